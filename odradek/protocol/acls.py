@@ -1,13 +1,12 @@
-"""The words of authorization with Kafka's numbers, which travel in ACL requests, in `authorized_operations`, and in the
-records of ACLs.
-"""
+"""The terms of authorization with Kafka's numbers, as used in ACL requests, `authorized_operations`, and ACL
+records."""
 
 from enum import Enum
 from typing import Final
 
 
 class Operation(Enum):
-    __hash__ = object.__hash__  # Enum's hashes the name, in Python; decisions are looked up in each request
+    __hash__ = object.__hash__  # faster: Enum hashes the name, in Python, and every request looks decisions up
 
     UNKNOWN = 0
     ANY = 1
@@ -28,7 +27,7 @@ class Operation(Enum):
 
 
 class ResourceType(Enum):
-    __hash__ = object.__hash__  # as Operation
+    __hash__ = object.__hash__  # see Operation
 
     UNKNOWN = 0
     ANY = 1
@@ -42,20 +41,20 @@ class ResourceType(Enum):
 
 class PatternType(Enum):
     UNKNOWN = 0
-    ANY = 1  # in filters only
-    MATCH = 2  # in filters only: all that apply to the name
+    ANY = 1  # only in filters
+    MATCH = 2  # only in filters: all patterns that apply to the name
     LITERAL = 3
     PREFIXED = 4
 
 
 class Permission(Enum):
     UNKNOWN = 0
-    ANY = 1  # in filters only
+    ANY = 1  # only in filters
     DENY = 2
     ALLOW = 3
 
 
-CLUSTER_NAME: Final = "kafka-cluster"  # the one resource name of ResourceType.CLUSTER
-ANY_NAME: Final = "*"  # as the name of a literal ACL: every resource of its type
+CLUSTER_NAME: Final = "kafka-cluster"  # the only resource name of ResourceType.CLUSTER
+ANY_NAME: Final = "*"  # name of a literal ACL that applies to every resource of its type
 ANY_PRINCIPAL: Final = "User:*"
 ANY_HOST: Final = "*"

@@ -1,7 +1,7 @@
-"""Facts about each API that Kafka's protocol fixes: one row an API, wherever in Odradek they are asked for.
+"""Facts about each API that Kafka's protocol fixes, one row for each API, for all parts of Odradek.
 
-What of the APIs is served, and by which handler, is `odradek.broker.api.served`. An API without a row has no fact that
-differs from the defaults.
+`odradek.broker.api.served` has the APIs that are served, and their handlers. An API without a row has only default
+values.
 """
 
 from collections.abc import Mapping
@@ -22,26 +22,27 @@ class Coordinator(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ApiFacts:
-    """
-    throttled_from         the first version whose throttle time the client waits out, since the broker answers at once
-                           (KIP-219); None: clients send on. Source: `shouldClientThrottle` of the classes derived from
-                           `org.apache.kafka.common.requests.AbstractResponse`
-    coordinator            the coordinator that answers it; None: any broker, or the leader of a partition
-    passing_codes          errors that a client may meet at any time, and that pass when it asks again
+    """Facts about one API.
+
+    throttled_from         first version whose throttle time the client has to wait, because the broker responds
+                           immediately (KIP-219); None: clients continue. Source: `shouldClientThrottle` of the classes
+                           derived from `org.apache.kafka.common.requests.AbstractResponse`
+    coordinator            the coordinator that serves it; None: any broker, or the leader of a partition
+    passing_codes          transient errors, which a client may receive at any time and should retry
     is_login               it authenticates its connection
-    has_secrets            its request or answer may hold passwords, tokens or their keys
-    is_of_brokers          brokers send it to one another; it has no part in the quota of requests
-    creates_topics         it may create topics, even where its answer is an error
-    is_of_connection       what it changes ends with its connection
+    has_secrets            its request or response may contain passwords, tokens or their keys
+    is_of_brokers          brokers send it to each other; the request quota does not apply to it
+    creates_topics         it may create topics, even if its response is an error
+    is_of_connection       its effect ends with its connection
     mutation_refused_from  it creates or deletes partitions; from this version on a quota may refuse it with
-                           THROTTLING_QUOTA_EXCEEDED, older versions are only throttled; None: no quota of mutations
-    refuses_without_words  Kafka sends its refusals for missing rights without a message
-    names_brokers          clients ask it for the addresses of brokers
-    absent_values          values of fields of an error answer that say "there is none", where the fields' defaults
-                           would say something else
-    code_repeated_to       the last version that says the code at the top and in each element as well
-    may_be_raised          no release after 4.3 has raised its version: a client that knows no newer one can be offered
-                           one more
+                           THROTTLING_QUOTA_EXCEEDED, while older versions are only throttled; None: no mutation quota
+    refuses_without_words  Kafka's refusals for missing permissions have no message
+    names_brokers          clients use it to obtain the addresses of brokers
+    absent_values          values of fields in an error response that mean "none", where the default would mean
+                           something else
+    code_repeated_to       the last version that contains the code both at the top and in each element
+    may_be_raised          no release after 4.3 has raised its version, so one more version can be offered to a client
+                           that knows no newer one
     """
 
     throttled_from: int | None = None
@@ -170,7 +171,7 @@ _FACTS: Final[Mapping[ApiKey, ApiFacts]] = {
 
 
 def facts_of(api: ApiKey | None) -> ApiFacts:
-    """Returns the facts about an API; of None, a request that could not be read, those of an API without a row."""
+    """Returns the facts about an API. For None, an unreadable request, these are the defaults."""
     return _NO_FACTS if api is None else _FACTS.get(api, _NO_FACTS)
 
 
@@ -178,7 +179,7 @@ API_OF_KEY: Final = {api.value: api for api in ApiKey}  # by the number in a req
 
 
 def client_waits(api_key: int, version: int) -> bool:
-    """Tells whether a client is to send nothing until the throttle time of such an answer has passed."""
+    """Returns whether a client must send nothing until the throttle time of this response is over."""
     api = API_OF_KEY.get(api_key)
     first = None if api is None else facts_of(api).throttled_from
     return first is not None and version >= first

@@ -1,4 +1,4 @@
-"""Kafka's API keys. `api_facts.py` has what the protocol fixes about each, `odradek.broker.api.served` the versions."""
+"""Kafka's API keys. `api_facts.py` has the facts that the protocol fixes, `odradek.broker.api.served` the versions."""
 
 from enum import Enum
 
@@ -6,7 +6,7 @@ from odradek.protocol import kip_1289
 
 
 class ApiKey(Enum):
-    """The value is the int16 at the head of every request; names follow Kafka's message names."""
+    """An API. The value is the int16 at the beginning of every request; the names follow Kafka's message names."""
 
     PRODUCE = 0
     FETCH = 1
@@ -106,5 +106,5 @@ class ApiKey(Enum):
 
     @property
     def kafka_name(self) -> str:
-        """Spells it as Kafka's metrics and documentation do, e.g. CreateTopics."""
+        """The name in Kafka's metrics and documentation, such as CreateTopics."""
         return self.name.title().replace("_", "")

@@ -1,7 +1,7 @@
-"""The 61 bytes before the records of a batch (magic 2), and in-place changes that do not touch the records.
+"""The 61 bytes before the records of a batch (magic 2), and in-place changes that do not affect the records.
 
 docs/formats/record-batch.md describes the bytes. A *batch* here is a buffer that begins with its header. The buffer may
-be longer: the header says where the batch ends.
+be longer: the header contains the size of the batch.
 """
 
 import struct
@@ -14,8 +14,8 @@ from odradek.protocol.compression import Bytes, Compression
 from odradek.protocol.errors import MalformedMessage
 
 HEADER_BYTES: Final = 61
-LOG_OVERHEAD: Final = 12  # bytes before what `batch_length` counts
-CRC_START: Final = 21  # it covers the attributes to the end; base offset and leader epoch are the broker's to change
+LOG_OVERHEAD: Final = 12  # bytes before those that `batch_length` counts
+CRC_START: Final = 21  # covers everything from the attributes on; the broker may change base offset and leader epoch
 MAGIC: Final = 2
 
 COMPRESSION_MASK: Final = 0x07
@@ -45,7 +45,7 @@ _MAX_TIMESTAMP_AT: Final = 35
 
 @dataclass(slots=True)
 class BatchHeader:
-    """The header's fields in their order on the wire, with the wire's -1 for "none"."""
+    """The fields of the header in the order of the protocol, with its -1 for "none"."""
 
     base_offset: int
     batch_length: int
@@ -63,7 +63,7 @@ class BatchHeader:
 
     @property
     def size_bytes(self) -> int:
-        """The whole batch, header included."""
+        """Size of the whole batch, including its header."""
         return self.batch_length + LOG_OVERHEAD
 
     @property
@@ -76,7 +76,7 @@ class BatchHeader:
 
     @property
     def compression(self) -> Compression:
-        """Raises MalformedMessage for the three ids that mean nothing."""
+        """The compression type. Raises MalformedMessage for the three undefined values."""
         try:
             return Compression(self.attributes & COMPRESSION_MASK)
         except ValueError:
@@ -104,7 +104,7 @@ class BatchHeader:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When tombstones and markers of this batch may be removed. It takes the place of the base timestamp."""
+        """The time from which tombstones and markers of this batch may be removed. It replaces the base timestamp."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property
@@ -113,21 +113,23 @@ class BatchHeader:
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record, wrapping past 2**31 - 1 to 0; -1 where there is no sequence."""
+        """The sequence of the last record, which wraps from 2**31 - 1 to 0; -1 without sequences."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & INT32_MAX
 
 
 def unpack_batch_header(data: Bytes, position: int = 0) -> BatchHeader:
-    """The 61 bytes at `position` as they are: neither magic nor length has been looked at. struct.error if too few."""
+    """Returns the header at `position` without checking magic or length. Raises struct.error if there are too few
+    bytes."""
     return BatchHeader(*_HEADER.unpack_from(data, position))
 
 
 def read_batch_header(data: Bytes, position: int = 0) -> BatchHeader:
-    """The header at `position`. Raises MalformedMessage for one cut short, another magic or too small a length.
+    """Returns the header at `position`. Raises MalformedMessage if it is incomplete, has another magic or too small a
+    length.
 
-    Does not look beyond the header: neither the CRC nor whether the records are all there.
+    Does not read beyond the header: checks neither the CRC nor whether all records are there.
     """
     try:
         header = unpack_batch_header(data, position)
@@ -141,8 +143,9 @@ def read_batch_header(data: Bytes, position: int = 0) -> BatchHeader:
 
 
 def batches(data: Bytes, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Every whole batch with its position. A batch cut short at the end of `data` ends the walk quietly, since that
-    is how a Fetch response or a torn segment may end; anything else wrong raises MalformedMessage."""
+    """Yields every complete batch with its position. An incomplete batch at the end of `data` ends the iteration
+    without an error, because a Fetch response or a torn segment may end this way. Raises MalformedMessage for any other
+    damage."""
     end = len(data)
     while position + HEADER_BYTES <= end:
         header = read_batch_header(data, position)
@@ -154,13 +157,13 @@ def batches(data: Bytes, position: int = 0) -> Iterator[tuple[int, BatchHeader]]
 
 
 def batch_size_at(data: Bytes, position: int) -> int:
-    """Bytes of the batch at `position` by its length field, unchecked."""
+    """Returns the size of the batch at `position` according to its length field, unchecked."""
     length: int = _LENGTH.unpack_from(data, position + _LENGTH_AT)[0]
     return length + LOG_OVERHEAD
 
 
 def computed_crc(data: Bytes, position: int, size_bytes: int) -> int:
-    """The CRC-32C that the batch of `size_bytes` at `position` ought to carry; copies nothing."""
+    """Returns the correct CRC-32C of the batch of `size_bytes` at `position`, without copying it."""
     return crc32c(memoryview(data)[position + CRC_START : position + size_bytes])
 
 
@@ -170,7 +173,7 @@ def crc_ok(data: Bytes, position: int, size_bytes: int) -> bool:
 
 
 def pack_batch(header: BatchHeader, payload: Bytes) -> bytearray:
-    """A batch of this header and these (already compressed) records; length, magic and CRC are computed here."""
+    """Builds a batch from this header and these (already compressed) records. Computes length, magic and CRC."""
     batch = bytearray(HEADER_BYTES)
     batch += payload
     seal_batch(
@@ -202,7 +205,8 @@ def seal_batch(
     base_sequence: int,
     record_count: int,
 ) -> None:
-    """Writes the header into the first 61 bytes of a batch whose records stand behind them; computes the rest of it."""
+    """Writes the header into the first 61 bytes of a batch that already contains its records. Computes its other
+    fields."""
     _HEADER.pack_into(
         batch,
         0,
@@ -236,8 +240,8 @@ def small_batch(
     base_sequence: int,
     record_count: int,
 ) -> tuple[bytearray, BatchHeader]:
-    """A batch of these records, and its header, so that the log need not read it. The records are copied: up to some
-    KiB that is quicker than `seal_batch`."""
+    """Builds a batch from these records. Returns it and its header, so that the log need not read that. Copies the
+    records, which is faster than `seal_batch` for up to some KiB."""
     rest_of_header: bytes = _FROM_ATTRIBUTES.pack(
         attributes,
         last_offset_delta,
@@ -269,20 +273,20 @@ def small_batch(
 
 
 def assign(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Gives one batch (exactly, no bytes behind it) its place in the log, in place. The CRC stays right: it covers
-    neither field."""
+    """Sets the offset and leader epoch of a batch in place. `batch` must contain exactly one. The CRC stays valid,
+    because it covers neither field."""
     _PLACE.pack_into(batch, 0, base_offset, len(batch) - LOG_OVERHEAD, leader_epoch)
 
 
 def set_log_append_time(batch: bytearray | memoryview, now_ms: int) -> None:
-    """Turns one batch (exactly, no bytes behind it) to LogAppendTime `now_ms`, in place, CRC included."""
+    """Changes a batch to LogAppendTime `now_ms` in place, including its CRC. `batch` must contain exactly one."""
     struct.pack_into(">h", batch, _ATTRIBUTES_AT, struct.unpack_from(">h", batch, _ATTRIBUTES_AT)[0] | LOG_APPEND_TIME)
     struct.pack_into(">q", batch, _MAX_TIMESTAMP_AT, now_ms)
     _seal(batch, 0)
 
 
 def set_max_timestamp(batch: bytearray | memoryview, max_timestamp: int) -> None:
-    """Corrects the largest CreateTime of one batch (exactly, no bytes behind it), in place, CRC included."""
+    """Corrects the largest CreateTime of a batch in place, including its CRC. `batch` must contain exactly one."""
     struct.pack_into(">h", batch, _ATTRIBUTES_AT, struct.unpack_from(">h", batch, _ATTRIBUTES_AT)[0] & ~LOG_APPEND_TIME)
     struct.pack_into(">q", batch, _MAX_TIMESTAMP_AT, max_timestamp)
     _seal(batch, 0)

@@ -1,6 +1,6 @@
-"""Certificates for development and tests: an authority, and what it issues to servers and clients.
+"""Certificates for development and tests: an authority, and the certificates that it issues to servers and clients.
 
-Keys are of P-256: every client of Kafka knows it, and a handshake takes a third of the time that one with RSA takes.
+Keys use P-256: every Kafka client supports it, and a handshake takes a third of the time of RSA.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 ORGANIZATION = "Odradek development"
-CLOCKS_APART = timedelta(hours=1)  # between this machine and those that the certificates are for
+# Tolerated difference between the clocks of this machine and of those that use the certificates.
+CLOCKS_APART = timedelta(hours=1)
 _NO_USE = dict.fromkeys(
     (
         *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
@@ -39,14 +40,14 @@ VOUCHES = x509.KeyUsage(**_NO_USE | {"digital_signature": True, "key_cert_sign":
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A certificate and its key."""
+    """A certificate with its key."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 
     @classmethod
     def of_pem(cls, pem: bytes) -> Credential:
-        """Raises ValueError for what this module did not write."""
+        """Reads a credential. Raises ValueError if the PEM was not written by this module."""
         key = load_pem_private_key(pem, None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise ValueError("the key is of another kind")
@@ -73,7 +74,7 @@ def new_authority(now: datetime, days: int) -> Credential:
 
 
 def new_server(authority: Credential, hosts: Sequence[str], now: datetime, days: int) -> Credential:
-    """Makes a server's certificate; `hosts` are its names and addresses, the first the common name."""
+    """Issues a server's certificate. `hosts` are its names and addresses; the first becomes the common name."""
     alternatives = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
     return _issued(authority, hosts[0], ExtendedKeyUsageOID.SERVER_AUTH, now, days, alternatives)
 
@@ -83,7 +84,8 @@ def new_client(authority: Credential, name: str, now: datetime, days: int) -> Cr
 
 
 def is_good(found: Credential, authority: Credential, hosts: Sequence[str], at: datetime) -> bool:
-    """Tells whether it need not be made again: the authority's, for these hosts, and valid at that time."""
+    """Returns whether the certificate can be kept: issued by this authority, for these hosts, and still valid at that
+    time."""
     certificate = found.certificate
     try:
         certificate.verify_directly_issued_by(authority.certificate)
@@ -107,7 +109,7 @@ def pkcs12_store(name: str, credential: Credential, authority: Credential, passw
 
 
 def pkcs12_truststore(authority: Credential, password: str) -> bytes:
-    """Serialises as Java wants it, with its own mark on what is trusted."""
+    """Builds a store that Java accepts, with its own attribute for trusted certificates."""
     trusted = pkcs12.PKCS12Certificate(authority.certificate, b"ca")
     return pkcs12.serialize_java_truststore([trusted], BestAvailableEncryption(password.encode()))
 

@@ -1,7 +1,7 @@
 """The CRC-32C of record batches.
 
-The function comes from the extension module inside the package crc32c. Importing the package itself also imports its
-command line and `importlib.metadata`, which takes longer than all of `protocol`.
+The function is taken from the extension module inside the package crc32c. Importing the package itself would also
+import its command line and `importlib.metadata`, which takes longer than the whole of `protocol`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import cast
 
 
 def _load() -> Callable[..., int]:
-    """Called with a Buffer, and with the CRC of what stands before it; without that, nothing does."""
+    """Returns the CRC function. It takes a Buffer, and optionally the CRC of the preceding bytes."""
     package = find_spec("crc32c")
     places = package.submodule_search_locations if package is not None else None
     spec = PathFinder.find_spec("crc32c._crc32c", places) if places is not None else None
     if spec is None or spec.loader is None:
-        from crc32c import crc32c as from_package  # it has another shape than the one we know
+        from crc32c import crc32c as from_package  # a release of the package with a different layout
 
         return cast(Callable[..., int], from_package)
     module = module_from_spec(spec)

@@ -1,8 +1,8 @@
-"""Messages to bytes and back: `decode(ProduceRequest, 9, data)`, `encode(response, 9)`.
+"""Encodes and decodes messages: `decode(ProduceRequest, 9, data)`, `encode(response, 9)`.
 
-Each message and version has one decoder and one encoder. They are compiled on first use (0.2 to 1.5 ms) from source
-that `reader_source` and `writer_source` generate from the schema. The compiled variant has those of the messages on its
-hot path already, in their modules (docs/variants.md).
+Each version of a message has its own decoder and encoder. They are compiled on first use (0.2 to 1.5 ms) from source
+that `reader_source` and `writer_source` generate from the schema. In the compiled variant, the modules of the messages
+on the hot path already contain theirs (docs/variants.md).
 """
 
 import sys
@@ -17,21 +17,21 @@ from odradek.protocol.writer_source import writer_source
 
 M = TypeVar("M", bound=Message)
 Read: TypeAlias = Callable[[Buffer, int], tuple[Any, int]]
-Write: TypeAlias = Callable[[Any, bytearray, list[Any]], None]  # Chunks of an answer
+Write: TypeAlias = Callable[[Any, bytearray, list[Any]], None]  # the chunks of a response
 
 _readers: dict[tuple[type[Message], int], Read] = {}
 _writers: dict[tuple[type[Message], int], Write] = {}
 
 
 def is_flexible(message_class: type[Message], version: int) -> bool:
-    """Whether the version writes compact lengths and tagged fields."""
+    """Returns whether this version uses compact lengths and tagged fields."""
     return message_class.FLEXIBLE_SINCE is not None and version >= message_class.FLEXIBLE_SINCE
 
 
 def decode(message_class: type[M], version: int, data: Buffer, position: int = 0) -> M:
-    """Read one message; bytes behind it are ignored. Records are views into `data`, all else is a copy.
+    """Reads one message, and ignores any bytes after it. Records are views of `data`; everything else is copied.
 
-    Raises MalformedMessage for any bytes that are not such a message, UnsupportedVersion for a version it never had.
+    Raises MalformedMessage if the bytes are not such a message, UnsupportedVersion if the version never existed.
     """
     read = _readers.get((message_class, version)) or compile_reader(message_class, version)
     message: M = read(data, position)[0]
@@ -39,38 +39,39 @@ def decode(message_class: type[M], version: int, data: Buffer, position: int = 0
 
 
 def decode_from(message_class: type[M], version: int, data: Buffer, position: int = 0) -> tuple[M, int]:
-    """Does what `decode` does, and returns the position behind the message, too."""
+    """Like `decode`, but also returns the position after the message."""
     read = _readers.get((message_class, version)) or compile_reader(message_class, version)
     return read(data, position)
 
 
 def encode(message: Message, version: int) -> bytes:
-    """The message's bytes. Raises UnsupportedVersion for a value that the version cannot carry."""
+    """Returns the encoded message. Raises UnsupportedVersion if the version cannot represent a value."""
     return b"".join(encode_chunks(message, version))
 
 
 def encode_chunks(message: Message, version: int) -> list[Buffer]:
-    """Encodes in parts to be written one after the other: large records are not copied."""
+    """Encodes a message as chunks to be written in order, so that large records are not copied."""
     chunks: list[Buffer] = []
     writer(type(message), version)(message, bytearray(), chunks)
     return chunks
 
 
 def reader(message_class: type[Message], version: int) -> Read:
-    """The decoder itself, `(data, position) -> (message, end position)`, for decoding many of one kind."""
+    """Returns the decoder `(data, position) -> (message, end position)`, for decoding many messages of one kind."""
     return _readers.get((message_class, version)) or compile_reader(message_class, version)
 
 
 def writer(message_class: type[Message], version: int) -> Write:
-    """The encoder itself, `(message, head, chunks)`: adds to `chunks` the parts, of which the first begins with `head`.
+    """Returns the encoder `(message, head, chunks)`, which appends the parts to `chunks`. The first part begins with
+    `head`.
 
-    It raises UnsupportedVersion as `encode` does.
+    The encoder raises UnsupportedVersion, like `encode`.
     """
     return _writers.get((message_class, version)) or compile_writer(message_class, version)
 
 
 def compile_reader(message_class: type[Message], version: int) -> Read:
-    """Compile the decoder, and cache it. Decoding does this by itself on first use."""
+    """Compiles and caches the decoder. This also happens automatically on first use."""
     read: Read | None = _module(message_class).get(f"read_{version}")
     if read is None:
         text, names = reader_source(_schema(message_class, version), version)
@@ -81,7 +82,7 @@ def compile_reader(message_class: type[Message], version: int) -> Read:
 
 
 def compile_writer(message_class: type[Message], version: int) -> Write:
-    """Compile the encoder, and cache it. Encoding does this by itself on first use."""
+    """Compiles and caches the encoder. This also happens automatically on first use."""
     write: Write | None = _module(message_class).get(f"write_{version}")
     if write is None:
         text, names = writer_source(_schema(message_class, version), version)

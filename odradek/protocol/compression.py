@@ -1,7 +1,7 @@
 """The codecs of record batches, in the framings that Kafka's clients write. Decompression is bounded.
 
-Kafka streams through compressed records and needs no limit; Odradek holds the decompressed records in memory and has
-one (docs/formats/record-batch.md). A frame that claims or reaches more is refused before its memory is allocated.
+Kafka streams compressed records and needs no limit. Odradek keeps the decompressed records in memory, so it has a limit
+(docs/formats/record-batch.md). A frame that claims or reaches more is refused before memory for it is allocated.
 """
 
 import zlib
@@ -13,17 +13,17 @@ from odradek.protocol.errors import MalformedMessage, bare
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
-# What one request can bring when nothing is compressed (the default of `socket.request.max.bytes`): a batch that opens
-# to more could not have been sent open.
+# The maximum size of one uncompressed request (the default of `socket.request.max.bytes`): a batch that decompresses to
+# more could not have been sent uncompressed.
 DECOMPRESSED_LIMIT_BYTES = 100 * 1024 * 1024
 
 
 class DecompressedTooLarge(MalformedMessage):
-    """Compressed data that opens to more bytes than the caller allows."""
+    """Compressed data that decompresses to more bytes than the caller allows."""
 
 
 class Compression(Enum):
-    """How the records of a batch are compressed; the value is the low three bits of the batch's attributes."""
+    """How the records of a batch are compressed. The value is that of the low three bits of the batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -33,10 +33,10 @@ class Compression(Enum):
 
 
 def compress(kind: Compression, data: Bytes, level: int | None = None) -> bytes:
-    """`data` in the framing that Kafka's own clients write.
+    """Compresses `data` in the framing that Kafka's own clients write.
 
-    level   Kafka's scale of the codec (gzip -1 or 1..9, lz4 1..17, zstd -131072..22); None is Kafka's default.
-            Snappy has no levels.
+    level   Kafka's scale for the codec (gzip -1 or 1..9, lz4 1..17, zstd -131072..22); None is Kafka's default. Snappy
+            has no levels.
     """
     match kind:
         case Compression.NONE:
@@ -55,10 +55,10 @@ def compress(kind: Compression, data: Bytes, level: int | None = None) -> bytes:
 
 
 def decompress(kind: Compression, data: Bytes, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> bytes | memoryview:
-    """The opened bytes: at most `limit_bytes`, else DecompressedTooLarge; MalformedMessage for anything unreadable.
+    """Decompresses `data`. Raises DecompressedTooLarge above `limit_bytes`, MalformedMessage for anything unreadable.
 
-    NONE gives a view of `data`; the others own their result. Bytes behind the end of a frame are not looked at,
-    as in Kafka.
+    For NONE, the result is a view of `data`; otherwise it is independent of it. As in Kafka, bytes after the end of a
+    frame are ignored.
     """
     if kind is Compression.NONE:
         if len(data) > limit_bytes:
@@ -71,18 +71,18 @@ def decompress(kind: Compression, data: Bytes, limit_bytes: int = DECOMPRESSED_L
     try:
         raise refusal
     finally:
-        del refusal  # else it would keep this frame, and this frame it
+        del refusal  # otherwise it would keep this frame alive, and the frame it
 
 
 # --- gzip ------------------------------------------------------------------------------------------------------------
 
-_GZIP_WINDOW_BITS = 31  # 15 bits of window, 16 for gzip's header and trailer
+_GZIP_WINDOW_BITS = 31  # 15 bits of window; 16 selects gzip's header and trailer
 _GZIP_READ_BYTES = 16 * 1024
-_GZIP_PART_BYTES = 8 * 1024 * 1024  # the C library gives such memory back to the kernel, and keeps what is smaller
+_GZIP_PART_BYTES = 8 * 1024 * 1024  # the C library returns memory of this size to the kernel, but keeps smaller blocks
 
 
 def _open_gzip(data: memoryview, limit_bytes: int) -> bytes:
-    """In pieces: zlib copies what it has not read yet, and needs room twice to put a large result together."""
+    """Decompresses in pieces: zlib copies its unread input, and joining a large result needs twice its memory."""
     opened: list[bytes] = []
     left, position, unread = limit_bytes, 0, b""
     member = zlib.decompressobj(_GZIP_WINDOW_BITS)
@@ -105,7 +105,7 @@ def _open_gzip(data: memoryview, limit_bytes: int) -> bytes:
             position -= len(member.unused_data)
             if bytes(data[position : position + 2]) != b"\x1f\x8b":
                 return opened[0] if len(opened) == 1 else b"".join(opened)
-            member, unread = zlib.decompressobj(_GZIP_WINDOW_BITS), b""  # members may follow one another
+            member, unread = zlib.decompressobj(_GZIP_WINDOW_BITS), b""  # several members may follow one another
         elif not piece and not part:
             raise MalformedMessage("gzip: the data ends too early")
 
@@ -115,7 +115,7 @@ def _open_gzip(data: memoryview, limit_bytes: int) -> bytes:
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"  # version 1, readable since version 1
 _XERIAL_BLOCK_BYTES = 32 * 1024
-_SNAPPY_BEST_RATIO = 32  # the format's densest element copies 64 bytes out of 3; anything above is a false claim
+_SNAPPY_BEST_RATIO = 32  # the densest element of the format copies 64 bytes for 3; a higher claimed ratio is false
 
 
 def _compress_snappy(data: Bytes) -> bytes:
@@ -136,11 +136,11 @@ def _open_snappy(data: memoryview, limit_bytes: int) -> bytes:
     opened: list[bytes] = []
     left, position, end = limit_bytes, len(_XERIAL_HEADER), len(data)
     while position < end:
-        if data[position : position + 8] == _XERIAL_MAGIC:  # streams may be joined
+        if data[position : position + 8] == _XERIAL_MAGIC:  # streams may be concatenated
             position += len(_XERIAL_HEADER)
             continue
         if position + 4 > end:
-            break  # snappy-java takes this for the end
+            break  # snappy-java treats this as the end
         length = int.from_bytes(data[position : position + 4], "big")
         block_end = position + 4 + length
         if block_end > end:
@@ -171,10 +171,10 @@ def _open_snappy_block(block: memoryview, limit_bytes: int) -> bytes:
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_HEADER = (
     _LZ4_MAGIC + b"\x60\x40\x82"
-)  # independent blocks of at most 64 KiB, no checksums or size; its own checksum
+)  # independent blocks of at most 64 KiB, no checksums, no size; then the header's own checksum
 _LZ4_BLOCK_BYTES = 64 * 1024
 _LZ4_STORED = 0x8000_0000  # in a block's length: the block is not compressed
-LZ4_DEFAULT_LEVEL = 9  # Kafka's name for its fast compressor; every other level selects the thorough one
+LZ4_DEFAULT_LEVEL = 9  # Kafka's value for the fast compressor; every other level selects the thorough one
 
 
 def _compress_lz4(data: Bytes, level: int | None) -> bytes:
@@ -209,9 +209,9 @@ def _open_lz4(data: memoryview, limit_bytes: int) -> memoryview:
 
 
 def _measure_lz4(data: memoryview) -> tuple[int, int]:
-    """(where the frame ends, the most bytes it can open to), found by stepping over its blocks.
+    """Returns (end of the frame, maximum decompressed size), by stepping over its blocks.
 
-    Refuses what Kafka's reader refuses: blocks that depend on one another, reserved bits, other versions.
+    Refuses the same frames as Kafka's reader: dependent blocks, reserved bits, other versions.
     """
     if len(data) < 7 or data[:4] != _LZ4_MAGIC:
         raise MalformedMessage("lz4: not a frame")
@@ -221,7 +221,7 @@ def _measure_lz4(data: memoryview) -> tuple[int, int]:
     if not flags & 0x20:
         raise MalformedMessage("lz4: blocks that depend on one another")
     block_checksum, content_size, content_checksum = flags & 0x10, flags & 0x08, flags & 0x04
-    block_bytes = 1 << (8 + 2 * (descriptor >> 4))  # 4 is 64 KiB, each step four times the one before
+    block_bytes = 1 << (8 + 2 * (descriptor >> 4))  # 4 is 64 KiB; each further step multiplies it by four
     position, end, most_bytes = 7 + (8 if content_size else 0), len(data), 0
     while position + 4 <= end:
         length = int.from_bytes(data[position : position + 4], "little")
@@ -243,7 +243,7 @@ def _measure_lz4(data: memoryview) -> tuple[int, int]:
 
 ZSTD_DEFAULT_LEVEL = 3
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-_ZSTD_BLOCK_BYTES = 128 * 1024  # no block opens to more
+_ZSTD_BLOCK_BYTES = 128 * 1024  # maximum decompressed size of a block
 _ZSTD_SIZE_BYTES = (0, 2, 4, 8)  # of the content size field, by its flag
 _ZSTD_DICTIONARY_BYTES = (0, 1, 2, 4)
 
@@ -252,7 +252,7 @@ def _open_zstd(data: memoryview, limit_bytes: int) -> memoryview:
     import cramjam
 
     if not data:
-        return data  # no frame at all is no records, not an error
+        return data  # like Kafka, treat a missing frame as no records, not as an error
     end, most_bytes = _measure_zstd(data)
     try:
         return _open_into(cramjam.zstd.decompress_into, data[:end], most_bytes, limit_bytes)
@@ -261,7 +261,7 @@ def _open_zstd(data: memoryview, limit_bytes: int) -> memoryview:
 
 
 def _measure_zstd(data: memoryview) -> tuple[int, int]:
-    """(where the last frame ends, the most bytes all frames can open to), found by stepping over their blocks."""
+    """Returns (end of the last frame, maximum decompressed size of all frames), by stepping over their blocks."""
     position, end, most_bytes = 0, len(data), 0
     while True:
         if data[position : position + 4] == _ZSTD_MAGIC:
@@ -269,7 +269,7 @@ def _measure_zstd(data: memoryview) -> tuple[int, int]:
             most_bytes += frame_bytes
         elif (
             bytes(data[position + 1 : position + 4]) == b"\x2a\x4d\x18" and data[position] >> 4 == 5
-        ):  # a frame to skip
+        ):  # a skippable frame
             position += 8 + int.from_bytes(data[position + 4 : position + 8], "little")
         else:
             raise MalformedMessage("zstd: not a frame")
@@ -293,7 +293,7 @@ def _measure_zstd_frame(data: memoryview, position: int) -> tuple[int, int]:
         position += 3
         if kind == 3 or size > _ZSTD_BLOCK_BYTES:
             raise MalformedMessage("zstd: unknown kind or size of block")
-        position += 1 if kind == 1 else size  # kind 1 is one byte, repeated
+        position += 1 if kind == 1 else size  # kind 1 is a single repeated byte
         most_bytes += _ZSTD_BLOCK_BYTES if kind == 2 else size
         if is_last:
             return position + (4 if flags & 0x04 else 0), most_bytes
@@ -306,9 +306,9 @@ def _measure_zstd_frame(data: memoryview, position: int) -> tuple[int, int]:
 def _open_into(
     open_into: Callable[[memoryview, bytearray], int], data: memoryview, most_bytes: int, limit_bytes: int
 ) -> memoryview:
-    """Opens into a buffer as large as the result may become.
+    """Decompresses into a buffer of the maximum size.
 
-    The system hands out zeroed pages when they are first written, so the unused end of the buffer costs nothing.
+    The system provides zeroed pages only when they are first written, so the unused end of the buffer costs nothing.
     """
     if most_bytes <= limit_bytes:
         room = bytearray(most_bytes)

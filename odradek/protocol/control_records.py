@@ -1,8 +1,8 @@
-"""Batches that the broker writes itself: the records of coordinators, and control batches, which clients skip.
+"""Batches that the broker itself writes: the records of coordinators, and control batches, which clients skip.
 
-The key of a control record holds its kind: int16 version (0), int16 type. ABORT and COMMIT are the markers that end a
-transaction; the other types belong to the KRaft metadata log. Source: docs/spec/transactions.md#s4-8; dumps of Kafka's
-metadata log.
+The key of a control record contains its kind: int16 version (0), int16 type. ABORT and COMMIT are the markers that end
+a transaction; the other types belong to the KRaft metadata log. Source: docs/spec/transactions.md#s4-8; dumps of
+Kafka's metadata log.
 """
 
 import struct
@@ -39,14 +39,14 @@ from odradek.protocol.records import (
 
 _KEY: Final = struct.Struct(">hh")  # version, type
 _MARKER_VALUE: Final = struct.Struct(">hi")  # version, coordinator epoch
-# The one record of a marker, which has the same size always: what comes before its key; version and type; the size of
+# The only record of a marker, which always has the same size: the bytes before its key; version and type; the size of
 # its value; version and coordinator epoch; no headers.
 _MARKER_RECORD: Final = struct.Struct(">5shhBhiB")
-_BEFORE_KEY: Final = bytes((2 * 16, 0, 0, 0, 2 * _KEY.size))  # sizes are zigzag
+_BEFORE_KEY: Final = bytes((2 * 16, 0, 0, 0, 2 * _KEY.size))  # sizes are zigzag-encoded
 _VALUE_SIZE: Final = 2 * _MARKER_VALUE.size
 _MARKER_ATTRIBUTES: Final = TRANSACTIONAL | CONTROL
-_BEFORE_THE_KEY_OF_ONE: Final = bytes(3)  # attributes, and no distance in time and offset from the batch
-_NO_DISTANCE_IN_TIME: Final = bytes(2)  # attributes, and that of the batch
+_BEFORE_THE_KEY_OF_ONE: Final = bytes(3)  # attributes, timestamp delta and offset delta, all 0
+_NO_DISTANCE_IN_TIME: Final = bytes(2)  # attributes and timestamp delta, both 0
 MARKER_BYTES: Final = HEADER_BYTES + _MARKER_RECORD.size
 
 
@@ -87,7 +87,7 @@ def sealed_marker(
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> tuple[bytearray, BatchHeader]:
-    """The 78 bytes that end a transaction, and their header."""
+    """Builds the 78 bytes of a transaction marker. Returns them and their header."""
     kind = _COMMIT if is_commit else _ABORT
     return small_batch(
         _MARKER_RECORD.pack(_BEFORE_KEY, 0, kind, _VALUE_SIZE, 0, coordinator_epoch, 0),
@@ -114,7 +114,7 @@ def marker_batch(
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytearray:
-    """`sealed_marker` without the header."""
+    """Like `sealed_marker`, without the header."""
     return sealed_marker(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
@@ -129,8 +129,8 @@ def marker_batch(
 def batch_of_one(
     key: bytes, value: bytes | None, timestamp: int, base_sequence: int = NO_SEQUENCE, headers: Headers = ()
 ) -> tuple[bytearray, BatchHeader]:
-    """`build_batch` of one record without a producer, in half the time, and its header: most of what coordinators write
-    is this."""
+    """Like `build_batch` for one record without a producer, but in half the time, and also returns the header.
+    Coordinators mostly write such batches."""
     stored_value = NULL if value is None else size_varint(len(value)) + value
     own_headers = stored_headers(headers) if headers else NO_HEADERS
     record = _BEFORE_THE_KEY_OF_ONE + size_varint(len(key)) + key + stored_value + own_headers
@@ -142,7 +142,7 @@ def batch_of_one(
 def plain_batch(
     records: Iterable[tuple[bytes, bytes | None, Headers]], timestamp: int, base_sequence: int = NO_SEQUENCE
 ) -> tuple[bytearray, BatchHeader]:
-    """The same for several records of one timestamp; at least one."""
+    """Like `batch_of_one`, for one or more records with the same timestamp."""
     stored = bytearray()
     count = 0
     for key, value, headers in records:
@@ -158,9 +158,9 @@ def plain_batch(
 
 
 def control_type(key: bytes | None) -> ControlType | None:
-    """The kind that a control record's key names; None for a kind we do not know, which readers skip.
+    """Returns the kind of a control record, or None for an unknown kind, which readers skip.
 
-    Higher key versions and further bytes are accepted. Raises MalformedMessage for a key that is too short.
+    Accepts higher key versions and additional bytes. Raises MalformedMessage if the key is too short.
     """
     if key is None or len(key) < _KEY.size:
         raise MalformedMessage("a control record whose key is too short")
@@ -174,8 +174,8 @@ def control_type(key: bytes | None) -> ControlType | None:
 
 
 def read_marker(batch: Bytes, position: int = 0, header: BatchHeader | None = None) -> Marker | None:
-    """The marker in the control batch at `position`; None when it is empty (compaction may leave it so) or its record
-    is no marker. Higher versions and further bytes are accepted."""
+    """Returns the marker in the control batch at `position`. Returns None if the batch is empty (after compaction) or
+    its record is no marker. Accepts higher versions and additional bytes."""
     header = header or read_batch_header(batch, position)
     if header.record_count == 0:
         return None
@@ -203,10 +203,10 @@ def read_marker(batch: Bytes, position: int = 0, header: BatchHeader | None = No
 
 
 def _usual_marker(batch: Bytes, position: int, header: BatchHeader) -> Marker | None:
-    """Reads a batch as `marker_batch` makes it; None for any other."""
+    """Reads a batch in the form of `marker_batch`. Returns None for any other."""
     try:
         fields = _MARKER_RECORD.unpack_from(batch, position + HEADER_BYTES)
-    except struct.error:  # cut short
+    except struct.error:  # too short
         return None
     before_key, key_version, kind, value_size, value_version, coordinator_epoch, headers = fields
     if before_key != _BEFORE_KEY or value_size != _VALUE_SIZE or key_version or value_version or headers:
@@ -226,7 +226,7 @@ def _usual_marker(batch: Bytes, position: int, header: BatchHeader) -> Marker | 
 def leader_change_batch(
     *, leader_id: int, voter_ids: list[int], timestamp_ms: int, base_offset: int, leader_epoch: int
 ) -> bytearray:
-    """Builds what a KRaft leader writes first in its epoch: who leads, who may vote, and who voted for it (all)."""
+    """Builds the first batch of a KRaft leader in its epoch: the leader, the voters, and who voted for it (all)."""
     voters = bytearray([len(voter_ids) + 1])
     for voter_id in voter_ids:
         voters += struct.pack(">ib", voter_id, 0)

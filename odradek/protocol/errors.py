@@ -12,10 +12,10 @@ from odradek.protocol.quoting import MOST_IN_MESSAGE, shortened
 
 
 class ErrorCode(Enum):
-    """The error that a response gives; the value is the int16 on the wire.
+    """The error code of a response. The value is the int16 of the protocol.
 
-    The whole table of Kafka, including codes of services that Odradek does not offer and codes that only older brokers
-    return. The latter are marked, because clients still have to understand them.
+    This is Kafka's whole table, including codes of services that Odradek does not offer, and codes that only older
+    brokers return. The latter are marked, because clients still have to understand them.
     """
 
     UNKNOWN_SERVER_ERROR = -1
@@ -65,7 +65,8 @@ class ErrorCode(Enum):
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
     POLICY_VIOLATION = 44
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-    DUPLICATE_SEQUENCE_NUMBER = 46  # never returned: an old duplicate is out of order, docs/spec/transactions.md#s4-5
+    # Never returned: an old duplicate counts as out of order, docs/spec/transactions.md#s4-5.
+    DUPLICATE_SEQUENCE_NUMBER = 46
     INVALID_PRODUCER_EPOCH = 47
     INVALID_TXN_STATE = 48
     INVALID_PRODUCER_ID_MAPPING = 49
@@ -78,7 +79,7 @@ class ErrorCode(Enum):
     KAFKA_STORAGE_ERROR = 56
     LOG_DIR_NOT_FOUND = 57
     SASL_AUTHENTICATION_FAILED = 58
-    UNKNOWN_PRODUCER_ID = 59  # never returned: accepted or out of order, docs/spec/transactions.md#s4-5
+    UNKNOWN_PRODUCER_ID = 59  # never returned: the batch is accepted or out of order, docs/spec/transactions.md#s4-5
     REASSIGNMENT_IN_PROGRESS = 60
     DELEGATION_TOKEN_AUTH_DISABLED = 61
     DELEGATION_TOKEN_NOT_FOUND = 62
@@ -109,7 +110,7 @@ class ErrorCode(Enum):
     INVALID_RECORD = 87
     UNSTABLE_OFFSET_COMMIT = 88
     THROTTLING_QUOTA_EXCEEDED = 89
-    PRODUCER_FENCED = 90  # never by Produce, which returns INVALID_PRODUCER_EPOCH: docs/spec/transactions.md#s4-5
+    PRODUCER_FENCED = 90  # not returned by Produce, which uses INVALID_PRODUCER_EPOCH: docs/spec/transactions.md#s4-5
     RESOURCE_NOT_FOUND = 91
     DUPLICATE_RESOURCE = 92
     UNACCEPTABLE_CREDENTIAL = 93
@@ -157,13 +158,14 @@ class ErrorCode(Enum):
     STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135
     CONTROLLER_ID_NOT_REGISTERED = 136
 
-    __hash__ = object.__hash__  # Enum's own hashes the name, in Python; what a code means is looked up in tables
+    __hash__ = object.__hash__  # faster: Enum hashes the name, in Python, and codes are often looked up in tables
 
 
 class KafkaError(Exception):
-    """A refusal that a client sees: raised anywhere below a handler, translated once, at the border.
+    """A refusal that the client receives. Any function below a handler may raise it; it is translated once, at the
+    border.
 
-    `message` reaches the client only where the response has a field for it. It is shortened, since it may quote the
+    `message` reaches the client only if the response has a field for it. It is shortened, because it may quote the
     request.
     """
 
@@ -177,17 +179,17 @@ class KafkaError(Exception):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class MalformedMessage(Exception):
-    """The bytes are not what they claim to be. The only exception that decoding raises; the peer is disconnected."""
+    """The bytes do not have the expected format. Decoding raises no other exception; the peer is disconnected."""
 
 
 class UnsupportedVersion(Exception):
-    """A message holds a value that the version it is to be written in cannot carry: a bug of ours, or of a caller."""
+    """A message contains a value that the requested version cannot represent: a bug of ours, or of a caller."""
 
 
 E = TypeVar("E", bound=Exception)
 
 
 def bare(error: E) -> E:
-    """The same error without the frames it came through: their buffers would live as long as somebody keeps it."""
+    """Returns the error without its traceback, whose frames would keep their buffers alive as long as the error."""
     error.__context__ = error.__cause__ = None
     return error.with_traceback(None)

@@ -1,7 +1,7 @@
-"""Requests and answers as whole frames: from the bytes to API, version, client and message, and back.
+"""Requests and responses as whole frames: converts between bytes and API, version, client and message.
 
-All that looks into exchanges from beside them reads and writes them here. What serves requests, and the client, go
-their own ways, since each of their exchanges passes there: `broker/api/dispatch.py`, `client/network/connection.py`.
+Everything that observes or changes exchanges uses this module. The broker and the client, through which every exchange
+passes, have faster code of their own: `broker/api/dispatch.py`, `client/network/connection.py`.
 """
 
 from __future__ import annotations
@@ -28,26 +28,30 @@ from odradek.protocol.primitives import skip_tags
 from odradek.protocol.struct import Buffer, Message
 
 CORRELATION_ID: Final = Packing(">i")
-# What begins a request up to its client id: it says which API, version and exchange, and nothing of the client.
+# Size of the beginning of a request, before its client id. It contains API, version and correlation id, but nothing
+# about the client.
 MASKED_BYTES: Final = KEY_AND_VERSION.size + CORRELATION_ID.size
 
 
 @dataclass(slots=True)
 class DecodedRequest:
-    """A request that has been read. body_at: where its message begins in the frame"""
+    """A decoded request. `body_at` is the position of its message in the frame."""
 
     header: RequestHeader
     body_at: int
     message: Message
 
     def encoded(self, frame: Buffer) -> memoryview:
-        """Returns the request anew, with the message as it is now. frame: where it was read, for its header"""
+        """Encodes the request again, with the current message.
+
+        frame   the frame from which it was read, for its header
+        """
         return memoryview(bytearray(bytes(frame[: self.body_at]) + encode(self.message, self.header.api_version)))
 
 
 @dataclass(slots=True)
 class DecodedAnswer:
-    """An answer that has been read. end: where its message ends in the frame"""
+    """A decoded response. `end` is the position after its message in the frame."""
 
     correlation_id: int
     message: Message
@@ -55,10 +59,10 @@ class DecodedAnswer:
 
 
 def api_and_version(frame: Buffer, least_bytes: int = REQUEST_START.size) -> tuple[int, int] | None:
-    """Returns the API key and the version that a request asks for; None for one of less than `least_bytes`, which is by
-    default what no header can do without.
+    """Returns API key and version of a request, or None if it has less than `least_bytes`. The default is the minimum
+    size of a header.
 
-    frame: without its length
+    frame   without its length
     """
     if len(frame) < least_bytes:
         return None
@@ -67,7 +71,7 @@ def api_and_version(frame: Buffer, least_bytes: int = REQUEST_START.size) -> tup
 
 
 class RequestForm:
-    """The form of requests of one version of one API. Frames are given without their length."""
+    """Reads requests of one version of one API. Frames are passed without their length."""
 
     __slots__ = ("_read", "has_tags")
 
@@ -76,19 +80,19 @@ class RequestForm:
         self._read = reader(message_class, version)
 
     def header(self, frame: Buffer) -> tuple[RequestHeader, int]:
-        """Returns the header, and where the message begins. Raises MalformedMessage."""
+        """Returns the header, and the position of the message. Raises MalformedMessage."""
         correlation_id, client_id, position = read_header_fields(frame, has_tags=self.has_tags)
         key, version = KEY_AND_VERSION.unpack_from(frame)
         return RequestHeader(key, version, correlation_id, client_id), position
 
     def message(self, frame: Buffer, position: int) -> Message:
-        """Returns the message that begins there. Raises MalformedMessage."""
+        """Returns the message at `position`. Raises MalformedMessage."""
         message: Message = self._read(frame, position)[0]
         return message
 
 
 class AnswerForm:
-    """The form of answers of one version of one API."""
+    """Reads and writes responses of one version of one API."""
 
     __slots__ = ("_key", "_message_class", "_read", "_version", "has_tags")
 
@@ -100,7 +104,7 @@ class AnswerForm:
         self._read = reader(message_class, version)
 
     def body_at(self, frame: Buffer, *, has_length: bool) -> int:
-        """Returns where the message begins. Raises MalformedMessage."""
+        """Returns the position of the message. Raises MalformedMessage."""
         position = CORRELATION_ID.size + (LENGTH_BYTES if has_length else 0)
         try:
             if self.has_tags:
@@ -115,7 +119,10 @@ class AnswerForm:
         return position
 
     def read(self, frame: Buffer, *, has_length: bool) -> DecodedAnswer:
-        """Raises MalformedMessage. has_length: whether the frame begins with its length"""
+        """Decodes a response. Raises MalformedMessage.
+
+        has_length   whether the frame begins with its length
+        """
         position = self.body_at(frame, has_length=has_length)
         message: Message
         message, end = self._read(frame, position)
@@ -123,20 +130,20 @@ class AnswerForm:
         return DecodedAnswer(correlation_id, message, end)
 
     def chunks(self, correlation_id: int, message: Message) -> list[Chunk]:
-        """Returns a whole answer, length included, as parts to be written one after the other."""
+        """Returns a whole response, including its length, as chunks to be written in order."""
         return response_writer(self._key, self._message_class, self._version)(correlation_id, message)
 
 
 @cache
 def request_form(key: int, version: int) -> RequestForm:
-    """Raises MalformedMessage for an API or a version that never was."""
+    """Returns the form of a request. Raises MalformedMessage for an API or version that never existed."""
     message_class = _known(key, version)
     return RequestForm(message_class, version)
 
 
 @cache
 def answer_form(key: int, version: int) -> AnswerForm:
-    """Raises MalformedMessage for an API or a version that never was."""
+    """Returns the form of a response. Raises MalformedMessage for an API or version that never existed."""
     _known(key, version)
     return AnswerForm(key, response_class(key), version)
 
@@ -152,7 +159,7 @@ def _known(key: int, version: int) -> type[Message]:
 
 
 def read_request(frame: Buffer) -> DecodedRequest:
-    """Reads a request frame, given without its length. Raises MalformedMessage."""
+    """Decodes a request frame, passed without its length. Raises MalformedMessage."""
     asked = api_and_version(frame)
     if asked is None:
         raise MalformedMessage(f"a request of {len(frame)} bytes")
@@ -162,13 +169,13 @@ def read_request(frame: Buffer) -> DecodedRequest:
 
 
 def read_answer(key: int, version: int, frame: Buffer, *, has_length: bool = True) -> DecodedAnswer:
-    """Reads the answer to a request of this API and version. Raises MalformedMessage.
+    """Decodes the response to a request of this API and version. Raises MalformedMessage.
 
-    has_length: whether the frame begins with its length
+    has_length   whether the frame begins with its length
     """
     return answer_form(key, version).read(frame, has_length=has_length)
 
 
 def answer_chunks(key: int, version: int, correlation_id: int, message: Message) -> list[Chunk]:
-    """Returns a whole answer to a request of this API and version, length included."""
+    """Encodes a response to a request of this API and version, including its length."""
     return answer_form(key, version).chunks(correlation_id, message)

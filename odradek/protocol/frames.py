@@ -1,9 +1,9 @@
-"""Frames: a 4-byte length, a header, a body. The API and the version of the body determine the version of the header.
+"""Frames: a 4-byte length, a header, a body. The API and version of the body determine the version of the header.
 
-Request header 1 holds API key, version, correlation id and client id. Request header 2, for flexible bodies, adds
-tagged fields, but the client id keeps its old encoding. Response header 0 holds the correlation id, response header 1
-adds tagged fields. ApiVersions always answers with response header 0, so that a client can read the answer to a version
-that it did not ask for.
+Request header 1 contains API key, version, correlation id and client id. Request header 2, for flexible bodies, adds
+tagged fields, but the client id keeps its old encoding. Response header 0 contains the correlation id; response header
+1 adds tagged fields. ApiVersions always uses response header 0, so that a client can read the response to a version
+that it did not request.
 """
 
 from collections.abc import Callable
@@ -23,13 +23,13 @@ from odradek.protocol.struct import Buffer, Message
 LENGTH_BYTES: Final = 4
 API_VERSIONS_KEY: Final = 18
 
-KEY_AND_VERSION: Final = Packing(">hh")  # what begins a request
+KEY_AND_VERSION: Final = Packing(">hh")  # the beginning of a request
 REQUEST_START: Final = Packing(">hhih")  # API key, API version, correlation id, size of the client id (-1: null)
-RESPONSE_START: Final = Packing(">ii")  # size of what follows, correlation id
-RESPONSE_START_WITH_TAGS: Final = Packing(">iix")  # and no tagged fields
+RESPONSE_START: Final = Packing(">ii")  # size of the rest, correlation id
+RESPONSE_START_WITH_TAGS: Final = Packing(">iix")  # without tagged fields
 LENGTH: Final = Packing(">i")
 
-_request_class = cache(request_class)  # once per API; keys that do not exist raise, and are not kept
+_request_class = cache(request_class)  # once per API; unknown keys raise an error, which is not cached
 
 
 @dataclass(slots=True)
@@ -41,7 +41,8 @@ class RequestHeader:
 
 
 def request_header_version(api_key: int, api_version: int) -> int:
-    """1 or 2. Raises MalformedMessage for an API or a version that never was, whose header nobody can delimit."""
+    """Returns 1 or 2. Raises MalformedMessage for an unknown API or version, because the length of its header is
+    unknown."""
     try:
         message_class = _request_class(api_key)
     except KeyError:
@@ -50,7 +51,7 @@ def request_header_version(api_key: int, api_version: int) -> int:
 
 
 def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
-    """Read the header of a request frame (given without its length). Returns it and where the body starts."""
+    """Reads the header of a request frame (without its length). Returns it and the position of the body."""
     if len(frame) < REQUEST_START.size:
         raise MalformedMessage(f"a request of {len(frame)} bytes")
     api_key, api_version = REQUEST_START.unpack_from(frame)[:2]
@@ -60,7 +61,8 @@ def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
 
 def read_header_fields(frame: Buffer, *, has_tags: bool) -> tuple[int, str | None, int]:
-    """Correlation id, client id and where the body starts, of a header whose version is known: 2 `has_tags`."""
+    """Reads a header whose version is known (2 `has_tags`). Returns correlation id, client id and the position of the
+    body."""
     try:
         _, _, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
     except PackingError as error:
@@ -70,12 +72,13 @@ def read_header_fields(frame: Buffer, *, has_tags: bool) -> tuple[int, str | Non
 
 
 def read_client_id(frame: Buffer, size: int, has_tags: bool) -> tuple[str | None, int]:
-    """Reads what follows the fixed part of a request header: the client id, and the position behind it and the tags."""
+    """Reads the rest of a request header after its fixed part. Returns the client id, and the position after it and the
+    tags."""
     position = REQUEST_START.size
     client_id = None
     if size >= 0:
         position += size
-        # As Kafka reads it: what is not UTF-8 becomes a replacement character, and is no reason to hang up.
+        # Like Kafka, replace invalid UTF-8 by a replacement character instead of closing the connection.
         client_id = str(frame[REQUEST_START.size : position], "utf-8", "replace")
     try:
         if has_tags:
@@ -83,7 +86,7 @@ def read_client_id(frame: Buffer, size: int, has_tags: bool) -> tuple[str | None
             position += 1
             if tags:
                 position = skip_tags(frame, position, tags)
-    except IndexError as error:  # slicing does not raise: a client id that is too long leaves no tags
+    except IndexError as error:  # slicing does not raise it: after a client id that is too long, the tags are missing
         raise MalformedMessage("a request that ends in its header, maybe in its client id") from error
     if position > len(frame):
         raise MalformedMessage("a request that ends in its client id or tags")
@@ -91,17 +94,18 @@ def read_client_id(frame: Buffer, size: int, has_tags: bool) -> tuple[str | None
 
 
 def response_has_tags(api_key: int, message_class: type[Message], version: int) -> bool:
-    """Whether the response's header is of version 1."""
+    """Returns whether the response has header version 1."""
     return api_key != API_VERSIONS_KEY and is_flexible(message_class, version)
 
 
 def response_chunks(api_key: int, version: int, correlation_id: int, message: Message) -> list[Buffer]:
-    """A whole response frame, length included, as parts to be written one after the other."""
+    """Returns a whole response frame, including its length, as chunks to be written in order."""
     return in_memory(response_writer(api_key, type(message), version)(correlation_id, message))
 
 
 def response_writer(api_key: int, message_class: type[Message], version: int) -> Callable[[int, Message], list[Chunk]]:
-    """`response_chunks` of one kind of answer: takes the correlation id and the message. Records may be in files."""
+    """Returns `response_chunks` for one kind of response: a function of correlation id and message. Records may be in
+    files."""
     has_tags = response_has_tags(api_key, message_class, version)
     pack_start = (RESPONSE_START_WITH_TAGS if has_tags else RESPONSE_START).pack
     write = writer(message_class, version)
@@ -113,7 +117,7 @@ def response_writer(api_key: int, message_class: type[Message], version: int) ->
 
 
 def request_bytes(message: Message, version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """A whole request frame, length included."""
+    """Returns a whole request frame, including its length."""
     client_id_bytes = b"" if client_id is None else client_id.encode()
     size = -1 if client_id is None else len(client_id_bytes)
     head = bytearray(LENGTH_BYTES)
@@ -125,7 +129,7 @@ def request_bytes(message: Message, version: int, correlation_id: int, client_id
 
 
 def _frame(message: Message, write: Write, head: bytearray) -> list[Chunk]:
-    """Write the message behind `head`, whose first four bytes are kept for the length."""
+    """Writes the message after `head`, whose first four bytes are reserved for the length."""
     chunks: list[Chunk] = []
     write(message, head, chunks)
     size_bytes = len(head) if len(chunks) == 1 else sum(map(len, chunks))

@@ -1,6 +1,6 @@
 """Writes `odradek/protocol/messages/` from the schemas: `python -m odradek.protocol.generate`.
 
-One module per message holds its class and those of its structs. They are plain classes with slots, because creating
+Each message has a module with its class and those of its structs. They are plain classes with slots, because creating
 dataclasses at import would take longer than the rest of the broker's start.
 """
 
@@ -21,7 +21,7 @@ NOQA = "\n# ruff: noqa: RUF023 (slots stand in the order of the wire)\n"
 
 
 def python_type(field: Field, schema: Schema) -> str:
-    """The annotation of a field, e.g. `list[int] | None`."""
+    """Returns the annotation of a field, such as `list[int] | None`."""
     if field.type == "records":
         text = "RecordChunks" if schema.kind == "response" else "Buffer"
         return f"{text} | None"
@@ -85,7 +85,7 @@ def class_lines(name: str, fields: tuple[Field, ...], schema: Schema, *, is_mess
 
 
 def module_text(schema: Schema) -> str:
-    """The source of one module, formatted as ruff formats it."""
+    """Returns the source of one module, in ruff's format."""
     classes: list[str] = []
     for name, fields in [(schema.name, schema.fields), *schema.structs.items()]:
         classes.append("\n".join(class_lines(name, fields, schema, is_message=name == schema.name)))
@@ -140,7 +140,7 @@ def response_class(api_key: int) -> type[Message]:
 
 
 def init_text(schemas: list[Schema]) -> str:
-    """The source of `odradek/protocol/messages/__init__.py`."""
+    """Returns the source of `odradek/protocol/messages/__init__.py`."""
     lines = ["MODULES: dict[str, str] = {"]
     lines += [f'    "{schema.module}": "{schema.name}",' for schema in schemas]
     lines.append("}")
@@ -153,7 +153,7 @@ def init_text(schemas: list[Schema]) -> str:
 
 
 def generated() -> dict[str, str]:
-    """File name → text of everything in `odradek/protocol/messages/`."""
+    """Returns file name → text for everything in `odradek/protocol/messages/`."""
     schemas = [load(module) for module in all_modules()]
     return {"__init__.py": init_text(schemas)} | {f"{schema.module}.py": module_text(schema) for schema in schemas}
 

@@ -1,10 +1,10 @@
-"""Java's text formats in Kafka's settings, of brokers and of clients: properties, and the value of `sasl.jaas.config`:
-login modules with their options.
+"""Java's text formats in the settings of Kafka's brokers and clients: properties, and the value of `sasl.jaas.config`,
+which contains login modules with their options.
 
     org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice's password";
 
-Values of options stand in double or single quotes, with the escapes of Java, or bare. Comments are `//` and `/* */`.
-Source: Kafka 4.3.1's JaasConfig, which splits the text as Java's StreamTokenizer does.
+Values of options are in double or single quotes, with Java's escapes, or unquoted. Comments are `//` and `/* */`.
+Source: Kafka 4.3.1's JaasConfig, which splits the text like Java's StreamTokenizer.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ BLANKS = " \t\f"
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The pairs of a Java properties file; of a repeated name the last. Nothing is refused, as in Java.
+    """Reads the pairs of a Java properties file. If a name is repeated, the last value counts. Like Java, never fails.
 
-    A key ends at the first unescaped `=`, `:` or blank. `#` and `!` begin a comment line, a backslash at the end of a
-    line joins the next one to it.
+    A key ends at the first unescaped `=`, `:` or blank. `#` and `!` begin a comment line; a backslash at the end of a
+    line joins it with the next one.
     """
     return dict(_pair(line) for line in _logical_lines(text))
 
@@ -89,12 +89,12 @@ ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
 
 
 class InvalidJaas(ValueError):
-    """The text cannot be read. The message has names of options in it, and no values: those are secrets."""
+    """The text cannot be parsed. The message contains names of options but no values, because these are secrets."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoginModule:
-    """name: of its Java class."""
+    """A login module with its options. `name` is its Java class."""
 
     name: str
     options: Mapping[str, str] = field(repr=False)
@@ -102,14 +102,14 @@ class LoginModule:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`is_mark`: an `=` or `;` without quotes."""
+    """A word of the text. `is_mark` is true for an unquoted `=` or `;`."""
 
     text: str = field(repr=False)
     is_mark: bool = False
 
 
 def parse_login_module(text: str) -> LoginModule:
-    """The one module of a broker's `sasl.jaas.config`. Raises InvalidJaas."""
+    """Parses a `sasl.jaas.config` with exactly one module. Raises InvalidJaas."""
     modules = parse_jaas(text)
     if len(modules) != 1:
         raise InvalidJaas(f"it has {len(modules)} login modules; there should be one")
@@ -117,7 +117,7 @@ def parse_login_module(text: str) -> LoginModule:
 
 
 def parse_jaas(text: str) -> list[LoginModule]:
-    """Raises InvalidJaas."""
+    """Parses a `sasl.jaas.config`. Raises InvalidJaas."""
     tokens = _tokens(text)
     modules = []
     for first in tokens:
@@ -131,7 +131,7 @@ def parse_jaas(text: str) -> list[LoginModule]:
 
 
 def _options(tokens: Iterator[Token]) -> Iterator[tuple[str, str]]:
-    """Up to the semicolon."""
+    """Yields the options up to the semicolon."""
     for key in tokens:
         if key.is_mark and key.text == ";":
             return
@@ -144,7 +144,8 @@ def _options(tokens: Iterator[Token]) -> Iterator[tuple[str, str]]:
 
 
 def _name_of(text: str) -> str:
-    """Returns what can be shown of an option: where quotes are missing, a password may stand where its name should."""
+    """Returns the name of an option for messages. Hides unusual names: if quotes are missing, this may be a
+    password."""
     return text if re.fullmatch(r"user_\w+|username|password|\w+Module", text) else "(hidden)"
 
 

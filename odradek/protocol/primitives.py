@@ -1,4 +1,4 @@
-"""The primitive types of the wire: what compiled codecs call when their fast path does not apply."""
+"""The primitive types of the protocol. Compiled codecs call these functions if their fast path does not apply."""
 
 from functools import cache
 from struct import Struct as Packing
@@ -8,11 +8,11 @@ from typing import Any, Final
 from odradek.protocol.errors import MalformedMessage, UnsupportedVersion
 from odradek.protocol.struct import Buffer, RecordChunks
 
-MAX_STRING_BYTES: Final = 0x7FFF  # of every string, in the compact form too
+MAX_STRING_BYTES: Final = 0x7FFF  # of every string, including the compact form
 MAX_LENGTH: Final = 0x7FFF_FFFF
-COPY_BELOW_BYTES: Final = 4096  # copying this little is cheaper than one more buffer in the write to the socket
+COPY_BELOW_BYTES: Final = 4096  # copying so few bytes is cheaper than another buffer in the write to the socket
 
-# What Python raises for bytes that end too early or are no text, and for values out of range, or null by mistake.
+# Python's errors for bytes that end too early or are no text, and for values that are out of range or null by mistake.
 NOT_SUCH_BYTES: Final = (IndexError, StructError, UnicodeDecodeError)
 NO_SUCH_BYTES: Final = (StructError, AttributeError, TypeError)
 
@@ -20,13 +20,13 @@ packing = cache(Packing)
 
 
 def read_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most five bytes, and the position behind it."""
+    """Reads an unsigned varint of at most five bytes. Returns it and the position after it."""
     first = data[position]
     return (first, position + 1) if first < 0x80 else longer_varint(data, position + 1, first)
 
 
 def longer_varint(data: Buffer, position: int, first: int) -> tuple[int, int]:
-    """Reads on as `read_varint`, when the first byte is not the last one and has been read: `position` is behind it."""
+    """Continues `read_varint` after a first byte that is not the last one. `position` is after that byte."""
     value = first & 0x7F
     for shift in (7, 14, 21, 28):
         byte = data[position]
@@ -41,7 +41,7 @@ def longer_varint(data: Buffer, position: int, first: int) -> tuple[int, int]:
 
 
 def longer_string_length(data: Buffer, position: int, first: int) -> tuple[int, int]:
-    """Does what `longer_varint` does, for the length of a string (plus one)."""
+    """Like `longer_varint`, for the length of a string plus one."""
     length, position = longer_varint(data, position, first)
     if length > MAX_STRING_BYTES + 1:
         raise MalformedMessage(f"string of {length - 1} bytes")
@@ -49,7 +49,7 @@ def longer_string_length(data: Buffer, position: int, first: int) -> tuple[int, 
 
 
 def varint(value: int) -> bytes:
-    """An unsigned varint's bytes."""
+    """Encodes an unsigned varint."""
     if 0x7F < value < 0x4000:
         return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()
@@ -61,17 +61,17 @@ def varint(value: int) -> bytes:
 
 
 def string_varint(length: int) -> bytes:
-    """The compact length of a string, which is its length plus one."""
+    """Encodes the compact length of a string, which is its length plus one."""
     if length > MAX_STRING_BYTES + 1:
         raise UnsupportedVersion(f"a string of {length - 1} bytes is longer than any version can carry")
     return varint(length)
 
 
-MAX_UNKNOWN_TAGS: Final = 10_000  # of one struct; 100 MiB of them would take ten seconds
+MAX_UNKNOWN_TAGS: Final = 10_000  # in one struct; 100 MiB of them would take ten seconds
 
 
 def skip_tags(data: Buffer, position: int, count: int) -> int:
-    """The position behind `count` tagged fields that nobody here knows; above 127, `count` is a varint's first byte."""
+    """Returns the position after `count` unknown tagged fields. Above 127, `count` is the first byte of a varint."""
     if count > 0x7F:
         count, position = longer_varint(data, position, count)
         if count > MAX_UNKNOWN_TAGS:
@@ -84,7 +84,7 @@ def skip_tags(data: Buffer, position: int, count: int) -> int:
 
 
 def read_fixed_array(data: Buffer, position: int, count: int, code: str) -> tuple[list[Any], int]:
-    """`count` values of one fixed size. Nothing is allocated for values that are not there."""
+    """Reads `count` values of one fixed size. Allocates nothing for missing values."""
     size = packing(">" + code).size
     end = position + count * size
     if count < 0 or end > len(data):
@@ -95,7 +95,7 @@ def read_fixed_array(data: Buffer, position: int, count: int, code: str) -> tupl
 
 
 def fixed_array(values: list[Any], code: str) -> bytes:
-    """The bytes of values of one fixed size."""
+    """Encodes values of one fixed size."""
     if code == "16s":
         return b"".join(values)
     return packing(f">{len(values)}{code}").pack(*values)
@@ -110,7 +110,7 @@ def wrong_count(count: int) -> MalformedMessage:
 
 
 def malformed(what: str, why: object) -> MalformedMessage:
-    """The bytes are not that message in that version."""
+    """The error for bytes that are not this message in this version."""
     return MalformedMessage(f"{what}: {why}")
 
 
@@ -119,7 +119,7 @@ def records_size(records: RecordChunks) -> int:
 
 
 def add_records(records: RecordChunks, out: bytearray, chunks: list[Any]) -> bytearray:
-    """Put records behind `out`; returns the bytearray to go on with."""
+    """Appends records to `out`. Returns the bytearray with which to continue."""
     parts: list[Buffer] = records if isinstance(records, list) else [records]
     for part in parts:
         if len(part) < COPY_BELOW_BYTES:
@@ -135,5 +135,5 @@ def cannot_carry(names: str) -> UnsupportedVersion:
 
 
 def unfit(what: str, why: Exception) -> UnsupportedVersion:
-    """The values do not fit into that message in that version."""
+    """The error for values that this version of the message cannot represent."""
     return UnsupportedVersion(f"{what}: {why}")

@@ -1,8 +1,8 @@
-"""How messages and log lines quote values that somebody else has sent: never more of them than a reader needs.
+"""Quotes values from clients in messages and log lines, without quoting more than a reader needs.
 
-A client may send a name of 32,767 characters, a request with 100,000 topics, or bytes that `repr` writes four times as
-long. A message that quoted all of it could not be encoded as an answer (a string of the protocol ends at 32,767 bytes)
-and would fill the disk with log lines. Nothing here looks at more of a value than it shows.
+A client may send a name of 32,767 characters, a request with 100,000 topics, or bytes whose `repr` is four times as
+long. A message with all of it could not be encoded in a response (a string of the protocol has at most 32,767 bytes),
+and would fill the disk with log lines. The functions here never read more of a value than they show.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Final
 from odradek.protocol.struct import Struct
 
 MOST_QUOTED: Final = 200  # characters of one quoted value
-MOST_IN_MESSAGE: Final = 2_000  # characters of a whole message: at most 8,000 bytes, which every answer can hold
+MOST_IN_MESSAGE: Final = 2_000  # characters of a whole message: at most 8,000 bytes, which fit into every response
 MOST_ELEMENTS: Final = 3  # of an array
-MOST_LEVELS: Final = 6  # of structs within arrays within structs
+MOST_LEVELS: Final = 6  # nested arrays and structs
 
 
 def shortened(text: str, most: int = MOST_IN_MESSAGE) -> str:
-    """Returns the text, or its beginning and end with a note of how many characters between them are left out."""
+    """Returns the text. If it is too long, replaces its middle by a note with the number of omitted characters."""
     if len(text) <= most:
         return text
     ending = most // 4
@@ -26,9 +26,9 @@ def shortened(text: str, most: int = MOST_IN_MESSAGE) -> str:
 
 
 def quoted(value: object, most: int = MOST_QUOTED) -> str:
-    """Returns the value as `repr` writes it, shortened: long texts and bytes are cut, arrays show their first elements.
+    """Returns the `repr` of the value, shortened: long texts and bytes are cut, and arrays show their first elements.
 
-    most  characters of each text that is in the value; what `repr` escapes takes more
+    most  characters of each text within the value; escapes of `repr` need more space
     """
     return _quoted(value, most, MOST_LEVELS)
 

@@ -1,9 +1,9 @@
-"""Generates the source of the decoder of one message at one version.
+"""Generates the source of the decoder for one version of a message.
 
     def read(data, p): ... return message, position
 
-Inside, reads may run past the end, because a slice of missing bytes is just shorter. The position is compared with the
-end once, after everything has been read.
+Inside the decoder, reads may pass the end, because a slice of missing bytes is only shorter. The position is compared
+with the end once, after everything has been read.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -28,8 +28,8 @@ HELPERS = (
 
 
 class ReaderSource(CodecSource):
-    """Bytes are read faster than other buffers, so others are copied first, but not where the message holds records:
-    there `view` is a view of what was given."""
+    """Generates a decoder. Bytes are read faster than other buffers, so these are copied first, unless the message
+    contains records: then `view` is a view of the given buffer."""
 
     def __init__(self, schema: Schema, version: int) -> None:
         super().__init__(schema, version)
@@ -73,7 +73,7 @@ class ReaderSource(CodecSource):
         self.early(f"p += {packing.size}")
 
     def struct(self, fields: tuple[Field, ...], var: str) -> None:
-        """Read the fields of the struct in `var`."""
+        """Reads the fields of the struct in `var`."""
         regular, tagged, others = self.present(fields)
         for field in [*others, *tagged]:
             self.early(f"{var}.{field.attribute} = {self.default(field)}")
@@ -134,7 +134,7 @@ class ReaderSource(CodecSource):
         self.struct(self.schema.structs[field.type], var)
 
     def sized(self, field: Field, target: str, is_nullable: bool) -> None:
-        """A string, bytes or records."""
+        """Reads a string, bytes or records."""
         is_string = field.type == "string"
         null_test, size = self.size(
             field, "h" if is_string else "i", "longer_string_length" if is_string else "longer_varint"
@@ -143,7 +143,7 @@ class ReaderSource(CodecSource):
             self.slice(field, target, f"p + {size}")
 
     def size(self, field: Field, code: str, longer: str) -> tuple[str, str]:
-        """Reads a length or a count. Returns the test for null, and the expression of the size otherwise."""
+        """Reads a length or a count. Returns the test for null, and the expression for the size otherwise."""
         read = self.name("n")
         if not self.compact(field):
             self.run.append((code, read))
@@ -154,7 +154,7 @@ class ReaderSource(CodecSource):
         return f"{read} == 0", f"{read} - 1"
 
     def unless_null(self, field: Field, target: str, null_test: str, is_nullable: bool) -> AbstractContextManager[None]:
-        """A block for a value that is not null."""
+        """Opens a block for a value that is not null."""
         with self.block(f"if {null_test}:"):
             self.line(f"{target} = None" if is_nullable else f"raise unexpected_null({field.name!r})")
         return self.block("else:") if is_nullable else nullcontext()
@@ -198,12 +198,12 @@ class ReaderSource(CodecSource):
 
 
 def has_records(schema: Schema) -> bool:
-    """Whether decoding it makes views into the bytes it was given."""
+    """Returns whether the decoded message contains views of the given bytes."""
     return any(field.type == "records" for fields in (schema.fields, *schema.structs.values()) for field in fields)
 
 
 def reader_source(schema: Schema, version: int) -> tuple[str, dict[str, Any]]:
-    """The source, and the names it uses, all but the message's classes."""
+    """Returns the source, and the names that it uses except the message's classes."""
     source = ReaderSource(schema, version)
     text = source.write()
     return text, source.names

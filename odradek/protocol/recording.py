@@ -1,8 +1,8 @@
-"""Recordings of what clients sent a broker and got: a head, then compressed blocks of entries, each with its CRC.
+"""Recordings of the requests and responses of clients: a head, then compressed blocks of entries, each with its CRC.
 
-A file that a killed broker leaves ends with its last whole block, and may hold the beginning of another one.
-docs/formats/recording.md describes the bytes. Only records are as they were; secrets of logins are not in it. The
-numbers of a block's entries stand before their bodies, all of one size: that costs a broker least.
+After a broker was killed, the file may end with an incomplete block. docs/formats/recording.md describes the bytes.
+Secrets of logins are left out; cut entries also lack the records. A block has the numbers of all its entries first, all
+of one size, and then their bodies, because that is cheapest for the broker.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ MAGIC: Final = b"ODRADEKR"
 VERSION: Final = 4
 _HEAD: Final = Packing(">8sHq")
 _BLOCK: Final = Packing(">IIB")  # size, CRC, compression
-_COUNTS: Final = Packing(">II")  # of entries, of items
+_COUNTS: Final = Packing(">II")  # number of entries, number of items
 MOST_BLOCK_BYTES: Final = 256 * 1024 * 1024
 _NUMBERS_OF_AN_ENTRY: Final = 4
 _NUMBER_BYTES: Final = 8
-# Kind, flags and connection; time; how long it waited, and the size of the body; the exchange.
+# Kind, flags and connection; time; waiting time, and size of the body; exchange.
 _NUMBERS: Final = Packing(">4Q")
-# Flags, beside the kind.
+# Flags besides the kind.
 MASKED: Final = 16
 BEHIND: Final = 32
 WITH_LENGTH: Final = 64  # the body begins with the length of its frame
-ALL_WRITTEN: Final = 128  # of a request: the answers to all before it, on its connection, have left
+ALL_WRITTEN: Final = 128  # of a request: all earlier responses on its connection have been sent
 UNSURE: Final = 256
 _KIND_BITS: Final = 15
 CONNECTION_SHIFT: Final = 16
@@ -43,8 +43,8 @@ _FLAG_BITS: Final = (1 << CONNECTION_SHIFT) - 1
 _SHIFT: Final = 32
 _LOW_BITS: Final = (1 << _SHIFT) - 1
 MOST_WAITED_US: Final = _LOW_BITS
-# Of an item: flags in the lowest bits, and its size.
-FIRST: Final = 1  # of its run
+# Of an item: flags in the lowest bits, then its size.
+FIRST: Final = 1  # the first item of its run
 ANSWER: Final = 2  # it begins with its length; other items are requests
 CUT: Final = 4
 ITEM_SHIFT: Final = 3
@@ -54,21 +54,22 @@ _LENGTH_BYTES: Final = 4
 
 
 class Kind(IntEnum):
-    """Kinds of entries; a body that is not named is empty."""
+    """Kinds of entries. The body is empty unless a comment describes it."""
 
     OPENED = 1  # JSON: node, listener, host, port, is_sasl
     CLOSED = 2
-    RECEIVED = 3  # the frame of a request, without its length
-    ANSWERED = 4  # the frame of its answer, without its length
-    UNANSWERED = 5  # the exchange ends without an answer: acks=0, or a fault dropped it
-    HUNG_UP = 6  # the broker closes the connection in place of an answer
-    WRITTEN = 7  # the last byte of the answer has left the broker; in a file, exchange 0 stands for all so far
-    # JSON: `called`, a call of the control interface; `ended`, why the recording ends; or `elsewhere`, HOST:PORT that
-    # clients were sent to and that is not recorded.
+    RECEIVED = 3  # the frame of a request without its length
+    ANSWERED = 4  # the frame of the response without its length
+    UNANSWERED = 5  # the exchange ends without a response: acks=0, or a fault dropped it
+    HUNG_UP = 6  # the broker closes the connection instead of responding
+    # The last byte of the response has left the broker; in a file, exchange 0 stands for all responses so far.
+    WRITTEN = 7
+    # JSON: `called`, a call of the control interface; `ended`, why the recording ends; or `elsewhere`, the HOST:PORT of
+    # a broker that clients were sent to and that is not recorded.
     TOLD = 8
-    RECEIVED_CUT = 9  # this one and the next: RECEIVED and ANSWERED, as which they are read, without records
+    RECEIVED_CUT = 9  # this kind and the next: RECEIVED and ANSWERED without their records; read as these
     ANSWERED_CUT = 10
-    RUN = 11  # requests that came at once, and answers to some; read as RECEIVED and ANSWERED
+    RUN = 11  # requests that arrived together, and responses to some of them; read as RECEIVED and ANSWERED
 
 
 RUN: Final = Kind.RUN.value
@@ -79,15 +80,15 @@ _ENDINGS: Final = (Kind.ANSWERED, Kind.UNANSWERED, Kind.HUNG_UP)
 
 @dataclass(slots=True)
 class RecordingEntry:
-    """One thing that happened.
+    """One recorded event.
 
-    exchange       numbers exchanges within the recording; 0 where the entry concerns none
-    time_us        since the recording began, by a clock that never goes back
-    waited_us      how much earlier than `time_us` the last byte may have arrived
-    is_masked      whether the body ends where secrets begin
-    is_behind      of a request: whether it was sent before the answer before it was written
-    is_unsure      of a request: whether nobody looked if it is behind
-    lacks_records  zeros stand in the place of records, all of them of batches whose CRC was right
+    exchange       number of the exchange within the recording; 0 if the entry concerns none
+    time_us        since the recording began, on a monotonic clock
+    waited_us      how long before `time_us` the last byte may have arrived
+    is_masked      whether the body ends before the secrets
+    is_behind      of a request: whether it was sent before the previous response was written
+    is_unsure      of a request: whether `is_behind` was not determined
+    lacks_records  records are replaced by zeros; the CRCs of all their batches were right
     """
 
     kind: Kind
@@ -103,20 +104,23 @@ class RecordingEntry:
 
 
 def pack_head(started_ms: int) -> bytes:
-    """started_ms: since the epoch."""
+    """Packs the head of a recording.
+
+    started_ms   since the epoch
+    """
     return _HEAD.pack(MAGIC, VERSION, started_ms)
 
 
 class PackedEntries:
-    """Entries that gather into a block. What they are made of is not kept: their bodies are copied.
+    """Entries that are collected for a block. Their bodies are copied.
 
-    run: the owner of the run that the last entry is, while items may follow
+    run   the owner of the current run, while the last entry is a run to which items may be added
     """
 
     __slots__ = ("_bodies", "_items", "_numbers", "run")
 
     def __init__(self) -> None:
-        self._numbers: list[int] = []  # of all entries, one behind the other
+        self._numbers: list[int] = []  # of all entries, concatenated
         self._items: list[int] = []
         self._bodies = bytearray()
         self.run: object | None = None
@@ -126,23 +130,36 @@ class PackedEntries:
         return _NUMBER_BYTES * len(self._numbers) + _ITEM_BYTES * len(self._items) + len(self._bodies)
 
     def add(self, kind: int, connection: int, exchange: int, time_us: int, waited_us: int, body: Buffer) -> None:
-        """kind: with its flags. exchange: 0 of a request, and for the oldest of the connection that has not ended."""
-        self._bodies += body  # of a view, bytes(body) takes several times as long
+        """Adds an entry.
+
+        kind       including its flags
+        exchange   0 for a request, and for the oldest exchange of the connection that has not ended
+        """
+        self._bodies += body  # for a view, bytes(body) takes several times as long
         self._number(kind, connection, exchange, time_us, waited_us, len(body))
 
     def add_parts(
         self, kind: int, connection: int, exchange: int, time_us: int, waited_us: int, parts: list[Buffer]
     ) -> None:
-        """parts: of the body"""
+        """Adds an entry whose body consists of parts.
+
+        parts   of the body
+        """
         self._number(kind, connection, exchange, time_us, waited_us, self._add_bodies(parts))
 
     def begin(self, owner: object, flags: int, connection: int, time_us: int, waited_us: int) -> None:
-        """Begins a run, whose first item must follow. flags: of its first request; all others are BEHIND."""
+        """Begins a run. Its first item must follow.
+
+        flags   of its first request; all others are BEHIND
+        """
         self._number(RUN | flags, connection, 0, time_us, waited_us, 0)
         self.run = owner
 
     def item(self, flags: int, body: Buffer) -> None:
-        """Continues the run. body: at most MOST_ITEM_BYTES"""
+        """Adds an item to the run.
+
+        body   at most MOST_ITEM_BYTES
+        """
         self._bodies += body
         self._items.append(len(body) << ITEM_SHIFT | flags)
 
@@ -156,7 +173,7 @@ class PackedEntries:
         return len(self._bodies) - size_before
 
     def _number(self, kind: int, connection: int, exchange: int, time_us: int, waited_us: int, size: int) -> None:
-        numbers = self._numbers  # to append a tuple of them takes longer
+        numbers = self._numbers  # appending them as a tuple takes longer
         numbers.append(kind | connection << CONNECTION_SHIFT)
         numbers.append(time_us)
         numbers.append(waited_us << _SHIFT | size)
@@ -173,7 +190,7 @@ class PackedEntries:
 
 
 def pack_entries(entries: Iterable[RecordingEntry]) -> bytes:
-    """Requests are numbered by the reader, in their order."""
+    """Packs entries. The reader numbers requests in their order."""
     packed = PackedEntries()
     for entry in entries:
         flags = (
@@ -186,7 +203,10 @@ def pack_entries(entries: Iterable[RecordingEntry]) -> bytes:
 
 
 def pack_block(entries: bytes, compression: Compression = Compression.ZSTD) -> bytes:
-    """entries: packed."""
+    """Packs and compresses a block.
+
+    entries   packed entries
+    """
     body = compress(compression, entries, 1) if compression is not Compression.NONE else entries
     return _BLOCK.pack(len(body), crc32c(body), compression.value) + body
 
@@ -194,12 +214,15 @@ def pack_block(entries: bytes, compression: Compression = Compression.ZSTD) -> b
 class Recording:
     """A recording that is read once, from its beginning.
 
-    position  of the block that is read now, in bytes
-    is_cut    whether it ended within a block, as a killed broker leaves it; known when all entries are read
+    position  of the current block, in bytes
+    is_cut    whether it ends within a block, because the broker was killed; known after all entries have been read
     """
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
-        """read: the next bytes, fewer only at the end. Raises MalformedMessage."""
+        """read   returns the next bytes, fewer only at the end
+
+        Raises MalformedMessage if it is no recording.
+        """
         self._read = read
         head = read(_HEAD.size)
         if len(head) < _HEAD.size or not head.startswith(MAGIC):
@@ -211,10 +234,11 @@ class Recording:
         self.is_cut = False
         self._exchanges = 0
         self._asked: dict[int, list[int]] = {}  # exchanges that have not ended, by connection
-        self._unwritten: dict[int, list[int]] = {}  # answers, by connection
+        self._unwritten: dict[int, list[int]] = {}  # responses that have not been sent, by connection
 
     def entries(self) -> Iterator[RecordingEntry]:
-        """Yields one of WRITTEN for each answer. Raises MalformedMessage where a whole block is damaged."""
+        """Yields all entries, with a WRITTEN entry for each response. Raises MalformedMessage if a complete block is
+        damaged."""
         while head := self._read(_BLOCK.size):
             size, crc, compression = _BLOCK.unpack(head) if len(head) == _BLOCK.size else (0, 0, 0)
             if size > MOST_BLOCK_BYTES:
@@ -234,7 +258,7 @@ class Recording:
             self.position += len(head) + size
 
     def _placed(self, flags: int, entry: RecordingEntry) -> Iterator[RecordingEntry]:
-        """Yields it with the number of its exchange, behind the entries that its flags stand for."""
+        """Yields the entry with the number of its exchange, after the entries that its flags stand for."""
         kind, connection = entry.kind, entry.connection
         if kind is Kind.RECEIVED:
             self._exchanges += 1
@@ -262,7 +286,7 @@ class Recording:
 
 
 def _entries(data: bytes) -> Iterator[tuple[int, RecordingEntry]]:
-    """Yields them with their flags."""
+    """Yields the entries of a block with their flags."""
     count, items = _COUNTS.unpack_from(data)
     items_at = _COUNTS.size + count * _NUMBERS.size
     bodies = _Bodies(data, array("I", data[items_at : items_at + _ITEM_BYTES * items]), items_at + _ITEM_BYTES * items)
@@ -291,7 +315,7 @@ def _entries(data: bytes) -> Iterator[tuple[int, RecordingEntry]]:
 
 
 class _Bodies:
-    """The bodies of a block, one after the other."""
+    """The bodies of a block, read one after the other."""
 
     def __init__(self, data: bytes, items: array[int], position: int) -> None:
         self.items = items

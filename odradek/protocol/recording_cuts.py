@@ -1,7 +1,7 @@
-"""Frames without the records of their batches, for a judge: rules look at the headers of batches only.
+"""Removes the records of batches from frames, for the judge, whose rules use only the headers of batches.
 
-A frame that is cut begins with a count and as many pairs of sizes, what is kept and what was left out behind it; then
-come the parts that are kept. A reader puts zeros in the place of the others.
+A cut frame begins with a count and that many pairs of sizes: the size of a kept part, and of the part that was left out
+after it. Then the kept parts follow. A reader replaces the missing parts by zeros.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ ID_BYTES: Final = 16
 ACKS_AND_TIMEOUT_BYTES: Final = 2 + 4
 INDEX_BYTES: Final = 4
 MOST_FRAME_BYTES: Final = 2**31 - 1
-CUT_FROM_BYTES: Final = 4096  # a smaller request is kept whole, which costs less
-HEAD_BYTES: Final = 600  # of a request with one batch: names are seldom so long that its header is not in them
-NO_TAGS: Final = bytes(3)  # behind the batch: of partition, topic and request
+CUT_FROM_BYTES: Final = 4096  # a smaller request is kept as a whole, which is cheaper
+HEAD_BYTES: Final = 600  # of a request with one batch: names are seldom so long that the batch header is beyond it
+NO_TAGS: Final = bytes(3)  # after the batch: of partition, topic and request
 TAGS_BYTES: Final = len(NO_TAGS)
-ONE: Final = 2  # a count of 1, in flexible versions
+ONE: Final = 2  # a count of 1 in flexible versions
 MOST_IN_ONE_BYTE: Final = 127
-MOST_CLIENT_ID_BYTES: Final = 2**15 - 1  # else there is none
+MOST_CLIENT_ID_BYTES: Final = 2**15 - 1  # a larger value stands for null
 MAGIC_AT: Final = 16
-MOST_BATCHES: Final = 1_000  # of a request: one of more is kept whole, since they are counted in one turn of the loop
+# Of a request: one with more is kept as a whole, because the batches are counted in one turn of the loop.
+MOST_BATCHES: Final = 1_000
 _SIZE, _SHORT_SIZE, _COUNT = Packing(">i"), Packing(">h"), Packing(">I")
 _TABLE_OF_ONE: Final = Packing(">5I")  # of a frame with one batch
-# Of the header of a batch, from where its length stands: length, magic, CRC; attributes and count of records.
+# The header of a batch from its length on: length, magic, CRC; attributes and record count.
 _LENGTH_TO_CRC: Final = Packing(">i4xbI")
 _LENGTH_TO_COUNT: Final = Packing(">i4xb4xh34xi")
 LENGTH_AT: Final = 8
@@ -46,10 +47,10 @@ SMALLEST_LENGTH: Final = HEADER_BYTES - LOG_OVERHEAD
 
 
 class UncheckedCut:
-    """A Produce request with one whole batch, whose CRC nobody has checked.
+    """A Produce request with one complete batch, whose CRC has not been checked yet.
 
-    head      all before the records, copied: a broker writes into the header of a batch that it takes
-    batch_at  where the batch begins
+    head      everything before the records, copied: a broker modifies the header of a batch that it accepts
+    batch_at  position of the batch
     """
 
     __slots__ = ("batch_at", "frame", "head")
@@ -60,23 +61,24 @@ class UncheckedCut:
         self.batch_at = batch_at
 
     def is_sound(self) -> bool:
-        """Whether the CRC is right."""
+        """Returns whether the CRC is right."""
         head, at = self.head, self.batch_at
         crc: int = _LENGTH_TO_CRC.unpack_from(head, at + LENGTH_AT)[2]
         return crc32c(self.frame[len(head) : len(self.frame) - TAGS_BYTES], crc32c(head[at + CRC_START :])) == crc
 
     def parts(self) -> list[Buffer]:
-        """The request without its records."""
+        """Returns the request without its records."""
         kept, end = len(self.head), len(self.frame) - TAGS_BYTES
         return [_TABLE_OF_ONE.pack(2, kept, end - kept, TAGS_BYTES, 0), self.head, NO_TAGS]
 
     def whole(self) -> bytes:
-        """The request as it was sent."""
+        """Returns the request as it was sent."""
         return self.head + self.frame[len(self.head) :]
 
 
 def unchecked_cut(frame: memoryview) -> UncheckedCut | None:
-    """A Produce request as most are; None for all others, as of which `cut_request` may still find out more."""
+    """Recognises the usual Produce request. Returns None for all others, which `cut_request` may still be able to
+    cut."""
     size, head = len(frame), bytes(frame[:HEAD_BYTES])
     try:
         version, client_id_size = head[3], head[8] << 8 | head[9]
@@ -111,10 +113,11 @@ def unchecked_cut(frame: memoryview) -> UncheckedCut | None:
 
 
 def cut_request(frame: memoryview) -> list[Buffer] | None:
-    """A Produce request without its records; None where anything is unusual, so that a judge has to see all of it.
+    """Returns a Produce request without its records, or None for an unusual one, which the judge must see as a whole.
 
-    Of a request that is cut each partition has one whole batch, whose CRC is right. frame: without its length; what is
-    kept are views into it.
+    Each partition of a cut request has one complete batch with the right CRC.
+
+    frame   without its length; the kept parts are views of it
     """
     try:
         places = _batches_at(frame)
@@ -137,7 +140,7 @@ def cut_request(frame: memoryview) -> list[Buffer] | None:
 
 
 def _batches_at(frame: memoryview) -> list[tuple[int, int]]:
-    """Where the batches of a Produce request begin and end; none if one of them is not as most are."""
+    """Returns start and end of the batches in a Produce request, or an empty list if one of them is unusual."""
     asked = api_and_version(frame)
     if asked is None or asked[0] != PRODUCE_KEY:
         return []
@@ -168,7 +171,7 @@ def _batches_at(frame: memoryview) -> list[tuple[int, int]]:
 
 
 def _count(frame: memoryview, at: int, is_flexible: bool) -> tuple[int, int]:
-    """A count or a size, and what is behind it; null counts as 0."""
+    """Returns a count or a size, and the position after it. Null counts as 0."""
     if is_flexible:
         more, at = read_varint(frame, at)
         return max(more - 1, 0), at
@@ -192,10 +195,11 @@ def _behind_tags(frame: memoryview, at: int, is_flexible: bool) -> int:
 
 
 def cut_answer(chunks: list[Chunk]) -> list[Buffer] | None:
-    """An answer with records, as the codec makes it: every other chunk is of records, and begins with a batch.
+    """Returns a response with records, as the codec writes it, without most of them. Every other chunk contains
+    records, and begins with a batch.
 
-    Of each of these chunks headers are kept up to that of the first batch which a consumer reads on behind: one that
-    has records which are no markers. None where the chunks are others.
+    In each of these chunks, headers are kept up to the first batch that has records other than markers. Returns None if
+    the chunks have another form.
     """
     sizes: list[int] = []
     parts: list[Buffer] = [b""]
@@ -230,7 +234,7 @@ def _headers(chunk: Chunk) -> Buffer:
 
 
 def _bytes_of(chunk: Chunk, start: int, end: int) -> Buffer:
-    """None of a file that cannot be read: what sends it will find out, and tell."""
+    """Returns bytes of a chunk, or none if its file cannot be read: sending the chunk will report that error."""
     if isinstance(chunk, FileSlice):
         try:
             return chunk.file.read_at(end - start, chunk.position + start)
@@ -246,7 +250,7 @@ def _table(sizes: list[int]) -> bytes:
 
 
 def restored(body: bytes) -> bytes:
-    """The frame, with zeros where records were. Raises MalformedMessage."""
+    """Returns the frame, with zeros instead of records. Raises MalformedMessage."""
     try:
         (count,) = _COUNT.unpack_from(body)
         sizes = unpack_from(f">{count * 2}I", body, _COUNT.size)

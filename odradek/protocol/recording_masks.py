@@ -1,6 +1,6 @@
-"""Frames without their secrets, as recordings keep them: those of logins, and of APIs that carry passwords or tokens.
+"""Removes secrets from frames for recordings: from logins, and from APIs with passwords or tokens.
 
-docs/formats/recording.md says what is left out.
+docs/formats/recording.md lists the parts that are left out.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticate
 from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
 
 SECRET_KEYS: Final = frozenset(api.value for api in ApiKey if facts_of(api).has_secrets)
-# By the second byte of an API key whose first one is 0: no secret is in requests of a client that is logged in, nor in
-# answers to them.
+# By the second byte of an API key whose first byte is 0: these requests of a client that is logged in contain no
+# secret, and neither do their responses.
 HARMLESS: Final = bytes(
     number in API_OF_KEY and number not in SECRET_KEYS and not facts_of(API_OF_KEY[number]).is_login
     for number in range(256)
@@ -26,7 +26,8 @@ HARMLESS: Final = bytes(
 
 
 class SafeRequest(NamedTuple):
-    """`api` is None for bytes that are no request; `body` holds no secret, and `is_masked` tells that it is cut."""
+    """A request without its secrets. `api` is None if the bytes are no request; `is_masked` tells whether `body` is
+    cut."""
 
     api: ApiKey | None
     version: int
@@ -35,7 +36,11 @@ class SafeRequest(NamedTuple):
 
 
 def safe_request(frame: memoryview, *, is_authenticated: bool, sends_tokens: bool) -> SafeRequest:
-    """frame: without its length. sends_tokens: SaslHandshake v0 came, after which bare tokens follow."""
+    """Removes the secrets from a request.
+
+    frame         without its length
+    sends_tokens  whether SaslHandshake v0 was received, after which bare tokens follow
+    """
     asked = api_and_version(frame)
     if asked is None or (sends_tokens and not is_authenticated):
         return SafeRequest(None, 0, b"", True)
@@ -54,7 +59,10 @@ def safe_request(frame: memoryview, *, is_authenticated: bool, sends_tokens: boo
 
 
 def safe_answer(frame: memoryview, api: ApiKey | None, version: int) -> tuple[bytes, bool]:
-    """Returns what of the answer holds no secret, and whether it is masked. frame: with its length."""
+    """Returns the part of the response without secrets, and whether it is masked.
+
+    frame   including its length
+    """
     if api is None:
         return b"", True
     if api.value not in SECRET_KEYS:
@@ -72,7 +80,10 @@ def safe_answer(frame: memoryview, api: ApiKey | None, version: int) -> tuple[by
 
 
 def sasl_answer(frame: memoryview, version: int) -> SaslAuthenticateResponse | None:
-    """None where it cannot be read. frame: with its length."""
+    """Decodes a SaslAuthenticate response. Returns None if it is unreadable.
+
+    frame   including its length
+    """
     try:
         message = read_answer(ApiKey.SASL_AUTHENTICATE.value, version, frame).message
     except (MalformedMessage, ValueError, IndexError):

@@ -1,12 +1,12 @@
-"""Records and record batches: reading them, and building new ones.
+"""Reads records and record batches, and builds new ones.
 
-The parts are odradek/protocol/batch_header.py (the fixed header and in-place changes), odradek/protocol/compression.py
-(the codecs) and odradek/protocol/control_records.py (markers and other control records). The names that most callers
-need are re-exported here.
+Related modules: odradek/protocol/batch_header.py (the fixed header and in-place changes),
+odradek/protocol/compression.py (the codecs) and odradek/protocol/control_records.py (markers and other control
+records). The names that most callers need are re-exported here.
 
-Varints stand at the end: those of records are zigzag, seven bits a byte, least significant first. Their readers take
-the position and return (value, next position). Where the caller can, it checks once that it has not run past its end.
-An index past the buffer raises IndexError, which callers in this package turn into MalformedMessage.
+Varints are at the end of this module: those of records are zigzag, seven bits a byte, least significant first. Their
+readers take the position, and return (value, next position). A caller may check only once whether it has passed its
+end: an index beyond the buffer raises IndexError, which callers in this package turn into MalformedMessage.
 """
 
 from collections.abc import Iterable, Iterator
@@ -67,27 +67,27 @@ __all__ = [
     "set_max_timestamp",
 ]
 
-# Header keys are text; bytes that are not UTF-8 survive a round trip.
+# Header keys are text. With this error handler, bytes that are not UTF-8 survive a round trip.
 _NOT_UTF8: Final = "surrogateescape"
 NO_HEADERS: Final = bytes(1)
-NULL: Final = b"\x01"  # -1, in place of a size
+NULL: Final = b"\x01"  # the size -1
 
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Record(NamedTuple):
-    """One record as it stands in the log. A named tuple because loaders make millions."""
+    """One record in the log. It is a named tuple because loaders create millions."""
 
     offset: int
-    timestamp: int  # ms; the append time in a batch of LogAppendTime
+    timestamp: int  # ms; the append time if the batch has LogAppendTime
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
 
 
 class NewRecord(NamedTuple):
-    """One record to be written; its offset comes from its place in the batch."""
+    """One record to be written. Its position in the batch determines its offset."""
 
     key: bytes | None
     value: bytes | None
@@ -96,18 +96,18 @@ class NewRecord(NamedTuple):
 
 
 def records_of(batch: Bytes, position: int = 0, *, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> Iterator[Record]:
-    """The records of the batch at `position`, opened when they are compressed (at most `limit_bytes`).
+    """Yields the records of the batch at `position`, and decompresses them if necessary (at most `limit_bytes`).
 
-    Raises MalformedMessage, possibly after some records; the CRC is the caller's to check.
+    Raises MalformedMessage, possibly after some records. The caller checks the CRC.
     """
     header = read_batch_header(batch, position)
     end = position + header.size_bytes
     if end > len(batch):
         raise MalformedMessage("a record batch is cut short")
     payload = memoryview(batch)[position + HEADER_BYTES : end]
-    # One copy, so that keys and values are plain slices.
+    # Copied once, so that keys and values are plain slices.
     data = bytes(decompress(header.compression, payload, limit_bytes) if header.is_compressed else payload)
-    if header.record_count < 0 or header.record_count * 7 > len(data):  # 7 bytes is the smallest record
+    if header.record_count < 0 or header.record_count * 7 > len(data):  # the smallest record has 7 bytes
         raise MalformedMessage(f"{header.record_count} records cannot stand in {len(data)} bytes")
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.is_log_append_time else None
@@ -125,12 +125,12 @@ def records_of(batch: Bytes, position: int = 0, *, limit_bytes: int = DECOMPRESS
 def _read_record(
     data: bytes, at: int, base_offset: int, base_timestamp: int, append_time: int | None
 ) -> tuple[Record, int]:
-    """One record and the position behind it. IndexError when `data` ends within it."""
+    """Returns one record and the position after it. Raises IndexError if `data` ends within it."""
     length, at = read_varint(data, at)
     end = at + length
     if length < 0 or end > len(data):
         raise MalformedMessage(f"a record of {length} bytes")
-    at += 1  # the record's attributes: no bit of them means anything yet
+    at += 1  # skip the record's attributes: none of the bits has a meaning yet
     timestamp_delta, at = read_varlong(data, at)
     offset_delta, at = read_varint(data, at)
     key, at = _read_bytes(data, at, end)
@@ -157,7 +157,7 @@ def _read_record(
 def _read_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
     length, at = read_varint(data, at)
     if length < 0:
-        return None, at  # Kafka takes any negative length for null
+        return None, at  # Kafka treats any negative length as null
     stop = at + length
     if stop > end:
         raise MalformedMessage("a key, value or header reaches beyond its record")
@@ -179,10 +179,10 @@ def build_batch(
     leader_epoch: int = NO_LEADER_EPOCH,
     delete_horizon_ms: int | None = None,
 ) -> bytearray:
-    """One batch of at least one record, offsets counting up from `base_offset`.
+    """Builds one batch of at least one record, with consecutive offsets from `base_offset`.
 
-    log_append_time_ms  makes it a batch of LogAppendTime; None leaves each record its own timestamp (CreateTime)
-    delete_horizon_ms   as compaction sets it: timestamp deltas then count from the horizon
+    log_append_time_ms  makes it a batch with LogAppendTime; None lets each record keep its timestamp (CreateTime)
+    delete_horizon_ms   as set by compaction: timestamp deltas are then relative to the horizon
     """
     batch = bytearray(HEADER_BYTES)
     base_timestamp = delete_horizon_ms
@@ -224,7 +224,7 @@ def build_batch(
 
 @lru_cache(1024)
 def size_varint(size: int) -> bytes:
-    """The same few sizes come again and again."""
+    """Encodes a size. Cached, because a few sizes occur very often."""
     out = bytearray()
     append_varint(out, size)
     return bytes(out)
@@ -238,7 +238,7 @@ def append_record(
     value: bytes | None,
     headers: Iterable[tuple[str, bytes | None]] = (),
 ) -> None:
-    """Adds one record, its length in front, to the opened records of a batch."""
+    """Appends one record, with its length first, to the uncompressed records of a batch."""
     record = bytearray(1)  # attributes, always 0
     append_varint(record, timestamp_delta)
     append_varint(record, offset_delta)
@@ -268,7 +268,7 @@ def _append_bytes(out: bytearray, content: bytes | None) -> None:
 
 
 def read_varint(data: Bytes, position: int) -> tuple[int, int]:
-    """A 32-bit value in at most 5 bytes. Raises IndexError past the end, MalformedMessage when it is too long."""
+    """Reads a 32-bit value of at most 5 bytes. Raises IndexError past the end, MalformedMessage if it is too long."""
     byte = data[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
@@ -278,7 +278,7 @@ def read_varint(data: Bytes, position: int) -> tuple[int, int]:
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            # Kafka lets the fifth byte carry bits that do not fit, and drops them.
+            # Kafka allows bits in the fifth byte that do not fit, and drops them.
             value &= 0xFFFF_FFFF
             return (value >> 1) ^ -(value & 1), position
         shift += 7
@@ -287,7 +287,7 @@ def read_varint(data: Bytes, position: int) -> tuple[int, int]:
 
 
 def read_varlong(data: Bytes, position: int) -> tuple[int, int]:
-    """A 64-bit value in at most 10 bytes. Raises IndexError past the end, MalformedMessage when it is too long."""
+    """Reads a 64-bit value of at most 10 bytes. Raises IndexError past the end, MalformedMessage if it is too long."""
     byte = data[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
@@ -305,7 +305,7 @@ def read_varlong(data: Bytes, position: int) -> tuple[int, int]:
 
 
 def append_varint(out: bytearray, value: int) -> None:
-    """`value` must fit into 64 bits, signed; 32- and 64-bit values are written alike."""
+    """Appends a value that fits into 64 signed bits. 32-bit and 64-bit values are encoded alike."""
     value = value << 1 if value >= 0 else ~(value << 1)
     if value < 0x80:
         out.append(value)

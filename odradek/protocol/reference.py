@@ -1,7 +1,7 @@
-"""A second codec from the same schemas, declared with construct: slow, and independent of the compiled one.
+"""A second codec from the same schemas, built with construct: slow, and independent of the compiled one.
 
-Tests compare the compiled codec with it, and `odradek inspect` prints what it parses as a tree. It reads and writes
-plain dictionaries whose keys are the attribute names of the message classes. Nothing that serves requests imports it.
+Tests compare the compiled codec with it, and `odradek inspect` prints its results as a tree. It reads and writes plain
+dictionaries whose keys are the attribute names of the message classes. Nothing that serves requests imports it.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ LONGEST_STRING = 0x7FFF
 
 @cache
 def structure(module: str, version: int) -> Any:
-    """The construct that reads and writes one message at one version."""
+    """Returns the construct that reads and writes one message in one version."""
     schema = load(module)
     return _Structures(schema, version).struct(schema.fields)
 
@@ -82,7 +82,8 @@ class _Structures:
         return {inner.attribute: self.default(inner) for inner in self._schema.structs[field.type]}
 
     def written_default(self, field: Field) -> Any:
-        """A tagged struct of defaults is not written either, though it is None where it is absent."""
+        """The value that is not written for a tagged field. A tagged struct of defaults is not written either, although
+        its absent value is None."""
         if not field.is_none_when_absent:
             return self.default(field)
         return {inner.attribute: self.default(inner) for inner in self._schema.structs[field.type]}
@@ -109,7 +110,7 @@ class _Structures:
         return NUMBERS[field.type] if field.type in FIXED else self.sized(field, False)
 
     def sized(self, field: Field, is_nullable: bool) -> Any:
-        """A string, bytes or records."""
+        """Returns the construct of a string, bytes or records."""
         if field.type != "string":
             return counted(COMPACT_LENGTH if self.is_compact(field) else c.Int32sb, is_nullable, c.Bytes(c.this.length))
         return c.ExprAdapter(
@@ -132,7 +133,7 @@ def string_size(context: Any) -> int:
 
 
 def counted(length: Any, is_nullable: bool, body: Any) -> Any:
-    """A length, -1 for null, and what it counts."""
+    """Returns the construct of a length, -1 for null, and the content that it counts."""
     return c.FocusedSeq(
         "value",
         "length" / c.Rebuild(length, lambda context: -1 if context.value is None else len(context.value)),

@@ -1,7 +1,7 @@
-"""Schemas as values: the contents of `odradek/schemas/*.json`, checked and with every default filled in.
+"""Schemas as values: the contents of `odradek/schemas/*.json`, checked, with every default filled in.
 
-A schema describes one message in all its versions. Its JSON holds for each field the name (in Kafka's spelling), the
-type and the versions that have it. Where they apply, it also holds the versions in which the field may be null, its
+A schema describes one message in all its versions. For each field, its JSON contains the name (in Kafka's spelling),
+the type and the versions that have it. If applicable, it also contains the versions in which the field may be null, its
 tag, its default, whether a version without it may drop a value (`ignorable`), whether it is part of the key of its list
 (`map_key`), and `flexible: null` for the one field that keeps its old encoding in flexible versions. See
 docs/formats/wire.md.
@@ -26,19 +26,19 @@ INTEGERS: Mapping[str, tuple[int, str]] = {  # type → (bytes, struct code)
     "int64": (8, "q"),
 }
 FIXED: Mapping[str, tuple[int, str]] = {**INTEGERS, "bool": (1, "b"), "float64": (8, "d"), "uuid": (16, "16s")}
-SIZED = frozenset({"string", "bytes", "records"})  # a length, then that many bytes
+SIZED = frozenset({"string", "bytes", "records"})  # a length, followed by that many bytes
 ZERO_UUID = bytes(16)
 
 
 def snake_case(name: str) -> str:
-    """Kafka's `TransactionalId` as `transactional_id`; `KRaft` counts as one word."""
+    """Converts Kafka's `TransactionalId` to `transactional_id`. `KRaft` counts as one word."""
     name = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", name.replace("KRaft", "Kraft"))
     return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """A range of versions, both ends included; `highest` is None where it is open."""
+    """A range of versions, both ends included. `highest` is None if it is open."""
 
     lowest: int
     highest: int | None
@@ -48,7 +48,7 @@ class Versions:
 
     @classmethod
     def parse(cls, text: str | None) -> "Versions":
-        """Read `3+`, `0-7`, `2`, or None for no version at all."""
+        """Parses `3+`, `0-7`, `2`, or None for no version at all."""
         if text is None:
             return NO_VERSIONS
         if text.endswith("+"):
@@ -61,12 +61,12 @@ NO_VERSIONS = Versions(0, -1)
 
 
 class Field(NamedTuple):
-    """One field of a struct. `default` is what it holds in versions without it; where that is an empty list or a struct
-    of defaults, it is None and `default_is_empty` says so."""
+    """One field of a struct. `default` is its value in versions without it. For an empty list or a struct of defaults,
+    `default` is None and `default_is_empty` is true."""
 
     name: str
     attribute: str
-    type: str  # the type of one element where `is_array`
+    type: str  # the type of an element if `is_array`
     is_array: bool
     is_struct: bool
     versions: Versions
@@ -76,7 +76,7 @@ class Field(NamedTuple):
     default_is_empty: bool
     ignorable: bool
     map_key: bool
-    flexible: bool  # False: not even flexible versions write it in the compact form
+    flexible: bool  # False: even flexible versions do not use the compact form
 
     @property
     def type_name(self) -> str:
@@ -84,7 +84,8 @@ class Field(NamedTuple):
 
     @property
     def is_none_when_absent(self) -> bool:
-        """A tagged struct that has no null is None where it is absent: messages with many of them stay cheap."""
+        """Whether the absent value is None: that is so for a tagged struct that cannot be null, which keeps messages
+        with many of them cheap."""
         return self.tag is not None and self.is_struct and not self.is_array and self.nullable == NO_VERSIONS
 
 
@@ -93,7 +94,7 @@ class Schema(NamedTuple):
 
     name: str
     kind: str  # request, response, header, data, metadata, coordinator-key, coordinator-value
-    key: int | None  # API key, or the record type that stands before the record
+    key: int | None  # API key, or the type that precedes a stored record
     versions: Versions
     flexible: Versions
     latest_version_unstable: bool
@@ -142,7 +143,7 @@ def _field(data: Mapping[str, Any], structs: Mapping[str, Any]) -> Field:
 
 
 def parse(data: Mapping[str, Any]) -> Schema:
-    """Build the schema that one JSON document describes."""
+    """Builds the schema from its JSON document."""
     structs = data.get("structs", {})
     return Schema(
         name=data["name"],
@@ -158,10 +159,10 @@ def parse(data: Mapping[str, Any]) -> Schema:
 
 @cache
 def load(module: str) -> Schema:
-    """The schema of one message, by the name of its module, e.g. `produce_request`."""
+    """Returns the schema of one message, by the name of its module, such as `produce_request`."""
     return parse(json.loads((SCHEMAS / f"{module}.json").read_bytes()))
 
 
 def all_modules() -> list[str]:
-    """The names of all schemas, sorted."""
+    """Returns the names of all schemas, sorted."""
     return sorted(path.stem for path in SCHEMAS.glob("*.json"))

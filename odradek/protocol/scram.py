@@ -1,15 +1,14 @@
-"""SCRAM (RFC 5802, RFC 7677) as Kafka speaks it: the formulas and the four messages, for client and broker alike.
+"""SCRAM (RFC 5802, RFC 7677) in Kafka's form: the formulas and the four messages, for client and broker.
 
     client first   n,[a=authzid],n=<saslname>,r=<nonce>[,ext=value…]
     server first   r=<nonce><server nonce>,s=<base64 salt>,i=<iterations>
     client final   c=biws,r=<both nonces>[,ext=value…],p=<base64 proof>
     server final   v=<base64 server signature>, or e=<error>
 
-`odradek.client` and the broker's SASL code (`odradek/broker/security/sasl`) both build on this module. It draws no
-nonce and no salt: they are arguments. Names are UTF-8, where Kafka takes ASCII only; passwords are not normalized
-(SASLprep), as in Kafka. Parsers raise ScramError for a text that is not such a message.
-
-Source: RFC 5802 sections 3, 5 and 7; Kafka's ScramMessages for what it takes and leaves out of them.
+Both `odradek.client` and the broker's SASL code (`odradek/broker/security/sasl`) use this module. It generates no nonce
+and no salt: these are arguments. Names are UTF-8, where Kafka accepts only ASCII. As in Kafka, passwords are not
+normalized (SASLprep). Parsers raise ScramError if the text is not the message. Source: RFC 5802 sections 3, 5 and 7;
+Kafka's ScramMessages for its restrictions.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from enum import Enum
 
 from odradek.protocol.errors import MalformedMessage
 
-MIN_ITERATIONS = 4096  # of both mechanisms, on both sides
-MAX_ITERATIONS = 16_384  # that a broker stores
+MIN_ITERATIONS = 4096  # for both mechanisms, on both sides
+MAX_ITERATIONS = 16_384  # maximum that a broker stores
 
 _SAFE = "[^\x00=,]"
 _NAME = f"(?:{_SAFE}|=2C|=3D)+"
@@ -49,11 +48,11 @@ _SERVER_FINAL = re.compile(f"(?:e=(?P<error>{_VALUE})|v=(?P<signature>{_BASE64})
 
 
 class ScramError(MalformedMessage):
-    """A text that is not the SCRAM message which it should be."""
+    """The text is not the expected SCRAM message."""
 
 
 class ScramMechanism(Enum):
-    """The value is the number that stands for the mechanism in requests and metadata records."""
+    """A SCRAM mechanism. The value is its number in requests and metadata records."""
 
     SHA_256 = 1
     SHA_512 = 2
@@ -64,7 +63,7 @@ class ScramMechanism(Enum):
 
     @property
     def hash_name(self) -> str:
-        """Names the hash as hashlib does."""
+        """The name of the hash in hashlib."""
         return "sha256" if self is ScramMechanism.SHA_256 else "sha512"
 
 
@@ -75,7 +74,8 @@ SCRAM_MECHANISMS: Mapping[str, ScramMechanism] = {mechanism.sasl_name: mechanism
 
 
 def salted_password(mechanism: ScramMechanism, password: bytes, salt: bytes, iterations: int) -> bytes:
-    """The one slow formula: about 2 ms for 4096 iterations. It leaves the interpreter lock free."""
+    """Computes the salted password. This is the only slow formula: about 2 ms for 4096 iterations, without the
+    interpreter lock."""
     return hashlib.pbkdf2_hmac(mechanism.hash_name, password, salt, iterations)
 
 
@@ -84,7 +84,7 @@ def client_key(mechanism: ScramMechanism, salted: bytes) -> bytes:
 
 
 def stored_key(mechanism: ScramMechanism, key: bytes) -> bytes:
-    """Computes what a broker keeps of a client key."""
+    """Computes the key that a broker stores instead of the client key."""
     return hashlib.new(mechanism.hash_name, key).digest()
 
 
@@ -93,13 +93,13 @@ def server_key(mechanism: ScramMechanism, salted: bytes) -> bytes:
 
 
 def client_proof(mechanism: ScramMechanism, key: bytes, auth_message: bytes) -> bytes:
-    """Shows that its sender has the client key, without giving it away."""
+    """Computes the proof that its sender has the client key, without revealing the key."""
     signature = hmac.digest(stored_key(mechanism, key), auth_message, mechanism.hash_name)
     return _xor(key, signature)
 
 
 def is_proof_of(mechanism: ScramMechanism, stored: bytes, auth_message: bytes, proof: bytes) -> bool:
-    """Whether a client proof belongs to this stored key; False for a proof of the wrong length, too."""
+    """Returns whether a client proof belongs to this stored key. False also for a proof of the wrong length."""
     signature = hmac.digest(stored, auth_message, mechanism.hash_name)
     if len(proof) != len(signature):
         return False
@@ -107,12 +107,12 @@ def is_proof_of(mechanism: ScramMechanism, stored: bytes, auth_message: bytes, p
 
 
 def server_signature(mechanism: ScramMechanism, key: bytes, auth_message: bytes) -> bytes:
-    """Shows that its sender has the server key."""
+    """Computes the proof that its sender has the server key."""
     return hmac.digest(key, auth_message, mechanism.hash_name)
 
 
 def auth_message(client_first_bare: str, server_first: str, client_final_unproven: str) -> bytes:
-    """Builds what both sides sign."""
+    """Builds the text that both sides sign."""
     return f"{client_first_bare},{server_first},{client_final_unproven}".encode()
 
 
@@ -125,7 +125,7 @@ def _xor(left: bytes, right: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ClientFirst:
-    """`bare` is the part that is signed; `authorization_id` is empty where none was sent."""
+    """The client's first message. `bare` is the signed part; `authorization_id` is empty if none was sent."""
 
     user: str
     nonce: str
@@ -162,7 +162,7 @@ class ClientFirst:
 
 @dataclass(frozen=True, slots=True)
 class ServerFirst:
-    """`nonce` is the client's with the server's behind it."""
+    """The server's first message. `nonce` is the client's nonce followed by the server's."""
 
     nonce: str
     salt: bytes
@@ -183,7 +183,7 @@ class ServerFirst:
 
 @dataclass(frozen=True, slots=True)
 class ClientFinal:
-    """`unproven` is the part that is signed."""
+    """The client's final message. `unproven` is the signed part."""
 
     nonce: str
     unproven: str
@@ -205,7 +205,7 @@ class ClientFinal:
 
 @dataclass(frozen=True, slots=True)
 class ServerFinal:
-    """Either a signature or the text of an error."""
+    """The server's final message: either a signature or the text of an error."""
 
     signature: bytes = b""
     error: str = ""
@@ -221,7 +221,7 @@ class ServerFinal:
 
 
 def escaped(name: str) -> str:
-    """A saslname: commas and equals signs would end it."""
+    """Encodes a name as saslname, in which commas and equals signs must be escaped."""
     return name.replace("=", "=3D").replace(",", "=2C")
 
 
@@ -235,7 +235,7 @@ def _match(pattern: re.Pattern[str], token: bytes, what: str) -> re.Match[str]:
     except UnicodeDecodeError:
         found = None
     if found is None:
-        raise ScramError(f"not the SCRAM {what}")  # without the text, which may hold what nobody should read
+        raise ScramError(f"not the SCRAM {what}")  # without the text, which may contain secrets
     return found
 
 

@@ -1,6 +1,6 @@
-"""The common part of the generated sources of decoders and encoders: lines, names, and runs of fixed-size fields.
+"""The common part of the generators for decoders and encoders: lines, names, and runs of fixed-size fields.
 
-Adjacent fields of fixed size become one call of `struct`, also across the boundaries of structs.
+Adjacent fields of fixed size become one call of `struct`, even across the boundaries of structs.
 """
 
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ from odradek.protocol.schema import FIXED, Field, Schema
 
 
 class CodecSource:
-    """The source of one function, as it grows. `run` holds what one `struct` call shall read or write next:
-    a struct code, and the target or the value."""
+    """The source of one function under construction. `run` collects the items for the next `struct` call: a struct
+    code, and the target or the value."""
 
     def __init__(self, schema: Schema, version: int) -> None:
         self.schema = schema
@@ -25,12 +25,12 @@ class CodecSource:
         self._count = 0
 
     def name(self, prefix: str) -> str:
-        """A fresh local name."""
+        """Returns an unused local name."""
         self._count += 1
         return f"{prefix}{self._count}"
 
     def early(self, text: str) -> None:
-        """A line that may come before the run that is open, because it neither reads nor writes bytes."""
+        """Adds a line that may precede the open run, because it neither reads nor writes bytes."""
         self.lines.append(self._indent + text)
 
     def line(self, text: str) -> None:
@@ -39,7 +39,7 @@ class CodecSource:
 
     @contextmanager
     def block(self, text: str) -> Iterator[None]:
-        """An indented block under the line `text`, with runs of its own."""
+        """Adds an indented block below the line `text`, with its own runs."""
         self.line(text)
         indent = self._indent
         self._indent += "    "
@@ -49,7 +49,7 @@ class CodecSource:
 
     @contextmanager
     def early_block(self, text: str) -> Iterator[None]:
-        """An indented block of early lines only."""
+        """Adds an indented block that contains only early lines."""
         self.early(text)
         indent = self._indent
         self._indent += "    "
@@ -57,25 +57,26 @@ class CodecSource:
         self._indent = indent
 
     def flush(self) -> None:
-        """Write the line that reads or writes the open run."""
+        """Adds the line that reads or writes the open run."""
         raise NotImplementedError
 
     def text(self, head: str) -> str:
         return head + "\n" + "\n".join(self.lines) + "\n"
 
     def present(self, fields: tuple[Field, ...]) -> tuple[list[Field], list[Field], list[Field]]:
-        """The fields that the version has in their place, those it has behind tags (by tag), and the others."""
+        """Returns the regular fields of the version, its tagged fields (by tag), and the fields that it does not
+        have."""
         here = [field for field in fields if self.version in field.versions]
         tagged = sorted((field for field in here if field.tag is not None), key=lambda field: field.tag or 0)
         others = [field for field in fields if self.version not in field.versions]
         return [field for field in here if field.tag is None], tagged, others
 
     def compact(self, field: Field) -> bool:
-        """Whether the field's length is a varint."""
+        """Returns whether the field's length is a varint."""
         return self.is_flexible and field.flexible
 
     def min_size(self, field: Field) -> int:
-        """The fewest bytes that a value can take which is not null; of an array, one element."""
+        """Returns the minimum size of a value that is not null; for an array, of one element."""
         if field.type in FIXED:
             return FIXED[field.type][0]
         if field.is_struct:

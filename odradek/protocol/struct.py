@@ -5,17 +5,17 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 from mypy_extensions import mypyc_attr
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-RecordChunks: TypeAlias = bytes | bytearray | memoryview | list[Buffer]  # a list stands for its parts joined
+RecordChunks: TypeAlias = bytes | bytearray | memoryview | list[Buffer]  # a list stands for its concatenated parts
 
 ZERO_UUID = bytes(16)
 
-# Stands for "a new empty list" or "a new struct of defaults" in signatures, where None would mean null.
+# Default in signatures that stands for a new empty list or a new struct of defaults; None would mean null.
 UNSET: Any = object()
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Struct:
-    """A mutable value with one slot per field of its schema, all versions together. Equal when all fields are."""
+    """A mutable value with one slot for each field of its schema, for all versions. Equal if all fields are equal."""
 
     __slots__: ClassVar[tuple[str, ...]] = ()
 
@@ -31,10 +31,10 @@ class Struct:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Message(Struct):
-    """A struct that travels, or is stored, on its own: it has versions."""
+    """A struct that is sent or stored on its own. It has versions."""
 
     __slots__ = ()
-    API_KEY: ClassVar[int]  # or the type of the record; missing where a message has neither
+    API_KEY: ClassVar[int]  # or the type of the record; missing if a message has neither
     MIN_VERSION: ClassVar[int]
     MAX_VERSION: ClassVar[int]
     FLEXIBLE_SINCE: ClassVar[int | None]
@@ -47,5 +47,6 @@ def _new(made: type[S]) -> S:
     return made.__new__(made)
 
 
-# A struct whose fields are to be set. Compiled classes are not `object`'s to make; their own `__new__` gives defaults.
+# Creates a struct whose fields will be set afterwards. `object.__new__` cannot create compiled classes; their own
+# `__new__` sets defaults.
 new = object.__new__ if Struct.__new__ is object.__new__ else _new

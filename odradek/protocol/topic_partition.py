@@ -1,6 +1,4 @@
-"""A partition by the name of its topic and its index, or by the topic's id; error codes by partition; the names of
-Kafka's internal topics.
-"""
+"""A partition by topic name or topic id and index; error codes by partition; the names of Kafka's internal topics."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias

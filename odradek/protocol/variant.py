@@ -1,12 +1,12 @@
-"""Which form of the sources runs: compiled by mypyc, or as Python reads them (docs/variants.md).
+"""Which variant of the code runs: compiled by mypyc, or pure Python (docs/variants.md).
 
-With ODRADEK_PURE in its environment a process runs pure Python, whatever is installed (`odradek/__init__.py`). A value
-of several words is the reason, which the broker repeats when it starts.
+If ODRADEK_PURE is set in its environment, a process runs pure Python, whatever is installed (`odradek/__init__.py`). A
+value of several words is the reason, which the broker reports when it starts.
 """
 
 import os
 
-from odradek.protocol import errors  # one of those that are compiled, if any are
+from odradek.protocol import errors  # one of the modules that may be compiled
 
 PURE, COMPILED = "pure", "compiled"
 

@@ -1,9 +1,9 @@
-"""Generates the source of the encoder of one message at one version.
+"""Generates the source of the encoder for one version of a message.
 
     def write(message, out, chunks): ...
 
-The bytes are appended to the bytearray `out`. Large records are not copied: `out` and then the records are appended to
-`chunks`, and a new bytearray is begun. At the end the last bytearray is appended to `chunks`.
+The encoder appends bytes to the bytearray `out`. Large records are not copied: `out` and then the records are appended
+to `chunks`, and a new bytearray is begun. At the end, the last bytearray is appended to `chunks`.
 """
 
 from typing import Any
@@ -26,7 +26,8 @@ HELPERS = (
 
 
 class WriterSource(CodecSource):
-    """A run's items are a struct code and the expression to pack; a zero byte has no expression."""
+    """Generates an encoder. Each item of a run is a struct code and the expression to pack; a zero byte has no
+    expression."""
 
     def __init__(self, schema: Schema, version: int) -> None:
         super().__init__(schema, version)
@@ -35,7 +36,7 @@ class WriterSource(CodecSource):
 
     def write(self) -> str:
         with self.block("try:"):
-            self.early("pass")  # some versions of some messages have no fields at all
+            self.early("pass")  # some versions of some messages have no fields
             self.struct(self.schema.fields, "m")
         with self.block("except NO_SUCH_BYTES as error:"):
             self.line(f"raise unfit({f'{self.schema.name} v{self.version}'!r}, error) from error")
@@ -57,7 +58,8 @@ class WriterSource(CodecSource):
         return f"{name}({', '.join(value for _, value in run if value)})"
 
     def length(self, name: str, *, is_string: bool = False, is_records: bool = False) -> None:
-        """A varint. It is nearly always one byte, of records nearly always two, and then part of the run."""
+        """Writes a varint. As it nearly always has one byte, or two for records, it becomes part of the run in that
+        case."""
         short, self.run = [*self.run, ("B", name)], []
         with self.block(f"if {name} < 128:"):
             if len(short) == 1:
@@ -74,7 +76,7 @@ class WriterSource(CodecSource):
             self.line(f"out += {'string_varint' if is_string else 'varint'}({name})")
 
     def is_set(self, field: Field, value: str) -> str:
-        """The test whether a field differs from its default."""
+        """Returns the test whether a field differs from its default."""
         if field.default_is_empty:
             if field.is_array:
                 return value if field.nullable == NO_VERSIONS else f"({value} or {value} is None)"
@@ -141,7 +143,7 @@ class WriterSource(CodecSource):
         self.struct(self.schema.structs[field.type], var)
 
     def sized(self, field: Field, value: str, is_nullable: bool) -> None:
-        """A string, bytes or records."""
+        """Writes a string, bytes or records."""
         body, length = self.name("b"), self.name("n")
         compact = self.compact(field)
         extra = " + 1" if compact else ""
@@ -199,7 +201,7 @@ class WriterSource(CodecSource):
 
 
 def writer_source(schema: Schema, version: int) -> tuple[str, dict[str, Any]]:
-    """The source, and the names it uses, all but the message's classes."""
+    """Returns the source, and the names that it uses except the message's classes."""
     source = WriterSource(schema, version)
     text = source.write()
     return text, source.names

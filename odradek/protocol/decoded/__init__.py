@@ -1,5 +1,4 @@
-"""The meaning of the bytes of records: the records of internal topics, control records, messages, as plain JSON-like
-values.
+"""Decodes the bytes of records into plain JSON-like values: records of internal topics, control records, messages.
 
-For everybody who shows them to people: `odradek inspect`, the page, Spark.
+Used by everything that displays them: `odradek inspect`, the page, Spark.
 """

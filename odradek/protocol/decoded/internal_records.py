@@ -1,7 +1,7 @@
-"""The records of internal topics, and control records, in words.
+"""Decodes the records of internal topics, and control records.
 
 Keys and values in a coordinator's topic begin with an int16: the type in a key, the version in a value. A record of the
-metadata log follows three unsigned varints: frame version, type, version. Pages: docs/formats.
+metadata log begins with three unsigned varints: frame version, type, version. Pages: docs/formats.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONTROL_KEY = Struct("version" / Int16sb, "type" / Int16sb)
 END_TXN_MARKER = Struct("version" / Int16sb, "coordinatorEpoch" / Int32sb)
 METADATA_FRAME = Struct("frameVersion" / VarInt, "type" / VarInt, "version" / VarInt, "end" / Tell)
 
-# Each begins with its version as a field.
+# Each message begins with its version as a field.
 CONTROL_VALUES: Mapping[ControlType, str] = {
     ControlType.LEADER_CHANGE: "leader_change_message",
     ControlType.SNAPSHOT_HEADER: "snapshot_header_record",
@@ -38,11 +38,11 @@ CONTROL_VALUES: Mapping[ControlType, str] = {
 }
 
 KEY_VERSION = 0
-SHARE_STATE_MODULES = ("share_snapshot", "share_update")  # their types are also those of offsets
+SHARE_STATE_MODULES = ("share_snapshot", "share_update")  # their type numbers are also used by offsets
 METADATA_FRAME_VERSION = 1
 CLASSIC_GROUP, CONSUMERS = "GroupMetadata", "consumer"
 CONSUMER_PROTOCOL = {"subscription": "consumer_protocol_subscription", "assignment": "consumer_protocol_assignment"}
-REMOTE_LOG = "remote_"  # metadata of tiered storage: the same numbers, another topic
+REMOTE_LOG = "remote_"  # metadata of tiered storage: the same type numbers, in another topic
 
 TXN_STATES: Mapping[int, str] = {
     0: "Empty",
@@ -55,7 +55,7 @@ TXN_STATES: Mapping[int, str] = {
 
 
 def control_fields(record: Record) -> dict[str, Any]:
-    """Reads a control record. Raises MalformedMessage."""
+    """Decodes a control record. Raises MalformedMessage."""
     kind = control_type(record.key)
     value = record.value or b""
     if kind is None:
@@ -71,7 +71,8 @@ def control_fields(record: Record) -> dict[str, Any]:
 
 
 def fields_of(topic: str | None) -> Callable[[Record], dict[str, Any]]:
-    """How to read key and value of a record of this topic; as they are, where it is none of the internal ones."""
+    """Returns the function that decodes records of this topic. For other than internal topics it returns them
+    unchanged."""
     return READERS.get(topic or "", plain_fields)
 
 
@@ -82,7 +83,7 @@ def plain_fields(record: Record) -> dict[str, Any]:
 def transaction_fields(record: Record) -> dict[str, Any]:
     fields = _coordinator_fields(record, {0: "transaction_log"})
     value = fields["value"]
-    if isinstance(value, dict):  # bytes, where the type is not known
+    if isinstance(value, dict):  # bytes if the type is unknown
         status = value["data"]["transactionStatus"]
         state = TXN_STATES.get(status, f"unknown ({status})")
         return {"type": fields["type"], "state": state, "key": fields["key"], "value": value}
@@ -101,13 +102,13 @@ def group_fields(record: Record) -> dict[str, Any]:
 
 
 def _said_by_consumer(module: str, encoded: str) -> Any:
-    """Decodes what the members of a classic group tell one another; left as it is where it is not what consumers
-    say."""
+    """Decodes what the members of a classic group send one another. Returns it unchanged if it is not the consumer
+    protocol."""
     data = b64decode(encoded)
     if len(data) < VERSION.sizeof():
         return encoded
     try:
-        # A later version begins with all that the latest known one has.
+        # A later version begins with the same fields as the latest known one.
         version = min(VERSION.parse(data), message_class(module).MAX_VERSION)
         return kafka_json(decode(message_class(module), version, data, VERSION.sizeof()), version)
     except (MalformedMessage, UnsupportedVersion):
@@ -137,7 +138,7 @@ def metadata_fields(record: Record) -> dict[str, Any]:
 
 @cache
 def group_types() -> Mapping[int, str]:
-    """Type in the key → module, without its ending, of what `__consumer_offsets` holds."""
+    """Returns type in the key → module, without its ending, for records of `__consumer_offsets`."""
     return _coordinator_types(lambda module: not module.startswith(("transaction_log", *SHARE_STATE_MODULES)))
 
 

@@ -1,6 +1,5 @@
-"""Messages inside records and frames: decoded with the broker's codec; errors come from the codec of construct, which
-knows the field that failed.
-"""
+"""Decodes messages inside records and frames with the broker's codec. For errors, construct's codec finds the invalid
+field."""
 
 from __future__ import annotations
 
@@ -19,7 +18,8 @@ from odradek.protocol.struct import Buffer, Message
 
 
 def read_message(module: str, version: int, data: Buffer, position: int) -> Message:
-    """All of `data` from `position` on. Raises MalformedMessage that names the field, also where bytes are left."""
+    """Reads a message, which must fill `data` from `position` on. Raises MalformedMessage with the name of the field,
+    and also if bytes are left over."""
     kind = message_class(module)
     try:
         message, end = decode_from(kind, version, data, position)
@@ -35,12 +35,12 @@ def read_message(module: str, version: int, data: Buffer, position: int) -> Mess
 
 
 def as_tree(module: str, version: int, data: Buffer, position: int) -> dict[str, Any]:
-    """Reads a message as `read_message` does, into Kafka's JSON."""
+    """Like `read_message`, but returns Kafka's JSON."""
     return kafka_json(read_message(module, version, data, position), version)
 
 
 def broken_field(module: str, version: int, data: Buffer, position: int) -> str | None:
-    """The path to the field at which reading ends, as construct tells it."""
+    """Returns the path of the field at which decoding fails, as determined by construct."""
     try:
         structure(module, version).parse(bytes(memoryview(data)[position:]))
     except ConstructError as error:
@@ -53,7 +53,7 @@ def broken_field(module: str, version: int, data: Buffer, position: int) -> str 
 
 
 def json_value(value: object) -> str | Mapping[str, str]:
-    """Bytes as JSON has them, for `json.dumps(default=…)`: text where they are UTF-8, else {"base64": …}."""
+    """Converts bytes to JSON, for `json.dumps(default=…)`: to text if they are UTF-8, else to {"base64": …}."""
     assert isinstance(value, bytes | bytearray | memoryview)
     data = bytes(value)
     try:
