@@ -1,6 +1,6 @@
 """The files of a data directory, in Kafka's own formats: their names, and their bytes as values.
 
-Storage writes and reads them, the commands show and check them, and Spark reads them without a broker; each format is
+Storage writes and reads them, the commands show and check them, and Spark reads them without a broker. Each format is
 described here and nowhere else.
 
     names              names of files and directories
@@ -8,9 +8,9 @@ described here and nowhere else.
     indexes            the offset index, the time index and the transaction index of a segment
     producer_snapshot  the producers of a partition before an offset
     checkpoints        offsets by partition, leader epochs, the ids of a topic and of a data directory
-    manifest           what the files were at a clean stop
+    manifest           facts about the files at a clean stop
     batches            whether a batch begins at a byte of a log, and if not, why
-    offline            logs read from their directories without a broker
+    offline            reads logs from their directories without a broker
 
-All but `offline` is pure: bytes come in, values go out.
+Everything except `offline` is pure: bytes in, values out.
 """

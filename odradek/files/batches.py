@@ -1,7 +1,8 @@
-"""Whether a batch begins at a byte of a log, and if not, why: for walks over logs from batch to batch. Pure.
+"""Determines whether a batch begins at a byte of a log, and if not, why. For walks over logs from batch to batch. Pure.
 
-A log ends with its last whole batch: behind it a live log may have one that is being written, a crash leaves one cut
-short, and preallocation zeros. Anywhere else these are damage. Bytes of a batch: docs/formats/record-batch.md.
+A log ends with its last complete batch. After it there may be a batch that a live broker is writing, an incomplete
+batch from a crash, or preallocated zeros; anywhere else these are damage. Bytes of a batch:
+docs/formats/record-batch.md.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ _OLD_MAGICS = (0, 1)
 
 
 def good_header(data: Buffer, at: int, rest: int, next_offset: int) -> BatchHeader | None:
-    """Returns the header of the batch at `at`, or None if no batch can be read there; `what_is_wrong` tells why.
+    """Returns the header of the batch at `at`, or None if no batch can be read there; `what_is_wrong` returns the
+    reason.
 
     rest          bytes of the file from there on, which may be more than those in `data`
-    next_offset   the first offset that may stand there
+    next_offset   smallest possible offset
     """
     if len(data) - at < HEADER_BYTES:
         return None
@@ -32,7 +34,7 @@ def good_header(data: Buffer, at: int, rest: int, next_offset: int) -> BatchHead
 
 
 def what_is_wrong(data: Buffer, at: int, rest: int, next_offset: int) -> str:
-    """Explains why no batch can be read at `at`; takes the arguments of `good_header`."""
+    """Explains why no batch can be read at `at`. Takes the arguments of `good_header`."""
     if rest < HEADER_BYTES:
         return f"{rest} bytes are not a batch, whose header alone has {HEADER_BYTES}"
     if len(data) - at < HEADER_BYTES:
@@ -50,13 +52,13 @@ def what_is_wrong(data: Buffer, at: int, rest: int, next_offset: int) -> str:
 
 
 def may_end_a_log(data: Buffer, rest: int) -> bool:
-    """Tells whether the last segment of a log may end with bytes that are no whole batch and begin like `data`.
+    """Returns whether the last segment of a log may end with bytes like `data`, which are no complete batch.
 
     rest   bytes of the file from the beginning of `data` on, which may be more than those in `data`
     """
     if rest < HEADER_BYTES or len(data) < HEADER_BYTES:
         return True
     if not any(data[:HEADER_BYTES]):
-        return True  # preallocated, or from a crash
+        return True  # preallocated, or left by a crash
     header = unpack_batch_header(data)
     return header.magic == MAGIC and header.size_bytes > rest

@@ -1,7 +1,8 @@
 """Kafka's small text files: offsets per partition, leader epochs, the topic id of a partition, the ids of a data
-directory, and the mark of a clean shutdown. Bytes ↔ values only; layouts in docs/formats/checkpoints.md.
+directory, and the mark of a clean shutdown. Converts between bytes and values only; layouts in
+docs/formats/checkpoints.md.
 
-A checkpoint of no bytes means "no entries": Kafka creates the file before it first writes to it.
+An empty checkpoint file means "no entries": Kafka creates the file before it first writes to it.
 """
 
 import base64
@@ -17,19 +18,19 @@ _META_VERSION = "1"
 
 
 class CorruptCheckpoint(Exception):
-    """The file is not what Kafka or we would have written."""
+    """The content of the file cannot have been written by Kafka or Odradek."""
 
 
 class MetaProperties(NamedTuple):
-    """The owner of a data directory. Ids as Kafka prints them."""
+    """The owner of a data directory. Ids have Kafka's text form."""
 
     node_id: int
     cluster_id: str
-    directory_id: str | None  # a Kafka before 3.7 wrote none
+    directory_id: str | None  # None if written by Kafka before 3.7
 
 
 def _rows(data: bytes) -> list[list[str]]:
-    """The rows behind version and count, split at spaces."""
+    """Returns the rows after version and count, split at spaces."""
     if not data:
         return []
     try:
@@ -49,7 +50,7 @@ def _text(rows: Iterable[str]) -> bytes:
 
 
 def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
-    """An offset per partition. Raises CorruptCheckpoint."""
+    """Decodes the offset of each partition. Raises CorruptCheckpoint."""
     try:
         return {(topic, int(partition)): int(offset) for topic, partition, offset in _rows(data)}
     except ValueError as error:
@@ -61,7 +62,7 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def decode_epochs(data: bytes) -> list[tuple[int, int]]:
-    """(leader epoch, its first offset), both ascending. Raises CorruptCheckpoint."""
+    """Decodes pairs of leader epoch and first offset, both ascending. Raises CorruptCheckpoint."""
     try:
         entries = [(int(epoch), int(start)) for epoch, start in _rows(data)]
     except ValueError as error:
@@ -77,7 +78,7 @@ def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
 
 
 def topic_id_text(topic_id: bytes) -> str:
-    """A 16-byte id as Kafka prints it: base64 for URLs, without padding."""
+    """Returns Kafka's text form of a 16-byte id: base64 for URLs, without padding."""
     return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
@@ -92,7 +93,7 @@ def topic_id_bytes(text: str) -> bytes:
 
 
 def decode_partition_metadata(data: bytes) -> bytes:
-    """The topic id. Raises CorruptCheckpoint, also for an empty file."""
+    """Decodes the topic id. Raises CorruptCheckpoint, also for an empty file."""
     fields = dict(line.partition(": ")[::2] for line in data.decode("utf-8", "replace").splitlines())
     if fields.get("version") != _VERSION or "topic_id" not in fields:
         raise CorruptCheckpoint("partition.metadata without version 0 and a topic id")
@@ -104,7 +105,7 @@ def encode_partition_metadata(topic_id: bytes) -> bytes:
 
 
 def decode_meta_properties(data: bytes) -> MetaProperties:
-    """Raises CorruptCheckpoint."""
+    """Decodes meta.properties. Raises CorruptCheckpoint."""
     lines = (line.strip() for line in data.decode("utf-8", "replace").splitlines())
     rows = (line.partition("=")[::2] for line in lines if line and not line.startswith(("#", "!")))
     fields = {name: value.replace("\\", "") for name, value in rows}  # Java escapes = and : in values
@@ -128,7 +129,8 @@ def encode_clean_shutdown(broker_epoch: int) -> bytes:
 
 
 def decode_clean_shutdown(data: bytes) -> int | None:
-    """The broker epoch of the process that stopped; None when the file does not tell, as older Kafkas'."""
+    """Returns the broker epoch of the process that stopped, or None if the file has none, as in older Kafka
+    releases."""
     try:
         fields = json.loads(data)
         epoch = fields["brokerEpoch"]

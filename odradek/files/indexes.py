@@ -1,9 +1,9 @@
-"""The offset index and the time index of one segment: sparse, sorted, in Kafka's bytes (docs/formats/indexes.md); and
-its transaction index: the aborted transactions whose ABORT marker it holds (docs/formats/transaction-index.md). Source:
-docs/spec/transactions.md#s4-10.
+"""The indexes of one segment: the offset index and the time index, which are sparse and sorted
+(docs/formats/indexes.md), and the transaction index, which lists the aborted transactions whose ABORT marker is in the
+segment (docs/formats/transaction-index.md). Source: docs/spec/transactions.md#s4-10.
 
-Entries are held in arrays, without an object for each. Offsets are relative to the segment's base offset, as in the
-file.
+Entries are stored in arrays, without an object for each. As in the file, offsets are relative to the segment's base
+offset.
 """
 
 import sys
@@ -22,12 +22,12 @@ _NATIVE_IS_BIG_ENDIAN: Final = sys.byteorder == "big"
 
 
 class CorruptIndex(Exception):
-    """The file is not a whole number of entries, or they do not ascend: rebuild the index from the log."""
+    """The file does not contain a whole number of ascending entries. Rebuild the index from the log."""
 
 
 class OffsetIndex:
-    """Which byte position to start from to find an offset. An entry: the last offset of a batch, and where that
-    batch begins."""
+    """Finds the position from which to look for an offset. An entry consists of the last offset of a batch and the
+    position of that batch."""
 
     __slots__ = ("_base_offset", "_positions", "_relative_offsets")
 
@@ -40,22 +40,24 @@ class OffsetIndex:
         return len(self._positions)
 
     def append(self, last_offset: int, position: int) -> None:
-        self._positions.append(position)  # first, for a thread that finds the offset and then wants the position
+        self._positions.append(position)  # first, for a thread that finds the offset and then reads the position
         self._relative_offsets.append(last_offset - self._base_offset)
 
     def position_before(self, offset: int) -> int:
-        """A batch boundary at or before the batch that holds `offset`; 0 when no entry lies below it."""
+        """Returns the position of a batch at or before the one that contains `offset`; 0 if no entry is below it."""
         return self.entry_before(offset)[1]
 
     def entry_before(self, offset: int) -> tuple[int, int]:
-        """The last entry (last offset, position) that is not above `offset`; (base offset, 0) without any."""
+        """Returns the last entry (last offset, position) that is not above `offset`, or (base offset, 0) if there is
+        none."""
         at = bisect_right(self._relative_offsets, offset - self._base_offset) - 1
         return (
             (self._base_offset + self._relative_offsets[at], self._positions[at]) if at >= 0 else (self._base_offset, 0)
         )
 
     def offset_beyond(self, end_position: int) -> int | None:
-        """An offset that is not below any record stored before `end_position`; None when no entry lies that far."""
+        """Returns an offset that is not below any record before `end_position`, or None if no entry is at or after
+        it."""
         at = bisect_left(self._positions, end_position)
         return self._base_offset + self._relative_offsets[at] if at < len(self._relative_offsets) else None
 
@@ -64,7 +66,7 @@ class OffsetIndex:
         return self._positions[-1] if self._positions else 0
 
     def entries(self) -> list[tuple[int, int]]:
-        """(last offset, position), absolute, in order."""
+        """Returns (last offset, position) of all entries, with absolute offsets, in order."""
         base = self._base_offset
         return [(base + o, p) for o, p in zip(self._relative_offsets, self._positions, strict=True)]
 
@@ -84,7 +86,7 @@ class OffsetIndex:
 
     @classmethod
     def from_bytes(cls, base_offset: int, data: bytes) -> "OffsetIndex":
-        """Zeros behind the last entry, which Kafka preallocates, are ignored. Raises CorruptIndex."""
+        """Reads an index. Ignores zeros after the last entry, which Kafka preallocates. Raises CorruptIndex."""
         if len(data) % OFFSET_ENTRY_BYTES:
             raise CorruptIndex(f"{len(data)} bytes are not a whole number of offset index entries")
         entries = array("i", _without_zeros(data, OFFSET_ENTRY_BYTES))
@@ -99,8 +101,8 @@ class OffsetIndex:
 
 
 class TimeIndex:
-    """From which offset on to look for a timestamp. An entry: the largest timestamp so far, and the last offset of
-    the batch that holds it."""
+    """Finds the offset from which to look for a timestamp. An entry consists of the largest timestamp so far and the
+    last offset of its batch."""
 
     __slots__ = ("_base_offset", "_relative_offsets", "_timestamps")
 
@@ -119,19 +121,19 @@ class TimeIndex:
             self._timestamps.append(timestamp)
 
     def offset_before(self, timestamp: int) -> int:
-        """An offset below which every record is older than `timestamp`."""
+        """Returns an offset below which every record is older than `timestamp`."""
         at = bisect_left(self._timestamps, timestamp) - 1
         return self._base_offset + self._relative_offsets[at] if at >= 0 else self._base_offset
 
     @property
     def last_entry(self) -> tuple[int, int] | None:
-        """(timestamp, offset) of the largest timestamp indexed."""
+        """(timestamp, offset) of the largest indexed timestamp."""
         if not self._timestamps:
             return None
         return self._timestamps[-1], self._base_offset + self._relative_offsets[-1]
 
     def entries(self) -> list[tuple[int, int]]:
-        """(timestamp, offset), absolute, in order."""
+        """Returns (timestamp, offset) of all entries, with absolute offsets, in order."""
         base = self._base_offset
         return [(t, base + o) for t, o in zip(self._timestamps, self._relative_offsets, strict=True)]
 
@@ -147,7 +149,7 @@ class TimeIndex:
 
     @classmethod
     def from_bytes(cls, base_offset: int, data: bytes) -> "TimeIndex":
-        """Zeros behind the last entry, which Kafka preallocates, are ignored. Raises CorruptIndex."""
+        """Reads an index. Ignores zeros after the last entry, which Kafka preallocates. Raises CorruptIndex."""
         if len(data) % TIME_ENTRY_BYTES:
             raise CorruptIndex(f"{len(data)} bytes are not a whole number of time index entries")
         index = cls(base_offset)
@@ -162,7 +164,7 @@ class TimeIndex:
 
 
 def _without_zeros(data: bytes, entry_bytes: int) -> bytes:
-    """Without the entries of zeros behind the last real one; an entry's own trailing zeros stay."""
+    """Removes the zero entries after the last real one. Trailing zeros that belong to an entry stay."""
     used = len(data.rstrip(b"\x00"))
     return data[: -(-used // entry_bytes) * entry_bytes]
 
@@ -181,11 +183,12 @@ class AbortedTxn(NamedTuple):
     producer_id: int
     first_offset: int
     last_offset: int  # that of the marker
-    last_stable_offset: int  # below it every transaction was decided when the marker was written
+    last_stable_offset: int  # when the marker was written, every transaction below it was decided
 
 
 class TxnIndex:
-    """Sorted by `last_offset`. Arrays, because a busy segment may hold many."""
+    """The aborted transactions of one segment, sorted by `last_offset`. Uses arrays, because a busy segment may have
+    many."""
 
     __slots__ = ("_first_offsets", "_last_offsets", "_last_stable_offsets", "_producer_ids")
 
@@ -206,9 +209,9 @@ class TxnIndex:
         self._last_stable_offsets.append(txn.last_stable_offset)
 
     def collect(self, start_offset: int, end_offset: int, found: list[AbortedTxn]) -> bool:
-        """Adds to `found` what overlaps [start_offset, end_offset).
+        """Adds to `found` all transactions that overlap [start_offset, end_offset).
 
-        returns   whether no later segment can hold more
+        returns   whether no later segment can contain more
         """
         for at in range(bisect_left(self._last_offsets, start_offset), len(self._last_offsets)):
             if self._first_offsets[at] < end_offset:
@@ -238,7 +241,8 @@ class TxnIndex:
 
     @classmethod
     def from_bytes(cls, base_offset: int, data: bytes) -> "TxnIndex":
-        """Raises CorruptIndex for a torn or foreign file, and for a marker below the segment's base offset."""
+        """Reads an index. Raises CorruptIndex for a torn or foreign file, or a marker below the segment's base
+        offset."""
         if len(data) % _ENTRY.size:
             raise CorruptIndex(f"{len(data)} bytes are not a whole number of transaction index entries")
         index = cls()

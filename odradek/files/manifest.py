@@ -1,7 +1,7 @@
-"""The bytes of the manifest of a clean stop, and the facts in it: size and CRC-32C of each file without a checksum.
+"""The bytes of the manifest of a clean stop, and its facts: size and CRC-32C of each file without a checksum.
 
-Facts are text, as the manifest has them, `size/crc`, and are only ever compared: a start reads those of every file of
-every log, and has no time to make numbers of them. Layout: docs/formats/checkpoints.md.
+Facts are kept as text, as in the manifest: `size/crc`. They are only compared, and a start reads those of every file of
+every log, so converting them to numbers would be a waste of time. Layout: docs/formats/checkpoints.md.
 """
 
 from collections.abc import Mapping
@@ -22,19 +22,19 @@ NOTHING_NOTED: Final[FactsByName] = {}
 
 
 def facts_of(name: str, data: Buffer) -> str:
-    """Returns `size/crc`; of a time index `size/crc/crc of the last entry`."""
+    """Returns `size/crc`; for a time index, `size/crc/crc of the last entry`."""
     if name.endswith(TIME_INDEX):
         return f"{len(data)}/{crc32c(data)}/{crc32c(data[-_TIME_ENTRY_BYTES:])}"
     return f"{len(data)}/{crc32c(data)}"
 
 
 def facts_of_log(size_bytes: int) -> str:
-    """Returns the facts of a `.log`, which needs no CRC: its batches have their own."""
+    """Returns the facts about a `.log`, which needs no CRC: its batches have their own."""
     return f"{size_bytes}"
 
 
 def is_as_left(left: FactsByName, name: str, data: Buffer) -> bool:
-    """Tells whether `data` is what the clean stop left under `name`; True also where the stop did not note the file."""
+    """Returns whether `data` is unchanged since the clean stop. True also if the manifest does not contain the file."""
     facts = left.get(name)
     return facts is None or facts == facts_of(name, data)
 
@@ -49,7 +49,8 @@ def is_last_entry_as_left(left: FactsByName, name: str, size_bytes: int, entry: 
 
 
 def encode_manifest(broker_epoch: int, directories: Mapping[str, FactsByName]) -> bytes:
-    """
+    """Encodes a manifest.
+
     directories   by name within the data directory; "." stands for the data directory's own files
     """
     lines = [str(broker_epoch)]
@@ -60,7 +61,7 @@ def encode_manifest(broker_epoch: int, directories: Mapping[str, FactsByName]) -
 
 
 def decode_manifest(data: bytes, broker_epoch: int | None) -> dict[str, dict[str, str]] | None:
-    """Returns None for a damaged file, and for one of another broker epoch."""
+    """Decodes a manifest. Returns None if it is damaged or has another broker epoch."""
     head, _, body = data.partition(b"\n")
     if head != f"{_VERSION} {crc32c(body)}".encode():
         return None

@@ -8,9 +8,9 @@ OFFSET_INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
 TXN_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
-DELETED: Final = ".deleted"  # behind the name of a file that waits to be unlinked
+DELETED: Final = ".deleted"  # suffix of a file that waits to be unlinked
 CLEANED: Final = ".cleaned"  # a segment that compaction is still writing
-SWAP: Final = ".swap"  # a segment that compaction has finished, about to take the place of the old ones
+SWAP: Final = ".swap"  # a segment that compaction has finished, about to replace the old ones
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 
@@ -25,7 +25,7 @@ CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 QUORUM_STATE: Final = "quorum-state"
 BOOTSTRAP_CHECKPOINT: Final = "bootstrap.checkpoint"
 MANIFEST: Final = ".odradek_manifest"  # not Kafka's
-REFUSED: Final = ".odradek_refused"  # not Kafka's: in the directory of a partition that a start would not serve
+REFUSED: Final = ".odradek_refused"  # not Kafka's: in the directory of a partition that was refused at a start
 
 OFFSET_CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
@@ -36,12 +36,13 @@ _MAX_DIRECTORY_NAME: Final = 255
 
 
 def offset_file(offset: int, suffix: str) -> str:
-    """`00000000000000000123.log`, for instance: twenty digits, so that names sort as offsets do."""
+    """Returns a name such as `00000000000000000123.log`, with twenty digits, so that names sort in the order of
+    offsets."""
     return f"{offset:020d}{suffix}"
 
 
 def offset_of(name: str) -> int | None:
-    """The offset that a file's name begins with; None for a file that is not named by one."""
+    """Returns the offset at the beginning of a file's name, or None if there is none."""
     digits = name.partition(".")[0]
     return int(digits) if len(digits) == 20 and digits.isascii() and digits.isdigit() else None
 
@@ -51,22 +52,24 @@ def partition_directory(topic: str, partition: int) -> str:
 
 
 def partition_of(directory: str) -> tuple[str, int] | None:
-    """Returns the topic and partition that a directory's name stands for; None for any other directory."""
+    """Returns the topic and partition of a directory's name, or None for any other directory."""
     match = _DIRECTORY.fullmatch(directory)
     return (match["topic"], int(match["partition"])) if match else None
 
 
 def doomed_directory(topic: str, partition: int, unique_hex: str) -> str:
-    """The name a partition's directory bears from its deletion until its files are gone.
+    """Returns the name of a partition's directory after its deletion, until its files are removed.
 
-    unique_hex  32 hexadecimal digits. As in Kafka a long topic name is cut so that the whole fits a file name.
+    unique_hex  32 hexadecimal digits
+
+    As in Kafka, a long topic name is shortened so that the whole fits into a file name.
     """
     ending = f"-{partition}.{unique_hex}-delete"
     return topic[: _MAX_DIRECTORY_NAME - len(ending)] + ending
 
 
 def stray_directory(topic: str, partition: int, unique_hex: str) -> str:
-    """The name under which a directory is set aside that belongs to no partition; Kafka's, and cut as above."""
+    """Returns Kafka's name for a directory that is set aside because it belongs to no partition. Shortened as above."""
     ending = f"-{partition}.{unique_hex}-stray"
     return topic[: _MAX_DIRECTORY_NAME - len(ending)] + ending
 

@@ -1,4 +1,4 @@
-"""The bytes of `<offset>.snapshot`: the producers of a partition as they are after all records below that offset.
+"""The bytes of `<offset>.snapshot`: the state of a partition's producers after all records below that offset.
 
 Layout: docs/formats/producer-snapshot.md. Source: docs/spec/transactions.md#s4-11.
 """
@@ -15,11 +15,11 @@ _ENTRY: Final = SNAPSHOT_ENTRY.packed
 
 
 class CorruptSnapshot(Exception):
-    """The snapshot is torn, damaged or of another version: an older snapshot must do."""
+    """The snapshot is torn, damaged or of another version, so an older snapshot must be used."""
 
 
 class SnapshotEntry(NamedTuple):
-    """A producer before the offset of the snapshot; -1 stands for what is not known."""
+    """The state of a producer at the offset of the snapshot. -1 stands for unknown values."""
 
     producer_id: int
     producer_epoch: int
@@ -38,7 +38,7 @@ def encode_snapshot(entries: Iterable[SnapshotEntry]) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> list[SnapshotEntry]:
-    """Raises CorruptSnapshot."""
+    """Reads a snapshot. Raises CorruptSnapshot."""
     if len(data) < _HEADER.size:
         raise CorruptSnapshot(f"{len(data)} bytes are no snapshot")
     version, crc, count = _HEADER.unpack_from(data)

@@ -1,8 +1,8 @@
 """The fixed structures in Kafka's files, each described once: the entries of indexes and of producer snapshots.
 
-A structure is a list of fields. `Structure.packed` is the fast form, with which storage reads and writes whole files;
+A structure is a list of fields. `Structure.packed` is the fast form, with which storage reads and writes whole files.
 `Structure.declared` is the same structure for construct, with which `odradek inspect` shows entries by the names of
-their fields. construct is imported only there: its import takes 12 ms, and a broker that starts needs none of it.
+their fields. construct is imported only there, because the import takes 12 ms and a starting broker does not need it.
 
 All numbers are big-endian. The meaning of each field: docs/formats/indexes.md, transaction-index.md and
 producer-snapshot.md.
@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from construct import Struct
 
-INT16, UINT32, INT32, INT64 = "h", "L", "l", "q"  # as `struct` calls standard sizes, and construct too
+INT16, UINT32, INT32, INT64 = "h", "L", "l", "q"  # codes of `struct` for standard sizes, which construct uses as well
 
 
 class Structure:
     """A structure of fixed size.
 
-    fields   from the name of each field, in camelCase as Kafka has it, to its type, in the order of the bytes
+    fields   the type of each field by its name, in Kafka's camelCase, in the order of the bytes
     """
 
     def __init__(self, fields: Mapping[str, str]) -> None:
@@ -35,7 +35,7 @@ class Structure:
         return self.packed.size
 
     def declared(self) -> Struct[Any, Any]:
-        """Returns the same structure as construct declares it, whose `parse` gives the fields by name."""
+        """Returns the structure for construct. Its `parse` returns the fields by name."""
         from construct import FormatField, Renamed, Struct
 
         return Struct(*(Renamed(FormatField(">", kind), name) for name, kind in self.fields.items()))
@@ -43,14 +43,14 @@ class Structure:
 
 OFFSET_INDEX_ENTRY: Final = Structure(
     {
-        "relativeOffset": INT32,  # of the last record of a batch, from the base offset of the segment
-        "position": INT32,  # where that batch begins in the log file
+        "relativeOffset": INT32,  # of the last record of a batch, relative to the base offset of the segment
+        "position": INT32,  # position of that batch in the log file
     }
 )
 TIME_INDEX_ENTRY: Final = Structure(
     {
         "timestamp": INT64,  # the largest so far, ms
-        "relativeOffset": INT32,  # of the last record of the batch that has it
+        "relativeOffset": INT32,  # of the last record of the batch with that timestamp
     }
 )
 TXN_INDEX_ENTRY: Final = Structure(
@@ -67,7 +67,7 @@ TXN_INDEX_VERSION: Final = 0
 SNAPSHOT_HEADER: Final = Structure(
     {
         "version": INT16,
-        "crc": UINT32,  # CRC-32C of all bytes that follow it
+        "crc": UINT32,  # CRC-32C of all following bytes
         "count": INT32,  # number of entries
     }
 )
@@ -75,11 +75,11 @@ SNAPSHOT_ENTRY: Final = Structure(
     {
         "producerId": INT64,
         "producerEpoch": INT16,
-        "lastSequence": INT32,  # of the producer's last batch; -1: that batch is not known
+        "lastSequence": INT32,  # of the producer's last batch; -1 if that batch is not known
         "lastOffset": INT64,  # of that batch
         "offsetDelta": INT32,  # from the first to the last record of that batch
         "timestamp": INT64,  # ms
-        "coordinatorEpoch": INT32,  # of the last marker; -1: none was seen
+        "coordinatorEpoch": INT32,  # of the last marker; -1 if there was none
         "currentTxnFirstOffset": INT64,  # -1: no transaction is open
     }
 )

@@ -1,13 +1,13 @@
-"""Logs read from their directories, without a broker: of Odradek or Apache Kafka, at rest or being written.
+"""Reads logs from their directories without a broker: logs of Odradek or Apache Kafka, even while they are written.
 
-    directories   which partitions lie below a path, and what the checkpoints beside them say
-    segments      the segments of a partition that count, and where in them an offset or a timestamp lies
-    walk          batch headers and whole batches, up to where a log ends or is damaged
-    transactions  what the batches say about transactions: aborted ranges, the last stable offset
-    producers     what a snapshot says about the producers before it
+directories   the partitions below a path, and the checkpoints that concern them
+segments      the valid segments of a partition, and the position of an offset or timestamp in them
+walk          batch headers and complete batches, up to the end of the log or its damage
+transactions  transactions according to the batches: aborted ranges, the last stable offset
+producers     the producers in a snapshot
 
-Nothing is locked and nothing is written. A file is read up to the size that it had when it was listed, by `pread`, so
-that a broker may append, compact and delete meanwhile.
+Nothing is locked or written. A file is read with `pread` up to the size that it had when it was listed, so that a
+broker may append, compact and delete at the same time.
 """
 
 from odradek.files.offline.directories import NoLogs, PartitionLog, partitions_at

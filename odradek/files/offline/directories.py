@@ -1,4 +1,4 @@
-"""The partitions below a path, by the names that Kafka gives to directories (docs/formats/data-directory.md)."""
+"""Finds the partitions below a path, by Kafka's names of directories (docs/formats/data-directory.md)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 
 class NoLogs(ValueError):
-    """There is no partition where one was looked for; the message says where."""
+    """There is no partition at the given path. The message contains the path."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class PartitionLog:
     """The directory of a partition.
 
-    log_start_offset   as DeleteRecords left it; 0 where no checkpoint names the partition. The first segment may begin
-                       later
-    is_compacted       the checkpoint of the cleaner names it: offsets may be missing
-    was_stopped        the broker has stopped cleanly: the log ends with a whole batch
+    log_start_offset   as set by DeleteRecords; 0 if the checkpoint does not contain the partition. The first segment
+                       may begin later.
+    is_compacted       the cleaner's checkpoint contains it, so offsets may be missing
+    was_stopped        the broker has stopped cleanly, so the log ends with a complete batch
     """
 
     topic: str
@@ -44,13 +44,13 @@ class PartitionLog:
 
 
 def partitions_at(*paths: str | Path) -> list[PartitionLog]:
-    """Lists partitions, sorted by topic and partition.
+    """Returns partitions, sorted by topic and partition.
 
-    paths   data directories and directories of partitions, in any mixture; `*`, `?` and `[…]` stand for what matches,
-            commas separate several
+    paths   data directories and directories of partitions, in any combination, with the wildcards `*`, `?` and `[…]`;
+            commas separate several paths
 
-    Raises NoLogs, and ValueError where two directories hold the same partition: copies of a replicated topic would
-    otherwise be read as if they were different records.
+    Raises NoLogs, or ValueError if two directories contain the same partition: copies of a replicated topic would
+    otherwise be read like different records.
     """
     found: dict[tuple[str, int], PartitionLog] = {}
     for directory in _directories(paths):
@@ -65,12 +65,12 @@ def partitions_at(*paths: str | Path) -> list[PartitionLog]:
 
 
 def partition_of(directory: Path) -> tuple[str, int] | None:
-    """Returns topic and partition, if the directory has such a name and holds a log, which may be empty."""
+    """Returns topic and partition if the directory has such a name and contains a log, possibly an empty one."""
     named = names.partition_of(directory.name)
     if named is None:
         return None
     files = os.listdir(directory)
-    # A new partition has no segment before its first record, but its metadata.
+    # A new partition has metadata, but no segment before its first record.
     return named if any(_SEGMENT.fullmatch(name) or name == names.PARTITION_METADATA for name in files) else None
 
 
@@ -85,7 +85,7 @@ def _directories(paths: Iterable[str | Path]) -> Iterator[Path]:
         directories = [Path(match).absolute() for match in matches if os.path.isdir(match)]
         if not directories:
             raise NoLogs(f"{text}: there is no such directory")
-        if has_magic(local):  # a pattern matches deleted topics, too
+        if has_magic(local):  # a pattern also matches deleted topics
             directories = [each for each in directories if any(_below(each))]
             if not directories:
                 raise NoLogs(f"{text}: no directory that matches holds a partition's log")
@@ -132,7 +132,7 @@ def _checkpointed(log: PartitionLog, checkpoints: _Checkpoints) -> PartitionLog:
 
 
 def offsets_in(checkpoint: Path) -> dict[TopicPartition, int]:
-    """Returns the offsets of a checkpoint by partition. A file that is missing or damaged holds nothing."""
+    """Returns the offsets of a checkpoint by partition. The result is empty if the file is missing or damaged."""
     try:
         return decode_offsets(checkpoint.read_bytes())
     except (OSError, CorruptCheckpoint):

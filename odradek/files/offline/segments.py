@@ -1,4 +1,4 @@
-"""The segments of a partition that count, where in them an offset lies, and the files beside them.
+"""Finds the valid segments of a partition, the position of an offset in them, and the files beside them.
 
 Bytes: docs/formats/log-segment.md, transaction-index.md, producer-snapshot.md.
 """
@@ -19,16 +19,16 @@ from odradek.files.structures import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, Struc
 from odradek.protocol.batch_header import HEADER_BYTES, MAGIC, unpack_batch_header
 
 _DIGITS = 20
-_ATTEMPTS = 10  # at a listing during which no file disappears
+_ATTEMPTS = 10  # to list the directory without a file disappearing meanwhile
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """A log file as it was when the directory was listed.
+    """A log file at the moment when the directory was listed.
 
-    size_bytes   how far it may be read; a live log grows on
-    inode        tells whether compaction has put another file in its place since
-    is_active    the last one, whose end may be torn or preallocated
+    size_bytes   limit for reading; a live log continues to grow
+    inode        shows whether compaction has replaced the file since
+    is_active    the last segment, whose end may be torn or preallocated
     """
 
     path: Path
@@ -38,23 +38,23 @@ class SegmentFile:
     is_active: bool = False
 
     def beside(self, suffix: str) -> Path:
-        """Returns the path of an index of this segment; it need not exist."""
+        """Returns the path of an index of this segment, which need not exist."""
         if self.path.name.endswith(SWAP):
             return self.path.with_name(offset_file(self.base_offset, suffix + SWAP))
         return self.path.with_name(offset_file(self.base_offset, suffix))
 
 
 def segments_of(directory: Path) -> list[SegmentFile]:
-    """Lists segments, the active one last. Files that a broker would remove at its start are left out.
+    """Returns the segments, with the active one last. Leaves out files that a broker would remove at its start.
 
-    A finished `.swap` stands for the segments that it was made from, since some of them may be gone already.
-    Raises FileNotFoundError when the directory disappears.
+    A finished `.swap` replaces the segments that it was made from, because some of them may already be gone. Raises
+    FileNotFoundError if the directory disappears.
     """
     for _ in range(_ATTEMPTS):
         try:
             return _listed(directory)
         except FileNotFoundError:
-            os.listdir(directory)  # raises when it is the directory that is gone
+            os.listdir(directory)  # raises if the directory itself is gone
     raise FileNotFoundError(f"{directory}: its segments disappear as fast as they are listed")
 
 
@@ -63,7 +63,7 @@ def _listed(directory: Path) -> list[SegmentFile]:
     plain = {base for name in names if (base := _base(name, LOG)) is not None}
     swaps = {base for name in names if (base := _base(name, LOG + SWAP)) is not None}
     cleaned = min((base for name in names if (base := _base(name, LOG + CLEANED)) is not None), default=None)
-    if cleaned is not None:  # of an unfinished pass: what it was made from is all still there
+    if cleaned is not None:  # of an unfinished pass: all of its source segments still exist
         swaps = {base for base in swaps if base < cleaned}
     files = {base: directory / offset_file(base, LOG) for base in plain}
     if swaps:
@@ -97,14 +97,14 @@ def _end_offset(path: Path, base_offset: int) -> int:
 
 
 def segment_with(segments: Sequence[SegmentFile], offset: int) -> int:
-    """Returns the place in the list of the segment in which the offset lies, or would lie."""
+    """Returns the index in the list of the segment that contains the offset, or would contain it."""
     return max(0, bisect_right([each.base_offset for each in segments], offset) - 1)
 
 
 def position_before(segment: SegmentFile, offset: int) -> int:
-    """Returns the position of a batch that begins at or before `offset`, by the offset index; 0 where that fails.
+    """Returns the position of a batch that begins at or before `offset`, using the offset index; 0 if that fails.
 
-    An index may be missing, torn, or end in zeros; so what it says is checked at the log.
+    An index may be missing, torn, or end in zeros, so its entry is checked against the log.
     """
     entries = _entries(segment.beside(OFFSET_INDEX), OFFSET_INDEX_ENTRY)
     at = bisect_right(entries, offset - segment.base_offset, key=lambda entry: entry[0]) - 1
@@ -115,7 +115,7 @@ def position_before(segment: SegmentFile, offset: int) -> int:
 
 
 def position_after(segment: SegmentFile, position: int) -> int | None:
-    """Returns the first batch behind `position` that the offset index knows; None where it knows none."""
+    """Returns the position of the first batch after `position` that the offset index contains, or None."""
     for relative, indexed in _entries(segment.beside(OFFSET_INDEX), OFFSET_INDEX_ENTRY):
         if indexed > position and _ends_at(segment, indexed, segment.base_offset + relative):
             return indexed
@@ -123,7 +123,7 @@ def position_after(segment: SegmentFile, position: int) -> int | None:
 
 
 def largest_timestamp(segment: SegmentFile) -> int | None:
-    """Reads the last entry of a finished segment's time index; None where only the batches can tell."""
+    """Returns the last timestamp in a finished segment's time index. Returns None if the batches must be read."""
     if segment.is_active:
         return None
     entries = _entries(segment.beside(TIME_INDEX), TIME_INDEX_ENTRY)
@@ -131,7 +131,7 @@ def largest_timestamp(segment: SegmentFile) -> int | None:
 
 
 def _ends_at(segment: SegmentFile, position: int, last_offset: int) -> bool:
-    """Tells whether a batch lies at `position` that ends with this offset."""
+    """Returns whether there is a batch at `position` that ends with this offset."""
     if position + HEADER_BYTES > segment.size_bytes:
         return False
     with segment.path.open("rb", buffering=0) as file:
@@ -159,11 +159,11 @@ def _entries(path: Path, entry: Structure) -> list[tuple[int, int]]:
 
 
 class BadIndex(Exception):
-    """A file beside the log that cannot be relied on; the log can be read without it."""
+    """A file beside the log is unreliable. The log can be read without it."""
 
 
 def read_aborted(path: Path) -> list[Aborted]:
-    """Reads the aborted transactions of a transaction index by ascending last offset; none where there is no file.
+    """Reads the aborted transactions of a transaction index by ascending last offset. Returns none if there is no file.
 
     Raises BadIndex.
     """

@@ -1,7 +1,8 @@
-"""One pass over the headers of a partition: its bounds, its aborted transactions, and where a reader can begin.
+"""Surveys a partition in one pass over its headers: its bounds, its aborted transactions, and positions where a reader
+can begin.
 
-What is found is a view of the log at one moment: offsets below `end_offset` do not change their meaning, however far a
-broker goes on writing.
+The result describes the log at one moment. Offsets below `end_offset` keep their meaning, even if a broker continues to
+write.
 """
 
 from __future__ import annotations
@@ -26,22 +27,23 @@ from odradek.protocol.batch_header import NO_TIMESTAMP
 
 
 class BatchPlace(NamedTuple):
-    """Place of a batch."""
+    """The position of a batch."""
 
     offset: int
     base_offset: int  # of its segment
     inode: int
     position: int
     size_bytes: int = 0  # from here to the next place, or to the end of the segment
-    max_timestamp: int | None = None  # of the records there; None: not known
+    max_timestamp: int | None = None  # of the records there; None if unknown
 
 
 @dataclass(slots=True)
 class PartitionSurvey:
-    """
-    start_offset   of the log: what its checkpoint says, or the first segment
-    places         of batches about `cut_bytes` apart, the first of each segment among them
-    not_older      for each timestamp that was asked for: the first batch with a record that is not older
+    """The result of `survey`.
+
+    start_offset   of the log, from its checkpoint or the first segment
+    places         of batches about `cut_bytes` apart, including the first of each segment
+    not_older      for each requested timestamp, the first batch with a record that is not older
     """
 
     log: PartitionLog
@@ -63,16 +65,16 @@ def survey(
 ) -> PartitionSurvey:
     """Surveys a partition.
 
-    cut_bytes   the distance of `places`
-    by_index    believe the transaction indexes and snapshots of finished segments, and read the last segment only;
-                unless timestamps are asked for, or the files are not there
+    cut_bytes   distance of `places`
+    by_index    trust the transaction indexes and snapshots of finished segments, and read only the last segment, unless
+                timestamps are requested or the files do not exist
 
-    Raises DamagedLog by way of `on_damage`; FileNotFoundError when the partition is deleted.
+    Raises DamagedLog through `on_damage`; FileNotFoundError if the partition is deleted.
     """
 
     def read(segments: list[SegmentFile]) -> PartitionSurvey:
         if by_index and segments and not timestamps:
-            with suppress(BadIndex, FileNotFoundError):  # the batches know as well
+            with suppress(BadIndex, FileNotFoundError):  # the batches contain the same information
                 return _by_index(log, segments, cut_bytes, on_damage)
         return _survey(log, segments, Transactions(), cut_bytes, timestamps, on_damage)
 

@@ -1,7 +1,6 @@
-"""Rows from the headers of a partition: its transactions, producers, segments and bounds.
+"""Builds table rows from the headers of a partition: its transactions, producers, segments and bounds.
 
-Each function reads one partition and returns its rows, ready for a table. Names are Kafka's, in camelCase; times are in
-ms; None stands for what there is not.
+Each function reads one partition. Names are Kafka's, in camelCase; times are in ms; None stands for missing values.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ OPEN, COMMITTED, ABORTED = "open", "committed", "aborted"
 
 
 def transactions(log: PartitionLog, on_damage: OnDamage = refuse) -> list[Row]:
-    """Returns transactions in the order of their markers, open ones last; of one that began before the log does, the
-    rest that is left."""
+    """Returns transactions in the order of their markers, with open ones last. If a transaction began before the start
+    of the log, its row describes the rest."""
     return read_stable(log.directory, lambda segments: list(_transactions(log, segments, on_damage)))
 
 
 def producers(log: PartitionLog, on_damage: OnDamage = refuse) -> list[Row]:
-    """Returns the state of each producer that has a batch in the log, as DescribeProducers does: by producer id."""
+    """Returns the state of each producer with a batch in the log, like DescribeProducers, sorted by producer id."""
     return read_stable(log.directory, lambda segments: list(_producers(log, segments, on_damage)))
 
 
@@ -38,7 +37,7 @@ def segments(log: PartitionLog, on_damage: OnDamage = refuse) -> list[Row]:
 
 
 def offsets(log: PartitionLog, on_damage: OnDamage = refuse) -> list[Row]:
-    """Returns one row, the bounds of the partition."""
+    """Returns a single row with the bounds of the partition."""
     return read_stable(log.directory, lambda segments: [_offsets(log, segments, on_damage)])
 
 

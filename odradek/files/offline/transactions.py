@@ -1,8 +1,9 @@
-"""Transactions by the batches of a partition. Pure: headers and markers come in as they lie in the log.
+"""Determines transactions from the batches of a partition. Pure: headers and markers are passed in the order of the
+log.
 
-A transaction begins with the first transactional batch of a producer that has none open, and ends with a marker of that
-producer. Readers of committed records see nothing at or above the last stable offset, the first offset of the oldest
-transaction that is open, and nothing of the aborted ones. Source: docs/spec/transactions.md#s4-9.
+A transaction begins with the first transactional batch of a producer without an open one, and ends with a marker of
+that producer. Readers of committed records see no aborted transaction, and nothing at or above the last stable offset,
+which is the first offset of the oldest open transaction. Source: docs/spec/transactions.md#s4-9.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Aborted(NamedTuple):
 class PartitionTransaction:
     """One transaction in one partition, as far as it is in the log.
 
-    `marker` is None while it is open. Sizes are those of its batches; timestamps in ms.
+    `marker` is None while it is open. Sizes are those of its batches; timestamps are in ms.
     """
 
     producer_id: int
@@ -52,7 +53,7 @@ class PartitionTransaction:
 
 @dataclass(slots=True)
 class Transactions:
-    """State to be given every batch, in the order of the log.
+    """The transactions of a partition. Every batch must be added, in the order of the log.
 
     open      by producer id
     aborted   by ascending last offset
@@ -63,11 +64,11 @@ class Transactions:
 
     @classmethod
     def after(cls, snapshot: Mapping[int, int]) -> Transactions:
-        """Begins in the midst of a log: producer id → first offset of what is open there."""
+        """Begins in the middle of a log, with producer id → first offset of each open transaction."""
         return cls({each: PartitionTransaction(each, -1, first, -1, first) for each, first in snapshot.items()})
 
     def add(self, header: BatchHeader, data: Buffer | None) -> PartitionTransaction | None:
-        """Adds a batch, with the `data` of a control batch; returns the transaction that it has ended."""
+        """Adds a batch, with the `data` of a control batch. Returns the transaction that it has ended."""
         attributes = header.attributes
         if not attributes & TRANSACTIONAL or header.producer_id == NO_PRODUCER_ID:
             return None
@@ -83,7 +84,8 @@ class Transactions:
         return None
 
     def end(self, marker: Marker) -> PartitionTransaction | None:
-        """Ends a transaction; returns None where the producer has none open: it may have begun before the log does."""
+        """Ends a transaction. Returns None if the producer has none open: it may have begun before the start of the
+        log."""
         transaction = self.open.pop(marker.producer_id, None)
         if transaction is not None:
             transaction.marker = marker
@@ -96,6 +98,6 @@ class Transactions:
 
 
 def overlapping(aborted: Sequence[Aborted], start_offset: int, end_offset: int) -> list[Aborted]:
-    """Returns those that reach into [start_offset, end_offset). `aborted` by ascending last offset."""
+    """Returns the transactions that overlap [start_offset, end_offset). `aborted` is sorted by last offset."""
     first = bisect_left(aborted, start_offset, key=lambda each: each.last_offset)
     return [each for each in aborted[first:] if each.first_offset < end_offset]

@@ -1,4 +1,4 @@
-"""Walks through the segments of a log from batch to batch: headers alone, or whole batches by the megabyte."""
+"""Walks over the segments of a log from batch to batch: either headers only, or complete batches by the megabyte."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from odradek.protocol.batch_header import (
     unpack_batch_header,
 )
 
-HEADERS_WINDOW_BYTES = 16 * 1024  # larger batches are skipped over, smaller ones are read through
+HEADERS_WINDOW_BYTES = 16 * 1024  # larger batches are skipped, smaller ones are read
 STRETCH_BYTES = 8 * 1024 * 1024
 _REPLACED_TRIES = _STABLE_TRIES = 5
 
@@ -28,9 +28,9 @@ T = TypeVar("T")
 
 
 class DamagedLog(Exception):
-    """Bytes that are not what they should be.
+    """Bytes of a log are damaged.
 
-    offset   of the damaged batch if its header can be read, else the first that is missing
+    offset   of the damaged batch if its header is readable, otherwise the first missing offset
     """
 
     def __init__(self, path: Path, position: int, offset: int, reason: str) -> None:
@@ -45,13 +45,13 @@ class DamagedLog(Exception):
 
 
 class SegmentReplaced(Exception):
-    """Compaction or retention has changed the files since they were listed: list them again."""
+    """Compaction or retention has changed the files since they were listed. List them again."""
 
 
 def read_stable(directory: Path, read: Callable[[list[SegmentFile]], T]) -> T:
-    """Reads the segments of a partition, once more if compaction or retention changes the files meanwhile.
+    """Calls `read` with the segments of a partition, again if compaction or retention changes the files meanwhile.
 
-    Raises FileNotFoundError when the partition is deleted.
+    Raises FileNotFoundError if the partition is deleted.
     """
     for _ in range(_STABLE_TRIES):
         segments = segments_of(directory)
@@ -66,13 +66,13 @@ OnDamage: TypeAlias = Callable[[DamagedLog], None]
 
 
 def refuse(damage: DamagedLog) -> NoReturn:
-    """Raises the damage, unless a caller says otherwise."""
+    """The default reaction to damage: raises it."""
     raise damage
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Whole batches of one segment, one after the other, which lie at `position`; each has been found good."""
+    """Consecutive complete batches of one segment at `position`. All of them have been checked."""
 
     path: Path
     position: int
@@ -84,12 +84,13 @@ class Stretch:
 def headers(
     segment: SegmentFile, position: int = 0, next_offset: int = 0, *, on_damage: OnDamage = refuse
 ) -> Iterator[tuple[int, BatchHeader, memoryview | None]]:
-    """Yields position and header of each batch; of control batches the bytes, too. Reads nothing else, checks no CRC.
+    """Yields position and header of each batch, and the bytes of control batches. Reads nothing else, and checks no
+    CRC.
 
-    next_offset   the first that may stand at `position`
-    on_damage     where it returns, the walk goes on at the next batch that can be found
+    next_offset   smallest possible offset at `position`
+    on_damage     if it returns, the walk continues with the next batch that can be found
 
-    Raises SegmentReplaced, and FileNotFoundError when the file is gone.
+    Raises SegmentReplaced, and FileNotFoundError if the file is gone.
     """
     size = segment.size_bytes
     with segment.path.open("rb", buffering=0) as file:
@@ -134,14 +135,16 @@ def stretches(
     on_damage: OnDamage = refuse,
     stretch_bytes: int = STRETCH_BYTES,
 ) -> Iterator[Stretch]:
-    """Yields the batches with start_offset <= offset < end_offset, control batches included, some megabytes at a time.
+    """Yields the batches with start_offset <= offset < end_offset, including control batches, some megabytes at a time.
 
-    The first and the last batch may hold offsets outside. What compaction or retention does meanwhile costs a new
-    listing: offsets that are gone are left out, and the caller knows from `first_offset` and `next_offset`.
+    The first and the last batch may also contain other offsets. If compaction or retention changes the files meanwhile,
+    they are listed again. Offsets that no longer exist are left out, which the caller sees by `first_offset` and
+    `next_offset`.
 
-    hint   base offset and inode of a segment, and the position in it of a batch that is not behind `start_offset`
+    hint   base offset and inode of a segment, and the position in it of a batch that does not begin after
+           `start_offset`
 
-    The bytes of a stretch are good until the next one. Raises DamagedLog by way of `on_damage`.
+    The bytes of a stretch are valid until the next one. Raises DamagedLog through `on_damage`.
     """
     at, tries = start_offset, _REPLACED_TRIES
     while at < end_offset:
@@ -193,14 +196,14 @@ def _of_segment(
             data = memoryview(os.pread(descriptor, min(max(stretch_bytes, HEADER_BYTES), size - position), position))
             if HEADER_BYTES <= len(data) < size - position:
                 whole = batch_size_at(data, 0)
-                if len(data) < whole <= size - position:  # a batch larger than a stretch
+                if len(data) < whole <= size - position:  # a batch is larger than a stretch
                     data = memoryview(os.pread(descriptor, whole, position))
             begin, at, first_offset, reason = 0, 0, 0, None
             has_ended = False
             while at < len(data):
                 rest = size - position - at
                 if at and len(data) - at < rest and at + _announced(data, at) > len(data):
-                    break  # belongs to the next stretch
+                    break  # it belongs to the next stretch
                 header = good_header(data, at, rest, next_offset)
                 if header is None:
                     reason = what_is_wrong(data, at, rest, next_offset)
@@ -235,23 +238,24 @@ def _of_segment(
 
 
 def _announced(data: memoryview, at: int) -> int:
-    """Returns the size of the batch at `at` by its header; more than there is where not even that is whole."""
+    """Returns the size of the batch at `at` according to its header, or more than there is if the header is
+    incomplete."""
     return batch_size_at(data, at) if at + HEADER_BYTES <= len(data) else HEADER_BYTES
 
 
 def _after_damage(
     segment: SegmentFile, data: memoryview, position: int, next_offset: int, reason: str, on_damage: OnDamage
 ) -> int | None:
-    """Returns where reading goes on; None at the end of the log."""
+    """Returns the position at which reading continues, or None at the end of the log."""
     rest = segment.size_bytes - position
     if segment.is_active and may_end_a_log(data, rest):
         return None
     offset = next_offset
     whole = None
     header = good_header(data, 0, rest, next_offset)
-    if header is not None:  # only the CRC
+    if header is not None:  # only the CRC is wrong
         offset, whole = header.base_offset, header.size_bytes
         if segment.is_active and whole == rest:
-            return None  # the last batch of all: a crash has torn it
+            return None  # the very last batch, torn by a crash
     on_damage(DamagedLog(segment.path, position, offset, reason))
     return position + whole if whole is not None else position_after(segment, position)
