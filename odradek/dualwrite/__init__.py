@@ -1,6 +1,8 @@
-"""Dual writes that cannot diverge: database rows and Kafka messages that commit together (KIP-939).
+"""Dual writes that cannot diverge: database rows and Kafka messages that are committed together (KIP-939).
 
-from odradek.dualwrite import DualWrite
+Begin with `DualWrite`:
+
+    from odradek.dualwrite import DualWrite
 """
 
 from odradek.dualwrite.dual_write import DualWrite, Observer, Recovery

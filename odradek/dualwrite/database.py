@@ -1,8 +1,8 @@
 """The database's side: one row per transactional id, with the prepared state and the generation that owns it.
 
-`generation` grows with every recovery. A writer stores its state only if it finds its own generation, in the same
-database transaction as its rows. A recovery therefore ends the right of all earlier writers to commit, and sees what
-the last of them did (docs/adr/0010-a-dual-write-takes-the-row-first.md).
+Every recovery increments `generation`. A writer stores its state only if it finds its own generation, in the same
+database transaction as its rows. After a recovery, therefore, no earlier writer can commit, and the recovery sees the
+state of the last one that did (docs/adr/0010-a-dual-write-takes-the-row-first.md).
 """
 
 from abc import ABC, abstractmethod
@@ -25,13 +25,13 @@ INSERT INTO {TABLE} (transactional_id, prepared_transaction_state, generation) V
 ON CONFLICT (transactional_id) DO UPDATE SET generation = {TABLE}.generation + 1
 RETURNING generation"""
 WRITE = f"UPDATE {TABLE} SET prepared_transaction_state = ? WHERE transactional_id = ? AND generation = ?"
-# Unchanged, but locked as if it were not.
+# Does not change the row, but locks it like a change.
 CHECK = f"UPDATE {TABLE} SET generation = generation WHERE transactional_id = ? AND generation = ?"
 READ = f"SELECT prepared_transaction_state, generation FROM {TABLE} WHERE transactional_id = ?"
 
 
 class Cursor(Protocol):
-    """The driver's own cursor, which statements in a block return."""
+    """The driver's own cursor, as statements in a block return it."""
 
     @property
     def rowcount(self) -> int: ...
@@ -47,22 +47,22 @@ C = TypeVar("C", bound=DatabaseConnection)
 
 
 class Driver(ABC, Generic[C]):
-    """The statements for one kind of database: transactions are begun and ended by statements of our own."""
+    """The statements for one kind of database. Transactions are begun and ended by explicit statements."""
 
-    parameter = "?"  # what stands for a parameter in a statement
-    lock_row = ""  # the end of a SELECT that waits for writers of the row, and keeps them out
+    parameter = "?"  # placeholder of a parameter in a statement
+    lock_row = ""  # the end of a SELECT that waits for writers of the row, and locks it
 
     @abstractmethod
     def prepare(self, connection: C) -> None:
-        """Set a new connection up: no transactions that begin by themselves, and commits that survive a crash."""
+        """Sets up a new connection: without automatic transactions, and with commits that survive a crash."""
 
     @abstractmethod
     def begin(self, connection: C) -> None:
-        """A transaction in which the application's rows are written."""
+        """Begins the transaction in which the application's rows are written."""
 
     @abstractmethod
     def begin_short(self, connection: C, timeout_ms: int) -> None:
-        """A transaction that reads and writes nothing but the row, and waits this long for the holder of the row."""
+        """Begins a transaction that reads and writes only the row, and waits this long for its holder."""
 
     @abstractmethod
     def is_in_transaction(self, connection: C) -> bool: ...
@@ -81,7 +81,7 @@ class Driver(ABC, Generic[C]):
 
     @abstractmethod
     def rows(self, connection: C, statement: str, parameters: Parameters) -> Sequence[Row]:
-        """Return rows as tuples, whatever the application has its rows made into."""
+        """Returns rows as tuples, whatever row type the application has configured."""
 
     def commit(self, connection: C) -> None:
         self.execute(connection, "COMMIT")
@@ -106,7 +106,7 @@ class StateRow(Generic[C]):
         self._timeout_ms = timeout_ms
 
     def take_over(self, connection: C) -> int:
-        """Make the row ours, in a transaction of its own; gives the generation to write with from now on."""
+        """Makes the row ours, in a transaction of its own. Returns the generation with which to write from now on."""
         self._create(connection)
         self._driver.begin_short(connection, self._timeout_ms)
         ((generation,),) = self._driver.rows(connection, self._written(TAKE_OVER), (self._id,))
@@ -115,14 +115,14 @@ class StateRow(Generic[C]):
         return generation
 
     def forget(self, connection: C, generation: int) -> bool:
-        """Empty the state, in a transaction of its own. False: the row is not ours any more."""
+        """Empties the state, in a transaction of its own. Returns False if the row is no longer ours."""
         self._driver.begin_short(connection, self._timeout_ms)
         is_ours = self.write(connection, "", generation)
         self._driver.commit(connection)
         return is_ours
 
     def read(self, connection: C) -> Stored:
-        """Read the row when no transaction holds it any more, in a transaction of its own."""
+        """Reads the row in a transaction of its own, after waiting until no other transaction holds it."""
         self._driver.begin_short(connection, self._timeout_ms)
         ((state, generation),) = self._driver.rows(connection, self._written(READ + self._driver.lock_row), (self._id,))
         self._driver.roll_back(connection)
@@ -131,11 +131,11 @@ class StateRow(Generic[C]):
         return Stored(state, generation)
 
     def write(self, connection: C, state: str, generation: int) -> bool:
-        """In the transaction that is open. False: the row is not ours any more."""
+        """Writes the state in the open transaction. Returns False if the row is no longer ours."""
         return self._changes(connection, WRITE, state, self._id, generation)
 
     def check(self, connection: C, generation: int) -> bool:
-        """In the transaction that is open: the row is ours, and stays so until its end."""
+        """Returns whether the row is ours, and locks it until the end of the open transaction."""
         return self._changes(connection, CHECK, self._id, generation)
 
     def _create(self, connection: C) -> None:

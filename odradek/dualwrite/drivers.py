@@ -1,4 +1,4 @@
-"""SQLite through the standard library's `sqlite3`, and the driver that a connection belongs to."""
+"""The driver for SQLite through the standard library's `sqlite3`, and the choice of the driver for a connection."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -11,15 +11,17 @@ RETURNING_SINCE = (3, 35, 0)
 
 
 class SqliteDriver(Driver[sqlite3.Connection]):
-    """A block takes the write lock at its beginning (BEGIN IMMEDIATE): taken later, it could be refused halfway."""
+    """The driver for SQLite. A block locks the database for writing at its beginning (BEGIN IMMEDIATE), because later
+    the lock could be refused in the middle of the block."""
 
     def prepare(self, connection: sqlite3.Connection) -> None:
         if sqlite3.sqlite_version_info < RETURNING_SINCE:
             raise RuntimeError(f"SQLite 3.35 or later is needed; this is {sqlite3.sqlite_version}")
-        if hasattr(connection, "autocommit"):  # Python 3.12 and later have a second switch; this leaves it to the first
+        # Python 3.12 added this second switch; the value lets `isolation_level` decide.
+        if hasattr(connection, "autocommit"):
             connection.autocommit = sqlite3.LEGACY_TRANSACTION_CONTROL  # type: ignore[attr-defined]
         connection.isolation_level = None
-        # With less than FULL, a power failure may take back what was committed (NORMAL, if the journal is a WAL).
+        # Below FULL, a power failure may undo committed transactions (also with NORMAL if the journal is a WAL).
         ((synchronous,),) = self.rows(connection, "PRAGMA synchronous", ())
         if isinstance(synchronous, int) and synchronous < FULL:
             connection.execute(f"PRAGMA synchronous = {FULL}")
@@ -35,7 +37,7 @@ class SqliteDriver(Driver[sqlite3.Connection]):
         return connection.in_transaction
 
     def is_usable(self, connection: sqlite3.Connection) -> bool:
-        return True  # nothing can come between the library and its file
+        return True  # no connection to a server that could be lost
 
     def has_table(self, connection: sqlite3.Connection) -> bool:
         return bool(self.rows(connection, "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (TABLE,)))
@@ -53,11 +55,12 @@ class SqliteDriver(Driver[sqlite3.Connection]):
 
 
 def driver_of(connection: C) -> Driver[C]:
-    """Raises TypeError for a connection of a library that is not known here."""
+    """Returns the driver for a connection. Raises TypeError for an unknown library."""
     if isinstance(connection, sqlite3.Connection):
         return cast("Driver[C]", SqliteDriver())
     if any(each.__module__.partition(".")[0] == "psycopg" for each in type(connection).__mro__):
-        from odradek.dualwrite.postgresql import PostgresqlDriver  # psycopg need not be installed otherwise
+        # Imported here, because psycopg need not be installed.
+        from odradek.dualwrite.postgresql import PostgresqlDriver
 
         return cast("Driver[C]", PostgresqlDriver())
     raise TypeError(f"a connection of sqlite3 or of psycopg 3 is needed, not {type(connection)!r}")

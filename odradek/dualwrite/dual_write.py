@@ -1,4 +1,4 @@
-"""The dual write: carries out the recipe, and reports its outcome to the application."""
+"""The dual write: follows the recipe, and reports the outcome to the application."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from odradek.dualwrite.performer import Performer
 from odradek.dualwrite.recipe import End, Fate, Phase, Result, Step
 from odradek.dualwrite.transaction import Transaction
 
-# Called before each step, with None, and after it, with its result.
+# Called before each step with None, and after it with its result.
 Observer: TypeAlias = Callable[[Step, Result | None], None]
 
 DEFAULT_BOOTSTRAP_SERVERS = "localhost:9092"
@@ -28,31 +28,31 @@ def observe_nothing(step: Step, result: Result | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """The findings of `recover()`: the state that the database held, and that of the Kafka transaction that was open,
-    each empty if there was none."""
+    """The result of `recover()`: the state stored in the database, and that of the open Kafka transaction, each empty
+    if there was none."""
 
     stored_state: str
     open_state: str
 
     @property
     def messages(self) -> Fate | None:
-        """Tells what was made of the open transaction; None: there was none."""
+        """The outcome of the open transaction, or None if there was none."""
         if not self.open_state:
             return None
         return Fate.COMMITTED if self.open_state == self.stored_state else Fate.ROLLED_BACK
 
 
 class DualWrite(Generic[C]):
-    """Rows and messages that commit together or vanish together.
+    """Rows and messages that are committed together, or not at all.
 
     connect      returns a new connection to the same database at each call: `sqlite3` to a file, or psycopg 3. After
-                 a crash, and after a commit without an answer, the database is read over another connection
+                 a crash, and after a commit without an answer, the database is read over another connection.
     timeout_ms   how long a step waits for the broker at most, and how long recovery waits, in the database, for an
-                 earlier writer that is about to commit. Other waits for the database are the connection's business
+                 earlier writer that is about to commit. The connection determines all other waits for the database.
     participant  creates a producer of the transactional id, at every recovery; replaces one for `bootstrap_servers`
     observe      see `Observer`
 
-    For one thread, and one transaction at a time. As a context manager it recovers on entry, and closes on exit.
+    Use it in one thread, for one transaction at a time. As a context manager it recovers on entry and closes on exit.
     """
 
     def __init__(
@@ -90,10 +90,12 @@ class DualWrite(Generic[C]):
         self.close()
 
     def recover(self) -> Recovery:
-        """Decide what an earlier process, or this one, has left open, by the state that the database holds.
+        """Decides the transaction that an earlier process, or this one, has left open, by the state stored in the
+        database.
 
-        Takes the transactional id over first, on both sides, so that no earlier instance can change anything. Waits
-        for a bounded time, and may be repeated at will. Raises NotRecovered, or Fenced if another instance is faster.
+        First takes over the transactional id on both sides, so that no earlier instance can change anything. Waits for
+        a bounded time, and can be repeated any number of times. Raises NotRecovered, or Fenced if another instance is
+        faster.
         """
         self._expect(Phase.UNRECOVERED, Phase.READY, Phase.FENCED)
         performer = self._performer
@@ -107,10 +109,10 @@ class DualWrite(Generic[C]):
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction[C]]:
-        """A block whose rows and messages become visible when it ends, or never if it raises.
+        """A block whose rows and messages become visible when it ends, or never if it raises an error.
 
-        Raises what the block raised, when both sides are rolled back; NotCommitted, when they are because committing
-        failed; InDoubt and Fenced, which say what is known of the rows.
+        Raises the block's own error after both sides are rolled back; NotCommitted if they are rolled back because the
+        commit failed; InDoubt or Fenced, whose `rows` tell what is known of the rows.
         """
         self._expect(Phase.READY)
         _, end = self._walk(recipe.TRANSACTION_BEGINS)
@@ -129,7 +131,7 @@ class DualWrite(Generic[C]):
             raise self._failure(end)
 
     def close(self) -> None:
-        """Leave what is in doubt so, for a later `recover()`."""
+        """Closes connection and producer. Open transactions stay in doubt, for a later `recover()`."""
         if self._phase is Phase.IN_TRANSACTION:
             raise IllegalUse("a transaction is open")
         self._performer.give_up_connection()
@@ -137,8 +139,8 @@ class DualWrite(Generic[C]):
         self._phase = Phase.CLOSED
 
     def _walk(self, step: Step) -> tuple[Step, End | None]:
-        """Perform `step` and what follows it; gives the last one, and the end, or None when it is the block's turn."""
-        self._phase = Phase.UNRECOVERED  # a step that is interrupted, by Ctrl-C say, leaves the rest to recovery
+        """Performs `step` and those that follow. Returns the last one, and the end, or None if the block runs next."""
+        self._phase = Phase.UNRECOVERED  # an interrupted step, for example by Ctrl-C, leaves the rest to recovery
         self._performer.cause = None
         while True:
             self._observe(step, None)
@@ -168,7 +170,7 @@ class DualWrite(Generic[C]):
             raise IllegalUse(f"what this may do now: {self._phase.value}")
 
     def _failure(self, end: End) -> DualWriteError:
-        """`end` of a transaction that was not committed, as an exception that knows its cause."""
+        """Returns the exception for the `end` of a transaction that was not committed, with its cause."""
         error: DualWriteError
         cause = self._performer.cause
         if isinstance(cause, IllegalUse):

@@ -1,4 +1,4 @@
-"""The errors of a dual write. Any other exception that leaves a block comes from the block itself."""
+"""The errors of a dual write. Any other exception that leaves a block was raised by the block itself."""
 
 from odradek.dualwrite.recipe import Fate
 
@@ -8,13 +8,15 @@ class DualWriteError(Exception):
 
 
 class IllegalUse(DualWriteError):
-    """A call that has no place here; nothing was done because of it."""
+    """The call is not allowed here. Nothing was done."""
 
 
 class NotCommitted(DualWriteError):
-    """Neither the rows nor the messages are there, nor ever will be; `__cause__` is what failed.
+    """The transaction is rolled back: neither its rows nor its messages will ever be visible. `__cause__` is the
+    reason.
 
-    If the broker could not be told, readers of the topics wait until `recover()`; `messages` is PENDING then.
+    If the broker could not be reached for the abort, `messages` is PENDING, and readers of the topics wait until
+    `recover()`.
     """
 
     def __init__(self, messages: Fate) -> None:
@@ -23,10 +25,10 @@ class NotCommitted(DualWriteError):
 
 
 class InDoubt(DualWriteError):
-    """The transaction cannot be finished now; `__cause__` says why. Call `recover()`, now or in a later process.
+    """The transaction cannot be completed now. `__cause__` is the reason. Call `recover()`, now or in a later process.
 
-    rows  COMMITTED: the messages will be, too. UNKNOWN: what the database holds will decide, once it can be asked. Of
-          a block that sent nothing the rows alone are UNKNOWN, as with any database, and there is nothing to recover
+    rows  COMMITTED: the messages will be committed, too. UNKNOWN: the database will decide, once it can be read. If the
+          block sent nothing, only the rows are UNKNOWN, as with any database, and nothing needs recovery.
     """
 
     def __init__(self, rows: Fate, messages: Fate) -> None:
@@ -36,9 +38,9 @@ class InDoubt(DualWriteError):
 
 
 class Fenced(DualWriteError):
-    """Another instance has taken over the transactional id, and decides by what the database holds.
+    """Another instance has taken over the transactional id. It decides by the state in the database.
 
-    rows  COMMITTED: it will commit the messages. ROLLED_BACK: it will abort them. UNKNOWN: the one or the other.
+    rows  COMMITTED: it will commit the messages. ROLLED_BACK: it will abort them. UNKNOWN: either is possible.
     """
 
     def __init__(self, rows: Fate) -> None:
@@ -47,7 +49,7 @@ class Fenced(DualWriteError):
 
 
 class NotRecovered(DualWriteError):
-    """`recover()` could not be finished; `__cause__` says why. What was in doubt still is; call it again."""
+    """`recover()` could not be completed. `__cause__` is the reason. Open transactions stay in doubt; call it again."""
 
     def __init__(self, doing: str) -> None:
         super().__init__(f"recovery came no further than this step: {doing}")

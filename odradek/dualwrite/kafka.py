@@ -1,4 +1,4 @@
-"""A participant in two-phase commit, on the producer of `odradek.client`."""
+"""A participant in two-phase commit that uses the producer of `odradek.client`."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -14,13 +14,16 @@ CLOSE_TIMEOUT_MS = 1_000
 
 
 class KafkaParticipant:
-    """new_producer: makes one with `two_phase_commit=True`; its settings limit how long anything waits."""
+    """A participant with a producer of `odradek.client`.
+
+    `new_producer` creates a producer with `two_phase_commit=True`, whose settings limit all waits.
+    """
 
     def __init__(self, new_producer: Callable[[], Producer]) -> None:
         self._new_producer = new_producer
         self._producer: Producer | None = None
-        self._has_kept = False  # a transaction of an earlier process, which is to be completed first
-        self._has_begun = False  # the next one already
+        self._has_kept = False  # a transaction of an earlier process is open, and must be completed first
+        self._has_begun = False  # whether the next transaction has already begun
 
     def take_over(self) -> str:
         self._producer = self._new_producer()
@@ -64,8 +67,8 @@ class KafkaParticipant:
         with _fencing():
             self._of().complete_transaction(state)
         if self._has_kept:
-            # After a recovered transaction the client asks the coordinator for a new epoch. That is part of recovery,
-            # which may fail; the beginning of a block may not.
+            # After a recovered transaction, the client requests a new epoch from the coordinator. That belongs to
+            # recovery, which may fail; the beginning of a block must not.
             self._has_kept = False
             self.begin()
             self._has_begun = True
@@ -92,7 +95,7 @@ def _fencing() -> Iterator[None]:
 
 
 def producing(bootstrap_servers: str, transactional_id: str, timeout_ms: int) -> Callable[[], KafkaParticipant]:
-    """Makes participants with the producer's defaults, and none of its waits longer than `timeout_ms`."""
+    """Returns a factory of participants with the producer's defaults, in which no wait exceeds `timeout_ms`."""
 
     def new_producer() -> Producer:
         return Producer(

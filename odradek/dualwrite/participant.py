@@ -1,4 +1,4 @@
-"""Kafka's side of a dual write: the interface of a participant in two-phase commit, as KIP-939 defines it."""
+"""Kafka's side of a dual write: the interface of a participant in two-phase commit, as defined by KIP-939."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -19,7 +19,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class ParticipantFenced(Exception):
-    """The broker knows a newer producer for this transactional id."""
+    """The broker has seen a newer producer for this transactional id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Outgoing:
     topic: str
     value: bytes | None = None
     key: bytes | None = None
-    partition: int | None = None  # None: by the key
+    partition: int | None = None  # None: chosen by the key
     timestamp_ms: int | None = None  # None: now
     headers: Headers = ()
 
@@ -35,31 +35,34 @@ class Outgoing:
 class Participant(Protocol):
     """One producer of one transactional id, which never lets the broker decide by itself.
 
-    A prepared state is text that names one transaction; "" names none. Calls raise ParticipantFenced when another
-    producer has the id, and anything else for what went wrong otherwise; each waits for a bounded time.
+    A prepared state is text that identifies one transaction; "" identifies none. All calls wait for a bounded time.
+    They raise ParticipantFenced if another producer has the id, and other exceptions for other failures.
     """
 
     def take_over(self) -> str:
-        """Fence earlier producers and keep what they left open; gives its state. To be called once, and first."""
+        """Fences earlier producers, but keeps their open transaction. Returns its state. Called once, before everything
+        else."""
 
     def begin(self) -> None: ...
 
     def send(self, message: Outgoing) -> "Future[RecordMetadata]":
-        """Into the producer's buffer. `prepare` is what tells of failures."""
+        """Adds a message to the producer's buffer. `prepare` reports failures."""
 
     def send_offsets(self, offsets: Offsets, group: str | ConsumerGroupMetadata) -> None:
-        """Into the transaction; returns when it has them, and raises if it has not."""
+        """Adds offsets to the transaction. Raises an error if that fails."""
 
     def acknowledge(self, records: ToAcknowledge, group: ShareGroupMetadata) -> None:
-        """Do as `send_offsets` does, for records of a share group."""
+        """Like `send_offsets`, for records of a share group."""
 
     def prepare(self) -> str:
-        """Wait until every message is acknowledged; raises if one is not. Gives the state of the transaction."""
+        """Waits until every message is acknowledged, and returns the state of the transaction. Raises an error if a
+        message could not be written."""
 
     def complete(self, stored_state: str) -> None:
-        """Commit what is prepared, or was found open, if that is its state, and abort it otherwise."""
+        """Commits the prepared transaction if this is its state, and aborts it otherwise. It may also be one that
+        `take_over` found."""
 
     def abort(self) -> None: ...
 
     def close(self) -> None:
-        """End; what is prepared stays prepared."""
+        """Closes the producer. A prepared transaction stays prepared."""

@@ -1,4 +1,4 @@
-"""Performs each step of the recipe, without knowing their order."""
+"""Performs each step of the recipe. The recipe determines their order."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Performer(Generic[C]):
-    """Owns the connection and the producer; both are kept from one transaction to the next, until a step fails."""
+    """Owns the connection and the producer. Both are reused for the next transaction until a step fails."""
 
     def __init__(
         self,
@@ -28,11 +28,11 @@ class Performer(Generic[C]):
         self._new_participant = new_participant
         self._transactional_id = transactional_id
         self._timeout_ms = timeout_ms
-        self._database: tuple[Driver[C], StateRow[C]] | None = None  # known from the first connection on
+        self._database: tuple[Driver[C], StateRow[C]] | None = None  # known after the first connection
         self._connection: C | None = None
         self._participant: Participant | None = None
         self._generation = 0
-        self._own_state = ""  # of the transaction that is prepared
+        self._own_state = ""  # state of the prepared transaction
         self._steps: dict[Step, Callable[[], Result]] = {
             Step.BEGIN_DATABASE: self._begin_database,
             Step.PREPARE_KAFKA: self._prepare_kafka,
@@ -52,12 +52,12 @@ class Performer(Generic[C]):
             Step.COMPLETE_KAFKA: self._complete_kafka,
             Step.FORGET_STATE: self._forget_state,
         }
-        self.stored_state = ""  # what recovery found in the database
-        self.open_state = ""  # what recovery found open in Kafka
-        self.cause: Exception | None = None  # the first failure, until somebody sets it to None again
+        self.stored_state = ""  # state that recovery found in the database
+        self.open_state = ""  # state of the open transaction that recovery found in Kafka
+        self.cause: Exception | None = None  # the first failure, until it is reset to None
 
     def perform(self, step: Step) -> Result:
-        """Every exception is a result here; the first of them is kept as `cause`."""
+        """Performs a step, and returns its result. Exceptions become results; the first one is stored as `cause`."""
         try:
             return self._steps[step]()
         except ParticipantFenced as error:
@@ -88,7 +88,7 @@ class Performer(Generic[C]):
         return self._participant
 
     def give_up_connection(self) -> None:
-        """Whatever is open on it, the database rolls back."""
+        """Closes the connection. The database rolls back its open transaction."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(Exception):  # it may be broken, which is why it is given up
@@ -125,7 +125,7 @@ class Performer(Generic[C]):
         try:
             self.driver.commit(self.connection)
         except BaseException:
-            self.give_up_connection()  # where its transaction is still open, that one holds the row
+            self.give_up_connection()  # if its transaction is still open, it would keep the row locked
             raise
         return Result.DONE
 
@@ -141,7 +141,7 @@ class Performer(Generic[C]):
         if not self.driver.is_in_transaction(self.connection):
             raise IllegalUse("the block has ended the database transaction; what it wrote before may be committed")
 
-    # When something fails.
+    # Failures.
 
     def _read_back(self) -> Result:
         stored = self._over_new_connection(lambda connection: self._row.read(connection))

@@ -13,31 +13,31 @@ PsycopgConnection: TypeAlias = "psycopg.Connection[tuple[object, ...]]"
 
 
 class PostgresqlDriver(Driver[PsycopgConnection]):
-    """Statements go to psycopg as bytes, its way to say that they are not literals of the program."""
+    """The driver for psycopg 3. Statements are passed as bytes, psycopg's way to mark them as not being literals."""
 
     parameter = "%s"
     lock_row = " FOR UPDATE"
 
     def prepare(self, connection: PsycopgConnection) -> None:
-        connection.autocommit = True  # we say BEGIN and COMMIT ourselves
+        connection.autocommit = True  # BEGIN and COMMIT are sent explicitly
         ((committing,),) = self.rows(connection, "SELECT current_setting('synchronous_commit')", ())
-        if committing == "off":  # a server that crashes would take back what it has committed
+        if committing == "off":  # otherwise a crash of the server could undo committed transactions
             connection.execute("SET synchronous_commit TO on")
 
     def begin(self, connection: PsycopgConnection) -> None:
-        """At the isolation level that the connection was given, or else the server's default: all of them will do."""
+        """Begins at the isolation level of the connection, or the server's default. Every level is sufficient."""
         level = connection.isolation_level
         words = f"BEGIN ISOLATION LEVEL {level.name.replace('_', ' ')}" if level is not None else "BEGIN"
         self.execute(connection, words)
 
     def begin_short(self, connection: PsycopgConnection, timeout_ms: int) -> None:
-        # After waiting for a row, its new value must be visible: the higher isolation levels raise an error instead.
+        # After waiting for the row, its new value must be visible; the higher isolation levels raise an error instead.
         connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
         self.execute(connection, f"SET LOCAL lock_timeout = {timeout_ms}")
 
     def commit(self, connection: PsycopgConnection) -> None:
         answer = connection.execute("COMMIT").statusmessage
-        if answer != "COMMIT":  # of a transaction in which a statement had failed it makes a roll-back, and no error
+        if answer != "COMMIT":  # after a failed statement, the server rolls back without an error
             raise psycopg.errors.InFailedSqlTransaction(f"the commit was answered with {answer}")
 
     def is_in_transaction(self, connection: PsycopgConnection) -> bool:

@@ -1,7 +1,7 @@
 """The recipe of a dual write, and of its recovery, as tables. Source: KIP-939, "Motivation"; ADR 10 adds the ownership.
 
-`dual_write.py` performs a step, looks its result up here, and gets the next step or the end. The point of no return is
-COMMIT_DATABASE: every failure before it rolls both sides back; once it has been tried, only the state stored in the
+`dual_write.py` performs a step, looks its result up here, and receives the next step or the end. The point of no return
+is COMMIT_DATABASE: every failure before it rolls both sides back. Once it has been tried, only the state stored in the
 database decides.
 """
 
@@ -18,11 +18,11 @@ class Step(Enum):
     WRITE_STATE = "write the prepared state into the row of the transactional id, if that row is still ours"
     COMMIT_DATABASE = "commit the database transaction"
     COMMIT_KAFKA = "commit the Kafka transaction"
-    # A block that sent nothing, neither messages nor offsets nor acknowledgements. Kafka gives the next transaction the
-    # same state as this one, so it must not be stored.
+    # A block that sent nothing: no messages, offsets or acknowledgements. Kafka gives the next transaction the same
+    # state as this one, so it must not be stored.
     CHECK_OWNER = "see that the row is still ours, and lock it"
     COMMIT_ROWS = "commit the database transaction of a block without messages"
-    # When something fails.
+    # Failures.
     READ_BACK = "read the stored state over a new connection, after whatever still holds the row"
     ROLL_BACK_ROWS = "roll the database transaction back; nothing was sent"
     ROLL_BACK_DATABASE = "roll the database transaction back"
@@ -38,15 +38,15 @@ class Step(Enum):
 
 class Result(Enum):
     DONE = auto()
-    FAILED = auto()  # of COMMIT_* and COMPLETE_KAFKA: nobody knows whether it happened
-    FENCED = auto()  # another instance has the transactional id: the row's generation, or the broker, says so
+    FAILED = auto()  # for COMMIT_* and COMPLETE_KAFKA, the outcome is unknown
+    FENCED = auto()  # another instance has the transactional id, according to the row's generation or the broker
     NOTHING_SENT = auto()  # of APPLICATION
-    FAILED_UNSENT = auto()  # of APPLICATION: it raised, and had sent nothing
-    OTHER_STATE = auto()  # of READ_BACK: not the state of this transaction is stored, so it was rolled back
+    FAILED_UNSENT = auto()  # of APPLICATION: it raised an error before it had sent anything
+    OTHER_STATE = auto()  # of READ_BACK: another state is stored, so this transaction was rolled back
 
 
 class Fate(Enum):
-    """The fate of the rows, or of the messages, of a transaction."""
+    """The outcome for the rows, or for the messages, of a transaction."""
 
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
@@ -56,7 +56,7 @@ class Fate(Enum):
 
 
 class Phase(Enum):
-    """The state of a `DualWrite`: it decides what may come next."""
+    """The state of a `DualWrite`, which determines the allowed calls."""
 
     UNRECOVERED = "recover() first: something may be open"
     READY = "a transaction"
@@ -81,7 +81,7 @@ ROWS_IN_DOUBT = End(Fate.UNKNOWN, Fate.ROLLED_BACK, Phase.READY)
 LET_GO = End(Fate.ROLLED_BACK, Fate.OTHERS, Phase.FENCED)
 COMMITTED_HERE = End(Fate.COMMITTED, Fate.OTHERS, Phase.FENCED)
 FENCED_IN_DOUBT = End(Fate.UNKNOWN, Fate.OTHERS, Phase.FENCED)
-RECOVERED = COMMITTED  # both sides agree on whatever was open
+RECOVERED = COMMITTED  # both sides have the same outcome for the transaction that was open
 
 S, R = Step, Result
 # fmt: off
@@ -99,7 +99,7 @@ NEXT: Mapping[Step, Mapping[Result, Step | End]] = {
 
     S.READ_BACK:          {R.DONE: S.COMMIT_KAFKA,       R.FAILED: IN_DOUBT,             R.FENCED: FENCED_IN_DOUBT,
                            R.OTHER_STATE: S.ABORT_KAFKA},
-    # A roll-back cannot fail: the commit was never asked for, and the connection is given up.
+    # A roll-back cannot fail: the commit was never requested, and the connection is closed.
     S.ROLL_BACK_ROWS:     {R.DONE: ROLLED_BACK,          R.FAILED: ROLLED_BACK},
     S.ROLL_BACK_DATABASE: {R.DONE: S.ABORT_KAFKA,        R.FAILED: S.ABORT_KAFKA},
     S.ABORT_KAFKA:        {R.DONE: ROLLED_BACK,          R.FAILED: LEFT_OPEN,            R.FENCED: LET_GO},
@@ -117,10 +117,10 @@ RECOVERY_BEGINS = Step.TAKE_OVER_DATABASE
 
 
 def read_back(stored_state: str, generation: int, *, own_state: str, own_generation: int) -> Result:
-    """Decides what the row says of a transaction whose database commit was not answered.
+    """Decides the outcome of a transaction whose database commit was not answered, by the row.
 
-    A prepared state names one transaction, so where ours is stored, ours was committed, whatever the owner.
-    Another state says that it was not, unless a new owner may have written over it.
+    A prepared state identifies one transaction. If ours is stored, our transaction was committed, whoever owns the row.
+    If another state is stored, it was not committed, unless a new owner may have overwritten our state.
     """
     if stored_state == own_state:
         return Result.DONE

@@ -1,4 +1,4 @@
-"""The object that the block of a dual write works with."""
+"""The transaction object that the block of a dual write uses."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -12,10 +12,10 @@ from odradek.dualwrite.participant import Headers, Offsets, Outgoing, Participan
 
 
 class Transaction(Generic[C]):
-    """Rows and messages of one block. It is over with the block.
+    """Rows and messages of one block. It ends with the block.
 
-    has_sent    messages, offsets or acknowledgements: there is a Kafka transaction to be committed
-    connection  for whatever else the driver can do; but only the end of the block may end the transaction
+    has_sent    messages, offsets or acknowledgements were sent, so there is a Kafka transaction to commit
+    connection  for other functions of the driver; but only the end of the block may end the transaction
     """
 
     def __init__(self, driver: Driver[C], connection: C, participant: Participant) -> None:
@@ -26,7 +26,7 @@ class Transaction(Generic[C]):
         self._is_over = False
 
     def execute(self, statement: str, parameters: Parameters = ()) -> Cursor:
-        """A statement in the database's own words; parameters are marked as its driver wants them."""
+        """Executes an SQL statement of the database. Parameters are marked in the style of its driver."""
         self._check_open()
         return self._driver.execute(self.connection, statement, parameters)
 
@@ -44,23 +44,32 @@ class Transaction(Generic[C]):
         timestamp_ms: int | None = None,
         headers: Headers = (),
     ) -> "Future[RecordMetadata]":
-        """Into the producer's buffer; waits only for room there. The future tells where the message lies, once it is
-        acknowledged; a message that cannot be written makes the end of the block fail, whether it is asked or not."""
+        """Adds a message to the producer's buffer. Waits only for room there.
+
+        The future resolves to the position of the message once it is acknowledged. If a message cannot be written, the
+        end of the block fails, even if nobody reads the future.
+        """
         self._begin()
         return self._participant.send(
             Outgoing(topic=topic, value=value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
         )
 
     def send_offsets(self, offsets: Offsets, group: str | ConsumerGroupMetadata) -> None:
-        """Commit offsets of a consumer group, of the records to be read next, with the block. Give the consumer's
-        `group_metadata()`: then those of a member that was expelled are refused. Raises ClientError if they are."""
+        """Commits offsets of a consumer group with the block: the offset of the next record to read in each partition.
+
+        Pass the consumer's `group_metadata()` as `group`, so that the broker refuses the offsets of a member that was
+        removed from the group. Raises ClientError if it refuses them.
+        """
         self._begin()
         self._participant.send_offsets(offsets, group)
 
     def acknowledge(self, records: ToAcknowledge, group: ShareGroupMetadata) -> None:
-        """Acknowledge records of a share group with the block (KIP-1289): accept them, or ranges of offsets by their
-        types. `group` is the share consumer's `share_group_metadata()`. Raises ClientError when one of them is not that
-        consumer's any more, or the broker does not serve it."""
+        """Acknowledges records of a share group with the block (KIP-1289): accepts records, or handles ranges of
+        offsets by their types.
+
+        `group` is the share consumer's `share_group_metadata()`. Raises ClientError if a record no longer belongs to
+        that consumer, or the broker does not serve the request.
+        """
         self._begin()
         self._participant.acknowledge(records, group)
 
