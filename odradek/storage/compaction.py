@@ -93,7 +93,8 @@ class LastOfProducer:
 
 @dataclass(frozen=True, slots=True)
 class PassRules:
-    """
+    """The rules for one pass of compaction.
+
     end_offset           where the pass ends, exclusive; the batch that ends there is kept, even if it is empty, so that
                          the log still ends there
     now_ms               when the pass began

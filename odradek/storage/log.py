@@ -55,7 +55,8 @@ class Log:
         tail_cache: TailCache,
         jitter_ms: Callable[[int], int] = no_jitter,
     ) -> None:
-        """
+        """Creates a log in the given state.
+
         jitter_ms   returns a random number of milliseconds below its argument, so that not all segments roll at once
         """
         self._disk = disk

@@ -85,9 +85,7 @@ class LogDirectory:
         tail_cache: TailCache,
         left: dict[str, dict[str, str]],
     ) -> None:
-        """
-        left   by directory, what the manifest of a clean stop says about its files
-        """
+        """left   by directory, what the manifest of a clean stop says about its files"""
         self._disk = disk
         self.path = path
         self._lock = lock
@@ -419,9 +417,7 @@ class NewDirectories:
     """
 
     def __init__(self, disk: Disk, wanted: dict[TopicPartition, tuple[str, bytes]]) -> None:
-        """
-        wanted   path and topic id of each
-        """
+        """wanted   path and topic id of each"""
         self._disk = disk
         self._wanted = wanted
         self._made: set[TopicPartition] = set()
@@ -450,7 +446,8 @@ def _make_partition_directory(disk: Disk, path: str, topic_id: bytes | None) -> 
 
 @dataclass(frozen=True, slots=True)
 class DeletedLog:
-    """
+    """A deleted log whose files are still to be removed.
+
     path   its directory, with the last name
     """
 

@@ -227,9 +227,7 @@ class LogReader:
     __slots__ = ("_log", "_segments", "_tail")
 
     def __init__(self, log: LogBounds, segments: Segments, tail: LogTail) -> None:
-        """
-        tail   the latest batches, if they are in memory
-        """
+        """tail   the latest batches, if they are in memory"""
         self._log = log
         self._segments = segments
         self._tail = tail

@@ -54,7 +54,8 @@ class ManifestMaker:
         self.directories["."] = self._facts(((name, f"{self._path}/{name}") for name in names), NOTHING_NOTED)
 
     def add_log(self, directory: str, segments: Iterable[Segment], noted: FactsByName) -> None:
-        """
+        """Adds the files of a closed log.
+
         noted  facts about files that the log has written, or that have not changed since the previous stop
         """
         files = [(name, f"{directory}/{name}") for name in (PARTITION_METADATA, LEADER_EPOCHS)]

@@ -70,9 +70,7 @@ class Segment:
         file_suffix: str = "",
         left: FactsByName = NOTHING_NOTED,
     ) -> None:
-        """
-        left   what the manifest of the clean stop says about its index files, if there is one
-        """
+        """left   what the manifest of the clean stop says about its index files, if there is one"""
         self._disk = disk
         self._directory = directory
         self.base_offset = base_offset

@@ -46,7 +46,8 @@ class StagedRun:
     index_room: int = 0
 
     def set_limits(self, config: LogConfig, first_timestamp: int) -> None:
-        """
+        """Sets the limits within which batches can be staged without `must_roll`.
+
         first_timestamp   of the segment's first batch, from which its age is counted
         """
         segment = self.segment
@@ -79,9 +80,7 @@ class Staging:
     __slots__ = ("_active", "_begin_run", "_tip", "next_offset", "runs")
 
     def __init__(self, active: Segment, next_offset: int, begin_run: Callable[[int], StagedRun]) -> None:
-        """
-        begin_run   (now_ms) creates the run of a new segment that begins at `next_offset`
-        """
+        """begin_run   (now_ms) creates the run of a new segment that begins at `next_offset`"""
         self._begin_run = begin_run
         self.go_on_in(active, next_offset)
 

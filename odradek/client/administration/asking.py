@@ -17,9 +17,7 @@ COORDINATED = {CoordinatorType.GROUP: "group", CoordinatorType.TRANSACTION: "tra
 
 class Asking:
     def __init__(self, cluster: Cluster, *, timeout_s: float, request_timeout_ms: int) -> None:
-        """
-        timeout_s   how long transient errors are retried
-        """
+        """timeout_s   how long transient errors are retried"""
         self.cluster = cluster
         self.timeout_s = timeout_s
         self.request_timeout_ms = request_timeout_ms

@@ -64,9 +64,7 @@ class Taking:
     def __init__(
         self, positions: Positions, delivery: Delivery, fetcher: Fetcher, returned: Callable[[str, int], None]
     ) -> None:
-        """
-        returned   called with the topic and the number of records that were taken
-        """
+        """returned   called with the topic and the number of records that were taken"""
         self._returned = returned
         self._positions = positions
         self._delivery = delivery

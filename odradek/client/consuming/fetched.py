@@ -244,8 +244,7 @@ class FetchedRecords:
         aborted: Iterable[AbortedTransaction] | None,
         checks_crcs: bool = True,
     ) -> None:
-        """
-        offset    of the first requested record; its batch may begin earlier
+        """offset    of the first requested record; its batch may begin earlier
         aborted   None to include records of aborted and open transactions (read_uncommitted)
 
         Raises MalformedMessage if the batches cannot be separated.

@@ -65,9 +65,7 @@ class Fetcher:
         news: Callable[[], None],
         metrics: ConsumerMetrics,
     ) -> None:
-        """
-        committed   requests the committed offsets of the group; None without a group
-        """
+        """committed   requests the committed offsets of the group; None without a group"""
         self._metrics = metrics
         self._cluster = cluster
         self._positions = positions

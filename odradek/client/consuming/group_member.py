@@ -139,8 +139,7 @@ class GroupMember:
         progress: Callable[[], object],
         news: Callable[[], None],
     ) -> None:
-        """
-        progress   returns a value that changes whenever the application takes records or waits for them. If it stays
+        """progress   returns a value that changes whenever the application takes records or waits for them. If it stays
                    the same for `max_poll_interval_ms`, the member leaves, so that others get its partitions.
         news       called when the member needs to join again
         """

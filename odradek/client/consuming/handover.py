@@ -71,8 +71,7 @@ class Handover:
         commit: Callable[[], Awaitable[None]],
         rebalanced: Callable[[], None],
     ) -> None:
-        """
-        commit      called before partitions are given up, unless they are already lost
+        """commit      called before partitions are given up, unless they are already lost
         rebalanced  called by the member after it has taken over an assignment
         """
         self.rebalanced = rebalanced

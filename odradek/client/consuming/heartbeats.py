@@ -126,7 +126,8 @@ class Heartbeats(Generic[Said, Answer]):
         on_expelled: Callable[[], None],
         news: Callable[[], None],
     ) -> None:
-        """
+        """Creates heartbeats that `keep_up` starts.
+
         progress     returns a value that changes whenever the application takes records or waits for them. If it stays
                      the same for `max_poll_interval_ms`, the member leaves.
         on_answer    called after a successful heartbeat; raises RetriableError to repeat it

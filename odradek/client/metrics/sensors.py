@@ -52,7 +52,8 @@ class Sensor:
         self._window = Window(clock())
 
     def record(self, value: float = 1.0, now_s: float | None = None) -> None:
-        """
+        """Records a value.
+
         now_s   on the clock of the sensor, if the caller has just read it
         """
         now_s = self._clock() if now_s is None else now_s
@@ -108,9 +109,7 @@ class Sensors:
     __slots__ = ("_all",)
 
     def __init__(self, sensors: Callable[[], Iterable[Sensor]]) -> None:
-        """
-        sensors   called at each reading
-        """
+        """sensors   called at each reading"""
         self._all = sensors
 
     @property

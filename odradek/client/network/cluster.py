@@ -105,7 +105,8 @@ class Cluster:
         security: Security = NO_SECURITY,
         metrics: ClientMetrics | None = None,
     ) -> None:
-        """
+        """Creates a cluster that is not connected yet.
+
         bootstrap_servers     `host:port`, several as a sequence or separated by commas. Raises ValueError for anything
                               else
         bootstrap_timeout_ms  how long `start` retries while no broker answers

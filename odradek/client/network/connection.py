@@ -79,9 +79,7 @@ class Waiting:
         timeout: asyncio.TimerHandle,
         sent_at_s: float,
     ) -> None:
-        """
-        sent_at_s   as returned by the meter of the connection
-        """
+        """sent_at_s   as returned by the meter of the connection"""
         self.sent_at_s = sent_at_s
         self.answer = answer
         self.version = version

@@ -45,7 +45,8 @@ class Outbox:
     last one may be open."""
 
     def __init__(self, partition: TopicPartition, *, is_idempotent: bool, first_alone: Callable[[], bool]) -> None:
-        """
+        """Creates an empty outbox.
+
         first_alone   returns whether the first batch of each identity must be answered before a second one is sent. A
                       partition that does not know the producer accepts any sequence, so the second batch might be
                       written although the first was not. With transaction.version 2 the broker prevents that.

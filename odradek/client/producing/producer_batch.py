@@ -90,8 +90,7 @@ class ProducerBatch:
     )
 
     def __init__(self, order: int, created_at: float, timestamp_ms: int) -> None:
-        """
-        order        increases with the records of a partition
+        """order        increases with the records of a partition
         created_at   seconds on the loop's clock
         """
         self.order = order

@@ -30,9 +30,7 @@ class LeaderRoutes:
         on_change: Callable[[], None],
         on_refused: Callable[[AuthenticationFailed], None],
     ) -> None:
-        """
-        topics   the topics to look up; read again at each refresh
-        """
+        """topics   the topics to look up; read again at each refresh"""
         self._cluster = cluster
         self._topics = topics
         self._max_age_s = max_age_s

@@ -431,7 +431,8 @@ class Sender:
             self.backlog.settled(batch)
 
     def _fail(self, batch: ProducerBatch, error: ClientError, topic: str | None = None) -> None:
-        """
+        """Fails a batch.
+
         topic   counts the records as failed for this topic; None for a transaction that the application has aborted
         """
         if not batch.is_done:

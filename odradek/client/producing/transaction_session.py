@@ -79,8 +79,7 @@ class TransactionSession:
         on_error: Callable[[ClientError], None],
         on_progress: Callable[[], None],
     ) -> None:
-        """
-        on_error      called if the transaction or the producer is lost
+        """on_error      called if the transaction or the producer is lost
         on_progress   called if more batches may be sent
         """
         self._cluster = cluster

@@ -87,8 +87,7 @@ class ScramExchange:
         nonce: str,
         extensions: Mapping[str, str] | None = None,
     ) -> None:
-        """
-        nonce   at least 16 random bytes as printable text without commas
+        """nonce   at least 16 random bytes as printable text without commas
 
         Raises ValueError for an extension that SCRAM cannot transmit.
         """

@@ -26,7 +26,8 @@ TokenCallback = Callable[[], str | Awaitable[str]]
 
 
 class SecuritySettings(TypedDict, total=False):
-    """
+    """The security settings of a client, as keyword arguments.
+
     security_protocol   PLAINTEXT (the default), SSL, SASL_PLAINTEXT or SASL_SSL
     ssl_cafile          the trusted certificates: PEM, or PKCS12 with `ssl_capassword`. By default those of the system
     ssl_cadata          the trusted certificates as PEM text

@@ -56,9 +56,7 @@ class AcquiredRange:
     __slots__ = ("first_offset", "types")
 
     def __init__(self, first_offset: int, types: bytearray) -> None:
-        """
-        types   for each offset from the first one on; OPEN if it has a record
-        """
+        """types   for each offset from the first one on; OPEN if it has a record"""
         self.first_offset = first_offset
         self.types = types
 

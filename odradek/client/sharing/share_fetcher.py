@@ -28,9 +28,7 @@ class ShareFetcher:
     def __init__(
         self, cluster: Cluster, settings: ShareSettings, *, news: Callable[[], None], metrics: ShareConsumerMetrics
     ) -> None:
-        """
-        news   called when `take` has records, or `wake` may have more to do
-        """
+        """news   called when `take` has records, or `wake` may have more to do"""
         self._metrics = metrics
         self._cluster = cluster
         self._settings = settings

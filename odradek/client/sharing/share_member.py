@@ -87,8 +87,7 @@ class ShareMember:
         news: Callable[[], None],
         rebalanced: Callable[[], None],
     ) -> None:
-        """
-        progress    see Heartbeats
+        """progress    see Heartbeats
         news        called when `assigned` has changed, or `keep_up` will raise an error
         rebalanced  called when `assigned` has changed
         """
