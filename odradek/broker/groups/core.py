@@ -1,8 +1,8 @@
-"""All groups of one `__consumer_offsets` partition. Plain decisions: no clock, no files, nothing awaited.
+"""All groups of one `__consumer_offsets` partition. Contains only decisions: no clock, no files, no waiting.
 
-State comes from records (`replay`) and, where records do not hold it, from decisions whose records have been written
-(`settle`). A request method only decides; its caller appends `Outcome.records`, replays them and settles. Errors that
-concern the whole request are raised as `KafkaError`.
+State changes through records (`replay`) and, for the part that is not recorded, through decisions whose records have
+been written (`settle`). A request method only decides; its caller appends `Outcome.records`, replays them and calls
+`settle`. Errors of a whole request are raised as `KafkaError`.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ if TYPE_CHECKING:
     from odradek.broker.groups.share.heartbeat import Heard, ShareHeartbeat
     from odradek.protocol.messages.share_group_describe_response import DescribedGroup as DescribedShareGroup
 
-GROUP_ID_NOT_FOUND_SINCE: Final = 9  # of OffsetCommit
-TRANSACTIONAL_GROUP_ID_NOT_FOUND_SINCE: Final = 6  # of TxnOffsetCommit: docs/spec/kafka-4.4.md#s5-2, T8
+GROUP_ID_NOT_FOUND_SINCE: Final = 9  # version of OffsetCommit
+TRANSACTIONAL_GROUP_ID_NOT_FOUND_SINCE: Final = 6  # version of TxnOffsetCommit: docs/spec/kafka-4.4.md#s5-2, T8
 
 
 class GroupCore:
@@ -92,7 +92,7 @@ class GroupCore:
     # State.
 
     def replay(self, record: CoordinatorRecord, record_offset: int, producer_id: int = NO_PRODUCER_ID) -> None:
-        """The only way in which what is recorded changes: at the restart as in live traffic."""
+        """Applies a record. Recorded state changes only here, both after a restart and in normal operation."""
         key, value = record.key, record.value
         if isinstance(key, OffsetCommitKey) and (value is None or isinstance(value, OffsetCommitValue)):
             self._replay_offset(key.group, (key.topic, key.partition), value, record_offset, producer_id)
@@ -110,7 +110,7 @@ class GroupCore:
         self.registry.offsets.replay_marker(producer_id, committed=committed)
 
     def settle(self, outcome: Outcome[object]) -> None:
-        """After the outcome's records were replayed: what they do not tell. The groups now belong to the core."""
+        """Applies the unrecorded part of an outcome after its records were replayed. The core now owns these groups."""
         for group in outcome.groups:
             self.registry.groups[group.group_id] = group
 
@@ -134,7 +134,8 @@ class GroupCore:
         return PROTOCOLS[group.group_type].on_timer(self.registry, group, key, now_ms)
 
     def unload(self, code: ErrorCode) -> list[Reply]:
-        """This broker no longer coordinates these groups: answers waiting requests; the core is not used again."""
+        """Returns the replies to waiting requests, because this broker no longer coordinates these groups. The core
+        must not be used afterwards."""
         replies = [
             reply
             for group in self.registry.groups.values()
@@ -143,7 +144,7 @@ class GroupCore:
         self.registry.groups.clear()
         return replies
 
-    # Requests of the classic protocol, which groups of other types may understand too.
+    # Requests of the classic protocol. Groups of other types may support them too.
 
     def join_group(self, joiner: Joiner, now_ms: int) -> Outcome[JoinGroupResponse]:
         group = self.registry.groups.get(joiner.request.group_id)
@@ -178,7 +179,7 @@ class GroupCore:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
 
     def leave_group(self, request: LeaveGroupRequest, now_ms: int) -> Outcome[LeaveGroupResponse]:
-        """`request` in the form of version 3 and later: a list of members."""
+        """Decides LeaveGroup. `request` must have the form of version 3 and later: a list of members."""
         match self.registry.groups.get(request.group_id):
             case ClassicGroup() as group:
                 return leave_classic_group(self.registry, group, request, now_ms)
@@ -187,7 +188,7 @@ class GroupCore:
             case _:
                 return Outcome(nobody_left(request))
 
-    # Requests of consumer groups (KIP-848) and share groups (KIP-932). A group of another type is not found.
+    # Requests of consumer groups (KIP-848) and share groups (KIP-932). Groups of other types are reported as not found.
 
     def consumer_heartbeat(self, beat: Heartbeat, now_ms: int) -> Outcome[ConsumerGroupHeartbeatResponse]:
         return heartbeat(self.registry, beat, now_ms)
@@ -196,7 +197,8 @@ class GroupCore:
         return describe_consumer_group(self.registry, group_id)
 
     def share_heartbeat(self, beat: ShareHeartbeat, now_ms: int) -> Outcome[Heard]:
-        # Late, since most brokers have no share group; mypyc makes the name one of the module, so it must be another.
+        # Imported here because most brokers have no share groups. mypyc makes the imported name a global of the module,
+        # so it must be unique.
         from odradek.broker.groups.share.heartbeat import heartbeat as heartbeat_of_share_group
 
         return heartbeat_of_share_group(self.registry, beat, now_ms)
@@ -207,12 +209,12 @@ class GroupCore:
         return describe_share_group(self.registry, group_id)
 
     def share_group(self, group_id: str) -> ShareGroup | None:
-        """Returns None if there is no group of this name, or one of another type."""
+        """Returns the share group, or None if there is none or the group has another type."""
         group = self.registry.groups.get(group_id)
         return group if isinstance(group, ShareGroup) else None
 
     def require_empty_share_group(self, group_id: str, *, may_be_missing: bool) -> None:
-        """Raises GROUP_ID_NOT_FOUND, and NON_EMPTY_GROUP while the share group has members."""
+        """Raises GROUP_ID_NOT_FOUND, or NON_EMPTY_GROUP if the share group has members."""
         share_state.require_empty(self.registry, group_id, may_be_missing=may_be_missing)
 
     def alter_share_offsets(
@@ -240,7 +242,8 @@ class GroupCore:
     def commit_offsets(
         self, request: OffsetCommitRequest, *, version: int, now_ms: int
     ) -> Outcome[OffsetCommitResponse]:
-        """Topics with both name and id, as far as they are known; only partitions that exist."""
+        """Decides OffsetCommit. The caller has resolved topic names and ids as far as possible, and removed partitions
+        that do not exist."""
         committer = Committer(
             request.member_id,
             request.group_instance_id,
@@ -256,9 +259,10 @@ class GroupCore:
     def commit_transactional_offsets(
         self, request: TxnOffsetCommitRequest, *, version: int, now_ms: int
     ) -> Outcome[TxnOffsetCommitResponse]:
-        """Only partitions that exist. The records are to be written in the producer's transaction.
+        """Decides TxnOffsetCommit. The caller has removed partitions that do not exist, and writes the records in the
+        producer's transaction.
 
-        version  of the request: from TRANSACTIONAL_GROUP_ID_NOT_FOUND_SINCE on it is told that there is no such group
+        version  the request's version; from TRANSACTIONAL_GROUP_ID_NOT_FOUND_SINCE, a missing group is reported as such
         """
         committer = Committer(
             request.member_id,
@@ -287,7 +291,7 @@ class GroupCore:
         return Outcome(fetch_offsets(request, self._offsets, group_exists=exists, require_stable=require_stable))
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> Outcome[OffsetDeleteResponse]:
-        """Only partitions that exist."""
+        """Decides OffsetDelete. The caller has removed partitions that do not exist."""
         group_id = request.group_id
         group = self.registry.groups.get(group_id)
         if group is None:
@@ -319,7 +323,8 @@ class GroupCore:
         return Outcome(records=records, may_split=True)
 
     def forget_missing_topics(self, topic_exists: Callable[[bytes], bool]) -> Outcome[None]:
-        """Offsets of topics that were deleted while the group was not loaded. A topic not known by id is left alone."""
+        """Removes offsets of topics that were deleted while the group was not loaded. Offsets without a topic id are
+        kept."""
         records = [
             *missing_topic_tombstones(topic_exists, self._offsets),
             *share_state.missing_topic_records(self.registry),
@@ -346,7 +351,7 @@ class GroupCore:
                 return describe_missing(group_id, version, f"Group {group_id} is not a classic group.")
 
     def delete_group(self, group_id: str) -> Outcome[DeletableGroupResult]:
-        """The refusal is a value: DeleteGroups names many groups."""
+        """Deletes a group. A refusal is returned rather than raised, because DeleteGroups lists several groups."""
         records: list[CoordinatorRecord] = []
         timers: list[Timer] = []
         code = self._deletion_verdict(group_id)
@@ -357,7 +362,8 @@ class GroupCore:
         return Outcome(result, records=records, timers=timers)
 
     def expire(self, now_ms: int) -> Outcome[None]:
-        """Offsets that expired after `offsets.retention.minutes`, and empty groups that are left without any."""
+        """Removes offsets that are older than `offsets.retention.minutes`, and empty groups without remaining
+        offsets."""
         records: list[CoordinatorRecord] = []
         timers: list[Timer] = []
         for group_id, group in self.registry.groups.items():
@@ -376,7 +382,7 @@ class GroupCore:
         return Outcome(records=records, timers=timers, may_split=True)
 
     def expires_ms(self) -> int | None:
-        """From when on `expire` may find something; 0: at once."""
+        """Returns the earliest time at which `expire` may have something to do, 0 for now, or None."""
         found: int | None = None
         for group_id, group in self.registry.groups.items():
             if group.keeps_offsets:
@@ -389,7 +395,7 @@ class GroupCore:
                 found = min(times_ms) if found is None else min(found, *times_ms)
         return found
 
-    # Within.
+    # Internal steps.
 
     @property
     def _config(self) -> GroupConfig:
@@ -402,19 +408,20 @@ class GroupCore:
     def _committing(
         self, group_id: str, committer: Committer, now_ms: int, *, is_told_of_no_group: bool
     ) -> tuple[Sequence[Group], Sequence[Timer]]:
-        """Returns the group, if the commit makes it, and timers. Raises KafkaError unless the committer may commit.
+        """Checks that the committer may commit. Returns a group to be created, if there is none, and the timers to
+        restart. Raises KafkaError to refuse.
 
-        Whether it may commit in a group that exists, the group decides (`check_offset_commit`). A generation in a group
-        that does not exist is refused here. Source: docs/spec/consumer-groups.md#s9-1, C1
+        An existing group decides by itself (`check_offset_commit`). A commit with a generation is refused here if the
+        group does not exist. Source: docs/spec/consumer-groups.md#s9-1, C1
 
-        is_told_of_no_group  the version of the request knows GROUP_ID_NOT_FOUND
+        is_told_of_no_group  the request's version has the error GROUP_ID_NOT_FOUND
         """
         group = self.registry.groups.get(group_id)
         if group is not None:
             return (), group.check_offset_commit(committer)
-        if committer.epoch >= 0:  # not a translation of codes: a share group answers every version GROUP_ID_NOT_FOUND
+        if committer.epoch >= 0:  # not an error translation: a share group always answers GROUP_ID_NOT_FOUND
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if is_told_of_no_group else ErrorCode.ILLEGAL_GENERATION)
-        # A consumer that manages its own partitions only keeps its offsets here; no record but theirs names it.
+        # A consumer that assigns its own partitions only stores offsets here; no other record of the group exists.
         return (ClassicGroup(group_id, changed_ms=now_ms),), ()
 
     def _deletion_verdict(self, group_id: str) -> ErrorCode:
@@ -426,7 +433,7 @@ class GroupCore:
         timers += [Timer(key, None) for key in group.running_timers()]
 
     def _expiries(self, group: Group) -> Iterator[tuple[tuple[str, int], int]]:
-        """When each of its offsets expires that may."""
+        """Yields the expiry time of each offset that can expire."""
         unstable = self._offsets.open_positions(group.group_id)
         idle_since_ms = group.idle_since_ms
         is_subscribed_to = group.subscription()

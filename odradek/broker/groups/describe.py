@@ -1,4 +1,4 @@
-"""Groups as ListGroups and DescribeGroups show them."""
+"""Describes groups for ListGroups and DescribeGroups."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ def listed_group(group: Group) -> ListedGroup:
 
 
 def selects(listed: ListedGroup, states_filter: Sequence[str], types_filter: Sequence[str]) -> bool:
-    """An empty filter lets everything through; a name that no state or type has lets nothing through."""
+    """Returns whether a group passes the filters. An empty filter passes all; an unknown state or type passes none."""
     states = {state.strip().lower() for state in states_filter}
     types = {group_type.lower() for group_type in types_filter}
     return (not states or listed.group_state.lower() in states) and (not types or listed.group_type in types)
 
 
 def describe_classic(group: ClassicGroup) -> DescribedGroup:
-    """Metadata and protocol are shown of a STABLE group only: in between they are about to change."""
+    """Describes a classic group. Metadata and protocol are shown only if the group is STABLE; otherwise they may
+    change."""
     is_stable = group.state is GroupState.STABLE
     protocol_name = group.protocol_name or ""
     return DescribedGroup(
@@ -56,7 +57,7 @@ def describe_classic(group: ClassicGroup) -> DescribedGroup:
 
 
 def describe_missing(group_id: str, version: int, reason: str) -> DescribedGroup:
-    """Until version 5 a group that does not exist was simply a dead one."""
+    """Describes a missing group. Up to version 5 it is described as dead, without an error."""
     described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
     if version >= SAYS_NOT_FOUND_SINCE:
         described.error_code = ErrorCode.GROUP_ID_NOT_FOUND.value

@@ -1,4 +1,4 @@
-"""The requests about offsets, once the group has allowed them, and the expiry of offsets."""
+"""Executes the offset requests that a group has permitted, and computes the expiry of offsets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from odradek.protocol.struct import ZERO_UUID
 def commit_records(
     request: OffsetCommitRequest, config: GroupConfig, now_ms: int
 ) -> tuple[OffsetCommitResponse, list[CoordinatorRecord]]:
-    """Partition by partition: an over-long note refuses its partition and no other."""
+    """Returns the response and the records of a commit. Metadata that is too long refuses only its own partition."""
     response, records = OffsetCommitResponse(), []
     expires_ms = -1 if request.retention_time_ms == -1 else now_ms + request.retention_time_ms
     for topic in request.topics:
@@ -56,7 +56,8 @@ def commit_records(
 def transactional_commit_records(
     request: TxnOffsetCommitRequest, config: GroupConfig, now_ms: int
 ) -> tuple[TxnOffsetCommitResponse, list[CoordinatorRecord]]:
-    """Does as `commit_records`. Which topic of this name is meant is recorded where the request says it: from v6 on."""
+    """Like `commit_records`, for a transaction. The topic id is recorded if the request contains it (version 6 and
+    later)."""
     response, records = TxnOffsetCommitResponse(), []
     for topic in request.topics:
         answers = []
@@ -83,7 +84,8 @@ def commit_value(
     expires_ms: int,
 ) -> OffsetCommitValue:
     if expires_ms != -1:
-        # Written at a version that stores neither leader epoch nor topic id: the copy in memory is not to know more.
+        # The record's version stores neither leader epoch nor topic id, so the value in memory must not contain them
+        # either.
         return OffsetCommitValue(
             offset=partition.committed_offset,
             metadata=partition.committed_metadata or "",
@@ -100,7 +102,7 @@ def commit_value(
 
 
 def is_too_long(metadata: str | None, limit: int) -> bool:
-    """The setting speaks of bytes; Kafka counts UTF-16 units."""
+    """Returns whether the metadata exceeds the limit. The setting's name says bytes, but Kafka counts UTF-16 units."""
     if metadata is None or len(metadata) * 2 <= limit:
         return False
     return len(metadata) + sum(character > "\uffff" for character in metadata) > limit
@@ -109,7 +111,8 @@ def is_too_long(metadata: str | None, limit: int) -> bool:
 def fetch_offsets(
     request: OffsetFetchRequestGroup, offsets: Offsets, *, group_exists: bool, require_stable: bool
 ) -> OffsetFetchResponseGroup:
-    """No topics given means all that have offsets. A group that does not exist has none, which is no error."""
+    """Answers OffsetFetch for one group. Without a list of topics, all committed offsets are returned. A missing group
+    has no offsets, which is not an error."""
     committed = offsets.of(request.group_id) if group_exists else {}
     unstable = offsets.open_positions(request.group_id) if require_stable else {}
     response = OffsetFetchResponseGroup(group_id=request.group_id)
@@ -151,13 +154,13 @@ def fetched(partition: int, committed: CommittedOffset | None, *, is_unstable: b
 
 
 def all_tombstones(group_id: str, offsets: Offsets) -> list[CoordinatorRecord]:
-    """For every offset of the group, decided or not."""
+    """Returns tombstones for all offsets of the group, including pending ones."""
     positions = dict.fromkeys([*offsets.of(group_id), *offsets.open_positions(group_id)])
     return [offset_tombstone(group_id, topic, partition) for topic, partition in positions]
 
 
 def topic_tombstones(topic: str, topic_id: bytes, offsets: Offsets) -> list[CoordinatorRecord]:
-    """For the offsets of a topic that was deleted, but not for those of its successor of the same name."""
+    """Returns tombstones for the offsets of a deleted topic, but not for those of a new topic with the same name."""
     positions = dict.fromkeys(
         (group_id, partition)
         for group_id, partition, committed in offsets.positions_of_topic(topic)
@@ -176,7 +179,8 @@ def missing_topic_tombstones(topic_exists: Callable[[bytes], bool], offsets: Off
 
 
 def expires_ms(committed: CommittedOffset, idle_since_ms: int | None, config: GroupConfig) -> int:
-    """idle_since_ms: since when the offsets of its group grow old; None: each since it was committed"""
+    """Returns the expiry time of an offset. `idle_since_ms` is the time from which the age of the group's offsets is
+    measured; if it is None, the age is measured from the commit."""
     if committed.expires_ms is not None:
         return committed.expires_ms
     return (committed.committed_ms if idle_since_ms is None else idle_since_ms) + config.offsets_retention_ms

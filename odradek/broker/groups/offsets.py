@@ -1,6 +1,6 @@
-"""The committed offsets of one `__consumer_offsets` partition, and the pending ones of open transactions.
+"""The committed offsets of one `__consumer_offsets` partition, and the pending offsets of open transactions.
 
-State only; what a request may do with it is in `offset_requests.py`. All of it comes from records.
+This module contains only the state, all of which comes from records. `offset_requests.py` has the requests.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class CommittedOffset:
     leader_epoch: int | None
     metadata: str
     committed_ms: int
-    expires_ms: int | None  # only from OffsetCommit v2-4, which could ask for it
-    topic_id: bytes  # ZERO_UUID: not known when it was committed
-    record_offset: int  # of the record in __consumer_offsets: of two commits, the later one wins
+    expires_ms: int | None  # only set by OffsetCommit versions 2-4
+    topic_id: bytes  # ZERO_UUID if the id was not known at the commit
+    record_offset: int  # offset of the record in __consumer_offsets: of two commits, the later record wins
 
 
 class Offsets:
@@ -38,11 +38,11 @@ class Offsets:
         return self._by_group.get(group_id, {})
 
     def open_positions(self, group_id: str) -> Mapping[Position, set[int]]:
-        """Where a transaction's offset waits for its marker."""
+        """Returns the positions at which a transaction's offset waits for its marker, with the producer ids."""
         return self._open.get(group_id, {})
 
     def positions_of_topic(self, topic: str) -> Iterator[tuple[str, int, CommittedOffset]]:
-        """Group, partition and offset, pending ones included."""
+        """Yields group, partition and offset of a topic's committed and pending offsets."""
         for by_group in (self._by_group, *self._pending.values()):
             for group_id, positions in by_group.items():
                 for (name, partition), committed in positions.items():
@@ -50,12 +50,12 @@ class Offsets:
                         yield group_id, partition, committed
 
     def group_ids(self) -> list[str]:
-        """Names the groups that have committed offsets."""
+        """Returns the groups that have committed offsets."""
         return list(self._by_group)
 
     @property
     def count(self) -> int:
-        """Counts committed offsets, pending ones excluded."""
+        """The number of committed offsets, without pending ones."""
         return sum(len(positions) for positions in self._by_group.values())
 
     # Replay.
@@ -63,7 +63,8 @@ class Offsets:
     def replay(
         self, group_id: str, position: Position, value: OffsetCommitValue | None, record_offset: int, producer_id: int
     ) -> None:
-        """`producer_id` is -1 for a record outside transactions. A tombstone removes pending offsets as well."""
+        """Applies an offset record. `producer_id` is -1 outside of transactions. A tombstone also removes pending
+        offsets."""
         if value is None:
             self._remove(group_id, position)
             return
@@ -83,7 +84,8 @@ class Offsets:
             self._open.setdefault(group_id, {}).setdefault(position, set()).add(producer_id)
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> None:
-        """The transaction of this producer is decided. An offset committed later than its own record stays."""
+        """Commits or drops the pending offsets of this producer's transaction. A committed offset with a later record
+        is kept."""
         for group_id, positions in self._pending.pop(producer_id, {}).items():
             for position, pending in positions.items():
                 self._close(group_id, position, producer_id)
@@ -117,5 +119,6 @@ class Offsets:
 
 
 def no_topic_conflict(stored: bytes, asked: bytes) -> bool:
-    """A topic that was deleted and created anew has another id: its old offsets are not its own."""
+    """Returns whether the ids can belong to the same topic. A topic that was recreated has no offsets of its
+    predecessor."""
     return ZERO_UUID in (stored, asked) or stored == asked

@@ -1,9 +1,9 @@
-"""The types of groups, and what each contributes to the coordinator: one row of `PROTOCOLS`.
+"""The group types and their operations, with one row of `PROTOCOLS` for each type.
 
-To add a type: a folder with a class that implements `Group`, the four functions of a row, the row, and for each of its
-requests a function `(registry, request, now_ms) -> Outcome` and a method of `GroupCore` that calls it: every request of
-a group enters there. The function finds the group in the registry, and so also decides how a request of one type is
-answered by a group of another.
+To add a type, create a folder with a class that implements `Group` and the four functions of a row, and add the row.
+For each of its requests, add a function `(registry, request, now_ms) -> Outcome` and a method of `GroupCore` that calls
+it, because `GroupCore` is the entry point of every group request. The function finds the group in the registry, so it
+also decides how a group of another type answers the request.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from odradek.protocol.errors import ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class RebalanceProtocol:
-    """
-    record_types  the numbers before the keys of its records, offsets excepted
-    replay        applies one of them to the registry: makes the group, changes it, or removes it
-    on_loaded     what a group that was read from the log asks for: timers, records that were due
-    on_timer      what follows when one of its timers has fired
-    unload        the answers to waiting requests, when the group is no longer coordinated here
+    """The operations of one group type.
+
+    record_types  the record types of its keys, without offsets
+    replay        applies one of these records to the registry: creates, changes or removes the group
+    on_loaded     returns the timers and overdue records of a group that was loaded from the log
+    on_timer      decides after one of the group's timers has fired
+    unload        returns the replies to waiting requests when this broker stops coordinating the group
     """
 
     record_types: frozenset[int]

@@ -1,7 +1,7 @@
-"""Groups of a type that this broker does not coordinate: kept as Kafka recorded them.
+"""Groups of a type that this broker does not coordinate. Their records are kept as Kafka wrote them.
 
-They are listed with their state; their offsets can be fetched, committed without a member id, deleted and expired.
-Kafka or a later release continues from the same records. Their members do not time out here.
+The groups are listed with their state. Their offsets can be fetched, committed without a member id, deleted and
+expired. Kafka or a later release can continue from the same records. Their members do not time out here.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ PROTOCOL_TYPE: Final[Mapping[GroupType, str]] = {
     GroupType.SHARE: "share",
     GroupType.STREAMS: "streams",
 }
-GROUP_EPOCH: Final = frozenset({3, 11, 17})  # the record without which there is no such group
+GROUP_EPOCH: Final = frozenset({3, 11, 17})  # record types without which the group does not exist
 MEMBER_METADATA: Final = frozenset({5, 10, 19})
 ASSIGNMENT_EPOCH: Final = frozenset({6, 12, 20})
 CURRENT_ASSIGNMENT: Final = frozenset({8, 14, 22})
-MEMBER_EPOCHS_SINCE: Final = 9  # of OffsetCommit
-SETTLED: Final = 0  # a member's `state` once it has given up and been given what the target says
+MEMBER_EPOCHS_SINCE: Final = 9  # version of OffsetCommit
+SETTLED: Final = 0  # `state` of a member whose assignment equals its target
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class RecordedGroup:
         self.group_epoch: int | None = None
         self.assignment_epoch = 0
         self.members: dict[str, RecordedMember] = {}
-        self._keys: dict[bytes, Message] = {}  # of all records that are not tombstones, oldest first
+        self._keys: dict[bytes, Message] = {}  # keys of all records that are not tombstones, oldest first
 
     @property
     def is_forgotten(self) -> bool:
@@ -69,7 +69,8 @@ class RecordedGroup:
         return "Reconciling"
 
     def subscription(self) -> Callable[[str], bool]:
-        """A regular expression may match anything: it is Kafka that resolves it, and we would rather keep too much."""
+        """Returns the subscription check. Only Kafka resolves regular expressions, so a group with one counts as
+        subscribed to every topic; this keeps too many offsets rather than too few."""
         if any(each.topic_regex for each in self.members.values()):
             return lambda _: True
         return frozenset().union(*(each.topics for each in self.members.values())).__contains__
@@ -77,7 +78,8 @@ class RecordedGroup:
     # Offsets.
 
     def check_offset_commit(self, committer: Committer) -> Sequence[Timer]:
-        """A producer need not say whose offsets it commits; what is said must be right."""
+        """Refuses the commit if the member or its epoch is wrong. A producer may omit the member, but what it sends
+        must be correct."""
         self._require_offsets()
         if committer.epoch < 0 and (not self.members or (committer.is_transactional and committer.is_anonymous)):
             return ()
@@ -105,7 +107,7 @@ class RecordedGroup:
 
     @property
     def keeps_offsets(self) -> bool:
-        """Says no: subscriptions of streams groups are not read, and share groups have no offsets."""
+        """Always true: subscriptions of streams groups are not read, and share groups have no offsets."""
         return True
 
     @property
@@ -116,7 +118,7 @@ class RecordedGroup:
         if self.group_type is GroupType.SHARE:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
 
-    # Its end.
+    # Deletion.
 
     def deletion_verdict(self) -> ErrorCode:
         return ErrorCode.NON_EMPTY_GROUP if self.members else ErrorCode.NONE
@@ -125,7 +127,8 @@ class RecordedGroup:
         return []
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """All that is recorded about the group, latest first: it ends with the record that makes it one."""
+        """Returns tombstones for all records of the group. The epoch record, without which it does not exist, comes
+        last."""
         return [
             CoordinatorRecord(key, None)
             for key in sorted(self._keys.values(), key=lambda key: key.API_KEY in GROUP_EPOCH)
@@ -147,7 +150,7 @@ class RecordedGroup:
         elif record_type in MEMBER_METADATA:
             self._replay_member(key.member_id, value)
         elif record_type in CURRENT_ASSIGNMENT and value is not None:
-            # Compaction may have left it in front of the member's own record.
+            # Compaction may have moved this record before the member's own record.
             member = self.members.setdefault(key.member_id, RecordedMember())
             member.member_epoch, member.is_settled = value.member_epoch, value.state == SETTLED
 
@@ -156,7 +159,7 @@ class RecordedGroup:
             self.members.pop(member_id, None)
             return
         member = self.members.setdefault(member_id, RecordedMember())
-        # Streams members subscribe through their topology, which is not read here.
+        # Members of streams groups subscribe through their topology, which is not read here.
         member.topics = frozenset(getattr(value, "subscribed_topic_names", ()))
         member.topic_regex = getattr(value, "subscribed_topic_regex", None) or ""
 

@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets`, typed to bytes and back: docs/formats/consumer-offsets.md."""
+"""Encodes and decodes the records of `__consumer_offsets`: docs/formats/consumer-offsets.md."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from odradek.protocol.struct import Message
 
 SHORT: Final = struct.Struct(">h")
 VERSION_BYTES: Final = 2
-KEY_VERSION: Final = 0  # of every key: what stands before it is the record's type
+KEY_VERSION: Final = 0  # version of every key; the number before the key is the record's type
 OFFSET_COMMIT_VERSION: Final = 4
-OFFSET_COMMIT_VERSION_WITH_EXPIRY: Final = 1  # the only one with a field for it; it loses leader epoch and topic id
+# The only version with an expiry field; it has no leader epoch and topic id.
+OFFSET_COMMIT_VERSION_WITH_EXPIRY: Final = 1
 
-# By the number before the key. Modules are imported when the first such record is met: most logs hold two kinds.
+# By record type. A module is imported when its first record is read, because most logs contain only two types.
 TYPES: Final[Mapping[int, tuple[str, str]]] = {
     0: ("legacy_offset_commit", "LegacyOffsetCommit"),
     1: ("offset_commit", "OffsetCommit"),
@@ -49,9 +50,10 @@ _classes: dict[int, tuple[type[Message], type[Message]]] = {}
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
-    """None for a type that we do not know (written by a later Kafka): as Kafka, passed over.
+    """Decodes a record. Returns None for an unknown record type (written by a later Kafka), which is skipped as in
+    Kafka.
 
-    Raises MalformedMessage for anything else that is not as it should be.
+    Raises MalformedMessage for any other invalid record.
     """
     if key is None or len(key) < VERSION_BYTES:
         raise MalformedMessage("a record of __consumer_offsets without a type in its key")

@@ -1,10 +1,10 @@
 """A classic group: its members and its state.
 
-A restart restores what a `GroupMetadata` record holds: protocol type and name, generation, leader, the time of the last
-change of state, and per member its ids, client, timeouts, subscription and assignment. The rest lives in memory only. A
-restart replaces it as follows: a group with members is STABLE, one without is EMPTY; members that were joining or
-waiting for an assignment have lost their connection and ask again; of a member's protocols only the chosen one is
-known.
+A `GroupMetadata` record stores the protocol type and name, the generation, the leader, the time of the last state
+change, and for each member its ids, client, timeouts, subscription and assignment. A restart restores these fields.
+Everything else exists only in memory and is replaced after a restart: a group with members is STABLE, a group without
+members is EMPTY. Members that were joining or waiting for an assignment have lost their connection and send the request
+again. Of a member's protocols only the chosen one is known.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
 class ClassicGroup:
-    """Decisions work on a `copy`; the core puts it in the group's place once the records are written."""
+    """A classic group. Decisions change a `copy`, and the core replaces the group by it once the records are
+    written."""
 
     FIELDS: ClassVar = (
         "changed_ms",
@@ -65,27 +66,28 @@ class ClassicGroup:
         members: Iterable[Member] = (),
     ) -> None:
         self.group_id = group_id
-        self.changed_ms = changed_ms  # when its state last changed; None: recorded by a version that did not say
+        self.changed_ms = changed_ms  # when its state last changed; None if an old record version did not store it
         self.generation = generation
         self.protocol_type = protocol_type
         self.protocol_name = protocol_name
         self.leader_id = leader_id
         self.members: dict[str, Member] = {member.member_id: member for member in members}
-        # In memory only, or computed from the above.
+        # In memory only, or computed from the fields above.
         self.state = GroupState.STABLE if self.members else GroupState.EMPTY
         self.previous_state = GroupState.DEAD
         self.static_members: dict[str, str] = {}  # group instance id → member id
-        self.supporters: dict[str, int] = {}  # protocol name → how many members have it
+        self.supporters: dict[str, int] = {}  # protocol name → number of members that support it
         for member in self.members.values():
             if member.group_instance_id is not None:
                 self.static_members[member.group_instance_id] = member.member_id
             self._count(member.protocols, 1)
         if self.members and leader_id is None:
             self.leader_id = next(iter(self.members))
-        self.pending_join: frozenset[str] = frozenset()  # got a member id (MEMBER_ID_REQUIRED), have not come back yet
-        self.pending_sync: frozenset[str] = frozenset()  # were told the generation, have not asked for the assignment
-        self.initial_delay_ms: int | None = None  # the running part of group.initial.rebalance.delay.ms
-        self.initial_delay_left_ms = 0  # by how much it may still be extended
+        # Received a member id (MEMBER_ID_REQUIRED) and have not used it yet.
+        self.pending_join: frozenset[str] = frozenset()
+        self.pending_sync: frozenset[str] = frozenset()  # know the generation and have not sent SyncGroup yet
+        self.initial_delay_ms: int | None = None  # the current part of group.initial.rebalance.delay.ms
+        self.initial_delay_left_ms = 0  # maximum remaining time by which the delay may be extended
         self.member_joined_in_delay = False
         self.subscribed_topics = subscribed_topics(self.protocol_type, self.protocol_name, self.members.values())
 
@@ -98,7 +100,7 @@ class ClassicGroup:
         twin.supporters = self.supporters.copy()
         return twin
 
-    # What it is.
+    # Properties.
 
     @property
     def group_type(self) -> GroupType:
@@ -126,7 +128,7 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The most patient member's."""
+        """The longest rebalance timeout of any member."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def is_leader(self, member_id: str) -> bool:
@@ -136,13 +138,15 @@ class ClassicGroup:
         return self.is_subscribed_to
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """If the subscription of a consumer group cannot be read, it may be to anything."""
+        """Returns whether the group is subscribed to a topic. A consumer group with an unreadable subscription counts
+        as so."""
         if self.subscribed_topics is None:
             return self.uses_consumer_protocol
         return topic in self.subscribed_topics
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a joiner has a protocol that everybody here has; into an EMPTY group any one will do."""
+        """Returns whether the joining client shares a protocol with all members. An EMPTY group accepts any
+        protocol."""
         if self.state is GroupState.EMPTY:
             return protocol_type != "" and len(protocols) > 0
         return self.protocol_type == protocol_type and any(
@@ -150,7 +154,8 @@ class ClassicGroup:
         )
 
     def require_member(self, member_id: str, group_instance_id: str | None) -> Member:
-        """Raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if the instance id went over to another member id."""
+        """Returns the member. Raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if the instance id now has another member
+        id."""
         if group_instance_id is not None:
             current = self.static_members.get(group_instance_id)
             if current is None:
@@ -163,9 +168,9 @@ class ClassicGroup:
         return member
 
     def require_generation(self, generation: int) -> None:
-        """Raises ILLEGAL_GENERATION unless this is the group's generation: the member has missed a rebalance.
+        """Raises ILLEGAL_GENERATION unless this is the group's generation; otherwise the member has missed a rebalance.
 
-        Source: docs/spec/client-rules.md#grp-10; of transactional commits docs/spec/transactions.md#s2-7, row 7c
+        Source: docs/spec/client-rules.md#grp-10; for transactional commits docs/spec/transactions.md#s2-7, row 7c
         """
         if generation != self.generation:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
@@ -211,7 +216,7 @@ class ClassicGroup:
     def idle_since_ms(self) -> int | None:
         return self.changed_ms if self.protocol_type is not None and self.state is GroupState.EMPTY else None
 
-    # Its end.
+    # Deletion.
 
     def deletion_verdict(self) -> ErrorCode:
         return DELETE_GROUP[self.state]
@@ -222,7 +227,7 @@ class ClassicGroup:
     def running_timers(self) -> list[TimerKey]:
         return [TimerKey(TimerKind.SESSION, self.group_id, member_id) for member_id in self.pending_join]
 
-    # What changes it.
+    # Changes.
 
     def move_to(self, state: GroupState, now_ms: int) -> None:
         if state not in NEXT[self.state]:
@@ -241,13 +246,14 @@ class ClassicGroup:
         self.pending_join -= {member.member_id}
 
     def put(self, member: Member) -> None:
-        """In place of the member of the same id."""
+        """Replaces the member that has the same id."""
         self._count(self.members[member.member_id].protocols, -1)
         self._count(member.protocols, 1)
         self.members[member.member_id] = member
 
     def remove(self, member_id: str) -> None:
-        """A member, or a client that has only been given a member id. The longest-standing member becomes leader."""
+        """Removes a member, or a client that has only received a member id. If the leader leaves, the member that
+        joined first becomes the leader."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count(member.protocols, -1)
@@ -259,11 +265,12 @@ class ClassicGroup:
         self.pending_sync -= {member_id}
 
     def rename_static(self, old_member_id: str, new_member_id: str) -> Member:
-        """A static member that came back under a new member id keeps its place, assignment and lead."""
+        """Gives a static member that returned a new member id. It keeps its place, its assignment and its
+        leadership."""
         renamed = replace(
             self.members[old_member_id], member_id=new_member_id, is_new=False, awaiting_join=None, awaiting_sync=None
         )
-        # In the old one's position, so that who succeeds a leader does not depend on who was restarted.
+        # At the old position, so that the choice of the next leader does not depend on which members were restarted.
         self.members = {
             renamed.member_id if member_id == old_member_id else member_id: (
                 renamed if member_id == old_member_id else member
@@ -280,7 +287,8 @@ class ClassicGroup:
         return renamed
 
     def select_protocol(self) -> str:
-        """The protocol with the most votes among those that all members have; the first to get them wins a tie."""
+        """Returns the protocol with the most votes among those that all members support; on a tie, the first one voted
+        for."""
         candidates = {name for name, count in self.supporters.items() if count == len(self.members)}
         votes: dict[str, int] = {}
         for member in self.members.values():
@@ -289,7 +297,7 @@ class ClassicGroup:
         return max(votes, key=lambda name: votes[name])
 
     def choose_protocol(self) -> None:
-        """Makes a group of members that are together already."""
+        """Chooses the protocol of a group whose members did not join through a rebalance."""
         self.protocol_name = self.select_protocol()
         self.subscribed_topics = subscribed_topics(self.protocol_type, self.protocol_name, self.members.values())
 

@@ -1,4 +1,5 @@
-"""JoinGroup, as a classic group decides it: who may join, under which member id, whether it triggers a rebalance."""
+"""Decides JoinGroup requests for a classic group: who may join, with which member id, and whether a rebalance
+begins."""
 
 from __future__ import annotations
 
@@ -22,14 +23,14 @@ SKIPS_ASSIGNMENT_SINCE = 9
 
 @dataclass(frozen=True, slots=True)
 class Joiner:
-    """One JoinGroup and who sent it."""
+    """One JoinGroup request and its sender."""
 
     request: JoinGroupRequest
     version: int
     client_id: str
     client_host: str
-    new_member_id: str  # to be used if it has none yet
-    plain_member_id: str  # the same in a consumer group
+    new_member_id: str  # used if the request has no member id
+    plain_member_id: str  # the same for a consumer group
     token: Token
 
     @property
@@ -42,7 +43,7 @@ class Joiner:
 
 
 def join_refusal(request: JoinGroupRequest, config: GroupConfig) -> JoinGroupResponse | None:
-    """Returns a refusal that needs no look at the group."""
+    """Returns the refusal of a request that is invalid for every group, or None."""
     code = None
     if request.group_id == "":
         code = ErrorCode.INVALID_GROUP_ID
@@ -56,7 +57,7 @@ def refused(code: ErrorCode, member_id: str = NO_MEMBER_ID) -> JoinGroupResponse
 
 
 def join(turn: Turn, joiner: Joiner) -> JoinGroupResponse | None:
-    """The answer; None if it is parked, or stands among the turn's replies."""
+    """Returns the response, or None if the response comes later or is one of the turn's replies."""
     group, member_id = turn.group, joiner.request.member_id
     if not has_room(turn, member_id):
         group.remove(member_id)
@@ -71,7 +72,8 @@ def join(turn: Turn, joiner: Joiner) -> JoinGroupResponse | None:
 
 
 def has_room(turn: Turn, member_id: str) -> bool:
-    """In a rebalance the first `group.max.size` to come are in, members or not: the others may be dead."""
+    """Returns whether the client may join. During a rebalance the first `group.max.size` clients may join, whether or
+    not they are members, because members that have not rejoined may be dead."""
     group, max_size = turn.group, turn.config.group_max_size
     member = group.members.get(member_id)
     match group.state:
@@ -90,7 +92,8 @@ def join_without_member_id(turn: Turn, joiner: Joiner) -> JoinGroupResponse | No
         if old_member_id is not None:
             return return_static_member(turn, joiner, old_member_id)
     elif joiner.version >= MEMBER_ID_REQUIRED_SINCE:
-        # It gets an id to come back with: a client whose answer is lost would else leave a member behind per attempt.
+        # The client gets an id and must send the request again with it. Otherwise each attempt whose response was lost
+        # would leave a dead member behind.
         group.pending_join |= {joiner.new_member_id}
         turn.arm(TimerKind.SESSION, joiner.request.session_timeout_ms, joiner.new_member_id)
         return refused(ErrorCode.MEMBER_ID_REQUIRED, joiner.new_member_id)
@@ -102,7 +105,7 @@ def join_with_member_id(turn: Turn, joiner: Joiner) -> JoinGroupResponse | None:
     group, request = turn.group, joiner.request
     if request.member_id in group.pending_join:
         if request.group_instance_id is not None:
-            # Only a dynamic member was ever given an id to come back with; Kafka fails in the same way.
+            # Only dynamic members receive an id in advance; Kafka fails in the same way.
             return refused(ErrorCode.UNKNOWN_SERVER_ERROR)
         add_member(turn, joiner, request.member_id)
         return None
@@ -147,7 +150,8 @@ def add_member(turn: Turn, joiner: Joiner, member_id: str) -> None:
 
 def update_member(turn: Turn, joiner: Joiner, member: Member) -> None:
     if member.awaiting_join is not None:
-        # The same member asks again, over another connection: the first request would never be answered.
+        # The member has sent the request again on another connection; without this reply the first one is never
+        # answered.
         turn.reply(member.awaiting_join, refused(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
     turn.group.put(
         replace(
@@ -161,7 +165,7 @@ def update_member(turn: Turn, joiner: Joiner, member: Member) -> None:
 
 
 def return_static_member(turn: Turn, joiner: Joiner, old_member_id: str) -> JoinGroupResponse | None:
-    """A static member was restarted: it takes over its own place, and requests with the old id are fenced."""
+    """Gives a restarted static member its previous place. Requests with its old member id are fenced from now on."""
     group = turn.group
     old, old_leader_id = group.members[old_member_id], group.leader_id
     fenced = ErrorCode.FENCED_INSTANCE_ID
@@ -182,13 +186,13 @@ def return_static_member(turn: Turn, joiner: Joiner, old_member_id: str) -> Join
     if group.select_protocol() != group.protocol_name:
         rebalance(turn)
         return None
-    # The new member id must survive a restart, or its owner would be fenced by its own past.
+    # The new member id must be stored; otherwise a broker restart would restore the old id and fence the member.
     group.put(replace(group.members[member.member_id], awaiting_join=None))
     turn.records.append(
         group_metadata_record(group, {member_id: each.assignment for member_id, each in group.members.items()})
     )
     if joiner.version < SKIPS_ASSIGNMENT_SINCE:
-        # Naming the leader's old member id keeps a leader that came back from assigning anew, which older clients do.
+        # Older clients that lead assign again when they rejoin. Naming the leader's old member id prevents that.
         answer = joined(group, member.member_id)
         answer.leader, answer.members = old_leader_id or "", []
         return answer

@@ -1,4 +1,4 @@
-"""One member of a classic group, as the group sees it, and the topics that its metadata subscribes to."""
+"""A member of a classic group, and the topics to which its metadata subscribes."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from odradek.protocol.messages.consumer_protocol_subscription import ConsumerPro
 from odradek.protocol.messages.join_group_request import JoinGroupRequestProtocol
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""Names with their metadata, the member's favourite first. No name twice."""
+"""Protocol names with their metadata, in the member's order of preference. Each name occurs once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
     member_id: str
-    group_instance_id: str | None  # None: a dynamic member
+    group_instance_id: str | None  # None for a dynamic member
     client_id: str
-    client_host: str  # as Java prints an address: "/127.0.0.1"
+    client_host: str  # in Java's notation of an address: "/127.0.0.1"
     rebalance_timeout_ms: int
     session_timeout_ms: int
     protocols: Protocols
     assignment: bytes = b""
-    # In memory only, from here on.
-    is_new: bool = False  # has not been through a rebalance: its session timer runs although it waits for its join
+    # The following fields exist in memory only.
+    is_new: bool = False  # has not completed a rebalance yet: its session timer runs although its JoinGroup is waiting
     awaiting_join: Token | None = None
     awaiting_sync: Token | None = None
 
@@ -36,7 +36,8 @@ class Member:
 
     @property
     def shows_life_by_waiting(self) -> bool:
-        """A member that waits for an answer cannot send heartbeats meanwhile, so its session does not expire."""
+        """Whether the member waits for a response. It cannot send heartbeats meanwhile, so its session does not
+        expire."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def metadata(self, protocol_name: str) -> bytes:
@@ -46,7 +47,7 @@ class Member:
         raise RuntimeError(f"member {self.member_id} does not support protocol {protocol_name}")
 
     def vote(self, candidates: Set[str]) -> str:
-        """Its favourite among protocols that all members have."""
+        """Returns the member's preferred protocol among those that all members support."""
         for name, _ in self.protocols:
             if name in candidates:
                 return name
@@ -54,7 +55,7 @@ class Member:
 
 
 def protocols_of(protocols: Iterable[JoinGroupRequestProtocol]) -> Protocols:
-    """A name given twice counts once, with the metadata given first."""
+    """Returns the protocols of a request. If a name occurs twice, the first metadata counts."""
     first: dict[str, bytes] = {}
     for protocol in protocols:
         first.setdefault(protocol.name, bytes(protocol.metadata))
@@ -67,7 +68,8 @@ VERSION_BYTES = 2
 def subscribed_topics(
     protocol_type: str | None, protocol_name: str | None, members: Iterable[Member]
 ) -> frozenset[str] | None:
-    """None: cannot be known, because it is not a consumer group, or a client put something else into its metadata."""
+    """Returns the topics to which the members subscribe. Returns None if they are unknown: the group is not a consumer
+    group, or a client has put something else into its metadata."""
     members = list(members)
     if protocol_type != "consumer":
         return None
@@ -81,7 +83,7 @@ def subscribed_topics(
             metadata = member.metadata(protocol_name)
             if len(metadata) < VERSION_BYTES:
                 return None
-            # Version 0 is the common beginning of all versions: the topics, and user data that nobody here reads.
+            # All versions begin with the fields of version 0: the topics, and user data that the broker does not read.
             topics.update(decode(ConsumerProtocolSubscription, 0, metadata, VERSION_BYTES).topics)
     except MalformedMessage:
         return None

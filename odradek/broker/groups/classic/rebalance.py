@@ -1,7 +1,8 @@
-"""How a classic group gets from one generation to the next: which members are awaited, how long, and which are removed.
+"""The transition of a classic group from one generation to the next: which members it waits for, how long it waits, and
+which members it removes.
 
-All functions work on a `Turn`. A generation begins when all members have joined or the JOIN timer fires
-(`complete_join`); it is complete when the leader's assignment is recorded (`membership.sync_group`).
+All functions change a `Turn`. A generation begins when all members have joined or the JOIN timer fires
+(`complete_join`). It is complete when the leader's assignment is recorded (`requests.sync_group`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 
 
 def rebalance(turn: Turn) -> None:
-    """The members must agree anew: begin a rebalance, or see whether the running one is done."""
+    """Begins a rebalance, or completes the current one if all members have joined."""
     if GroupState.PREPARING_REBALANCE in NEXT[turn.group.state]:
         prepare_rebalance(turn)
     else:
@@ -44,7 +45,7 @@ def prepare_rebalance(turn: Turn) -> None:
 
 
 def begin_initial_delay(turn: Turn) -> None:
-    """The first member of an empty group waits for company, so that starting ten consumers is not ten rebalances."""
+    """Delays the first rebalance of an empty group, so that starting ten consumers does not cause ten rebalances."""
     group, delay_ms = turn.group, turn.config.group_initial_rebalance_delay_ms
     group.initial_delay_ms = delay_ms
     group.initial_delay_left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
@@ -52,7 +53,8 @@ def begin_initial_delay(turn: Turn) -> None:
 
 
 def maybe_complete_join(turn: Turn) -> None:
-    """The initial delay is waited out even if all known members have joined: others may still come."""
+    """Completes the join phase if all members have joined. The initial delay always ends first, because other clients
+    may still join."""
     group = turn.group
     if group.state is GroupState.PREPARING_REBALANCE and not group.is_initial_rebalance and group.all_have_joined:
         complete_join(turn)
@@ -65,7 +67,7 @@ def on_join_timer(turn: Turn) -> None:
     if group.initial_delay_ms is None or not group.member_joined_in_delay or group.initial_delay_left_ms == 0:
         complete_join(turn)
         return
-    # Somebody came: wait once more, within the rebalance timeout.
+    # Another member joined during the delay: wait once more, within the rebalance timeout.
     group.member_joined_in_delay = False
     waited_ms = group.initial_delay_ms
     group.initial_delay_ms = min(turn.config.group_initial_rebalance_delay_ms, group.initial_delay_left_ms)
@@ -74,7 +76,7 @@ def on_join_timer(turn: Turn) -> None:
 
 
 def complete_join(turn: Turn) -> None:
-    """Ends the phase of joining: drops the dynamic members that did not come, begins the next generation."""
+    """Ends the join phase: removes dynamic members that did not rejoin, and begins the next generation."""
     group = turn.group
     turn.disarm(TimerKind.JOIN)
     group.initial_delay_ms = None
@@ -84,7 +86,7 @@ def complete_join(turn: Turn) -> None:
             group.remove(member.member_id)
             turn.disarm(TimerKind.SESSION, member.member_id)
     if group.members and not elect_leader_among_joined(group):
-        # Only static members are left, and none of them is here: they have until their session ends.
+        # Only static members are left and none of them has rejoined; they keep their place until their session ends.
         turn.arm(TimerKind.JOIN, group.rebalance_timeout_ms)
         return
     group.begin_generation(turn.now_ms)
@@ -100,7 +102,8 @@ def complete_join(turn: Turn) -> None:
 
 
 def elect_leader_among_joined(group: ClassicGroup) -> bool:
-    """Replaces a leader that did not rejoin, which cannot assign anything. False if no member is there to lead."""
+    """Replaces a leader that did not rejoin and therefore cannot assign partitions. Returns False if no member has
+    rejoined."""
     leader = group.members[group.leader_id] if group.leader_id is not None else None
     if leader is not None and leader.awaiting_join is not None:
         return True
@@ -112,7 +115,8 @@ def elect_leader_among_joined(group: ClassicGroup) -> bool:
 
 
 def joined(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
-    """Tells a member about the generation; the leader also gets all members' metadata, to assign by."""
+    """Returns the JoinGroup response for a member. The leader also receives the metadata of all members, for the
+    assignment."""
     return JoinGroupResponse(
         generation_id=group.generation,
         protocol_type=group.protocol_type,
@@ -136,7 +140,7 @@ def leader_view(group: ClassicGroup) -> list[JoinGroupResponseMember]:
 
 
 def abandon_assignment(turn: Turn) -> None:
-    """Members that wait for the assignment of this generation are told that there will be none."""
+    """Answers the members that wait for this generation's assignment with REBALANCE_IN_PROGRESS."""
     for member in list(turn.group.members.values()):
         if member.awaiting_sync is not None:
             turn.reply(member.awaiting_sync, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS.value))
@@ -145,7 +149,8 @@ def abandon_assignment(turn: Turn) -> None:
 
 
 def remove_member(turn: Turn, member: Member) -> None:
-    """The member left or was not heard of: what it waited for will not come. The caller sees to the rebalance."""
+    """Removes a member that left or whose session expired, and answers its waiting requests. The caller handles the
+    rebalance."""
     group = turn.group
     turn.disarm(TimerKind.SESSION, member.member_id)
     if member.awaiting_join is not None:
@@ -173,7 +178,7 @@ def on_session_timer(turn: Turn, member_id: str) -> None:
 
 
 def on_sync_timer(turn: Turn) -> None:
-    """Members that know of the generation and never asked what it assigns to them are taken for dead."""
+    """Removes members that know the generation but never sent SyncGroup, and begins a rebalance."""
     group = turn.group
     if group.state not in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE) or not group.pending_sync:
         return

@@ -1,5 +1,5 @@
-"""A classic group, or one that does not exist yet: JoinGroup, SyncGroup, Heartbeat and LeaveGroup, as it decides them;
-replay, loading, timers and unloading.
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup for a classic group, or for a group that does not exist yet; replay,
+loading, timers and unloading of classic groups.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ def join_classic_group(
     now_ms: int,
     replaced: Sequence[CoordinatorRecord] = (),
 ) -> Outcome[JoinGroupResponse]:
-    """
-    group     None: there is none, or one of another type that has no members and becomes a classic one
-    replaced  tombstones of the latter
+    """Decides a JoinGroup request.
+
+    group     None if there is no group, or if a group of another type without members becomes a classic group
+    replaced  tombstones of that other group
     """
     request = joiner.request
     if group is None and request.member_id != NO_MEMBER_ID:
@@ -79,7 +80,8 @@ def leave_classic_group(
 
 
 def sync_group(turn: Turn, request: SyncGroupRequest, token: Token) -> SyncGroupResponse | None:
-    """The answer; None if it is parked until the leader has sent the assignment, or stands among the turn's replies."""
+    """Returns the response, or None if the request waits for the leader's assignment or its response is one of the
+    turn's replies."""
     group = turn.group
     verdict = SYNC[group.state]
     if group.state in (GroupState.EMPTY, GroupState.DEAD):
@@ -109,7 +111,7 @@ def sync_refusal(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode | 
         group.require_generation(request.generation_id)
     except KafkaError as error:
         return error.code
-    # Older versions do not say which protocol they mean.
+    # Older versions do not contain the protocol.
     for asked, actual in ((request.protocol_type, group.protocol_type), (request.protocol_name, group.protocol_name)):
         if asked is not None and actual is not None and asked != actual:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -120,7 +122,8 @@ def wait_for_assignment(turn: Turn, member_id: str, token: Token) -> None:
     group = turn.group
     member = group.members[member_id]
     if member.awaiting_sync is not None:
-        # The same member asks again, over another connection: the first request would never be answered.
+        # The member has sent the request again on another connection; without this reply the first one is never
+        # answered.
         turn.reply(member.awaiting_sync, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS.value))
     group.put(replace(member, awaiting_sync=token))
     has_synced(turn, member_id)
@@ -133,7 +136,7 @@ def has_synced(turn: Turn, member_id: str) -> None:
 
 
 def settle_assignment(turn: Turn, request: SyncGroupRequest) -> None:
-    """The leader has decided: the group is recorded with its assignment, and waiting members get theirs."""
+    """Records the group with the leader's assignment, and answers the waiting members with their part of it."""
     group = turn.group
     assignments = {each.member_id: bytes(each.assignment) for each in request.assignments}
     turn.records.append(group_metadata_record(group, assignments))
@@ -154,7 +157,8 @@ def assigned(group: ClassicGroup, member_id: str) -> SyncGroupResponse:
 
 
 def heartbeat_verdict(group: ClassicGroup, request: HeartbeatRequest) -> ErrorCode:
-    """Raises for a client that is not a member of this generation; for a member the caller restarts its session."""
+    """Returns the response's error code; the caller then restarts the member's session. Raises KafkaError for a client
+    that is not a member of this generation."""
     verdict = HEARTBEAT[group.state]
     if group.state is GroupState.DEAD:
         raise KafkaError(verdict)
@@ -164,7 +168,7 @@ def heartbeat_verdict(group: ClassicGroup, request: HeartbeatRequest) -> ErrorCo
 
 
 def leave_group(turn: Turn, leaving: list[MemberIdentity]) -> list[MemberResponse]:
-    """One answer per member named; the rebalance, if there is one, comes after all of them have left."""
+    """Removes the named members and returns one response for each. A rebalance begins only after all have left."""
     answers = [
         MemberResponse(
             member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=leave(turn, each).value
@@ -185,7 +189,7 @@ def leave_group(turn: Turn, leaving: list[MemberIdentity]) -> list[MemberRespons
 def leave(turn: Turn, identity: MemberIdentity) -> ErrorCode:
     group, member_id = turn.group, identity.member_id
     if member_id == "":
-        # An administrator removes a static member by its instance id alone.
+        # An administrator may remove a static member by its instance id alone.
         if identity.group_instance_id is None or identity.group_instance_id not in group.static_members:
             return ErrorCode.UNKNOWN_MEMBER_ID
         member_id = group.static_members[identity.group_instance_id]
@@ -220,7 +224,7 @@ def replay(registry: GroupRegistry, record: CoordinatorRecord) -> None:
 
 
 def on_loaded(registry: GroupRegistry, group: Group, now_ms: int) -> Outcome[None]:
-    """Members keep their generation; each has one session timeout to be heard of again."""
+    """Arms the session timers after loading. Members keep their generation and have one session timeout to reappear."""
     assert isinstance(group, ClassicGroup)
     timers = [
         Timer(TimerKey(TimerKind.SESSION, group.group_id, member.member_id), member.session_timeout_ms)
@@ -228,7 +232,7 @@ def on_loaded(registry: GroupRegistry, group: Group, now_ms: int) -> Outcome[Non
     ]
     if len(group.members) <= registry.config.group_max_size:
         return Outcome(timers=timers)
-    # The limit was lowered: a rebalance lets in as many as may stay, and the others can commit before.
+    # The maximum size was lowered. A rebalance admits as many members as allowed; the others can commit before it.
     turn = Turn(group.copy(), registry.config, now_ms)
     turn.timers += timers
     prepare_rebalance(turn)
@@ -246,7 +250,7 @@ def on_timer(registry: GroupRegistry, group: Group, key: TimerKey, now_ms: int) 
         case TimerKind.SYNC:
             on_sync_timer(turn)
         case _:
-            return Outcome()  # of the consumer group that it was
+            return Outcome()  # a timer of the consumer group that this group was before
     return turn.outcome()
 
 

@@ -1,7 +1,7 @@
-"""The states of a classic group as tables: their transitions, and what each request means in each state.
+"""The states of a classic group as tables: state transitions, and the effect of each request in each state.
 
-A new state is a row to fill in. Rules that did not fit into a table (what counts as a member, which protocol wins) are
-in `group.py` and `rebalance.py`; nothing else tests for a state by name.
+A new state is a new row in each table. Rules that do not fit into a table (who counts as a member, which protocol wins)
+are in `group.py` and `rebalance.py`; no other module tests for a state by name.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from odradek.protocol.errors import ErrorCode
 
 
 class GroupState(Enum):
-    """The value is the name that ListGroups and DescribeGroups show."""
+    """The state of a classic group. The value is the name that ListGroups and DescribeGroups return."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -21,16 +21,17 @@ class GroupState(Enum):
 
 
 class GroupVerdict(Enum):
-    """Actions of cells that hold no code to answer with."""
+    """The action of a table cell that is not an error code."""
 
     ACCEPT = auto()
-    MEMBER_ONLY = auto()  # accept from a member of the current generation, refuse everybody else
-    MEMBER_WAITS = auto()  # as MEMBER_ONLY, and then answer REBALANCE_IN_PROGRESS: its assignment is not decided yet
-    REBALANCE = auto()  # begin a new round of joining, or go on with the one that runs
-    SAME_GENERATION = auto()  # nothing changed: answer with the generation that the member is in already
-    KEEP_ASSIGNMENT = auto()  # a static member came back: no rebalance as long as the chosen protocol stays
-    PARK = auto()  # answered when the leader has decided
-    SUBSCRIBED_TOPICS_STAY = auto()  # offsets may be deleted, except those of topics that the group is subscribed to
+    MEMBER_ONLY = auto()  # accept the request from a member of the current generation, refuse all others
+    # Like MEMBER_ONLY, but answer REBALANCE_IN_PROGRESS, because the assignment is not decided yet.
+    MEMBER_WAITS = auto()
+    REBALANCE = auto()  # begin the join phase, or continue the current one
+    SAME_GENERATION = auto()  # nothing changed: return the member's current generation
+    KEEP_ASSIGNMENT = auto()  # a static member returned: no rebalance as long as the chosen protocol stays the same
+    PARK = auto()  # answer when the leader has sent the assignment
+    SUBSCRIBED_TOPICS_STAY = auto()  # offsets may be deleted, except those of topics to which the group is subscribed
 
 
 S, E, V = GroupState, ErrorCode, GroupVerdict
@@ -56,7 +57,7 @@ JOIN_BY_MEMBER: Mapping[GroupState, tuple[Answer, Answer, Answer, Answer]] = {
 }
 
 JOIN_BY_RETURNING_STATIC_MEMBER: Mapping[GroupState, Answer] = {
-    # its instance id is known, its member id is new; EMPTY has no members, so none can come back
+    # The instance id is known and the member id is new. EMPTY has no members, so none can return.
     S.PREPARING_REBALANCE:  V.REBALANCE,
     S.COMPLETING_REBALANCE: V.REBALANCE,
     S.STABLE:               V.KEEP_ASSIGNMENT,
@@ -89,7 +90,7 @@ OFFSET_COMMIT: Mapping[GroupState, tuple[Answer, Answer, Answer]] = {
 }
 
 TXN_OFFSET_COMMIT: Mapping[GroupState, tuple[Answer, Answer, Answer]] = {
-    # a producer need not say whose offsets it commits, and a running rebalance does not stop it
+    # A producer may omit the member, and a running rebalance does not prevent the commit.
     S.EMPTY:                (V.ACCEPT,                    V.ACCEPT,                    V.MEMBER_ONLY),
     S.PREPARING_REBALANCE:  (V.ACCEPT,                    V.MEMBER_ONLY,               V.MEMBER_ONLY),
     S.COMPLETING_REBALANCE: (V.ACCEPT,                    V.MEMBER_ONLY,               V.MEMBER_ONLY),
@@ -117,7 +118,8 @@ DELETE_GROUP: Mapping[GroupState, ErrorCode] = {
 
 
 def offset_commit_verdict(state: GroupState, *, generation: int, is_anonymous: bool, transactional: bool) -> Answer:
-    """`generation` as on the wire (-1: none); anonymous: neither member id nor instance id given."""
+    """Returns the verdict on an offset commit. `generation` is -1 if the request has none. `is_anonymous` means that
+    the request has neither a member id nor an instance id."""
     nobody, somebody, of_a_generation = (TXN_OFFSET_COMMIT if transactional else OFFSET_COMMIT)[state]
     if generation >= 0:
         return of_a_generation

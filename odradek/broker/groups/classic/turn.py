@@ -1,4 +1,4 @@
-"""One decision about a classic group, by a request or a timer, while it is being made, and the group's record.
+"""A decision about a classic group, made for a request or a timer; and the records of a classic group.
 
 Source: docs/formats/consumer-offsets.md.
 """
@@ -21,7 +21,8 @@ R = TypeVar("R")
 
 
 class Turn:
-    """`group` is a copy of its own: it may be changed freely, and is forgotten if the records cannot be written."""
+    """A decision while it is being made. `group` is a copy that only this turn changes; it is discarded if the records
+    cannot be written."""
 
     __slots__ = ("config", "group", "now_ms", "records", "replies", "timers")
 
@@ -56,7 +57,7 @@ GROUP_METADATA_VERSION = 3
 
 
 def empty_group_record(group_id: str, now_ms: int) -> CoordinatorRecord:
-    """The first record of a group: it says that there is one, and is not yet of any protocol type."""
+    """Returns the first record of a group, which has no protocol type yet."""
     return CoordinatorRecord(
         GroupMetadataKey(group=group_id),
         GroupMetadataValue(protocol_type="", protocol=None, leader=None, current_state_timestamp=now_ms),
@@ -65,7 +66,8 @@ def empty_group_record(group_id: str, now_ms: int) -> CoordinatorRecord:
 
 
 def group_metadata_record(group: ClassicGroup, assignments: Mapping[str, bytes]) -> CoordinatorRecord:
-    """The group as it is, with these assignments by member id; members that are not named are assigned nothing."""
+    """Returns the record of the group's current state with these assignments by member id. Members that are not listed
+    have no assignment."""
     return CoordinatorRecord(
         GroupMetadataKey(group=group.group_id),
         GroupMetadataValue(
@@ -98,7 +100,7 @@ def member_of(value: GroupMetadataValue, stored: MemberMetadata) -> Member:
         group_instance_id=stored.group_instance_id,
         client_id=stored.client_id,
         client_host=stored.client_host,
-        # Version 0 did not store it.
+        # Record version 0 does not contain it.
         rebalance_timeout_ms=stored.session_timeout if stored.rebalance_timeout == -1 else stored.rebalance_timeout,
         session_timeout_ms=stored.session_timeout,
         protocols=((value.protocol or "", stored.subscription),),

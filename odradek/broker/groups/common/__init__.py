@@ -1,1 +1,1 @@
-"""Groups of every type: what their protocols share."""
+"""Code that is shared by groups of every type."""

@@ -1,8 +1,8 @@
-"""Groups to which the coordinator assigns partitions, consumer groups and share groups: their members, targets and
-epochs, and one decision about such a group while it is being made.
+"""Base classes of consumer groups and share groups, to which the coordinator assigns partitions: members, targets and
+epochs, and a decision about a group while it is being made.
 
-Decisions work on a `copy`, to which they apply each record as they make it; the core replays the same records. What
-no record tells stands in the group's `memory` and comes from decisions by `Outcome.groups`; a restart begins it anew.
+Decisions change a `copy` of the group and apply each new record to it; the core later replays the same records. State
+without a record is in the group's `memory`. It reaches the core through `Outcome.groups`, and a restart resets it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from odradek.broker.groups.common.registry import GroupRegistry, TopicView
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.kafka_rules import KafkaRules
 
-NO_TIME = 0  # of the last target: the next need not wait for the interval
-FIRST_EPOCH = 1  # of a group without any record of it
+NO_TIME = 0  # as the time of the last target: the next target does not wait for the interval
+FIRST_EPOCH = 1  # of a group without an epoch record
 
 Partitions = Mapping[bytes, frozenset[int]]
-"""Topic id → partitions; no topic without partitions."""
+"""Topic id → partitions. A topic without partitions is not included."""
 
 
 class SubscribedMember(Protocol):
@@ -33,8 +33,9 @@ class SubscribedMember(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EpochMemory:
-    """
-    checked_version    of the cluster, whose topics the group's metadata hash is known to be of; None: to be checked
+    """State of a group that is not recorded.
+
+    checked_version    version of the cluster whose topics match the group's metadata hash; None if not checked yet
     """
 
     checked_version: int | None = None
@@ -47,7 +48,7 @@ R = TypeVar("R")
 
 
 class EpochGroup(ABC, Generic[M, S]):
-    """A group as its records tell it."""
+    """A group whose state comes from its records: members, epochs and target assignment."""
 
     FIELDS: ClassVar[tuple[str, ...]] = (
         "assignment_epoch",
@@ -66,7 +67,7 @@ class EpochGroup(ABC, Generic[M, S]):
         self.epoch = FIRST_EPOCH
         self.metadata_hash = 0
         self.assignment_epoch = FIRST_EPOCH
-        self.computed_ms = 0  # when the target assignment was computed; 0: long ago
+        self.computed_ms = 0  # when the target assignment was computed; 0 if unknown
         self.members: dict[str, M] = {}
         self.targets: dict[str, Partitions] = {}
         self.memory = memory
@@ -79,7 +80,7 @@ class EpochGroup(ABC, Generic[M, S]):
         return twin
 
     def topics_of(self, member: M) -> frozenset[str]:
-        """Returns what the member is subscribed to; topics need not exist."""
+        """Returns the topics to which the member is subscribed; they need not exist."""
         return member.topics
 
     def subscribed_topics(self) -> frozenset[str]:
@@ -101,11 +102,11 @@ class EpochGroup(ABC, Generic[M, S]):
     def running_timers(self) -> list[TimerKey]:
         return []
 
-    # Replay. Compaction may have removed any record that was overwritten.
+    # Replay. Compaction may have removed any overwritten record.
 
     @abstractmethod
     def replay(self, record: CoordinatorRecord) -> None:
-        """Applies a record of any of the type's keys."""
+        """Applies one of the records of this group type."""
 
     def _replay_epoch(self, key: Any, value: Any) -> None:
         self.epoch = FIRST_EPOCH if value is None else value.epoch
@@ -133,16 +134,17 @@ def replay_into(
     make: Callable[[str], Group],
     group_epoch_key: int,
 ) -> None:
-    """Applies a record of a type of groups to the registry: makes the group, changes it, or removes it.
+    """Applies a record of one group type to the registry: creates, changes or removes a group.
 
-    group_epoch_key   the key whose tombstone ends a group
+    kind              class of the group type
+    group_epoch_key   the key whose tombstone removes a group
     """
     key: Any = record.key
     group: Any = registry.groups.get(key.group_id)
     if not isinstance(group, kind):
         if record.value is None:
-            return  # of a group that is gone, or is of another type by now
-        # Its offsets may have been met before it: they made it look like a group without a protocol.
+            return  # tombstone of a group that is gone or has another type now
+        # Replaying its offsets first may have created a placeholder group without a protocol type.
         group = registry.groups[key.group_id] = make(key.group_id)
     if record.value is None and group_epoch_key == key.API_KEY:
         del registry.groups[key.group_id]
@@ -151,14 +153,14 @@ def replay_into(
 
 
 class EpochTurn(ABC, Generic[G, S]):
-    """One decision about a group, by a request or a timer, while it is being made.
+    """A decision about a group, made for a request or a timer.
 
-    `group` is the group as it will be: each record is applied to it as it is made, and it becomes a copy with the first
-    of them. Nothing else has happened when the turn is over.
+    `group` is the group after the decision: each new record is applied to it immediately. It is replaced by a copy
+    before the first change. Nothing else has happened when the turn is over.
     """
 
     def __init__(self, registry: GroupRegistry, group: G, now_ms: int, *, is_new: bool = False) -> None:
-        """is_new: the group is the turn's own already."""
+        """`is_new` means that the group already belongs to this turn, so no copy is needed."""
         self.registry = registry
         self.cluster = registry.cluster
         self.group = group
@@ -195,7 +197,7 @@ class EpochTurn(ABC, Generic[G, S]):
         )
 
     def _after(self) -> tuple[Group, ...]:
-        return (cast("Group", self.group),) if self._owns_group else ()  # types of groups implement it
+        return (cast("Group", self.group),) if self._owns_group else ()  # the group types implement the protocol
 
     def _own_group(self) -> G:
         if not self._owns_group:
@@ -206,30 +208,30 @@ class EpochTurn(ABC, Generic[G, S]):
 
     @abstractmethod
     def epoch_record(self, epoch: int, metadata_hash: int) -> CoordinatorRecord:
-        """Makes the record of the group's epoch."""
+        """Returns the record of the group's epoch."""
 
     @abstractmethod
     def target_epoch_record(self, epoch: int, computed_ms: int) -> CoordinatorRecord:
-        """Makes the record of the epoch of the group's target assignment."""
+        """Returns the record of the target assignment's epoch."""
 
     def members_went(self) -> None:
-        """Moves the epoch behind members that are gone; a group without members has nothing to compute.
+        """Advances the epoch after members have left. A group without members needs no new target computation.
 
-        Without a time beside the epoch, the first member that joins again gets its partitions at once. Up to Kafka 4.3
-        the target stayed behind, and the next member waited for the interval: docs/spec/kafka-4.4.md#s5-1, C1 and C2;
-        #s5-3, S1.
+        The target epoch is recorded without a time, so the next member that joins gets its partitions at once. Up to
+        Kafka 4.3 the target epoch did not advance, and the next member waited for the interval:
+        docs/spec/kafka-4.4.md#s5-1, C1 and C2; #s5-3, S1.
         """
         self.bump_epoch()
         if not self.group.members and self.registry.config.rules >= KafkaRules.KAFKA_4_4:
             self.write(self.target_epoch_record(self.group.epoch, NO_TIME))
 
     def bump_epoch(self) -> None:
-        """Something that a target assignment depends on has changed."""
+        """Advances the epoch because an input of the target assignment has changed."""
         self.write(self.epoch_record(self.group.epoch + 1, self.metadata_hash()))
         self._remember_topics()
 
     def follow_topics(self) -> None:
-        """Bump the epoch if subscribed topics came, went or grew since somebody looked."""
+        """Advances the epoch if subscribed topics were created, deleted or enlarged since the last check."""
         if self.group.memory.checked_version == self.cluster.version:
             return
         if self.metadata_hash() != self.group.metadata_hash:
@@ -244,5 +246,5 @@ class EpochTurn(ABC, Generic[G, S]):
         return hash_of_topics(self.topics_of(self.group.subscribed_topics()))
 
     def topics_of(self, names: Iterable[str]) -> list[TopicView]:
-        """Returns those that exist."""
+        """Returns the topics that exist."""
         return [topic for name in names if (topic := self.cluster.topic(name)) is not None]

@@ -1,7 +1,7 @@
-"""The interface of a group, whatever its type, with the records and timers that its decisions write and arm.
+"""The interface of a group of any type, and the records and timers that its decisions produce.
 
-Each type implements it in a folder of its own. Listing, offsets, deletion and expiry use only this interface;
-`protocols.py` has what else a type contributes.
+Each type implements it in its own folder. Listing, offsets, deletion and expiry use only this interface. `protocols.py`
+lists the other operations of a type.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from odradek.protocol.struct import Message
 
 
 class GroupType(Enum):
-    """The value is the name that ListGroups shows."""
+    """The type of a group. The value is the name that ListGroups returns."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
@@ -25,10 +25,10 @@ class GroupType(Enum):
 
 
 class Committer(NamedTuple):
-    """The sender of an OffsetCommit or TxnOffsetCommit, and the partitions that it names.
+    """The sender of an OffsetCommit or TxnOffsetCommit, and the partitions in the request.
 
-    epoch    generation or member epoch; -1: none
-    version  of OffsetCommit; None: the commit is transactional
+    epoch    generation or member epoch; -1 if there is none
+    version  version of OffsetCommit; None for a transactional commit
     """
 
     member_id: str
@@ -54,50 +54,50 @@ class Group(Protocol):
 
     @property
     def protocol_type(self) -> str | None:
-        """Returns the name that ListGroups shows; None: not known yet."""
+        """Returns the name for ListGroups, or None if it is not known yet."""
 
     @property
     def state_name(self) -> str:
-        """Returns the name that ListGroups shows."""
+        """Returns the name for ListGroups."""
 
     def subscription(self) -> Callable[[str], bool]:
-        """Returns a function that says whether the group is subscribed to a topic, whose offsets are then neither
-        deleted nor expired. Made once for many topics, since it may look at all members."""
+        """Returns a function that decides whether the group is subscribed to a topic. Offsets of subscribed topics are
+        neither deleted nor expired. Build the function once for many topics, because this may examine all members."""
 
-    # Offsets. A type without committed offsets refuses with GROUP_ID_NOT_FOUND.
+    # Offsets. A type without committed offsets raises GROUP_ID_NOT_FOUND.
 
     def check_offset_commit(self, committer: Committer) -> Sequence[Timer]:
-        """The timers that the commit begins anew. Raises KafkaError, which refuses the whole commit."""
+        """Checks a commit and returns the timers that it restarts. Raises KafkaError to refuse the whole commit."""
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Raises KafkaError. GROUP_ID_NOT_FOUND: the answer is that of a group without offsets."""
+        """Raises KafkaError to refuse. After GROUP_ID_NOT_FOUND the caller answers as for a group without offsets."""
 
     def check_offset_delete(self) -> None:
-        """Raises KafkaError. What the group is subscribed to stays all the same."""
+        """Raises KafkaError to refuse. Offsets of subscribed topics are kept in any case."""
 
     @property
     def keeps_offsets(self) -> bool:
-        """None of its offsets expire as it is now."""
+        """Whether none of the group's offsets can expire in its current state."""
 
     @property
     def idle_since_ms(self) -> int | None:
-        """Since when its offsets grow old; None: each since it was committed."""
+        """The time from which the age of the offsets is measured, or None if each is measured from its commit."""
 
-    # Its end.
+    # Deletion.
 
     def deletion_verdict(self) -> ErrorCode:
-        """NONE: DeleteGroups and expiry may remove it."""
+        """Returns NONE if DeleteGroups and expiry may remove the group, otherwise the error code."""
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """For all its records but the offsets; replayed, they remove it."""
+        """Returns tombstones for all records of the group except its offsets. Replaying them removes the group."""
 
     def running_timers(self) -> list[TimerKey]:
-        """Names what else is to be stopped when the group is deleted."""
+        """Returns further timers that must be stopped when the group is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorRecord:
-    """One record of `__consumer_offsets`: typed, not yet bytes. No value means a tombstone."""
+    """A typed record of `__consumer_offsets` that is not encoded yet. It is a tombstone if it has no value."""
 
     key: Message
     value: Message | None
@@ -105,18 +105,18 @@ class CoordinatorRecord:
 
 
 class TimerKind(Enum):
-    SESSION = auto()  # a member was not heard of
-    JOIN = auto()  # classic: the members had their time to join
-    SYNC = auto()  # classic: the members had their time to ask for their assignment
-    REVOCATION = auto()  # consumer: a member had its time to give up partitions
-    REJOIN = auto()  # consumer: a member of the classic protocol had its time to join again, or to sync
-    REGEX = auto()  # consumer: regular expressions are to be resolved
+    SESSION = auto()  # a member's session has expired
+    JOIN = auto()  # classic: the time for joining is over
+    SYNC = auto()  # classic: the time for sending SyncGroup is over
+    REVOCATION = auto()  # consumer: a member's time for giving up partitions is over
+    REJOIN = auto()  # consumer: a classic member's time for rejoining or syncing is over
+    REGEX = auto()  # consumer: regular expressions must be resolved
 
-    __hash__ = object.__hash__  # Enum's own hashes the name, in Python; every heartbeat arms a timer
+    __hash__ = object.__hash__  # Enum's own __hash__ hashes the name, in Python code; every heartbeat arms a timer
 
 
 class TimerKey(NamedTuple):
-    """At most one timer runs per key; `member_id` where the timer is that of a member."""
+    """Identifies a timer; at most one timer runs for each key. `member_id` is set if the timer belongs to a member."""
 
     kind: TimerKind
     group_id: str
@@ -124,7 +124,7 @@ class TimerKey(NamedTuple):
 
 
 class Timer(NamedTuple):
-    """Arm the key's timer anew, or with no delay given, disarm it."""
+    """Restarts the timer of this key, or stops it if `delay_ms` is None."""
 
     key: TimerKey
     delay_ms: int | None

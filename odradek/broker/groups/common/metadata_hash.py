@@ -1,6 +1,6 @@
-"""A hash of the topics that a group is subscribed to: when it changes, there is something new to assign (KIP-1101).
+"""A hash of the topics to which a group is subscribed. When it changes, partitions must be assigned again (KIP-1101).
 
-It is Kafka's own hash, so that a group moves between Kafka and Odradek without a rebalance.
+It equals Kafka's own hash, so that a group can move between Kafka and Odradek without a rebalance.
 Source: docs/spec/consumer-groups.md#s12-4.
 """
 
@@ -19,7 +19,7 @@ UUID_HALVES = struct.Struct(">qq")
 
 
 def metadata_hash(topics: Iterable[TopicView]) -> int:
-    """Signed, 64 bits. Topics that do not exist are left out by the caller."""
+    """Returns a signed hash of 64 bits. The caller omits topics that do not exist."""
     ordered = sorted(topics, key=lambda topic: topic.name)
     if not ordered:
         return NO_TOPIC

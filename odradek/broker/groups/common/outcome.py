@@ -1,7 +1,7 @@
-"""Decisions about groups: the settings that they depend on, and what they consist of.
+"""Decisions about groups: the settings on which they depend, and their results.
 
-Nothing in an `Outcome` has happened yet: the shell appends its records, replays them, lets the core settle the rest,
-arms the timers and releases the replies, in this order and in one turn of the loop.
+An `Outcome` has no effect by itself. The caller appends its records, replays them, lets the core apply the rest, arms
+the timers and sends the replies, in this order and within one turn of the event loop.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from odradek.protocol.messages.join_group_response import JoinGroupResponse
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 
 Token = object
-"""Stands for a client that waits; the core only keeps it and hands it back. The shell knows what it is."""
+"""Represents a waiting request. The core stores the token and returns it; only the caller knows what it is."""
 
 R_co = TypeVar("R_co", covariant=True)
 
 
 class MigrationPolicy(Enum):
-    """`group.consumer.migration.policy`: docs/spec/consumer-groups.md#s11"""
+    """The setting `group.consumer.migration.policy`: docs/spec/consumer-groups.md#s11"""
 
     DISABLED = "disabled"
     DOWNGRADE = "downgrade"
@@ -34,25 +34,26 @@ class MigrationPolicy(Enum):
 
     @property
     def allows_upgrade(self) -> bool:
-        """A classic group with members may become a consumer group."""
+        """Whether a classic group with members may become a consumer group."""
         return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
 
     @property
     def allows_downgrade(self) -> bool:
-        """A consumer group may become a classic group with members."""
+        """Whether a consumer group may become a classic group with members."""
         return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
 
     @property
     def allows_mixed_groups(self) -> bool:
-        """A member of the classic protocol may join one of the consumer protocol."""
+        """Whether a member of the classic protocol may join a group of the consumer protocol."""
         return self is not MigrationPolicy.DISABLED
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
-    """The broker's settings for consumer groups; a group may have its own for the rest (`ClusterView.group_setting`).
+    """The broker's settings for consumer groups. Other settings can differ for each group
+    (`ClusterView.group_setting`).
 
-    The names are Kafka's property names without `group.consumer.`, `.` as `_`, units said."""
+    The names are Kafka's property names without `group.consumer.`, with `_` for `.`, and with the unit."""
 
     assignors: tuple[str, ...] = ("uniform", "range")
     max_size: int = 2_147_483_647
@@ -62,7 +63,7 @@ class ConsumerConfig:
 
 @dataclass(frozen=True, slots=True)
 class ShareConfig:
-    """The broker's settings for share groups, likewise; the names are without `group.share.`."""
+    """The broker's settings for share groups. The names follow the same rule, without `group.share.`."""
 
     max_size: int = 200
     initialize_retry_interval_ms: int = 30_000
@@ -70,39 +71,39 @@ class ShareConfig:
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """The settings that decisions depend on; the names are Kafka's property names, `.` as `_`, units said."""
+    """The settings on which decisions depend. The names are Kafka's property names with `_` for `.`, and the unit."""
 
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = 2_147_483_647
-    offset_metadata_max_bytes: int = 4_096  # Kafka counts UTF-16 units all the same
+    offset_metadata_max_bytes: int = 4_096  # despite the name, Kafka counts UTF-16 units
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
     consumer: ConsumerConfig = field(default_factory=ConsumerConfig)
     share: ShareConfig = field(default_factory=ShareConfig)
-    # Not a setting in Kafka either: a member that joins a rebalance in progress has no heartbeats yet, so its
-    # session timeout would be too short to measure it by.
+    # Kafka has no setting for this either. A member whose JoinGroup waits for a rebalance sends no heartbeats yet, so
+    # its session timeout would be too short.
     new_member_join_timeout_ms: int = 5 * 60 * 1000
-    rules: KafkaRules = NEWEST  # of the release that is followed
+    rules: KafkaRules = NEWEST  # the rules of the emulated Kafka release
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to somebody who was waiting, or, if the token is that of the request itself, to the request itself."""
+    """The response to a waiting request, or to the current request if the token is its own."""
 
     token: Token
     message: JoinGroupResponse | SyncGroupResponse
 
 
-@mypyc_attr(native_class=False)  # mypyc 2.4 makes generic dataclasses that cannot be imported
+@mypyc_attr(native_class=False)  # mypyc 2.4 compiles generic native dataclasses into classes that cannot be imported
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[R_co]):
     """A decision.
 
-    response   the answer; None where the request's token was kept (parked) or stands in `replies`
-    records    to append all or none, unless `may_split`; then to replay in order
-    groups     what the records do not tell: groups as they are afterwards, in memory (who waits, who is expected …)
-    must_sync  whether the answer waits for an fdatasync whatever the settings say: never on account of a group
+    response   the response; None if the request waits or its response is among `replies`
+    records    to be appended all or none, unless `may_split`, and then replayed in order
+    groups     the new state of groups, for the part that is not recorded (waiting requests, expected members, …)
+    must_sync  whether the response waits for an fdatasync regardless of the settings; never set for groups
     """
 
     response: R_co | None = None

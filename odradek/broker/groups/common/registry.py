@@ -1,6 +1,6 @@
-"""The groups of one `__consumer_offsets` partition by id, and the data that decisions about them depend on.
+"""The groups of one `__consumer_offsets` partition by id, and the data on which decisions about them depend.
 
-The shell provides the view of the cluster: topics, and the groups' own settings.
+The caller provides the `ClusterView`: the topics, and the groups' own settings.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from odradek.broker.groups.offsets import Offsets
 
 
 class GroupRegistry:
-    """State. Changed by `GroupCore.replay` and `GroupCore.settle` only; requests of every type read it."""
+    """The groups and offsets. Only `GroupCore.replay` and `GroupCore.settle` change them; requests of all types read
+    them."""
 
     __slots__ = ("cluster", "config", "first_epoch", "groups", "offsets")
 
     def __init__(self, config: GroupConfig, cluster: ClusterView, first_epoch: Callable[[], int] = int) -> None:
-        """first_epoch: gives what is added to the first epoch, or generation, of a new group; 0 in Kafka"""
+        """`first_epoch` returns a number that is added to the first epoch or generation of a new group; 0 in Kafka."""
         self.first_epoch = first_epoch
         self.config = config
         self.cluster = cluster
@@ -27,13 +28,13 @@ class GroupRegistry:
         self.offsets = Offsets()
 
     def topic_id_of(self, name: str) -> bytes | None:
-        """None: there is no such topic."""
+        """Returns the topic's id, or None if the topic does not exist."""
         topic = self.cluster.topic(name)
         return None if topic is None else topic.topic_id
 
 
 class TopicView(NamedTuple):
-    """partition_racks: per partition, the racks of its replicas in ascending order."""
+    """A topic. `partition_racks` has, for each partition, the racks of its replicas in ascending order."""
 
     name: str
     topic_id: bytes
@@ -45,7 +46,7 @@ class TopicView(NamedTuple):
 
 
 class FoundTopics(NamedTuple):
-    """Topics by regular expression. version: of the cluster's topics when the search for them began"""
+    """The topics that match each regular expression. `version` is the version of the topics when the search began."""
 
     version: int
     topics: Mapping[str, frozenset[str]]
@@ -54,27 +55,30 @@ class FoundTopics(NamedTuple):
 class ClusterView(Protocol):
     @property
     def version(self) -> int:
-        """Grows whenever a topic is created, deleted or enlarged."""
+        """A number that increases whenever a topic is created, deleted or enlarged."""
 
     def topic(self, name: str) -> TopicView | None: ...
 
     def topic_of_id(self, topic_id: bytes) -> TopicView | None: ...
 
     def group_setting(self, group_id: str, name: str) -> int:
-        """The effective value of `consumer.session.timeout.ms` and the like: the group's own, else the broker's."""
+        """Returns the effective value of e.g. `consumer.session.timeout.ms`: the group's own value, or else the
+        broker's."""
 
     def check_regex(self, regex: str) -> None:
-        """Raises KafkaError INVALID_REGULAR_EXPRESSION if this is no regular expression."""
+        """Raises KafkaError INVALID_REGULAR_EXPRESSION if this is not a valid regular expression."""
 
     def check_cost(self, regex: str) -> None:
-        """Raises KafkaError INVALID_REGULAR_EXPRESSION if matching the topics turned out to take too long."""
+        """Raises KafkaError INVALID_REGULAR_EXPRESSION if matching the topics has taken too long."""
 
     def find_topics(
         self, group_id: str, regexes: Collection[str], may_see: Callable[[str], bool]
     ) -> FoundTopics | None:
-        """Returns the topics that each expression matches as a whole, internal ones included, as far as `may_see`
-        allows; None if that takes longer. Then the group's REGEX timer fires when they are known; ask again.
+        """Returns the topics whose whole name matches each expression, including internal topics, limited to those that
+        `may_see` allows. Returns None if the search takes longer; the group's REGEX timer fires when the result is
+        known, and then this can be called again.
         """
 
     def when_found(self, notify: Callable[[str], None]) -> None:
-        """notify: gets the id of each group for which `find_topics` returned None, once its topics are known"""
+        """Registers `notify`, which receives the id of each group whose topics are known after `find_topics` returned
+        None."""

@@ -1,7 +1,8 @@
-"""Members of the classic protocol in a consumer group: JoinGroup, SyncGroup and Heartbeat, answered at once.
+"""Members of the classic protocol in a consumer group: JoinGroup, SyncGroup and Heartbeat, all answered at once.
 
-Nobody waits for the others, and the group's generation is the member's epoch. A member is told to join again
-(REBALANCE_IN_PROGRESS) when it has something to give up or to get, or when its joining would make the next target.
+No request waits for other members, and the member's epoch serves as the generation. A member must rejoin
+(REBALANCE_IN_PROGRESS) if it has partitions to give up or to receive, or if its rejoining would compute the next
+target.
 Source: docs/spec/consumer-groups.md#s11-2.
 """
 
@@ -43,7 +44,7 @@ from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 def join_consumer_group(
     registry: GroupRegistry, group: ConsumerGroup, joiner: Joiner, now_ms: int
 ) -> Outcome[JoinGroupResponse]:
-    """A member of the classic protocol joins, or joins again with what it still owns."""
+    """Decides the JoinGroup of a member of the classic protocol, which may list the partitions that it still owns."""
     request = joiner.request
     turn = ConsumerTurn(registry, group, now_ms)
     try:
@@ -86,7 +87,7 @@ def _join(turn: ConsumerTurn, joiner: Joiner, subscription: ConsumerProtocolSubs
     after = move_on(turn, member, owned, subscription_changed=changed)
     turn.begin_session(after)
     turn.remember(replace(turn.group.memory, rejoining=turn.group.memory.rejoining - {after.member_id}))
-    turn.arm(TimerKind.REJOIN, after.rebalance_timeout_ms, after.member_id)  # until it syncs
+    turn.arm(TimerKind.REJOIN, after.rebalance_timeout_ms, after.member_id)  # until the member sends SyncGroup
     return turn.outcome(
         JoinGroupResponse(
             generation_id=after.epoch,
@@ -131,7 +132,7 @@ def sync_consumer_group(
 def heartbeat_consumer_group(
     registry: GroupRegistry, group: ConsumerGroup, request: HeartbeatRequest, now_ms: int
 ) -> Outcome[HeartbeatResponse]:
-    """Raises KafkaError for whoever is no member of the classic protocol, or of another generation."""
+    """Decides a heartbeat. Raises KafkaError unless the sender is a classic-protocol member of this generation."""
     member = _classic_member(group, request.member_id, request.group_instance_id)
     member.require_epoch(request.generation_id)
     turn = ConsumerTurn(registry, group, now_ms)
@@ -143,7 +144,7 @@ def heartbeat_consumer_group(
 
 
 def _tell_to_rejoin(turn: ConsumerTurn, member: ConsumerMember) -> None:
-    """Its time runs from the first time that it is told."""
+    """Marks the member as told to rejoin. Its time limit runs from the first time it is told."""
     memory = turn.group.memory
     if member.member_id not in memory.rejoining:
         turn.remember(replace(memory, rejoining=memory.rejoining | {member.member_id}))
@@ -151,10 +152,11 @@ def _tell_to_rejoin(turn: ConsumerTurn, member: ConsumerMember) -> None:
 
 
 def _shall_rejoin(turn: ConsumerTurn, member: ConsumerMember) -> bool:
-    """There is a newer target, the member has something to give up, or what it waits for has become free.
+    """Returns whether the member must rejoin: there is a newer target, it has partitions to give up, or partitions that
+    it waits for have become free.
 
-    Or a target is due: Kafka leaves that to the members of the consumer protocol, and where none is left nobody gets
-    the partitions of those that went.
+    It must also rejoin if a new target is due. Kafka leaves that to members of the consumer protocol; if none is left,
+    nobody gets the partitions of members that have left.
     """
     group = turn.group
     if member.epoch < group.assignment_epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
@@ -182,7 +184,7 @@ def _classic_member(group: ConsumerGroup, member_id: str, instance_id: str | Non
 
 
 def _check_instance(group: ConsumerGroup, member_id: str, instance_id: str) -> None:
-    """Checks that a request that names both is still of the holder of the instance id."""
+    """Raises KafkaError unless the instance id still belongs to this member id."""
     holder_id = group.static_members.get(instance_id)
     if holder_id is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -191,7 +193,8 @@ def _check_instance(group: ConsumerGroup, member_id: str, instance_id: str) -> N
 
 
 def _check_protocols(group: ConsumerGroup, joiner: Joiner) -> None:
-    """There must be one that all members of the classic protocol support; those of the other protocol need none."""
+    """Raises INCONSISTENT_GROUP_PROTOCOL unless a protocol is supported by all members that use the classic
+    protocol."""
     if joiner.request.protocol_type != CONSUMER_PROTOCOL_TYPE or not joiner.protocols:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     offered = {name for name, _ in joiner.protocols}
@@ -207,7 +210,7 @@ def _common_names(group: ConsumerGroup, but_not: str, names: set[str]) -> set[st
 
 
 def _common_protocol(group: ConsumerGroup, member: ConsumerMember) -> str:
-    """The first that the member offers of those that all support."""
+    """Returns the first of the member's protocols that all classic-protocol members support."""
     assert member.classic is not None
     names = [name for name, _ in member.classic.supported]
     common = _common_names(group, member.member_id, set(names))
@@ -215,7 +218,7 @@ def _common_protocol(group: ConsumerGroup, member: ConsumerMember) -> str:
 
 
 def _check_protocol_names(group: ConsumerGroup, member: ConsumerMember, request: SyncGroupRequest) -> None:
-    """Older versions do not say which protocol they mean."""
+    """Raises INCONSISTENT_GROUP_PROTOCOL if the request names another protocol. Older versions name none."""
     name = _common_protocol(group, member)
     for asked, actual in ((request.protocol_type, CONSUMER_PROTOCOL_TYPE), (request.protocol_name, name)):
         if asked is not None and asked != actual:
@@ -233,7 +236,7 @@ def _owned(turn: ConsumerTurn, subscription: ConsumerProtocolSubscription) -> Pa
     return by_topic_id([(each.topic, each.partitions) for each in subscription.owned_partitions], turn.cluster)
 
 
-# The last member of the consumer protocol is replaced by a static one of the classic protocol.
+# A static member of the classic protocol replaces the last member of the consumer protocol.
 
 
 def _replaces_the_last_consumer_member(turn: ConsumerTurn, instance_id: str | None) -> bool:
@@ -247,7 +250,8 @@ def _replaces_the_last_consumer_member(turn: ConsumerTurn, instance_id: str | No
 def _join_downgraded(
     turn: ConsumerTurn, joiner: Joiner, subscription: ConsumerProtocolSubscription
 ) -> Outcome[JoinGroupResponse]:
-    """The others stay as they are, unless the partitions ought to be distributed anew."""
+    """Converts the group to a classic group. The other members keep their assignments, unless partitions must be
+    assigned again."""
     instance_id = joiner.request.group_instance_id
     assert instance_id is not None
     group = turn.group

@@ -1,4 +1,4 @@
-"""A consumer group (KIP-848): its members, epochs and target assignment, as its records tell.
+"""A consumer group (KIP-848): its members, epochs and target assignment, as restored from its records.
 
 Source: docs/spec/consumer-groups.md#s3, docs/spec/consumer-groups.md#s12.
 """
@@ -20,11 +20,11 @@ from odradek.broker.groups.consumer.records import (
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
 
-MEMBER_EPOCHS_SINCE = 9  # of OffsetCommit
+MEMBER_EPOCHS_SINCE = 9  # version of OffsetCommit
 
 
 class ResolvedRegex(NamedTuple):
-    """resolved_ms: of the clock; version: of the topics that it was resolved against."""
+    """The topics that match a regular expression, with the version of the topics and the time of the resolution."""
 
     topics: frozenset[str]
     version: int
@@ -33,11 +33,12 @@ class ResolvedRegex(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupMemory(EpochMemory):
-    """
+    """State of a consumer group that is not recorded.
+
     refreshed_ms       when regular expressions were last resolved
-    refreshed_version  of the cluster, then
-    rejoining          members of the classic protocol that were told to join again, and have not yet
-    may_see            of the resolution that is due: whether who asked for it may see a topic; None: none is due
+    refreshed_version  the cluster's version at that time
+    rejoining          members of the classic protocol that were told to rejoin and have not done so yet
+    may_see            whether the client that caused the pending resolution may see a topic; None if none is pending
     """
 
     refreshed_ms: int | None = None
@@ -51,13 +52,13 @@ class ConsumerGroup(EpochGroup[ConsumerMember, GroupMemory]):
     __slots__ = ("regexes", "static_members", "topic_id_of")
 
     def __init__(self, group_id: str, topic_id_of: Callable[[str], bytes | None]) -> None:
-        """topic_id_of: of a topic's name, None if there is no such topic."""
+        """`topic_id_of` returns the id of the topic with a name, or None if it does not exist."""
         super().__init__(group_id, GroupMemory())
         self.static_members: dict[str, str] = {}  # group instance id → member id
         self.regexes: dict[str, ResolvedRegex] = {}
         self.topic_id_of = topic_id_of
 
-    # What it is.
+    # Properties.
 
     @property
     def group_type(self) -> GroupType:
@@ -84,7 +85,7 @@ class ConsumerGroup(EpochGroup[ConsumerMember, GroupMemory]):
         return any(member.classic is None for member in self.members.values())
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
-        """By name and by regular expression, as far as that is resolved; topics need not exist."""
+        """Returns the member's topics, by name and by resolved regular expression; they need not exist."""
         resolved = self.regexes.get(member.regex) if member.regex else None
         return member.topics if resolved is None else member.topics | resolved.topics
 
@@ -95,7 +96,7 @@ class ConsumerGroup(EpochGroup[ConsumerMember, GroupMemory]):
         return {member.regex for member in self.members.values() if member.regex}
 
     def preferred_assignor(self, assignors: Sequence[str]) -> str:
-        """The wish of the most members among those that have one; on a tie the first that is configured."""
+        """Returns the assignor that most members ask for; on a tie, the one that is configured first."""
         votes: dict[str, int] = dict.fromkeys(assignors, 0)
         for member in self.members.values():
             if member.server_assignor in votes:
@@ -105,7 +106,8 @@ class ConsumerGroup(EpochGroup[ConsumerMember, GroupMemory]):
     # Offsets: docs/spec/consumer-groups.md#s9.
 
     def check_offset_commit(self, committer: Committer) -> Sequence[Timer]:
-        """A producer need not say whose offsets it commits; what is said must be right."""
+        """Refuses the commit if the member or its epoch is wrong. A producer may omit the member, but what it sends
+        must be correct."""
         if committer.epoch < 0 and (not self.members or (committer.is_transactional and committer.is_anonymous)):
             return ()
         member = self.members.get(committer.member_id)
@@ -118,7 +120,7 @@ class ConsumerGroup(EpochGroup[ConsumerMember, GroupMemory]):
         return ()
 
     def _may_be_late(self, member: ConsumerMember, committer: Committer) -> bool:
-        """KIP-1251: an older epoch is good for partitions that the member has held since then or longer."""
+        """Whether an older epoch is valid (KIP-1251): the member has held all these partitions since then or longer."""
         if not 0 <= committer.epoch < member.epoch:
             return False
         for topic, partition in committer.partitions:
@@ -147,7 +149,7 @@ class ConsumerGroup(EpochGroup[ConsumerMember, GroupMemory]):
     def keeps_offsets(self) -> bool:
         return False
 
-    # Its end.
+    # Deletion.
 
     def tombstones(self) -> list[CoordinatorRecord]:
         return group_tombstones(self.group_id)
@@ -158,11 +160,11 @@ class ConsumerGroup(EpochGroup[ConsumerMember, GroupMemory]):
     # Replay: docs/spec/consumer-groups.md#s12-3.
 
     def replay(self, record: CoordinatorRecord) -> None:
-        """One of keys 4 to 16. Compaction may have removed any that was overwritten."""
+        """Applies one of the records with keys 3 to 8 and 16. Compaction may have removed any overwritten record."""
         REPLAYS[record.key.API_KEY](self, record.key, record.value)
 
     def _replay_partition_metadata(self, key: Any, value: Any) -> None:
-        """Ignores a record of Kafka 4.0; the hash beside the epoch took its place."""
+        """Ignores a record type of Kafka 4.0, which the metadata hash in the epoch record has replaced."""
 
     def _replay_member(self, key: Any, value: Any) -> None:
         member_id: str = key.member_id
@@ -224,5 +226,5 @@ REPLAYS: Mapping[int, Callable[[ConsumerGroup, Any, Any], None]] = {
 
 
 def is_away(member: ConsumerMember) -> bool:
-    """A static member that left for a while: its partitions wait for it."""
+    """Whether a static member has left temporarily; its partitions are reserved for it."""
     return member.epoch == LEAVE_FOR_A_WHILE_EPOCH

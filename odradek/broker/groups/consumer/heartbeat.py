@@ -1,6 +1,6 @@
-"""ConsumerGroupHeartbeat, as the group decides it: join, stay, leave. docs/spec/consumer-groups.md#s2
+"""Decides ConsumerGroupHeartbeat requests: join, stay and leave. docs/spec/consumer-groups.md#s2
 
-who is it → what does it want → does that move the group's epoch → is a target due → what may it have now
+identify the member → apply its subscription → advance the group's epoch? → compute a target? → assign partitions
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from odradek.protocol.messages.consumer_group_heartbeat_response import (
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """One ConsumerGroupHeartbeat of good shape, and who sent it.
+    """A ConsumerGroupHeartbeat that has passed the form checks, and its sender.
 
-    member_id  the request's, or one made for it
+    member_id  the request's member id, or one that was generated for it
     may_see    whether the sender may DESCRIBE a topic
     """
 
@@ -58,7 +58,7 @@ class Heartbeat:
 
     @property
     def is_full(self) -> bool:
-        """The client says everything, so it is told everything."""
+        """Whether the request contains all fields, in which case the response contains the whole assignment."""
         request = self.request
         return request.member_epoch == JOIN_EPOCH or (
             request.rebalance_timeout_ms != UNCHANGED_MS
@@ -80,7 +80,7 @@ def heartbeat(registry: GroupRegistry, beat: Heartbeat, now_ms: int) -> Outcome[
 
 
 def consumer_group(registry: GroupRegistry, group_id: str, missing: str) -> ConsumerGroup:
-    """Raises GROUP_ID_NOT_FOUND; missing: how that is put where there is no group at all."""
+    """Returns the group, or raises GROUP_ID_NOT_FOUND. `missing` is the message if there is no group with this id."""
     group = registry.groups.get(group_id)
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, missing)
@@ -136,7 +136,7 @@ def _served(turn: ConsumerTurn, beat: Heartbeat, before: ConsumerMember) -> Outc
 
 
 def _with_wishes(member: ConsumerMember, beat: Heartbeat) -> ConsumerMember:
-    """Applies the request; what it leaves out (null, -1) stays as it was."""
+    """Returns the member after applying the request. Fields that the request omits (null, -1) are unchanged."""
     request = beat.request
     return replace(
         member,
@@ -157,9 +157,10 @@ def _with_wishes(member: ConsumerMember, beat: Heartbeat) -> ConsumerMember:
 
 
 def record_wishes(turn: ConsumerTurn, before: ConsumerMember, member: ConsumerMember) -> bool:
-    """Whether the member's subscription changed. The group's epoch follows it, the topics themselves, and the assignor.
+    """Records the member's new subscription. Returns whether the subscription changed. The group's epoch advances if
+    the subscription, the topics or the preferred assignor changed.
 
-    Up to Kafka 4.3 the epoch did not follow the assignor: docs/spec/kafka-4.4.md#s5-1, C3.
+    Up to Kafka 4.3 the assignor did not change the epoch: docs/spec/kafka-4.4.md#s5-1, C3.
     """
     group_id, assignors = turn.group.group_id, turn.config.assignors
     assignor = turn.group.preferred_assignor(assignors)
@@ -180,7 +181,7 @@ def record_wishes(turn: ConsumerTurn, before: ConsumerMember, member: ConsumerMe
 def move_on(
     turn: ConsumerTurn, member: ConsumerMember, owned: Partitions | None, *, subscription_changed: bool
 ) -> ConsumerMember:
-    """Compute the target if that is due, and bring the member as far towards it as it may come now."""
+    """Computes the target assignment if that is due, and moves the member as far towards it as possible now."""
     follow_group_epoch(turn)
     group = turn.group
     goal = Goal(
@@ -196,7 +197,8 @@ def move_on(
 
 
 def _taken_from(group: ConsumerGroup, member_id: str) -> Callable[[bytes, int], bool]:
-    """The holders are looked up when the first partition is asked for: most heartbeats want none."""
+    """Returns a function that tells whether another member holds a partition. It collects the holders on its first
+    call, because most heartbeats need no partitions."""
     holders: dict[bytes, set[int]] | None = None
 
     def is_taken(topic_id: bytes, partition: int) -> bool:
@@ -234,7 +236,8 @@ def _leave(registry: GroupRegistry, beat: Heartbeat, now_ms: int) -> Outcome[Con
 
 
 def remove_members(turn: ConsumerTurn, members: Collection[ConsumerMember]) -> None:
-    """They are gone for good; if only members of the classic protocol are left, the group may become a classic one."""
+    """Removes members permanently. If only members of the classic protocol are left, the group may become a classic
+    group."""
     if not downgrade_if_classic_only(turn, leaving=members):
         turn.remove(members)
 
@@ -242,7 +245,7 @@ def remove_members(turn: ConsumerTurn, members: Collection[ConsumerMember]) -> N
 def _leave_for_a_while(
     registry: GroupRegistry, beat: Heartbeat, now_ms: int
 ) -> Outcome[ConsumerGroupHeartbeatResponse]:
-    """A static member is restarted: its partitions stay its own until its session ends. #s6"""
+    """Decides the temporary leave of a static member. It keeps its partitions until its session ends. #s6"""
     request = beat.request
     group = consumer_group(registry, request.group_id, f"Group {request.group_id} not found.")
     member = require_member(group, beat.member_id, request.instance_id)
@@ -270,7 +273,7 @@ UNCHANGED_MS = -1
 Check = tuple[Callable[[ConsumerGroupHeartbeatRequest, int], bool], str]
 
 SHAPE: Sequence[Check] = (
-    # what is wrong, by request and version; how Kafka puts it
+    # (condition for an invalid request of a version, Kafka's message)
     (
         lambda request, version: (
             is_blank(request.member_id)
@@ -312,7 +315,7 @@ def is_blank(text: str | None) -> bool:
 
 
 def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, assignors: Sequence[str]) -> None:
-    """Raises KafkaError INVALID_REQUEST or UNSUPPORTED_ASSIGNOR."""
+    """Raises KafkaError INVALID_REQUEST or UNSUPPORTED_ASSIGNOR for an invalid request."""
     for is_wrong, reason in SHAPE:
         if is_wrong(request, version):
             raise KafkaError(ErrorCode.INVALID_REQUEST, reason)

@@ -1,5 +1,5 @@
-"""A consumer group outside of heartbeats: replay, loading, timers; LeaveGroup, by member id or instance id, for members
-of both protocols; ConsumerGroupDescribe. Source: docs/spec/consumer-groups.md#s1-2, #s7, #s8-1.
+"""Operations of consumer groups other than heartbeats: replay, loading, timers, LeaveGroup (by member id or instance
+id, for members of both protocols) and ConsumerGroupDescribe. Source: docs/spec/consumer-groups.md#s1-2, #s7, #s8-1.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def replay(registry: GroupRegistry, record: CoordinatorRecord) -> None:
 
 
 def on_loaded(registry: GroupRegistry, group: Group, now_ms: int) -> Outcome[None]:
-    """Members go on at their epochs; each has one session to be heard of, and one timeout for what it must give up."""
+    """Arms the timers after loading. Members keep their epochs. Each has one session timeout to reappear, and one
+    rebalance timeout to give up the partitions it must give up."""
     assert isinstance(group, ConsumerGroup)
     turn = ConsumerTurn(registry, group, now_ms)
     for member in group.members.values():
@@ -114,7 +115,7 @@ CLASSIC, CONSUMER = 0, 1  # MemberType
 
 
 def describe_consumer_group(registry: GroupRegistry, group_id: str) -> DescribedGroup:
-    """Raises KafkaError GROUP_ID_NOT_FOUND, also for groups of other types."""
+    """Describes a group. Raises KafkaError GROUP_ID_NOT_FOUND, also for groups of other types."""
     group = consumer_group(registry, group_id, f"Group {group_id} not found.")
     return DescribedGroup(
         group_id=group_id,
@@ -147,7 +148,7 @@ def _member(registry: GroupRegistry, group: ConsumerGroup, member: ConsumerMembe
 
 
 def _named(registry: GroupRegistry, partitions: Mapping[bytes, Iterable[int]]) -> Assignment:
-    """Topics that no longer exist are left out."""
+    """Adds the topic names. Topics that no longer exist are omitted."""
     return Assignment(
         topic_partitions=[
             TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(indexes))

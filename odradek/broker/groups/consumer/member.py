@@ -1,4 +1,5 @@
-"""One member of a consumer group: what it asked for, and what it was given. Immutable; records make the next one."""
+"""A member of a consumer group: its subscription and its assigned partitions. Members are immutable; replaying a record
+creates the next version."""
 
 from __future__ import annotations
 
@@ -10,24 +11,25 @@ from odradek.broker.groups.common.epochs import Partitions
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 LEAVE_EPOCH = -1
-LEAVE_FOR_A_WHILE_EPOCH = -2  # of a static member
+LEAVE_FOR_A_WHILE_EPOCH = -2  # for a static member
 JOIN_EPOCH = 0
 
 Assigned = Mapping[bytes, Mapping[int, int]]
-"""Topic id → partition → the epoch at which the member got it (KIP-1251); no topic without partitions."""
+"""Topic id → partition → the epoch at which the member received it (KIP-1251). A topic without partitions is
+omitted."""
 
 
 class MemberState(Enum):
-    """How far the member has come towards its target. The value is the byte in key 8."""
+    """The member's progress towards its target. The value is the byte in the record with key 8."""
 
     STABLE = 0
-    UNREVOKED_PARTITIONS = 1  # it was told to give up partitions and has not shown that it did
-    UNRELEASED_PARTITIONS = 2  # others still hold partitions that are meant for it
+    UNREVOKED_PARTITIONS = 1  # the member must give up partitions and has not confirmed it yet
+    UNRELEASED_PARTITIONS = 2  # other members still hold partitions of this member's target
 
 
 @dataclass(frozen=True, slots=True)
 class ClassicProtocols:
-    """The protocols of a member that joined by the classic one: names with metadata, its favourite first."""
+    """The protocols of a member of the classic protocol: names with metadata, in order of preference."""
 
     session_timeout_ms: int
     supported: tuple[tuple[str, bytes], ...]
@@ -36,16 +38,16 @@ class ClassicProtocols:
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
     member_id: str
-    instance_id: str | None = None  # None: a dynamic member
+    instance_id: str | None = None  # None for a dynamic member
     rack_id: str | None = None
     client_id: str = ""
-    client_host: str = ""  # as Java prints an address: "/127.0.0.1"
+    client_host: str = ""  # in Java's notation of an address: "/127.0.0.1"
     topics: frozenset[str] = frozenset()
-    regex: str = ""  # "": none
+    regex: str = ""  # "" if there is none
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
-    classic: ClassicProtocols | None = None  # None: it speaks the consumer protocol
-    # From key 8.
+    classic: ClassicProtocols | None = None  # None if the member uses the consumer protocol
+    # From the record with key 8.
     epoch: int = 0
     previous_epoch: int = 0
     state: MemberState = MemberState.STABLE
@@ -55,14 +57,14 @@ class ConsumerMember:
     def require_epoch(self, epoch: int) -> None:
         """Raises KafkaError unless the member has this epoch.
 
-        The code is STALE_MEMBER_EPOCH, and ILLEGAL_GENERATION for a member of the classic protocol, to which the epoch
-        is a generation. Source: docs/spec/consumer-groups.md#s9-1, C6 to C8
+        The code is STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION for a member of the classic protocol, for which the epoch
+        is the generation. Source: docs/spec/consumer-groups.md#s9-1, C6 to C8
         """
         if epoch != self.epoch:
             raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH if self.classic is None else ErrorCode.ILLEGAL_GENERATION)
 
     def holds(self, topic_id: bytes, partition: int) -> bool:
-        """It may be at work with this partition, or has not said that it stopped."""
+        """Whether the member may be processing this partition: it has not confirmed that it stopped."""
         return partition in self.assigned.get(topic_id, ()) or partition in self.revoking.get(topic_id, ())
 
 

@@ -1,6 +1,6 @@
-"""Which member a heartbeat speaks for, and whether it speaks for its present. docs/spec/consumer-groups.md#s2-2
+"""Finds the member that sent a heartbeat, and checks its epoch. docs/spec/consumer-groups.md#s2-2
 
-What Kafka keeps apart is kept apart here: dynamic members are found by member id, static ones by instance id.
+As in Kafka, dynamic members are identified by member id and static members by instance id.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def check_room(group: ConsumerGroup, member_id: str, max_size: int) -> None:
 
 
 def require_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
-    """A member of the group as it is. Raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+    """Returns a member of the group. Raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
     if instance_id is not None:
         holder_id = group.static_members.get(instance_id)
         if holder_id is None:
@@ -39,11 +39,11 @@ def require_member(group: ConsumerGroup, member_id: str, instance_id: str | None
 
 
 def check_epoch(member: ConsumerMember, epoch: int, owned: Partitions | None) -> None:
-    """docs/spec/consumer-groups.md#s2-3"""
+    """Raises FENCED_MEMBER_EPOCH unless the epoch is current: docs/spec/consumer-groups.md#s2-3"""
     if epoch > member.epoch:
         what = f"The consumer group member has a greater member epoch ({epoch}) than the one known by the group"
     elif epoch < member.epoch:
-        # The reply in which it learned of its epoch may have been lost, if it owns nothing that it should not.
+        # Accepted if the member owns only its assigned partitions: the response with its new epoch may have been lost.
         if epoch == member.previous_epoch and owned is not None and is_within(owned, member.assigned):
             return
         what = f"The consumer group member has a smaller member epoch ({epoch}) than the one known by the group"
@@ -56,8 +56,8 @@ def check_epoch(member: ConsumerMember, epoch: int, owned: Partitions | None) ->
 def joining_member(
     turn: ConsumerTurn, member_id: str, instance_id: str | None, *, speaks_classic: bool = False
 ) -> ConsumerMember:
-    """Finds who joins: a member that is there, one that takes the place of another, or a new one, known by its id only.
-    A member that is there becomes static by naming an instance id that is free. Raises UNRELEASED_INSTANCE_ID if the
+    """Returns the member that joins: an existing member, a replacement for a static member, or a new member with only
+    an id. An existing member becomes static if it names an unused instance id. Raises UNRELEASED_INSTANCE_ID if the
     member that has the instance id has not left. Source: docs/spec/consumer-groups.md#s6, S3 to S5
     """
     group = turn.group
@@ -67,7 +67,7 @@ def joining_member(
     holder = group.members[holder_id]
     both_speak_consumer = not speaks_classic and holder.classic is None
     if both_speak_consumer and not is_away(holder):
-        # Also of the same member id, as in Kafka: without its instance id it may join again.
+        # As in Kafka, this also applies to the same member id; without the instance id the member may rejoin.
         what = f"Static member {member_id} with instance id {instance_id} cannot join the group"
         what = f"{what} because the instance id is owned by {holder_id} member."
         raise KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, what)
@@ -77,7 +77,8 @@ def joining_member(
 
 
 def replace_static_member(turn: ConsumerTurn, holder: ConsumerMember, member_id: str) -> ConsumerMember:
-    """The new member id takes over subscription, target and partitions, and must learn of them: its epoch is 0."""
+    """Replaces a static member by one with another member id. It takes over the subscription, target and partitions,
+    and its epoch is 0 so that it receives them again."""
     group_id, target = turn.group.group_id, turn.group.target_of(holder.member_id)
     member = replace(holder, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
     for kind in (TimerKind.SESSION, TimerKind.REVOCATION, TimerKind.REJOIN):

@@ -1,10 +1,11 @@
-"""Groups that change their protocol, as far as `group.consumer.migration.policy` allows it.
+"""Groups that change their protocol, as far as `group.consumer.migration.policy` permits it.
 
-A classic group becomes a consumer group when a member of the consumer protocol joins it: without members always; with
-members each of them stays, with its assignment, at the group's generation. A consumer group becomes a classic one when
-its last member of the consumer protocol leaves; the remaining members begin a rebalance, with their partitions.
-Members of the classic protocol bring the embedded consumer protocol: two bytes of version, then the message; a version
-above the highest known is read as the highest. Source: docs/spec/consumer-groups.md#s11-1, #s11-3.
+A classic group becomes a consumer group when a member of the consumer protocol joins. That is always possible for a
+group without members. Existing members stay with their assignments, at the group's generation. A consumer group becomes
+a classic group when its last member of the consumer protocol leaves; the remaining members keep their partitions and
+begin a rebalance. Members of the classic protocol use the embedded consumer protocol: two bytes with the version, then
+the message. An unknown higher version is read as the highest known version. Source: docs/spec/consumer-groups.md#s11-1,
+#s11-3.
 """
 
 from __future__ import annotations
@@ -43,19 +44,21 @@ ASSIGNMENT_VERSION = 3
 
 
 def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
-    """Raises MalformedMessage."""
+    """Decodes the subscription. Raises MalformedMessage."""
     version = _version(metadata, ConsumerProtocolSubscription.MAX_VERSION)
     return decode(ConsumerProtocolSubscription, version, metadata, SHORT.size)
 
 
 class AssignorUserData(Exception):
-    """An assignor of the clients' own has put data into an assignment, which the broker's assignors would lose."""
+    """A custom assignor of the clients has stored data in the assignment; the broker's assignors would lose this
+    data."""
 
 
 def read_assignment(assignment: bytes, cluster: ClusterView) -> Partitions:
-    """By topic id; topics that are gone are left out. Nothing at all is no assignment.
+    """Decodes an assignment, by topic id. Topics that no longer exist are omitted. An empty value is an empty
+    assignment.
 
-    Raises MalformedMessage, AssignorUserData.
+    Raises MalformedMessage or AssignorUserData.
     """
     if not assignment:
         return {}
@@ -96,10 +99,10 @@ def _version(data: bytes, highest: int) -> int:
 
 
 def upgraded(registry: GroupRegistry, classic: ClassicGroup, now_ms: int) -> ConsumerTurn:
-    """A turn that has converted the group. Raises GROUP_ID_NOT_FOUND."""
+    """Returns a turn in which the classic group has been converted. Raises GROUP_ID_NOT_FOUND."""
     group_id = classic.group_id
     turn = ConsumerTurn(registry, ConsumerGroup(group_id, registry.topic_id_of), now_ms, is_new=True)
-    turn.records += classic.tombstones()  # not of this group: the turn's does not see it
+    turn.records += classic.tombstones()  # appended directly: these records do not belong to the turn's new group
     for key in classic.running_timers():
         turn.disarm(key.kind, key.member_id)
     if not classic.members:
@@ -153,7 +156,7 @@ def _converted(member: Member, classic: ClassicGroup, registry: GroupRegistry) -
 
 
 def _end_waiting(turn: ConsumerTurn, classic: ClassicGroup) -> None:
-    """Whoever joins or syncs begins anew, in the consumer group."""
+    """Answers waiting JoinGroup and SyncGroup requests, so that their members join the consumer group."""
     again = ErrorCode.REBALANCE_IN_PROGRESS
     for member in classic.members.values():
         if member.awaiting_join is not None:
@@ -167,7 +170,8 @@ def _refused(what: str) -> KafkaError:
 
 
 def downgrade_if_classic_only(turn: ConsumerTurn, leaving: Collection[ConsumerMember]) -> bool:
-    """Whether the group, without those that leave, is a classic one now."""
+    """Converts the group to a classic group if that is possible after these members leave. Returns whether it did
+    so."""
     left = [member for member in turn.group.members.values() if member not in leaving]
     if not left or not may_downgrade(turn, left):
         return False
@@ -187,7 +191,7 @@ def may_downgrade(turn: ConsumerTurn, left: Collection[ConsumerMember]) -> bool:
 
 
 def downgraded(turn: ConsumerTurn, left: Collection[ConsumerMember]) -> Turn:
-    """The turn of the classic group that takes the consumer group's place, STABLE with those that are left."""
+    """Returns a turn of the new classic group, which is STABLE and has the remaining members."""
     group = turn.group
     classic = ClassicGroup(
         group.group_id,

@@ -1,8 +1,8 @@
-"""From the group epoch to the partitions of one member: the target assignment, and how a member gets there.
+"""Computes the target assignment of a consumer group, and moves each member towards its part of it.
 
-The target is computed in a heartbeat that finds the group epoch ahead of it, at most once in
-`consumer.assignment.interval.ms`. A member first revokes, then takes what is free: a decision about it and its
-heartbeat alone. Source: docs/spec/consumer-groups.md#s3, #s4.
+The target is computed by a heartbeat that finds the group epoch ahead of the target, at most once in
+`consumer.assignment.interval.ms`. A member first gives up partitions and then receives the free ones; this step depends
+only on the member and its heartbeat. Source: docs/spec/consumer-groups.md#s3, #s4.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from odradek.broker.groups.consumer.turn import ConsumerTurn
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The group's wishes for one member.
+    """The state towards which one member moves.
 
-    epoch       of the target assignment
-    target      the member's part of it
-    subscribed  the ids of the topics that the member is subscribed to now, which the target may not know of yet
-    is_taken    whether another member has this partition, or has not shown that it gave it up
+    epoch       epoch of the target assignment
+    target      the member's part of the target assignment
+    subscribed  ids of the topics to which the member is subscribed now; the target may not reflect them yet
+    is_taken    whether another member has this partition, or has not confirmed that it gave it up
     """
 
     epoch: int
@@ -38,7 +38,8 @@ class Goal:
 def reconcile(
     member: ConsumerMember, goal: Goal, owned: Partitions | None, *, subscription_changed: bool
 ) -> ConsumerMember:
-    """The member after this heartbeat, perhaps the same. owned: what it says it owns; None: it did not say."""
+    """Returns the member after this heartbeat, possibly unchanged. `owned` has the partitions that the member reports
+    to own, or None if the request does not contain them."""
     match member.state:
         case MemberState.STABLE:
             if member.epoch != goal.epoch:
@@ -71,7 +72,7 @@ def _towards(goal: Goal, member: ConsumerMember, owned: Partitions | None) -> Co
 
 
 def _without_unsubscribed(goal: Goal, member: ConsumerMember) -> ConsumerMember:
-    """Gives up at once what it no longer wants, before there is a new target."""
+    """Revokes partitions of topics to which the member is no longer subscribed, without waiting for a new target."""
     kept, dropped = _split(member.assigned, lambda topic_id, _: topic_id in goal.subscribed)
     if not dropped:
         return member
@@ -101,7 +102,7 @@ def is_target_due(turn: ConsumerTurn) -> bool:
 
 
 def follow_group_epoch(turn: ConsumerTurn) -> None:
-    """Compute the target anew if that is due."""
+    """Computes a new target assignment if that is due."""
     if not is_target_due(turn):
         return
     group = turn.group

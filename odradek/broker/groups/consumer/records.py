@@ -1,4 +1,4 @@
-"""The records of consumer groups, keys 3 to 8 and 16: docs/spec/consumer-groups.md#s12-1."""
+"""Makes and reads the records of consumer groups, with the keys 3 to 8 and 16: docs/spec/consumer-groups.md#s12-1."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ def member_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
 
 
 def target_epoch_record(group_id: str, epoch: int, computed_ms: int) -> CoordinatorRecord:
-    """computed_ms: 0 is not stored, and means that the next target need not wait for the interval."""
+    """Returns the record of the target assignment's epoch. If `computed_ms` is 0, it is not stored, and the next target
+    does not wait for the interval."""
     return CoordinatorRecord(
         ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
         ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=computed_ms),
@@ -131,7 +132,8 @@ def regex_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
 
 
 def group_tombstones(group_id: str) -> list[CoordinatorRecord]:
-    """The end of a group without members. Key 4 was written by Kafka 4.0; its tombstone is written ever since."""
+    """Returns the tombstones of a group without members. Only Kafka 4.0 wrote key 4, but Kafka still writes its
+    tombstone."""
     return [
         CoordinatorRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None),
         CoordinatorRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id), None),
@@ -140,7 +142,7 @@ def group_tombstones(group_id: str) -> list[CoordinatorRecord]:
 
 
 def all_tombstones(group_id: str, member_ids: Sequence[str], regexes: Sequence[str]) -> list[CoordinatorRecord]:
-    """The end of a group that has members, which live on in a classic group."""
+    """Returns the tombstones of a group with members, which continue as members of a classic group."""
     target_epoch, *rest = group_tombstones(group_id)
     return [
         *(assignment_tombstone(group_id, member_id) for member_id in member_ids),
@@ -156,7 +158,7 @@ def all_tombstones(group_id: str, member_ids: Sequence[str], regexes: Sequence[s
 
 
 def subscribed(member: ConsumerMember, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
-    """The member with what key 5 holds; what key 8 holds stays."""
+    """Returns the member with the fields of the record with key 5. Fields of key 8 are unchanged."""
     stored, classic = value.classic_member_metadata, None
     if stored is not None:
         classic = ClassicProtocols(
@@ -183,7 +185,8 @@ def subscribed(member: ConsumerMember, value: ConsumerGroupMemberMetadataValue) 
 
 
 def assigned_of(stored: Sequence[CurrentPartitions], member_epoch: int) -> Assigned:
-    """Kafka before 4.3 stored no epochs beside the partitions: then they count from the member's epoch."""
+    """Returns the stored partitions with their epochs. Kafka before 4.3 stored no epochs; then the member's epoch is
+    used."""
     return {
         each.topic_id: (
             dict.fromkeys(each.partitions, member_epoch)

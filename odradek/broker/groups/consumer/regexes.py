@@ -1,7 +1,7 @@
-"""Subscriptions by regular expression: the coordinator resolves them, beside its requests.
+"""Subscriptions by regular expression, which the coordinator resolves outside of its requests.
 
-A heartbeat finds that a resolution is due and arms the REGEX timer; when that fires, all expressions of the group are
-matched against all topics. Source: docs/spec/consumer-groups.md#s5
+A heartbeat finds that a resolution is due and arms the REGEX timer. When the timer fires, all expressions of the group
+are matched against all topics. Source: docs/spec/consumer-groups.md#s5
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from odradek.broker.groups.consumer.member import ConsumerMember
 from odradek.broker.groups.consumer.records import regex_record
 from odradek.broker.groups.consumer.turn import AT_ONCE_MS, ConsumerTurn
 
-LEAST_INTERVAL_MS = 10_000  # between two resolutions of one group
+LEAST_INTERVAL_MS = 10_000  # minimum time between two resolutions of a group
 
 
 def subscribe_by_regex(turn: ConsumerTurn, before: ConsumerMember, member: ConsumerMember) -> bool:
-    """After the member was recorded. Whether its topics changed by it, as far as its expression is resolved.
+    """Applies a changed regular expression after the member was recorded. Returns whether the member's topics changed,
+    as far as the expression is already resolved.
 
-    Raises KafkaError INVALID_REGULAR_EXPRESSION for one that nobody else in the group has.
+    Raises KafkaError INVALID_REGULAR_EXPRESSION for an invalid expression that no other member has.
     """
     if member.regex:
-        turn.cluster.check_cost(member.regex)  # at each heartbeat, since the cost is known only after a resolution
+        turn.cluster.check_cost(member.regex)  # at each heartbeat, because the cost is known only after a resolution
     if member.regex == before.regex:
         return False
     if member.regex and turn.group.subscribers_of_regex(member.regex) == 1:
@@ -33,12 +34,14 @@ def subscribe_by_regex(turn: ConsumerTurn, before: ConsumerMember, member: Consu
 
 
 def resolve_if_due(turn: ConsumerTurn, may_see: Callable[[str], bool]) -> None:
-    """may_see: whether the heartbeat's sender may see a topic; others are left out of what is resolved for it."""
+    """Arms the REGEX timer if a resolution is due. `may_see` tells whether the heartbeat's sender may see a topic; the
+    resolution omits other topics."""
     group, memory = turn.group, turn.group.memory
     wanted = group.wanted_regexes()
     if not wanted or memory.may_see is not None:
         return
-    refreshed_ms = memory.refreshed_ms if group.regexes else None  # the time counts with what it has resolved
+    # Without resolved expressions, the time of the last resolution has no meaning.
+    refreshed_ms = memory.refreshed_ms if group.regexes else None
     if refreshed_ms is not None and refreshed_ms <= turn.now_ms <= refreshed_ms + LEAST_INTERVAL_MS:
         return
     is_due = (
@@ -53,9 +56,10 @@ def resolve_if_due(turn: ConsumerTurn, may_see: Callable[[str], bool]) -> None:
 
 
 def resolve(turn: ConsumerTurn) -> None:
-    """Matches all expressions of the group against all topics; the epoch moves if one of them now means other topics.
+    """Matches all expressions of the group against all topics. The group's epoch advances if the topics of an
+    expression have changed.
 
-    Does nothing if the search takes longer: the REGEX timer fires again when the topics are known.
+    Does nothing if the search takes longer; the REGEX timer fires again when the topics are known.
     """
     group, memory = turn.group, turn.group.memory
     if memory.may_see is None:

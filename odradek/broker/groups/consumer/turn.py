@@ -1,4 +1,4 @@
-"""One decision about a consumer group, by a request, timer or resolution, while it is being made."""
+"""A decision about a consumer group, made for a request, a timer or a resolution of regular expressions."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ AT_ONCE_MS = 0
 
 class ConsumerTurn(EpochTurn[ConsumerGroup, GroupMemory]):
     def __init__(self, registry: GroupRegistry, group: ConsumerGroup, now_ms: int, *, is_new: bool = False) -> None:
-        """is_new: the group is the turn's own already."""
+        """`is_new` means that the group already belongs to this turn, so no copy is needed."""
         super().__init__(registry, group, now_ms, is_new=is_new)
         self.config = registry.config.consumer
-        self.classic_group: Group | None = None  # what the group has become
+        self.classic_group: Group | None = None  # the classic group into which the group was converted
 
     def epoch_record(self, epoch: int, metadata_hash: int) -> CoordinatorRecord:
         return group_epoch_record(self.group.group_id, epoch, metadata_hash)
@@ -51,7 +51,7 @@ class ConsumerTurn(EpochTurn[ConsumerGroup, GroupMemory]):
         self.arm(TimerKind.SESSION, timeout_ms, member.member_id)
 
     def put_assignment(self, before: ConsumerMember, member: ConsumerMember) -> None:
-        """Record what reconciliation made of a member, and time the revocation that it may have to make."""
+        """Records the result of the reconciliation, and starts or stops the timer for the member's revocation."""
         if member == before:
             return
         self.write(assignment_record(self.group.group_id, member))
@@ -61,7 +61,7 @@ class ConsumerTurn(EpochTurn[ConsumerGroup, GroupMemory]):
             self.disarm(TimerKind.REVOCATION, member.member_id)
 
     def remove(self, members: Iterable[ConsumerMember]) -> None:
-        """They left, or were not heard of: their partitions are free at once."""
+        """Removes members that left or whose sessions expired. Their partitions are free immediately."""
         group_id = self.group.group_id
         for member in members:
             self.write(*tombstones_of(group_id, member))
@@ -71,7 +71,7 @@ class ConsumerTurn(EpochTurn[ConsumerGroup, GroupMemory]):
         self.members_went()
 
     def drop_regex_of(self, member: ConsumerMember) -> None:
-        """After the member no longer has it: a regular expression that nobody has left is forgotten."""
+        """Removes the member's previous regular expression from the group if no member uses it any more."""
         if member.regex in self.group.regexes and self.group.subscribers_of_regex(member.regex) == 0:
             self.write(regex_tombstone(self.group.group_id, member.regex))
 

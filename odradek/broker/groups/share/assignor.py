@@ -1,7 +1,7 @@
-"""The assignor `simple`: shares partitions out among members, several of which may hold the same one.
+"""The assignor `simple`: distributes partitions among members; several members may have the same partition.
 
-Each partition goes to as many members as it takes for every member to have one; members keep what they have where
-that is compatible with an even share. Source: docs/spec/share-groups.md#s2-4.
+Each partition is assigned to as many members as needed so that every member has at least one. Members keep their
+partitions if that is compatible with an even distribution. Source: docs/spec/share-groups.md#s2-4.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ P = TypeVar("P")
 def assign(
     subscriptions: Mapping[str, frozenset[bytes]], current: Mapping[str, Partitions], initialized: Partitions
 ) -> dict[str, Partitions]:
-    """
-    subscriptions  member id → the ids of the topics that it is subscribed to, as far as they exist
-    current        what each member was meant to have so far
+    """Computes a target assignment.
+
+    subscriptions  member id → the ids of the existing topics to which it is subscribed
+    current        the previous target of each member
     initialized    the partitions that can be assigned
     """
     topics = set().union(*subscriptions.values())
@@ -40,10 +41,11 @@ def assign(
 
 
 def share_out(partitions: Sequence[P], held: Mapping[str, Iterable[P]]) -> dict[str, list[P]]:
-    """held: what each member has so far; its order decides who gets one more where it does not come out even."""
+    """Distributes partitions evenly. `held` has the current partitions of each member; its order decides which members
+    get one more if the numbers are uneven."""
     if not partitions or not held:
         return {member_id: [] for member_id in held}
-    sharers = -(-len(held) // len(partitions))  # of each partition, at most
+    sharers = -(-len(held) // len(partitions))  # maximum number of members for each partition
     wishes = dict(zip(held, _wishes(sharers * len(partitions), len(held)), strict=True))
     free = dict.fromkeys(partitions, sharers)
     got: dict[str, list[P]] = {}
@@ -55,7 +57,7 @@ def share_out(partitions: Sequence[P], held: Mapping[str, Iterable[P]]) -> dict[
                 kept.append(partition)
     for member_id, wish in wishes.items():
         mine = got[member_id]
-        # Those that fewest members have come first: none is left out.
+        # Partitions with the fewest members come first, so that none is left out.
         for partition in sorted(partitions, key=lambda each: -free[each]):
             if len(mine) >= wish or free[partition] == 0:
                 break
@@ -66,6 +68,6 @@ def share_out(partitions: Sequence[P], held: Mapping[str, Iterable[P]]) -> dict[
 
 
 def _wishes(places: int, members: int) -> list[int]:
-    """How many each should have: differences of the rounded sums, so that they add up."""
+    """Returns the number of partitions for each member, as differences of rounded sums, so that the total is exact."""
     rounded = [-(-places * number // members) for number in range(members + 1)]
     return [after - before for before, after in pairwise(rounded)]

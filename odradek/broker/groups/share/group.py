@@ -1,4 +1,4 @@
-"""A share group (KIP-932): its members, epochs, target assignment and state partitions, as its records tell.
+"""A share group (KIP-932): its members, epochs, target assignment and state partitions, as restored from its records.
 
 Source: docs/spec/share-groups.md#s2-2, #s2-9.
 """
@@ -24,7 +24,9 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 @dataclass(frozen=True, slots=True)
 class ShareMemory(EpochMemory):
-    """initializing_since: when the share coordinator was last asked to begin state, in ms; None: before this process"""
+    """State of a share group that is not recorded.
+
+    initializing_since  when this process last asked the share coordinator to initialise state, in ms; None if never"""
 
     initializing_since: int | None = None
 
@@ -36,7 +38,7 @@ class ShareGroup(EpochGroup[ShareMember, ShareMemory]):
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id, ShareMemory())
         self.state: StatePartitions = NO_STATE
-        # Of the cluster, for which this very object was found to need no other target and no further state.
+        # The version of the cluster for which this object needs no other target and no further share state.
         self.settled_version: int | None = None
 
     def copy(self) -> ShareGroup:
@@ -44,7 +46,7 @@ class ShareGroup(EpochGroup[ShareMember, ShareMemory]):
         twin.settled_version = None
         return twin
 
-    # What it is.
+    # Properties.
 
     @property
     def group_type(self) -> GroupType:
@@ -58,7 +60,7 @@ class ShareGroup(EpochGroup[ShareMember, ShareMemory]):
     def state_name(self) -> str:
         return "Stable" if self.members else "Empty"
 
-    # It has no committed offsets: progress is kept by the share coordinator.
+    # A share group has no committed offsets: the share coordinator stores its progress.
 
     def check_offset_commit(self, committer: Committer) -> Sequence[Timer]:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -71,10 +73,10 @@ class ShareGroup(EpochGroup[ShareMember, ShareMemory]):
 
     @property
     def keeps_offsets(self) -> bool:
-        """It never expires."""
+        """Always true: there are no offsets to expire, so a share group is never removed by expiry."""
         return True
 
-    # Its end.
+    # Deletion.
 
     def tombstones(self) -> list[CoordinatorRecord]:
         return group_tombstones(self.group_id)
@@ -82,7 +84,7 @@ class ShareGroup(EpochGroup[ShareMember, ShareMemory]):
     # Replay.
 
     def replay(self, record: CoordinatorRecord) -> None:
-        """One of keys 10 to 15. Compaction may have removed any that was overwritten."""
+        """Applies one of the records with keys 10 to 15. Compaction may have removed any overwritten record."""
         REPLAYS[record.key.API_KEY](self, record.key, record.value)
 
     def _replay_member(self, key: Any, value: Any) -> None:

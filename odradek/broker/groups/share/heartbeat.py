@@ -1,6 +1,6 @@
-"""ShareGroupHeartbeat, as the group decides it: join, stay, leave. docs/spec/share-groups.md#s2-1
+"""Decides ShareGroupHeartbeat requests: join, stay and leave. docs/spec/share-groups.md#s2-1
 
-is it known → does its wish move the group's epoch → is a target due → which partitions still need share state
+identify the member → advance the group's epoch? → compute a target? → which partitions still need share state?
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from odradek.protocol.messages.share_group_heartbeat_response import (
 
 @dataclass(frozen=True, slots=True)
 class ShareHeartbeat:
-    """One ShareGroupHeartbeat of good shape, and who sent it."""
+    """A ShareGroupHeartbeat that has passed the form checks, and its sender."""
 
     request: ShareGroupHeartbeatRequest
     client_id: str
@@ -35,14 +35,15 @@ class ShareHeartbeat:
 
 
 class Heard(NamedTuple):
-    """state: what the share coordinator is to be asked once this is recorded."""
+    """The result of a heartbeat. `state` is a request to the share coordinator, to be sent once the result is
+    recorded."""
 
     response: ShareGroupHeartbeatResponse
     state: StateRequest | None = None
 
 
 def check_heartbeat(request: ShareGroupHeartbeatRequest) -> None:
-    """The shape of a request. Raises INVALID_REQUEST."""
+    """Checks the form of a request. Raises INVALID_REQUEST."""
 
     def refuse(what: str) -> KafkaError:
         return KafkaError(ErrorCode.INVALID_REQUEST, what)
@@ -86,7 +87,7 @@ def heartbeat(registry: GroupRegistry, beat: ShareHeartbeat, now_ms: int) -> Out
 
 
 def share_group(registry: GroupRegistry, group_id: str) -> ShareGroup:
-    """Raises GROUP_ID_NOT_FOUND."""
+    """Returns the share group. Raises GROUP_ID_NOT_FOUND."""
     group = registry.groups.get(group_id)
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
@@ -135,7 +136,8 @@ def _served(turn: ShareTurn, beat: ShareHeartbeat, before: ShareMember) -> Outco
 
 
 def _brought_up(turn: ShareTurn, member: ShareMember) -> ShareMember:
-    """To the target assignment, at once. Topics that it is not subscribed to, or that are gone, are left out."""
+    """Moves the member to its target assignment in one step. Topics that do not exist or to which it is not subscribed
+    are omitted."""
     group = turn.group
     ids = {topic.topic_id for name in member.topics if (topic := turn.cluster.topic(name)) is not None}
     target = {each: indexes for each, indexes in group.target_of(member.member_id).items() if each in ids}
@@ -147,7 +149,7 @@ def _brought_up(turn: ShareTurn, member: ShareMember) -> ShareMember:
 
 
 def describe_share_group(registry: GroupRegistry, group_id: str) -> described.DescribedGroup:
-    """Raises GROUP_ID_NOT_FOUND. Assignments are what members have, not what they are meant to get."""
+    """Describes a group with the current assignments, not the targets. Raises GROUP_ID_NOT_FOUND."""
     group = share_group(registry, group_id)
     return described.DescribedGroup(
         group_id=group_id,

@@ -1,4 +1,5 @@
-"""A member of a share group, and the records of share groups, keys 10 to 15: docs/spec/share-groups.md#s2-9."""
+"""The members of share groups, and the records of share groups with the keys 10 to 15:
+docs/spec/share-groups.md#s2-9."""
 
 from __future__ import annotations
 
@@ -33,15 +34,15 @@ from odradek.protocol.messages.share_group_target_assignment_metadata_value impo
     ShareGroupTargetAssignmentMetadataValue,
 )
 
-STABLE = 0  # of a member; there is no revocation in share groups
+STABLE = 0  # state of every member; share groups have no revocation
 
 
 class StatePartitions(NamedTuple):
-    """Which partitions have share state. `names`: of the topics, by id; no partition is in two of these.
+    """The partitions with share state. A partition is in at most one of these sets. `names` has the topic names by id.
 
-    initializing  the share coordinator was asked to begin their state
-    initialized   it has
-    deleting      topics whose state it was asked to delete
+    initializing  the share coordinator was asked to initialise their state
+    initialized   the share coordinator has initialised their state
+    deleting      topics whose state the share coordinator was asked to delete
     """
 
     names: Mapping[bytes, str]
@@ -158,7 +159,7 @@ def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
 
 
 def group_tombstones(group_id: str) -> list[CoordinatorRecord]:
-    """The end of a group without members."""
+    """Returns the tombstones of a group without members."""
     return [
         CoordinatorRecord(ShareGroupTargetAssignmentMetadataKey(group_id=group_id), None),
         CoordinatorRecord(ShareGroupStatePartitionMetadataKey(group_id=group_id), None),
@@ -175,9 +176,9 @@ class ShareMember:
     member_id: str
     rack_id: str | None = None
     client_id: str = ""
-    client_host: str = ""  # as Java prints an address: "/127.0.0.1"
+    client_host: str = ""  # in Java's notation of an address: "/127.0.0.1"
     topics: frozenset[str] = frozenset()
-    # From key 14.
+    # From the record with key 14.
     epoch: int = 0
     previous_epoch: int = 0
     assigned: Partitions = field(default_factory=dict)

@@ -1,7 +1,8 @@
-"""The share state of a group's partitions: begun before they are assigned, altered and deleted for people.
+"""The share state of a group's partitions: initialised before they are assigned, and altered or deleted by
+administrators.
 
-The share coordinator is asked between two turns: the first records what it is asked for, the second what it did.
-Source: docs/spec/share-groups.md#s2-3, #s2-8.
+The share coordinator is called between two decisions of the group: the first records the request, the second records
+the result. Source: docs/spec/share-groups.md#s2-3, #s2-8.
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ FROM_THE_START = 0
 
 
 class StateRequest(NamedTuple):
-    """A request to begin share state: the start offset of each partition; -1: its leader decides.
+    """A request to initialise share state, with the start offset of each partition. -1 lets the partition's leader
+    decide.
 
-    if_missing  only where there is no state yet: the group may have forgotten after a power failure that there is
+    if_missing  partitions to be initialised only if they have no state yet: after a power failure the group may have
+                forgotten that they have
     """
 
     state_epoch: int
@@ -44,7 +47,8 @@ class StateRequest(NamedTuple):
 
 
 def begin_state(turn: ShareTurn) -> StateRequest | None:
-    """For subscribed partitions without state. One that was asked for is asked for again after a while."""
+    """Requests state for subscribed partitions that have none. A request that was not answered is repeated after a
+    while."""
     group, state = turn.group, turn.group.state
     since = group.memory.initializing_since
     is_stale = since is None or not since <= turn.now_ms < since + turn.config.initialize_retry_interval_ms
@@ -63,16 +67,17 @@ def begin_state(turn: ShareTurn) -> StateRequest | None:
     begun = partitions_of([*pairs_of(state.initializing), *wanted])
     turn.put_state(state._replace(names=names, initializing=begun, deleting=state.deleting - begun.keys()))
     turn.remember(replace(turn.group.memory, initializing_since=turn.now_ms))
-    # A deletion that was interrupted is as good as done: what it has left is replaced.
+    # An interrupted deletion counts as completed: any state that it has left is replaced.
     if_missing = frozenset(pair for pair in wanted if pair[0] not in state.deleting)
     return StateRequest(turn.group.epoch, wanted, if_missing)
 
 
 def added_partitions(turn: ShareTurn, topic: TopicView) -> range:
-    """Returns the partitions by which a topic grew since the group has known it: those beyond the last initialised one.
+    """Returns the partitions by which a topic grew since the group first used it: those after the last initialised
+    partition.
 
-    The group has to deliver them from their beginning, whatever `share.auto.offset.reset` says: records that came
-    before the first fetch would be lost otherwise. Up to Kafka 4.3 they were: docs/spec/kafka-4.4.md#s5-3, S2.
+    The group must deliver them from the beginning, whatever `share.auto.offset.reset` is; otherwise records written
+    before the first fetch would be lost. Up to Kafka 4.3 they were lost: docs/spec/kafka-4.4.md#s5-3, S2.
     """
     known = turn.group.state.initialized.get(topic.topic_id)
     if not known or turn.registry.config.rules < KafkaRules.KAFKA_4_4:
@@ -83,13 +88,13 @@ def added_partitions(turn: ShareTurn, topic: TopicView) -> range:
 def state_begun(
     registry: GroupRegistry, group_id: str, succeeded: Collection[Pair], failed: Collection[Pair], now_ms: int
 ) -> Outcome[bool]:
-    """The share coordinator has answered. What failed is as if nobody had asked."""
+    """Records the share coordinator's answer. Partitions that failed are treated as if they had not been requested."""
     group = registry.groups.get(group_id)
     if not isinstance(group, ShareGroup):
         return Outcome(True)
     turn = ShareTurn(registry, group, now_ms)
     state = group.state
-    done = [pair for pair in succeeded if state.knows(*pair)]  # the topic may be gone
+    done = [pair for pair in succeeded if state.knows(*pair)]  # the topic may have been deleted meanwhile
     answered = {*done, *failed}
     turn.put_state(
         state._replace(
@@ -101,7 +106,7 @@ def state_begun(
 
 
 def require_empty(registry: GroupRegistry, group_id: str, *, may_be_missing: bool) -> ShareGroup | None:
-    """For those who change offsets. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+    """Checks that offsets may be changed, and returns the group. Raises GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP."""
     group = registry.groups.get(group_id)
     if group is None:
         if may_be_missing:
@@ -117,7 +122,7 @@ def require_empty(registry: GroupRegistry, group_id: str, *, may_be_missing: boo
 def alter_offsets(
     registry: GroupRegistry, group_id: str, start_offsets: Mapping[Pair, int], now_ms: int
 ) -> Outcome[StateRequest]:
-    """The first turn of AlterShareGroupOffsets: partitions that exist. A group that is missing is created."""
+    """The first decision of AlterShareGroupOffsets, for existing partitions. A missing group is created."""
     group = require_empty(registry, group_id, may_be_missing=True)
     if group is None:
         turn = ShareTurn(registry, ShareGroup(group_id), now_ms, is_new=True)
@@ -140,9 +145,9 @@ def alter_offsets(
 def begin_deletion(
     registry: GroupRegistry, group_id: str, topics: Iterable[str] | None, now_ms: int
 ) -> Outcome[Partitions]:
-    """The first turn of DeleteShareGroupOffsets, and of DeleteGroups (topics: None, all).
+    """The first decision of DeleteShareGroupOffsets, and of DeleteGroups (`topics` is None for all topics).
 
-    returns  the partitions whose state the share coordinator is to delete; topics without state are left out
+    returns  the partitions whose state the share coordinator must delete; topics without state are omitted
     """
     group = require_empty(registry, group_id, may_be_missing=False)
     assert group is not None
@@ -153,7 +158,7 @@ def begin_deletion(
     for topic_id in meant:
         indexes = state.initialized.get(topic_id, frozenset()) | state.initializing.get(topic_id, frozenset())
         topic = registry.cluster.topic_of_id(topic_id)
-        if topic_id in state.deleting and topic is not None:  # a deletion was interrupted
+        if topic_id in state.deleting and topic is not None:  # an earlier deletion was interrupted
             indexes |= frozenset(range(topic.partition_count))
         if indexes:
             gone[topic_id] = indexes
@@ -170,7 +175,7 @@ def begin_deletion(
 
 
 def state_deleted(registry: GroupRegistry, group_id: str, topic_ids: Collection[bytes], now_ms: int) -> Outcome[bool]:
-    """The share coordinator has deleted all state of these topics."""
+    """Records that the share coordinator has deleted all state of these topics."""
     group = registry.groups.get(group_id)
     if not isinstance(group, ShareGroup):
         return Outcome(True)
@@ -180,7 +185,8 @@ def state_deleted(registry: GroupRegistry, group_id: str, topic_ids: Collection[
 
 
 def missing_topic_records(registry: GroupRegistry) -> Sequence[CoordinatorRecord]:
-    """Without the topics that no longer exist; the share coordinator forgets their state on its own."""
+    """Returns records that remove topics that no longer exist from the groups. The share coordinator removes their
+    state by itself."""
     records = []
     for group in registry.groups.values():
         if not isinstance(group, ShareGroup):

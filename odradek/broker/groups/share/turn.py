@@ -1,4 +1,4 @@
-"""One decision about a share group, by a request or a timer, while it is being made; replay, loading and timers."""
+"""A decision about a share group, made for a request or a timer; replay, loading and timers of share groups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 class ShareTurn(EpochTurn[ShareGroup, ShareMemory]):
     def __init__(self, registry: GroupRegistry, group: ShareGroup, now_ms: int, *, is_new: bool = False) -> None:
-        """is_new: the group is the turn's own already."""
+        """`is_new` means that the group already belongs to this turn, so no copy is needed."""
         super().__init__(registry, group, now_ms, is_new=is_new)
         self.config = registry.config.share
 
@@ -38,28 +38,30 @@ class ShareTurn(EpochTurn[ShareGroup, ShareMemory]):
 
     @property
     def is_settled(self) -> bool:
-        """Whether neither target nor state is to be looked at: not since the cluster or the group changed last."""
+        """Whether target and state are known to be complete: neither the cluster nor the group has changed since the
+        check."""
         return self.group.settled_version == self.cluster.version
 
     def settle(self) -> None:
-        """Nothing is left to be done for the group, unless it was changed only now."""
+        """Marks the group as settled if its target and state are complete and this turn has not changed it."""
         group, version = self.group, self.cluster.version
         is_done = group.epoch <= group.assignment_epoch and not group.state.initializing
         if is_done and not self._owns_group and group.memory.checked_version == version:
             group.settled_version = version
 
     def follow_topics(self) -> None:
-        """Bump the epoch if subscribed topics came, went or grew, or if partitions can be assigned that are not."""
+        """Advances the epoch if subscribed topics have changed, or if assignable partitions are in no member's
+        target."""
         super().follow_topics()
         if self.group.epoch == self.group.assignment_epoch and self._has_unassigned_partitions():
             self.bump_epoch()
 
     def topics(self) -> list[TopicView]:
-        """The subscribed ones that exist."""
+        """Returns the subscribed topics that exist."""
         return self.topics_of(sorted(self.group.subscribed_topics()))
 
     def assignable(self) -> Partitions:
-        """The partitions of subscribed topics whose state is initialised."""
+        """Returns the partitions of subscribed topics whose share state is initialised."""
         initialized = self.group.state.initialized
         return {topic.topic_id: initialized[topic.topic_id] for topic in self.topics() if topic.topic_id in initialized}
 
@@ -71,7 +73,7 @@ class ShareTurn(EpochTurn[ShareGroup, ShareMemory]):
         return any(not indexes <= assigned.get(topic_id, set()) for topic_id, indexes in self.assignable().items())
 
     def follow_group_epoch(self) -> None:
-        """Compute the target anew if that is due."""
+        """Computes a new target assignment if that is due."""
         group = self.group
         if group.epoch <= group.assignment_epoch:
             return
@@ -95,7 +97,8 @@ class ShareTurn(EpochTurn[ShareGroup, ShareMemory]):
         self.arm(TimerKind.SESSION, timeout_ms, member.member_id)
 
     def remove(self, members: Iterable[ShareMember]) -> None:
-        """They left, or were not heard of. What they have acquired is the leaders' affair."""
+        """Removes members that left or whose session expired. The leaders give back the records that they have
+        acquired."""
         group_id = self.group.group_id
         for member in members:
             self.write(*member_tombstones(group_id, member.member_id))
@@ -103,7 +106,7 @@ class ShareTurn(EpochTurn[ShareGroup, ShareMemory]):
         self.members_went()
 
     def put_state(self, state: StatePartitions) -> None:
-        """Names of topics that nothing is left of are forgotten."""
+        """Records the state partitions, without the names of topics that have none left."""
         kept = state.initializing.keys() | state.initialized.keys() | state.deleting
         state = state._replace(names={topic_id: name for topic_id, name in state.names.items() if topic_id in kept})
         if state != self.group.state:
@@ -118,7 +121,7 @@ def replay(registry: GroupRegistry, record: CoordinatorRecord) -> None:
 
 
 def on_loaded(registry: GroupRegistry, group: Group, now_ms: int) -> Outcome[None]:
-    """Members go on at their epochs, and have one session to be heard of."""
+    """Arms the session timers after loading. Members keep their epochs and have one session timeout to reappear."""
     assert isinstance(group, ShareGroup)
     turn = ShareTurn(registry, group, now_ms)
     for member in group.members.values():
@@ -127,7 +130,7 @@ def on_loaded(registry: GroupRegistry, group: Group, now_ms: int) -> Outcome[Non
 
 
 def on_timer(registry: GroupRegistry, group: Group, key: TimerKey, now_ms: int) -> Outcome[None]:
-    """A member was not heard of."""
+    """Removes a member whose session has expired."""
     assert isinstance(group, ShareGroup)
     turn = ShareTurn(registry, group, now_ms)
     member = group.members.get(key.member_id)

@@ -15,12 +15,13 @@ from odradek.broker.groups.consumer.assignors.java_order import (
 )
 
 TargetAssignment = Mapping[str, Partitions]
-"""Member id → its partitions; every member stands in it."""
+"""Member id → its partitions. Contains every member."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """A member as an assignor sees it. topic_ids: of topics that exist. target: what it had in the last target."""
+    """A member as an assignor sees it. `topic_ids` has only topics that exist. `target` is the member's part of the
+    previous target assignment."""
 
     member_id: str
     instance_id: str | None
@@ -30,21 +31,21 @@ class Subscriber:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """partition_counts: by topic id, of all topics that anybody is subscribed to."""
+    """The members of a group, and the partition counts (by topic id) of all topics with at least one subscriber."""
 
     subscribers: Mapping[str, Subscriber]
     partition_counts: Mapping[bytes, int]
 
     @property
     def is_homogeneous(self) -> bool:
-        """All are subscribed to the same topics."""
+        """Whether all members are subscribed to the same topics."""
         return len({subscriber.topic_ids for subscriber in self.subscribers.values()}) <= 1
 
     def in_hash_order(self) -> list[Subscriber]:
         return in_hash_order(self.subscribers.values(), lambda subscriber: hash_of_text(subscriber.member_id))
 
     def in_id_order(self) -> list[Subscriber]:
-        """Static members by instance id, then dynamic ones by member id."""
+        """Returns the static members by instance id, followed by the dynamic members by member id."""
         return sorted(
             self.subscribers.values(),
             key=lambda subscriber: (
@@ -57,7 +58,8 @@ class GroupView:
 
 
 def topics_in_hash_order(topic_ids: Iterable[bytes]) -> list[bytes]:
-    """Sorts by bucket. Within one the given order stays; it must not be that of a set, which is never the same."""
+    """Sorts topics by hash bucket. Within a bucket the given order is kept, so the input must have a reproducible
+    order, unlike a set."""
     return in_hash_order(topic_ids, hash_of_uuid)
 
 

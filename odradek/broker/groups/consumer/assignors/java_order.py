@@ -1,6 +1,7 @@
 """The iteration order of Java's hash maps and sets.
 
-Kafka's assignors follow it, so an assignor that is to give the same result must too. Nothing else may depend on it.
+Kafka's assignors depend on this order, so an assignor with the same results must use it too. Nothing else may depend on
+it.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from typing import TypeVar
 T = TypeVar("T")
 
 LEAST_BUCKETS = 16
-FILLED = 3, 4  # a map grows when three quarters are filled
+FILLED = 3, 4  # a map grows when it is three quarters full
 MASK = 0xFFFFFFFF
 
 
 def in_hash_order(items: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:
-    """By bucket; within one in the order given. hash_of: Java's `hashCode` as an unsigned number of 32 bits."""
+    """Sorts items by hash bucket; within a bucket the given order is kept. `hash_of` returns Java's `hashCode` as an
+    unsigned 32-bit number."""
     items = list(items)
     buckets = LEAST_BUCKETS
     while len(items) * FILLED[1] > buckets * FILLED[0]:
@@ -47,5 +49,5 @@ def hash_of_int(value: int) -> int:
 
 
 def compared_as_java_does(text: str) -> bytes:
-    """A key to sort by as `String.compareTo` does: by UTF-16 units."""
+    """Returns a sort key that compares like `String.compareTo`: by UTF-16 units."""
     return text.encode("utf-16-be", "surrogatepass")

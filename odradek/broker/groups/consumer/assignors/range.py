@@ -1,4 +1,4 @@
-"""The `range` assignor: contiguous runs of each topic, members in the order of their ids. It is not sticky.
+"""The `range` assignor: contiguous ranges of each topic, for members in the order of their ids. It is not sticky.
 
 Source: docs/spec/consumer-groups.md#s4-1.
 """

@@ -1,4 +1,4 @@
-"""The assignors by the names under which `group.consumer.assignors` and members choose them."""
+"""The assignors, by the names that `group.consumer.assignors` and members use."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The `uniform` assignor: all members get equally many partitions, and nothing moves without need.
+"""The `uniform` assignor: gives all members equally many partitions and moves as few partitions as possible.
 
-For groups whose members have the same subscription. Source: docs/spec/consumer-groups.md#s4-1.
+This module handles groups whose members have the same subscription. Source: docs/spec/consumer-groups.md#s4-1.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def assign_uniformly(group: GroupView) -> TargetAssignment:
             else:
                 pool.append(partition)
         if left > 0 and may_have_one_more and len(members) - place > extra:
-            # One more than the others goes to those that have it already, while enough of them may follow.
+            # While enough members follow, the extra partition is reserved for members that already own one more than
+            # the quota.
             left -= 1
             may_have_one_more = False
         if left > 0:
@@ -54,7 +55,7 @@ def assign_uniformly(group: GroupView) -> TargetAssignment:
 
 
 def _unassigned(members: list[Subscriber], topic_ids: frozenset[bytes], group: GroupView) -> deque[TopicIdPartition]:
-    """In nobody's old target; topic by topic, ascending."""
+    """Returns the partitions that are in no old target, topic by topic, in ascending order."""
     taken: dict[bytes, set[int]] = {topic_id: set() for topic_id in topic_ids}
     for member in members:
         for topic_id, partitions in member.target.items():

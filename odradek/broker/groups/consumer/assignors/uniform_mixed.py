@@ -1,8 +1,8 @@
 """The `uniform` assignor for members with different subscriptions.
 
-Owners keep what they may. Unowned partitions go, topic by topic, to the subscriber with the fewest; then, topic by
-topic and repeatedly, partitions move from the subscribers with the most to those with the fewest, until that no longer
-helps. The result is that of Kafka 4.3.1's class for the same input.
+Owners keep the partitions that they may keep. Topic by topic, unowned partitions go to the subscriber with the fewest
+partitions. Then partitions move, topic by topic and repeatedly, from the subscribers with the most partitions to those
+with the fewest, until that no longer improves the balance. The result equals that of Kafka 4.3.1 for the same input.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ def assign_mixed(group: GroupView) -> TargetAssignment:
 
 
 class MixedAssignment:
-    """Members are numbered in Kafka's order. `sizes[n]` is how many partitions member n has so far."""
+    """An assignment while it is being computed. Members are numbered in Kafka's order. `sizes[n]` is the current number
+    of partitions of member n."""
 
     def __init__(self, group: GroupView) -> None:
         self._members = group.in_hash_order()
@@ -65,7 +66,7 @@ class MixedAssignment:
                     self._give(topic_id, partition, loads.next_least_loaded())
 
     def _balance(self, topic_ids: Collection[bytes]) -> None:
-        """Until a whole round has passed since the last topic in which something moved."""
+        """Balances topic by topic, until a whole round has passed since the last topic in which a partition moved."""
         ordered = self._in_order(topic_ids)
         last_moved: int | None = None
         for _ in range(MAX_ROUNDS):
@@ -76,7 +77,7 @@ class MixedAssignment:
                     last_moved = place
 
     def _balance_topic(self, topic_id: bytes) -> int:
-        """How many partitions moved."""
+        """Balances one topic. Returns the number of partitions that moved."""
         owners = self._owners[topic_id]
         loads = Loads(self._subscribers[topic_id], self.sizes)
         if loads.spread <= 1:
@@ -108,7 +109,8 @@ class MixedAssignment:
         self.sizes[number] += 1
 
     def _in_order(self, topic_ids: Collection[bytes]) -> list[bytes]:
-        """Most partitions per subscriber first; then fewest subscribers; then by id."""
+        """Sorts topics: first those with the most partitions per subscriber, then those with the fewest subscribers,
+        then by id."""
 
         def key(topic_id: bytes) -> tuple[float, int, tuple[int, int]]:
             count = len(self._subscribers[topic_id])
@@ -119,10 +121,11 @@ class MixedAssignment:
 
 
 class Loads:
-    """The subscribers of a topic by load, walked from both ends while partitions move between them.
+    """The subscribers of a topic by load, traversed from both ends while partitions move between them.
 
-    Those with the least form a range that grows upwards by one load level whenever it has been walked through; each of
-    its members is then one partition fuller. Those with the most likewise, downwards.
+    The least loaded subscribers form a range. Each traversal of the range gives each of its members one partition, and
+    then the range grows by the subscribers of the next load level. The most loaded subscribers form a similar range
+    that grows downwards.
     """
 
     def __init__(self, subscribers: Collection[int], sizes: list[int]) -> None:
@@ -153,7 +156,7 @@ class Loads:
         return number
 
     def next_most_loaded(self) -> int:
-        """NOBODY: there are none left."""
+        """Returns the next most loaded subscriber, or NOBODY if none is left."""
         if self._next_most < self._most_start:
             if self._most_end <= self._most_start and self._most_start > 0:
                 self._most_load = self._sizes[self._sorted[self._most_start - 1]]
@@ -169,7 +172,7 @@ class Loads:
         return number
 
     def exclude_most_loaded(self) -> None:
-        """The one that was given last has nothing to give."""
+        """Excludes the most recently returned subscriber, because it has no partition to give."""
         place, last = self._next_most + 1, self._most_end - 1
         self._sorted[place], self._sorted[last] = self._sorted[last], self._sorted[place]
         self._most_end -= 1
