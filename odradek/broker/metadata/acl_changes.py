@@ -1,4 +1,4 @@
-"""CreateAcls and DeleteAcls: decisions about the image. Source: docs/spec/security.md#s3-2, 117 to 127."""
+"""Decides CreateAcls and DeleteAcls requests from the image. Source: docs/spec/security.md#s3-2, 117 to 127."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
 from odradek.protocol.messages.remove_access_control_entry_record import RemoveAccessControlEntryRecord
 
-MAX_COMPARISONS = 200_000  # of filters of one request with ACLs: each takes a microsecond
+MAX_COMPARISONS = 200_000  # comparisons of filters with ACLs in one request; each takes a microsecond
 _EXACT = (PatternType.LITERAL.value, PatternType.PREFIXED.value)
 
-Created: TypeAlias = list[KafkaError | None]  # for each ACL, why it was refused
-Deleted: TypeAlias = list[list[Acl] | KafkaError]  # for each filter, what it removed
+Created: TypeAlias = list[KafkaError | None]  # for each ACL, the error if it was refused
+Deleted: TypeAlias = list[list[Acl] | KafkaError]  # for each filter, the ACLs that it removed
 
 
 def new_acl(numbers: tuple[int, int, int, int], name: str, principal: str, host: str) -> Acl:
-    """numbers: of resource type, pattern type, operation and permission. Raises INVALID_REQUEST."""
+    """Makes an ACL from the numbers of resource type, pattern type, operation and permission. Raises
+    INVALID_REQUEST."""
     try:
         resource, pattern = ResourceType(numbers[0]), PatternType(numbers[1])
         operation, permission = Operation(numbers[2]), Permission(numbers[3])
@@ -50,9 +51,10 @@ def create_acls(
     new_uuid: Callable[[], bytes],
     rules: KafkaRules = NEWEST,
 ) -> Decision[Created]:
-    """Each stands alone; what is there already is not recorded again. Raises POLICY_VIOLATION for too many.
+    """Creates ACLs. Each is accepted or refused separately; an existing ACL is not recorded again. Raises
+    POLICY_VIOLATION if there are too many.
 
-    rules  of the release that is followed: before Kafka 4.4 the host of an ACL is any text
+    rules  the rules of the emulated release: before Kafka 4.4 the host of an ACL is arbitrary text
     """
     known: set[Acl] = set()
     results: Created = []
@@ -73,7 +75,7 @@ def create_acls(
 
 
 def _wrong_host(host: str, metadata_version: int) -> KafkaError | None:
-    """Returns why no ACL may have this host; None where it may. docs/spec/kafka-4.4.md#s5-4, R1 to R3 and R7"""
+    """Returns the error if an ACL must not have this host, else None. docs/spec/kafka-4.4.md#s5-4, R1 to R3 and R7"""
     if not host:
         return _invalid("Invalid empty host")
     if not is_written_as_range(host):
@@ -89,7 +91,8 @@ def _wrong_host(host: str, metadata_version: int) -> KafkaError | None:
 
 
 def delete_acls(image: MetadataImage, filters: Sequence[AclFilter]) -> Decision[Deleted]:
-    """An ACL that several filters match is reported for each. Raises POLICY_VIOLATION for too many."""
+    """Deletes the ACLs that match the filters. An ACL that matches several filters is reported for each of them. Raises
+    POLICY_VIOLATION if there are too many."""
     results: Deleted = []
     removed: dict[bytes, None] = {}
     candidates = _Candidates(image)
@@ -105,7 +108,8 @@ def delete_acls(image: MetadataImage, filters: Sequence[AclFilter]) -> Decision[
 
 
 class _Candidates:
-    """The ACLs that a filter has to be compared with: those of the one resource, or else principal, that it names."""
+    """Selects the ACLs with which a filter must be compared: those of the filter's resource, or else of its principal,
+    or all."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._acls = image.acls
@@ -113,7 +117,7 @@ class _Candidates:
         self._by_principal: dict[str, list[tuple[bytes, Acl]]] | None = None
 
     def of(self, wanted: AclFilter) -> Collection[tuple[bytes, Acl]]:
-        """Raises POLICY_VIOLATION where one request would compare too much."""
+        """Returns the candidates of a filter. Raises POLICY_VIOLATION if the request needs too many comparisons."""
         found: Collection[tuple[bytes, Acl]]
         if wanted.name is not None and wanted.resource != ResourceType.ANY.value and wanted.pattern in _EXACT:
             resource, pattern = ResourceType(wanted.resource), PatternType(wanted.pattern)

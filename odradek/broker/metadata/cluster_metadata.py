@@ -1,10 +1,10 @@
-"""The shell around the metadata decisions: a queue of turns, the log `__cluster_metadata-0`, the image, the listeners.
+"""Runs metadata decisions one at a time, and owns the log `__cluster_metadata-0`, the image and the listeners.
 
     submit(decide) → decide(image) → append → fdatasync, `prepare` → replay → listeners → answer
 
-One turn runs at a time; decisions that arrive during one are taken after it. Nothing becomes visible, to this broker
-or to clients, that a power failure could still take. Decisions about very many things are made in slices, and many
-records become visible in slices (replaying.py): the image stays as it is while a decision is made.
+Decisions that arrive during a turn wait for the next one. No change becomes visible to this broker or to clients while
+a power failure could still undo it. Decisions about very many objects are made in slices, and many records become
+visible in slices (replaying.py). The image does not change while a decision is being made.
 """
 
 import logging
@@ -77,13 +77,13 @@ from odradek.storage.log_directory import LogDirectory
 log = logging.getLogger("odradek.metadata")
 
 R = TypeVar("R")
-STEPS_PER_TURN = 100  # of listeners: logs that are opened, or directories that are renamed, in some 2 ms
+STEPS_PER_TURN = 100  # steps of listeners, such as opening a log or renaming a directory; about 2 ms
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 Decided: TypeAlias = Decision[R] | Steps[Decision[R]]
 
 
 def nothing_pending() -> Steps[bool]:
-    """Stands for the search of a data directory for pending acknowledgements where there can be none."""
+    """Answers that nothing is pending, without searching a data directory in which nothing can be pending."""
     yield from ()
     return False
 
@@ -94,7 +94,7 @@ def as_decided(decision: Decision[Any]) -> Decision[Any]:
 
 @dataclass(slots=True)
 class QueuedDecision:
-    """A decision that waits for its turn, and the answer to be given once it is durable."""
+    """A decision that waits for its turn, and its answer, which is given once the decision is durable."""
 
     decide: Callable[[MetadataImage], Decided[Any]]
     answer: Deferred[Any]
@@ -102,7 +102,7 @@ class QueuedDecision:
 
 @dataclass(slots=True)
 class Publication:
-    """A decision that is durable, and what of it is not visible yet; the answer comes last."""
+    """A durable decision, and the part of it that is not visible yet. Its answer is given last."""
 
     answer: Deferred[Any]
     response: object
@@ -122,7 +122,7 @@ def at_once(action: Callable[[], None]) -> None:
 
 
 class ClusterMetadata:
-    """Use `ClusterMetadata.opening`. Loop thread only."""
+    """The metadata log with its image. Create it with `opening`. Must only be used on the loop thread."""
 
     def __init__(
         self,
@@ -138,16 +138,16 @@ class ClusterMetadata:
         later: Callable[[Callable[[], None]], object],
         placed: Callable[[Decision[Any]], Decision[Any]] = as_decided,
     ) -> None:
-        """Use `opening`.
+        """Initialises the object; use `opening` instead.
 
-        placed   gets each decision before it is recorded, and returns what is recorded in its place: where several
-                 nodes share this log, they are given their partitions there
-        prepare  gets records that are about to be committed; what it returns is run by the thread that has synced them,
-                 before they are published
+        placed   is called with each decision before it is recorded and returns the decision to record instead; if
+                 several nodes share this log, it distributes the partitions among them
+        prepare  is called with records that are about to be committed; the thread that has synced them runs the
+                 returned function before they are published
         """
         self.image = image
         self.node = node
-        self.leader_epoch = leader_epoch  # of the metadata log
+        self.leader_epoch = leader_epoch  # leader epoch of the metadata log
         self.broker_epoch = -1
         self._log = metadata_log
         self._disk = disk
@@ -160,7 +160,7 @@ class ClusterMetadata:
         self._later = later
         self._queue: deque[QueuedDecision] = deque()
         self._is_committing = False
-        self._steps: Steps[Decision[Any]] | None = None  # of the decision that is being made
+        self._steps: Steps[Decision[Any]] | None = None  # steps of the decision that is being made
         self._publication: Publication | None = None
         self._holds = 0
 
@@ -181,19 +181,19 @@ class ClusterMetadata:
         placed: Callable[[Decision[Any]], Decision[Any]] = as_decided,
         stores_pending: Callable[[], Steps[bool]] = nothing_pending,
     ) -> "Steps[ClusterMetadata]":
-        """Reads the metadata log, or begins one in a new directory; then registers this process and leads its
-        partitions.
+        """Opens the metadata log, or creates one in a new directory. Then registers this process and makes it the
+        leader of its partitions.
 
-        Waits for the disk. Afterwards `image` is complete and `config` has its dynamic values.
+        Waits for the disk. Afterwards `image` is complete and `config` contains its dynamic values.
 
         later           runs an action in another turn of the loop
-        first_levels    of the features of a new directory
-        rules           of the release that is followed, which says where a new directory keeps these levels
-        placed          gets each decision before it is recorded, and returns what is recorded in its place
-        stores_pending  whether acknowledgements are stored that were pending in transactions; asked where an earlier
-                        Odradek may have stored some
+        first_levels    feature levels of a new directory
+        rules           rules of the emulated release, which determine where a new directory stores these levels
+        placed          is called with each decision before it is recorded, and returns the decision to record instead
+        stores_pending  whether stored acknowledgements are pending in transactions; called if an earlier Odradek may
+                        have stored some
         raises          CorruptMetadata, CannotStart, KafkaError (KAFKA_STORAGE_ERROR), OSError: the broker cannot start
-                        on it
+                        on this directory
         """
         now_ms = clock.now_ms()
         metadata_log = _open_log(log_directory, now_ms)
@@ -236,7 +236,8 @@ class ClusterMetadata:
         yield from metadata._taking_over_share_version(loader.earlier_share_version, stores_pending)
         yield from metadata._taking_over(endpoints, new_uuid(), was_clean=log_directory.was_clean)
         metadata._adopt_broker_configs()
-        if is_left(loader.highest_levels, image.features):  # a crash came before the snapshot, or this is not ours
+        # A crash came before the snapshot, or another program wrote the directory.
+        if is_left(loader.highest_levels, image.features):
             metadata._write(metadata._snapshot())
         for partition in log_directory.partitions():
             yield
@@ -246,23 +247,24 @@ class ClusterMetadata:
         return metadata
 
     def add_listener(self, listener: MetadataListener) -> None:
-        """Listeners are told in the order in which they were added."""
+        """Adds a listener. Listeners are called in the order in which they were added."""
         self._listeners.append(listener)
 
     def submit(self, decide: Callable[[MetadataImage], Decided[R]]) -> Deferred[R]:
-        """Take a decision when its turn comes. The answer is its response, once everything in it has taken effect;
-        or the KafkaError that `decide` raised, or KAFKA_STORAGE_ERROR where it could not be recorded."""
+        """Queues a decision. The answer resolves to its response once all its changes have taken effect. It fails with
+        the KafkaError that `decide` raised, or with KAFKA_STORAGE_ERROR if the decision could not be recorded."""
         queued = QueuedDecision(decide, Deferred())
         self._queue.append(queued)
         self._run_turns()
         return queued.answer
 
     def commit(self, records: Sequence[Message]) -> Deferred[None]:
-        """Record what is certain already."""
+        """Commits records that need no decision."""
         return self.submit(lambda image: Decision(None, tuple(records)))
 
     def hold_until(self, done: Deferred[Any] | None) -> None:
-        """Take no further decision before `done`, however that ends: something must be on the disk before it."""
+        """Makes no further decision until `done` is resolved or fails, because something must be on disk before the
+        next one."""
         if done is None:
             return
 
@@ -274,7 +276,8 @@ class ClusterMetadata:
         done.when_done(go_on)
 
     def allocate_producer_ids(self, count: int, then: Callable[[int | KafkaError], None]) -> None:
-        """Calls `then`, once durable, with the first of `count` ids that nobody had before; or with why not."""
+        """Allocates `count` unused producer ids. Calls `then` with the first id once the allocation is durable, or with
+        the error."""
         unattended(self._allocate_producer_ids(count, then))
 
     async def _allocate_producer_ids(self, count: int, then: Callable[[int | KafkaError], None]) -> None:
@@ -290,16 +293,17 @@ class ClusterMetadata:
             then(first)
 
     def close(self) -> None:
-        """Does at once what `closing` does."""
+        """Runs all steps of `closing`."""
         for _ in self.closing():
             pass
 
     def closing(self) -> Iterator[None]:
-        """Record that this broker has stopped in good order. Waits for the disk; the log is closed with its directory.
+        """Records that this broker has stopped cleanly. Waits for the disk. The log itself is closed with its
+        directory.
 
         raises  LogWriteFailed
         """
-        self._holds += 1  # no further decision
+        self._holds += 1  # prevents further decisions
         self._steps = None
         while self._publication is not None:
             self._publish_slice()
@@ -308,7 +312,7 @@ class ClusterMetadata:
             yield from self._committing(fencing_records(self.node, self.broker_epoch))
 
     def abandon(self) -> None:
-        """Nothing more becomes visible, nor is it recorded: its directory goes."""
+        """Stops publishing and recording, because the directory is about to be removed."""
         self._holds += 1
         self._steps = self._publication = None
 
@@ -318,14 +322,14 @@ class ClusterMetadata:
             if self._decide(self._queue.popleft()):
                 self._is_committing = False
 
-    # Each returns whether the turn is over; else it goes on, and ends with `_committed`.
+    # Each of these methods returns whether the turn is over. Otherwise the turn continues and ends with `_committed`.
 
     def _decide(self, queued: QueuedDecision) -> bool:
         self._steps = self._recording(queued.decide)
         return self._decide_slice(queued)
 
     def _recording(self, decide: Callable[[MetadataImage], Decided[Any]]) -> Steps[Decision[Any]]:
-        """Makes the decision, and writes it to the log."""
+        """Makes the decision and writes its records to the log."""
         decided = decide(self.image)
         if not isinstance(decided, Decision):
             decided = yield from decided
@@ -337,7 +341,7 @@ class ClusterMetadata:
 
     def _decide_slice(self, queued: QueuedDecision) -> bool:
         steps = self._steps
-        if steps is None:  # `close` did not wait for it
+        if steps is None:  # the log was closed meanwhile
             return False
         try:
             for _ in range(ENTRIES_PER_SLICE):
@@ -390,7 +394,7 @@ class ClusterMetadata:
         )
 
     def _write(self, snapshot: MetadataSnapshot) -> None:
-        """Waits for the disk. It is tried again at the next start."""
+        """Writes the snapshot and waits for the disk. If that fails, the next start tries again."""
         try:
             self._disk.replace(f"{self._log.directory}/{snapshot.name}", snapshot.content)
         except OSError as error:
@@ -409,7 +413,7 @@ class ClusterMetadata:
 
     def _publish_slice(self) -> None:
         publication = self._publication
-        if publication is None:  # `close` did not wait for its turn
+        if publication is None:  # the log was closed meanwhile
             return
         for taken, is_slice_over in enumerate(publication.steps):
             if is_slice_over or taken == STEPS_PER_TURN:
@@ -424,14 +428,14 @@ class ClusterMetadata:
         self._run_turns()
 
     def _publishing(self, records: Sequence[Message]) -> Iterator[bool | None]:
-        """True between two slices."""
+        """Applies records slice by slice. Yields True between two slices."""
         for number, part in enumerate(slices(records)):
             if number:
                 yield True
             yield from self._applying(part)
 
     def _applying(self, records: Sequence[Message]) -> Iterator[None]:
-        """Replays at once, then tells the listeners."""
+        """Replays the records at once, then calls the listeners step by step."""
         news = replay(self.image, records)
         self.image.next_offset = self._log.high_watermark
         if BROKER_CONFIG in news:
@@ -446,7 +450,7 @@ class ClusterMetadata:
         self._config.set_dynamic(configs.get(DEFAULT_BROKER, {}), own)
 
     def _staging(self, records: Sequence[Message]) -> Iterator[None]:
-        """Encodes a record in a step, and stages all of them in the last one."""
+        """Encodes one record in each step, and stages all of them in the last step."""
         level, now_ms = self.image.metadata_version or METADATA_VERSION_OF_NEW, self._clock.now_ms()
         batches = []
         for start in range(0, len(records), MAX_RECORDS):
@@ -467,7 +471,7 @@ class ClusterMetadata:
         self._log.append(batch, now_ms=now_ms)
 
     def _committing(self, records: Sequence[Message]) -> Iterator[None]:
-        """Commits in steps that wait for the disk: at start and stop, when nobody else does."""
+        """Commits records in steps that wait for the disk. Only used at start and stop, when nobody else waits."""
         yield from self._staging(records)
         self._log.write_staged()
         ticket = self._log.start_sync()
@@ -479,9 +483,9 @@ class ClusterMetadata:
     def _taking_over_share_version(
         self, earlier: EarlierShareVersion, stores_pending: Callable[[], Steps[bool]]
     ) -> Iterator[None]:
-        """Raises odradek.share.transactions where an earlier Odradek meant it by share.version 2: what is pending in
-        the directory stays part of its transactions, and clients can go on. A crash before the one batch leaves all as
-        it was; after it, the level says that it is done (ADR 35)."""
+        """Raises odradek.share.transactions if an earlier Odradek used share.version 2 for that purpose. Pending
+        acknowledgements in the directory then stay part of their transactions, and clients can continue. A crash before
+        the single batch changes nothing; after it, the recorded level shows that the step is done (ADR 35)."""
         levels = self.image.features
         if levels.get(SHARE_VERSION, 0) < EARLIER_LEVEL or SHARE_TRANSACTIONS in levels or earlier.is_decided:
             return
@@ -527,7 +531,7 @@ def _open_log(log_directory: LogDirectory, now_ms: int) -> Log:
 
 
 def _loading(disk: Disk, metadata_log: Log, loader: Loader, image: MetadataImage) -> Iterator[None]:
-    """The newest whole snapshot, then the log behind it; the log alone where there is no snapshot."""
+    """Loads the newest complete snapshot and the log after it, or only the log if there is no snapshot."""
     snapshot, behind = newest_snapshot(disk, metadata_log)
     if snapshot is not None:
         yield from loader.loading([snapshot], moves_offset=False)
@@ -566,8 +570,8 @@ def _check_features(image: MetadataImage) -> None:
 
 
 def _asked_for(formatted: Sequence[Message], config: BrokerConfig) -> list[Message]:
-    """Returns the records of the features that the configuration adds to a new directory. They are no part of what it
-    was formatted with: Kafka reads that, too."""
+    """Returns the records of features that the configuration adds to a new directory. They are not part of the
+    formatting records, which Kafka also reads."""
     wanted = config.odradek_share_transactions
     if not wanted:
         return []

@@ -1,6 +1,6 @@
-"""AlterConfigs and IncrementalAlterConfigs: decisions about the image, with Kafka's codes and words.
+"""Decides AlterConfigs and IncrementalAlterConfigs requests from the image, with Kafka's error codes and messages.
 
-A change maps names to new values, None for "no longer set"; only what really changes is recorded.
+A change maps names to new values; None removes the setting. Only actual changes are recorded.
 Source: the answers of Kafka 4.3.1 to the requests of tests/spec.
 """
 
@@ -35,13 +35,13 @@ from odradek.protocol.struct import Message
 if TYPE_CHECKING:
     from odradek.broker.runtime.slices import Steps
 
-Result = tuple[int, str, KafkaError | None]  # resource type, resource name, what was wrong
+Result = tuple[int, str, KafkaError | None]  # resource type, resource name, error
 HAVE_LISTS: Final = frozenset({ConfigResourceType.BROKER, ConfigResourceType.TOPIC})
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceChanges:
-    """Changes asked for one resource. `resource_type` is the request's number: it may mean nothing."""
+    """The requested changes of one resource. `resource_type` is the number in the request and may be unknown."""
 
     resource_type: int
     resource_name: str
@@ -56,9 +56,10 @@ def alter_configs(
     node_id: int,
     is_incremental: bool,
 ) -> Steps[Decision[list[Result]]]:
-    """Each resource stands alone. is_incremental: False replaces all that was set for a resource.
+    """Decides the changes of each resource separately. If `is_incremental` is False, the changes replace all settings
+    of the resource.
 
-    Raises KafkaError where Kafka refuses the whole request: POLICY_VIOLATION for too many records.
+    Raises KafkaError if Kafka refuses the whole request: POLICY_VIOLATION for too many records.
     """
     seen = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     results: list[Result] = []
@@ -79,7 +80,7 @@ def alter_configs(
 
 
 def check_changes(changes: Sequence[SettingChange]) -> None:
-    """Raises INVALID_REQUEST for changes that make no sense for any resource."""
+    """Raises INVALID_REQUEST for changes that are invalid for every resource."""
     nulls = [one.name for one in changes if one.value is None and one.operation != ConfigOperation.DELETE.value]
     if nulls:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
@@ -87,7 +88,7 @@ def check_changes(changes: Sequence[SettingChange]) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     known = {operation.value for operation in ConfigOperation}
     if any(one.operation not in known for one in changes):
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # what Kafka 4.3.1 makes of it
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # as Kafka 4.3.1 answers
 
 
 def _alter(
@@ -125,7 +126,7 @@ def _alter(
 
 
 def _resource(resource: ResourceChanges, node_id: int, is_incremental: bool) -> ConfigResource:
-    """Which resource is meant. Raises INVALID_REQUEST."""
+    """Returns the resource of the request. Raises INVALID_REQUEST."""
     name = resource.resource_name
     match resource.resource_type:
         case ConfigResourceType.TOPIC.value:
@@ -140,7 +141,8 @@ def _resource(resource: ResourceChanges, node_id: int, is_incremental: bool) -> 
 
 
 def this_node(name: str, node_id: int, what: str) -> int:
-    """The node that `name` is, which must be this one. Raises INVALID_REQUEST; `what` it is called there."""
+    """Returns the node id in `name`. Raises INVALID_REQUEST unless it is this node's id; `what` selects the error
+    message."""
     try:
         number = int(name)
     except ValueError:
@@ -177,9 +179,11 @@ def _list_with(
     change: SettingChange,
     operation: ConfigOperation,
 ) -> str:
-    """The list with the change's values added or taken away. What was not set begins with the default.
+    """Returns a list setting with the change's values added or removed. A setting without a value begins with its
+    default.
 
-    Only of brokers and topics, as in Kafka: its controller does not know of what kind other settings are.
+    Only settings of brokers and topics can be changed in this way, as in Kafka, whose controller does not know the
+    types of other settings.
     """
     setting = settings_of(key[0]).get(change.name)
     if setting is None or setting.kind is not ValueType.LIST or key[0] not in HAVE_LISTS:

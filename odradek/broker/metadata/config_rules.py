@@ -1,4 +1,4 @@
-"""The settings that each kind of resource allows. Refusals are KafkaErrors with Kafka's codes and words."""
+"""Checks settings by kind of resource. Refusals are KafkaErrors with Kafka's error codes and messages."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,8 @@ from odradek.protocol.java_properties import InvalidJaas, parse_login_module
 
 LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]*\..+")
 JAAS_CONFIG = "sasl.jaas.config"
-# Keys, certificates and what reads them; Kafka lets a broker change the rest of TLS and SASL without a listener's name.
+# Keys, certificates and the engine that reads them. In Kafka the other TLS and SASL settings can be changed without a
+# listener prefix.
 STORE_PREFIXES = ("ssl.engine.factory.class", "ssl.key.password", "ssl.keystore.", "ssl.truststore.")
 THREAD_COUNTS = frozenset(
     {
@@ -65,7 +66,7 @@ def settings_of(resource_type: ConfigResourceType) -> Mapping[str, Setting]:
 
 
 def check_topic(image: MetadataImage, topic: str, settings: Mapping[str, str]) -> None:
-    """`settings` as they would be after the change."""
+    """Checks the settings of a topic. `settings` are those after the change."""
     if not topic:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     try:
@@ -81,7 +82,8 @@ def check_topic(image: MetadataImage, topic: str, settings: Mapping[str, str]) -
 
 
 def check_broker_change(config: BrokerConfig, changed: Mapping[str, str | None], *, is_default: bool) -> None:
-    """Checks what may be changed while the broker runs; unknown names may. is_default: for all brokers, not for one."""
+    """Checks that the settings may be changed while the broker runs. Unknown names are permitted. `is_default` means
+    that the change applies to all brokers."""
     updates = {name: _update_of(name) for name in changed}
     _refuse(
         (name for name, update in updates.items() if update is UpdateMode.READ_ONLY),
@@ -101,7 +103,8 @@ def check_broker_change(config: BrokerConfig, changed: Mapping[str, str | None],
 
 
 def check_min_isr_under_elr(image: MetadataImage, changed: Mapping[str, str | None], *, is_default: bool) -> None:
-    """With eligible leader replicas (KIP-966) the number of in-sync replicas is one for the cluster, and always set."""
+    """Checks a change of min.insync.replicas if eligible leader replicas are enabled (KIP-966): it can then only be set
+    for the whole cluster, and cannot be removed."""
     if image.features.get(ELIGIBLE_LEADER_REPLICAS, 0) == 0 or MIN_ISR not in changed:
         return
     if not is_default:
@@ -113,7 +116,7 @@ def check_min_isr_under_elr(image: MetadataImage, changed: Mapping[str, str | No
 
 
 def check_group(config: BrokerConfig, group: str, settings: Mapping[str, str]) -> None:
-    """Values stay within what the broker allows its groups."""
+    """Checks the settings of a group, whose values must be within the broker's limits for groups."""
     if not group:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     for name in settings:
@@ -141,7 +144,7 @@ def check_group(config: BrokerConfig, group: str, settings: Mapping[str, str]) -
 
 
 def _effective(config: BrokerConfig, values: Mapping[str, object], name: str) -> int:
-    """Returns the value of a group's setting: its own, else the broker's."""
+    """Returns the value of a group setting: the group's own value, or else the broker's."""
     broker_name = f"group.{name}"
     value = values[name] if name in values else BROKER_SETTINGS[broker_name].parse(config.current_text(broker_name))
     assert isinstance(value, int)
@@ -149,7 +152,7 @@ def _effective(config: BrokerConfig, values: Mapping[str, object], name: str) ->
 
 
 def check_client_metrics(subscription: str, settings: Mapping[str, str]) -> None:
-    """Source: KIP-714."""
+    """Checks a client metrics subscription. Source: KIP-714."""
     if not subscription:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
     for name in settings:
@@ -173,7 +176,7 @@ def _is_matching_pattern(pattern: str) -> bool:
     if not separator or name.strip() not in MATCHABLE:
         return False
     try:
-        re.compile(expression.strip())  # checked only: nothing is matched by it here
+        re.compile(expression.strip())  # only validated; the broker never matches with it
     except (re.error, RecursionError, OverflowError):
         return False
     return True
@@ -193,9 +196,10 @@ def _refuse(names: Iterable[str], why: str) -> None:
 
 
 def _check_login_module(name: str, text: str) -> None:
-    """A text that could not be read would keep the broker from starting again. The message shows no password.
+    """Checks a JAAS login module. With unreadable text the broker could not start again. The error message contains no
+    password.
 
-    Passwords of PLAIN would lie in clear in the metadata log, and in each copy of it.
+    Passwords of PLAIN are refused, because the metadata log and every copy of it would contain them unencrypted.
     """
     try:
         options = parse_login_module(text).options

@@ -1,11 +1,11 @@
-"""What the metadata log tells of `share.version` 2 in a directory that an earlier Odradek may have written.
+"""Interprets `share.version` 2 in a metadata log that an earlier Odradek may have written.
 
-There it meant acknowledgements in transactions, which odradek.share.transactions stands for since; in Kafka it means
-dead-letter queues. Who raised the level is seen from the broker that was registered at that time, since a registration
-lists what its broker supports:
+In an earlier Odradek this level enabled acknowledgements in transactions, which odradek.share.transactions does now. In
+Kafka it enables dead-letter queues. The broker that was registered when the level was raised shows which of them wrote
+the log, because a registration lists the broker's supported levels:
 
     an earlier Odradek  share.version up to 2, metadata.version up to 30, no odradek.share.transactions
-    this one            odradek.share.transactions
+    this Odradek        odradek.share.transactions
     Kafka 4.3.1         share.version up to 1
     Kafka 4.4.0         metadata.version up to 33
 
@@ -26,21 +26,21 @@ from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.messages.register_broker_record import RegisterBrokerRecord
 from odradek.protocol.struct import Message
 
-EARLIER_LEVEL: Final = 2  # of share.version
+EARLIER_LEVEL: Final = 2  # level of share.version
 
 
 class EarlierShareVersion:
-    """Follows the records of the metadata log, in their order.
+    """Follows the records of the metadata log, in order.
 
-    was_raised  an earlier Odradek raised share.version to 2, and nobody has lowered it since
-    is_decided  an Odradek that knows the feature has been here since the last earlier one: what to make of the level
-                was decided then
+    was_raised  an earlier Odradek raised share.version to 2, and the level has not been lowered since
+    is_decided  an Odradek with the new feature was registered after the last earlier Odradek, and has already decided
+                what the level means
     """
 
     __slots__ = ("_is_earlier", "is_decided", "was_raised")
 
     def __init__(self) -> None:
-        self._is_earlier = False  # the broker that is registered
+        self._is_earlier = False  # whether the registered broker is an earlier Odradek
         self.was_raised = False
         self.is_decided = False
 

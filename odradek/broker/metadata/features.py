@@ -1,4 +1,5 @@
-"""UpdateFeatures: changing the finalised level of a feature. Source: Kafka 4.3.1; refusals are in its words."""
+"""Decides UpdateFeatures requests, which change the finalised levels of features. Source: Kafka 4.3.1, including its
+error messages."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ SHARE_TRANSACTIONS_NEEDS: Final = (
 
 
 class UpgradeType(Enum):
-    """The numbers of UpdateFeatures; 0 and whatever else comes are unknown."""
+    """The upgrade types of UpdateFeatures. 0 and all other numbers are unknown."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -56,11 +57,11 @@ def update_features(
     pending_count: Callable[[], int | None] = lambda: 0,
     supported: Mapping[str, tuple[int, int]] = SUPPORTED_FEATURES,
 ) -> Decision[None]:
-    """All or none.
+    """Updates all features or none.
 
-    min_insync_replicas  what is recorded for the cluster when eligible leader replicas come in (KIP-966)
-    pending_count         how many acknowledgements of share groups wait for the end of a transaction (KIP-1289); None:
-                         not known now. Asked only where that matters
+    min_insync_replicas  value that is recorded for the cluster when eligible leader replicas are enabled (KIP-966)
+    pending_count        returns the number of share group acknowledgements that wait for the end of a transaction
+                         (KIP-1289), or None if it is unknown now. Only called if it matters
     raises               KafkaError INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED
     """
     records: list[Message] = []
@@ -81,7 +82,7 @@ def update_features(
 
 
 def levels_with(levels: Mapping[str, int], updates: Iterable[FeatureUpdate]) -> dict[str, int]:
-    """Returns the finalised levels once these updates are made, where they began at `levels`."""
+    """Returns the finalised levels after these updates."""
     return {**levels, **{each.feature: each.level for each in updates}}
 
 
@@ -104,7 +105,7 @@ def _check(image: MetadataImage, update: FeatureUpdate, node_id: int, supported:
         raise _invalid(update, f"Local controller {node_id} only supports versions {least}-{most}")
     current = _level(image, feature)
     if feature == KRAFT_VERSION and level != current:
-        # Level 1 is a quorum whose voters are recorded; there is one voter here, and it is not recorded.
+        # Level 1 means that the voters of the quorum are recorded. The single voter here is not recorded.
         raise _invalid(update, "Can't downgrade the version of this feature." if level < current else "Not supported.")
     if level < current and upgrade_type is UpgradeType.UPGRADE:
         raise _invalid(
@@ -124,7 +125,7 @@ def _check(image: MetadataImage, update: FeatureUpdate, node_id: int, supported:
 
 
 def _check_needs(image: MetadataImage, update: FeatureUpdate, levels: Mapping[str, int]) -> None:
-    """levels: once all updates of the request are made"""
+    """Checks the update's requirements. `levels` are the levels after all updates of the request."""
     if update.feature != SHARE_TRANSACTIONS or not update.level > _level(image, update.feature):
         return
     if not has_what_share_transactions_need(levels):
@@ -134,8 +135,8 @@ def _check_needs(image: MetadataImage, update: FeatureUpdate, levels: Mapping[st
 def _check_nothing_pending(
     image: MetadataImage, update: FeatureUpdate, pending_count: Callable[[], int | None]
 ) -> None:
-    """Refuses to switch acknowledgements in transactions off while some are pending: a reader of the directory that
-    does not know them, such as Kafka, would drop them (docs/spec/share-groups.md#s5-10)."""
+    """Refuses to disable acknowledgements in transactions while some are pending. A program that does not know them,
+    such as Kafka, would lose them when it opens the directory (docs/spec/share-groups.md#s5-10)."""
     current = _level(image, update.feature)
     if update.feature not in (SHARE_TRANSACTIONS, SHARE_VERSION) or not update.level < current:
         return

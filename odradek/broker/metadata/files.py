@@ -1,12 +1,12 @@
-"""Files of the metadata log beside its segments: snapshots, `bootstrap.checkpoint`, `quorum-state`.
+"""Files of the metadata log other than its segments: snapshots, `bootstrap.checkpoint`, `quorum-state`.
 
-A snapshot (`<end offset>-<epoch>.checkpoint`) stands for all records of the log below its end offset. This broker reads
-Kafka's snapshots, and writes the snapshot of formatting (`bootstrap.checkpoint` where it emulates a Kafka before 4.4);
-others only where Kafka could not read the log
-(lowered_levels.py). Its log holds only changes, not a record every 500 ms, and so stays short.
+A snapshot (`<end offset>-<epoch>.checkpoint`) replaces all records of the log below its end offset. This broker reads
+Kafka's snapshots. It writes the snapshot for a new directory (`bootstrap.checkpoint` if it emulates a Kafka before
+4.4), and other snapshots only if Kafka could not read the log (lowered_levels.py). Its log stays short because it
+contains only changes, and not a record every 500 ms.
 
-`quorum-state` has leader and epoch of the metadata log. It is written before the first batch of an epoch, so that no
-epoch is used twice. Layout: docs/formats/cluster-metadata.md.
+`quorum-state` contains the leader and the epoch of the metadata log. It is written before the first batch of an epoch,
+so that no epoch is used twice. Layout: docs/formats/cluster-metadata.md.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.metadata")
 
-BOOTSTRAP = "bootstrap.checkpoint"  # of Kafka before 4.4
-FORMATTED = "00000000000000000000-0000000000.checkpoint"  # of Kafka 4.4: docs/spec/kafka-4.4.md#s6-1, P1
+BOOTSTRAP = "bootstrap.checkpoint"  # used by Kafka before 4.4
+FORMATTED = "00000000000000000000-0000000000.checkpoint"  # used by Kafka 4.4: docs/spec/kafka-4.4.md#s6-1, P1
 MAX_RECORDS_OF_BATCH = 1_000
 NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
 
 
 class SnapshotFile(NamedTuple):
-    """`end_offset` is exclusive."""
+    """The name of a snapshot file, parsed. `end_offset` is exclusive."""
 
     end_offset: int
     epoch: int
@@ -48,15 +48,16 @@ class SnapshotFile(NamedTuple):
 
 
 def snapshots_among(names: Iterable[str]) -> list[SnapshotFile]:
-    """The newest first."""
+    """Returns the snapshots among these file names, newest first."""
     matches = [match for match in map(NAME.fullmatch, names) if match is not None]
     return sorted((SnapshotFile(int(match[1]), int(match[2]), match[0]) for match in matches), reverse=True)
 
 
 def newest_snapshot(disk: Disk, metadata_log: Log) -> tuple[bytes | None, int]:
-    """It, and the offset where the log goes on. Raises CorruptMetadata where the log needs one and there is none.
+    """Returns the newest snapshot, or None, and the offset from which the log must be read. Raises CorruptMetadata if
+    the log needs a snapshot and there is none.
 
-    The snapshot that formatting leaves (FORMATTED) stands for no record of the log: `formatted_records` reads it.
+    The snapshot of formatting (FORMATTED) replaces no records of the log; `formatted_records` reads it.
     """
     start = metadata_log.log_start_offset
     damaged: list[str] = []
@@ -82,8 +83,8 @@ def newest_snapshot(disk: Disk, metadata_log: Log) -> tuple[bytes | None, int]:
 
 
 def is_complete(data: bytes) -> bool:
-    """Whether all checksums hold, no offset is missing, and a snapshot footer ends it: a writer that died leaves one
-    without."""
+    """Returns whether a snapshot is complete: all checksums match, no offset is missing, and a snapshot footer ends it.
+    A writer that crashed leaves a snapshot without a footer."""
     last, next_offset, end_position = None, 0, 0
     try:
         for position, header in batches(data):
@@ -99,7 +100,7 @@ def is_complete(data: bytes) -> bool:
 
 
 def records_in(data: bytes) -> list[Message]:
-    """The records of a complete snapshot that mean something here, in order. Raises MalformedMessage."""
+    """Returns the known records of a complete snapshot, in order. Raises MalformedMessage."""
     records = []
     for position, header in batches(data):
         if not header.is_control:
@@ -109,7 +110,7 @@ def records_in(data: bytes) -> list[Message]:
 
 
 def bootstrap_snapshot(records: Iterable[Message], metadata_version: int, now_ms: int) -> bytes:
-    """Builds the snapshot that formatting leaves in a directory's root: the features a cluster begins with."""
+    """Builds the snapshot of formatting, which contains the initial features of a cluster."""
     values = [encode_record(record, metadata_version) for record in records]
     return snapshot(values, now_ms, last_contained_ms=0)
 
@@ -122,11 +123,12 @@ def snapshot(
     leader_epoch: int = 0,
     quorum: Iterable[NewRecord] = (),
 ) -> bytes:
-    """
-    values             metadata records in their frames
-    timestamp_ms       of all records
-    last_contained_ms  time of the last record of the log that is contained; None: the same
-    quorum             control records about the quorum itself
+    """Builds a snapshot.
+
+    values             framed metadata records
+    timestamp_ms       timestamp of all records
+    last_contained_ms  time of the last log record that the snapshot contains; None: the same as `timestamp_ms`
+    quorum             control records about the quorum
     """
     contained_ms = timestamp_ms if last_contained_ms is None else last_contained_ms
     header = NewRecord(
@@ -166,7 +168,8 @@ def encode_quorum_state(state: QuorumState) -> bytes:
 
 
 def decode_leader_epoch(data: bytes) -> int:
-    """The epoch in a file of any data version; 0 when it cannot be read, for the log knows its epochs too."""
+    """Returns the leader epoch in a `quorum-state` file of any data version. Returns 0 if it is unreadable, because the
+    log also contains its epochs."""
     try:
         epoch = json.loads(data)["leaderEpoch"]
     except (ValueError, KeyError, TypeError):

@@ -1,8 +1,8 @@
-"""The cluster as the metadata log describes it: topics, partitions, configs, features, brokers, producer ids.
+"""The state of the cluster according to the metadata log: topics, partitions, configs, features, brokers, producer ids.
 
-State: `MetadataImage`; only `replay` changes it, one record at a time, live and at start alike. Records that this
-broker has no use for yet (controller registration) stay in the log, unread.
-Source: the record schemas of Kafka 4.3.1, and what its brokers served from the recorded directories (served.json).
+Only `replay` changes a `MetadataImage`, one record at a time, both at start and in operation. Records that this broker
+does not use (controller registration) stay in the log and are ignored.
+Source: the record schemas of Kafka 4.3.1, and the answers of its brokers on the recorded directories (served.json).
 """
 
 from collections.abc import Callable, Mapping
@@ -42,28 +42,28 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.unregister_broker_record import UnregisterBrokerRecord
     from odradek.protocol.messages.user_scram_credential_record import UserScramCredentialRecord
 
-LEADER_UNCHANGED: Final = -2  # PartitionChangeRecord.leader where the leader stays
+LEADER_UNCHANGED: Final = -2  # value of PartitionChangeRecord.leader if the leader does not change
 NO_LEADER: Final = -1
 
 
 ConfigResource = tuple[ConfigResourceType, str]
-DEFAULT_BROKER: Final[ConfigResource] = (ConfigResourceType.BROKER, "")  # the cluster-wide default of broker settings
+DEFAULT_BROKER: Final[ConfigResource] = (ConfigResourceType.BROKER, "")  # the cluster-wide defaults of broker settings
 
 
 class Node(NamedTuple):
-    """This broker as a place for partitions. others: nodes that share its log, in a cluster of several."""
+    """This broker as a location of replicas. In a cluster, `others` are the nodes that share its log."""
 
     node_id: int
     directory_id: bytes
     others: tuple[int, ...] = ()
 
 
-NOBODY: Final[list[int]] = []  # of all partitions that have no such replicas
+NOBODY: Final[list[int]] = []  # shared by all partitions without such replicas
 
 
 @dataclass(slots=True)
 class PartitionImage:
-    """One partition. `leader` is None while there is none. Its lists are replaced, and never changed."""
+    """A partition. `leader` is None if there is none. Its lists are replaced, never modified."""
 
     partition_id: int
     leader: int | None
@@ -74,12 +74,12 @@ class PartitionImage:
     directories: list[bytes]
     eligible_leader_replicas: list[int] = field(default_factory=list)
     last_known_elr: list[int] = field(default_factory=list)
-    leader_is_recovering: bool = False  # after an unclean election
+    leader_is_recovering: bool = False  # since an unclean election
 
 
 @dataclass(slots=True)
 class TopicImage:
-    """`partitions[n].partition_id` is n."""
+    """A topic. `partitions[n].partition_id` is n."""
 
     name: str
     topic_id: bytes
@@ -88,7 +88,7 @@ class TopicImage:
 
 @dataclass(slots=True)
 class BrokerImage:
-    """A registration. `endpoints` maps listener names to (host, port)."""
+    """A broker registration. `endpoints` maps listener names to (host, port)."""
 
     broker_id: int
     broker_epoch: int
@@ -101,29 +101,29 @@ class BrokerImage:
 
 
 class MetadataImage:
-    """The sum of the records replayed so far."""
+    """The result of all records that were replayed so far."""
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicImage] = {}
         self.topics_by_id: dict[bytes, TopicImage] = {}
-        self.names_by_collision_key: dict[str, str] = {}  # of topics
+        self.names_by_collision_key: dict[str, str] = {}  # names of topics
         self.configs: dict[ConfigResource, dict[str, str]] = {}
-        self.features: dict[str, int] = {}  # finalised levels; a level of 0 is absence
+        self.features: dict[str, int] = {}  # finalised levels; a missing feature has level 0
         self.brokers: dict[int, BrokerImage] = {}
         self.client_quotas = ClientQuotasImage()
         self.acls = Acls()
         self.scram_credentials = ScramCredentials()
         self.delegation_tokens = DelegationTokens()
         self.next_producer_id = 0
-        self.topics_version = 0  # grows when a topic is created, deleted or enlarged
-        self.next_offset = 0  # of the metadata log: one past the last replayed record
+        self.topics_version = 0  # increases when a topic is created, deleted or enlarged
+        self.next_offset = 0  # next offset of the metadata log after the last replayed record
 
     @property
     def metadata_version(self) -> int:
         return self.features.get(METADATA_VERSION, 0)
 
     def topic_configs(self, topic: str) -> Mapping[str, str]:
-        """The settings that the topic has of its own."""
+        """Returns the topic's own settings."""
         return self.configs.get((ConfigResourceType.TOPIC, topic), {})
 
     def has_partition(self, topic_partition: tuple[str, int]) -> bool:
@@ -132,7 +132,7 @@ class MetadataImage:
 
     @property
     def has_dead_letter_queues(self) -> bool:
-        """Whether share groups copy rejected records into the topics that they name for it (KIP-1191)."""
+        """Whether share groups copy rejected records to their dead-letter topics (KIP-1191)."""
         return self.features.get(SHARE_VERSION, 0) >= SHARE_VERSION_DEAD_LETTERS
 
     @property
@@ -148,15 +148,17 @@ class MetadataImage:
         return sum(len(topic.partitions) for topic in self.topics.values())
 
     def controller_for_clients(self, wanted: int) -> int:
-        """Kafka's brokers tell clients that any broker that is not fenced is the controller; -1 when all are.
+        """Returns the broker that clients see as the controller: like Kafka's brokers, any broker that is not fenced,
+        or -1.
 
-        wanted: it, if it is not fenced. Source: KRaftMetadataCache.getRandomAliveBrokerId.
+        `wanted` is preferred if it is not fenced. Source: KRaftMetadataCache.getRandomAliveBrokerId.
         """
         alive = [broker.broker_id for broker in self.brokers.values() if not broker.is_fenced]
         return wanted if wanted in alive else next(iter(alive), -1)
 
     def replay(self, record: Message) -> None:
-        """Apply one record. A record that contradicts what came before raises KeyError or IndexError: a broken log."""
+        """Applies one record. A record that contradicts earlier records raises KeyError or IndexError: the log is
+        corrupt."""
         apply = REPLAYS.get(type(record).__name__)
         if apply is not None:
             apply(self, record)
@@ -287,7 +289,7 @@ class MetadataImage:
                     partition.partition_epoch += 1
 
 
-# By name, so that a class is imported only where a record of it is read or written.
+# By class name, so that a record class is imported only when such a record is read or written.
 REPLAYS: Final[Mapping[str, Callable[[MetadataImage, Any], None]]] = {
     "TopicRecord": MetadataImage._topic,
     "PartitionRecord": MetadataImage._partition,

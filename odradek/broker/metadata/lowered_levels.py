@@ -1,13 +1,15 @@
-"""A metadata snapshot for Kafka, written when a feature goes back to a level that some Kafka supports.
+"""A metadata snapshot for Kafka, written when a feature is lowered to a level that some Kafka supports.
 
-Kafka replays its metadata log from the start and ends at a FeatureLevelRecord with a level that it does not support,
-whatever follows. With a snapshot it begins with that, and reads the log behind it.
+Kafka replays its metadata log from the start and terminates at a FeatureLevelRecord with a level that it does not
+support, even if a later record lowers the level. If there is a snapshot, it reads only the snapshot and the log after
+it.
 
-The snapshot repeats the records of the log byte for byte and in their order, also those without meaning here, except:
+The snapshot repeats the records of the log byte for byte and in order, including unknown records, with these
+exceptions:
 
-    feature levels            the last of each feature, in front of all other records
-    transactions (KIP-868)    without brackets; not at all if they were aborted
-    no-ops                    left out
+    feature levels            the last level of each feature, before all other records
+    transactions (KIP-868)    without brackets; omitted if they were aborted
+    no-ops                    omitted
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.records import NewRecord, records_of
 from odradek.protocol.struct import Buffer, Message
 
-# What a Kafka supports at most, where that is less than what we do: 4.3.1 of share.version, any of our own feature.
+# The highest level that some Kafka supports, if it is lower than ours: share.version in 4.3.1; our own feature in any.
 HIGHEST_OF_KAFKA = {SHARE_VERSION: SHARE_VERSION_GROUPS, SHARE_TRANSACTIONS: 0}
 OF_THE_QUORUM = (ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS)
 NO_OP_RECORD = 20
@@ -32,11 +34,12 @@ BEGIN, END, ABORT = 23, 24, 25  # brackets of transactions
 
 
 def is_left(before: Mapping[str, int], after: Mapping[str, int]) -> bool:
-    """Whether a feature had a level that some Kafka does not support, and has one now that this Kafka supports.
+    """Returns whether a feature was lowered from a level that some Kafka does not support to a level that this Kafka
+    supports.
 
-    Each feature counts by itself: Kafka 4.4.0 starts on a directory whose share.version is still 2.
+    Each feature is considered separately: Kafka 4.4.0 starts on a directory whose share.version is still 2.
 
-    before  for each feature, the highest level that the log names, or the level before a change
+    before  for each feature, the highest level in the log, or the level before a change
     """
     return any(before.get(name, 0) > most >= after.get(name, 0) for name, most in HIGHEST_OF_KAFKA.items())
 
@@ -51,7 +54,8 @@ class MetadataSnapshot(NamedTuple):
 
 
 def snapshot_without_left_levels(portions: Iterable[Buffer]) -> MetadataSnapshot:
-    """portions: whole batches, of the newest snapshot if there is one, and then of the log behind it"""
+    """Builds the snapshot. `portions` are whole batches: the newest snapshot, if there is one, then the log after
+    it."""
     repeated = _Repeated()
     for portion in portions:
         repeated.take(portion)
@@ -63,7 +67,7 @@ class _Repeated:
         self._levels: dict[str, bytes] = {}
         self._records: list[bytes] = []
         self._quorum: dict[ControlType, NewRecord] = {}
-        self._begun_at: tuple[dict[str, bytes], int] | None = None  # what there was before an open transaction
+        self._begun_at: tuple[dict[str, bytes], int] | None = None  # the state before an open transaction
         self._end_offset = 0
         self._leader_epoch = 0
         self._last_timestamp = -1

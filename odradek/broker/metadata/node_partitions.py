@@ -1,6 +1,6 @@
-"""Partitions of a node beside those of the image: such that records bring to it, and stray directories.
+"""Finds new partitions of a node in metadata records, and stray partition directories.
 
-A stray is a partition that the metadata no longer knows, left by a deletion that a crash interrupted.
+A stray directory belongs to no partition of the metadata. It is left by a deletion that a crash interrupted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from odradek.protocol.topic_partition import CLUSTER_METADATA, TopicPartition
 
 
 def new_partitions(image: MetadataImage, node_id: int, records: Sequence[Any]) -> Iterator[tuple[str, int, bytes]]:
-    """Topic, partition and topic id of each. image: without the records."""
+    """Yields topic, partition and topic id of each partition that the records create on the node. `image` is the state
+    before the records."""
     names: dict[bytes, str] = {}
     for record in records:
         match type(record).__name__:
@@ -26,9 +27,9 @@ def new_partitions(image: MetadataImage, node_id: int, records: Sequence[Any]) -
 
 
 def is_stray(image: MetadataImage, node_id: int, found: TopicPartition, topic_id: bytes | None) -> bool:
-    """Whether a directory belongs to no partition of this node.
+    """Returns whether a directory belongs to no partition of this node.
 
-    topic_id  the topic that it was made for; None where it does not tell, then its name decides
+    topic_id  id of the topic for which the directory was created; None if it is not stored, then the name decides
     """
     name, index = found
     if name == CLUSTER_METADATA:

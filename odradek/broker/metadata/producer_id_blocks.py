@@ -1,4 +1,4 @@
-"""Producer ids are allocated in blocks; a recorded block belongs to one broker for good."""
+"""Allocates producer ids in blocks. A recorded block belongs to one broker permanently."""
 
 from odradek.broker.metadata.image import MetadataImage
 from odradek.broker.metadata.records import Decision
@@ -6,7 +6,7 @@ from odradek.protocol.messages.producer_ids_record import ProducerIdsRecord
 
 
 def allocate_producer_ids(image: MetadataImage, count: int, *, node_id: int, broker_epoch: int) -> Decision[int]:
-    """The first of `count` ids that nobody had before."""
+    """Returns the first of `count` unused ids."""
     first = image.next_producer_id
     record = ProducerIdsRecord(broker_id=node_id, broker_epoch=broker_epoch, next_producer_id=first + count)
     return Decision(first, (record,))

@@ -1,7 +1,8 @@
-"""Metadata records: decisions made of them, and their bytes in Kafka's frame (frame version, type, version, body).
+"""Metadata records: their encoding in Kafka's frame (frame version, type, version, body), and decisions that contain
+them.
 
-The first three are unsigned varints; the frame version is 1. The finalised `metadata.version` determines the version in
-which a record is written, so that a Kafka of that level can read it.
+The first three fields are unsigned varints; the frame version is 1. The finalised `metadata.version` determines the
+version of each written record, so that a Kafka of that level can read it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from odradek.protocol.struct import Message
 
 FRAME_VERSION = 1
 
-# Type -> module below protocol.messages. Only what the image heeds is decoded; see KNOWN_TYPES for the rest.
+# Type → module below protocol.messages. Only records that the image uses are decoded; KNOWN_TYPES has the rest.
 DECODED: Mapping[int, str] = {
     0: "register_broker_record",
     1: "unregister_broker_record",
@@ -44,10 +45,10 @@ DECODED: Mapping[int, str] = {
     26: "remove_delegation_token_record",
     28: "clear_elr_record",
 }
-# Types that Kafka 4.4.0 writes and that may stand in the log without our heeding them.
+# Types that Kafka 4.4.0 writes. The log may contain all of them, although some are ignored.
 KNOWN_TYPES = frozenset({*DECODED, 7, 8, 20, 21, 27, 29})
 
-# The versions to write, by the metadata.version from which on; source: Kafka 4.3.1's table of metadata versions.
+# (lowest metadata.version, record version to write). Source: Kafka 4.3.1's table of metadata versions.
 VERSIONS: Mapping[str, tuple[tuple[int, int], ...]] = {
     "PartitionRecord": ((23, 2), (17, 1)),
     "PartitionChangeRecord": ((23, 2), (17, 1)),
@@ -57,7 +58,7 @@ VERSIONS: Mapping[str, tuple[tuple[int, int], ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class PassedOver:
-    """A record that says nothing to this broker: of a known type without use here, or of an unknown type or version."""
+    """A record that this broker ignores: its type is known but not used, or its type or version is unknown."""
 
     record_type: int
     version: int
@@ -65,7 +66,8 @@ class PassedOver:
 
 
 def record_version(record: Message, metadata_version: int) -> int:
-    """The version in which `record` is written at this level. BrokerRegistrationChange: the least that holds it."""
+    """Returns the version in which the record is written at this level. For BrokerRegistrationChange it is the lowest
+    version that can hold the record's fields."""
     for since, version in VERSIONS.get(type(record).__name__, ()):
         if metadata_version >= since:
             return version
@@ -83,13 +85,13 @@ def _least_version(record: Any) -> int:
 
 
 def encode_record(record: Message, metadata_version: int) -> bytes:
-    """The value of a record in the metadata log."""
+    """Encodes a record as a value of the metadata log."""
     version = record_version(record, metadata_version)
     return bytes((FRAME_VERSION, record.API_KEY, version)) + encode(record, version)
 
 
 def decode_record(value: bytes) -> Message | PassedOver:
-    """One value of the metadata log. Raises MalformedMessage."""
+    """Decodes a value of the metadata log. Raises MalformedMessage."""
     if len(value) < 3 or value[0] != FRAME_VERSION:
         raise MalformedMessage(f"a metadata record in a frame of version {value[0] if value else None}")
     record_type, position = _read_unsigned(value, 1)
@@ -103,9 +105,10 @@ def decode_record(value: bytes) -> Message | PassedOver:
 
 
 def record_batch(values: Iterable[bytes], now_ms: int, *, leader_epoch: int) -> Steps[bytearray]:
-    """One batch of encoded records, offsets from 0: Kafka appends what belongs together as one batch.
+    """Builds one batch of encoded records, with offsets from 0. Like Kafka, records that belong together form one
+    batch.
 
-    Adds a record in a step. Raises ValueError without any.
+    Adds one record in each step. Raises ValueError if there are no records.
     """
     batch, count = bytearray(HEADER_BYTES), 0
     for count, value in enumerate(values, 1):
@@ -146,17 +149,17 @@ def _read_unsigned(data: bytes, position: int) -> tuple[int, int]:
 
 R = TypeVar("R")
 
-MAX_RECORDS = 10_000  # of one decision, as in Kafka: they are committed as one batch, or not at all
+MAX_RECORDS = 10_000  # of one decision, as in Kafka: they are committed in one batch, or not at all
 
 
 def require_one_batch(records: Sequence[Message]) -> None:
-    """Raises POLICY_VIOLATION where there are more than MAX_RECORDS."""
+    """Raises POLICY_VIOLATION if there are more than MAX_RECORDS records."""
     if len(records) > MAX_RECORDS:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
 
 
 class Decision(NamedTuple, Generic[R]):
-    """Nothing in it has happened yet: `records` are to be committed and replayed, then `response` may be given."""
+    """A decision that has no effect yet: `records` must be committed and replayed before `response` may be sent."""
 
     response: R
     records: tuple[Message, ...] = ()

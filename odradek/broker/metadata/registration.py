@@ -1,4 +1,4 @@
-"""Records of a broker about itself at start and stop: initial features, its registration, its leadership."""
+"""The records that a broker writes about itself at start and stop: initial features, registration and leadership."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -23,23 +23,23 @@ from odradek.protocol.struct import Message
 from odradek.protocol.topic_partition import TRANSACTION_STATE
 from odradek.storage.disk import Disk
 
-UNASSIGNED = bytes(16)  # the directory of a replica elsewhere
-PLAINTEXT = 0  # the security protocol's id
+UNASSIGNED = bytes(16)  # directory id of a replica on another broker
+PLAINTEXT = 0  # id of the security protocol
 
 
 def first_features(levels: Mapping[str, int] = FIRST_LEVELS) -> list[Message]:
-    """Builds the records of the features of a new cluster."""
+    """Builds the feature records of a new cluster."""
     return [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()]
 
 
 def formatted_records(
     disk: Disk, root: str, metadata_directory: str, now_ms: int, first_levels: Mapping[str, int], rules: KafkaRules
 ) -> list[Message]:
-    """Returns the records that a directory was formatted with, by Kafka's tool or, if by nobody yet, here.
+    """Returns the records with which a directory was formatted by Kafka's tool. Formats the directory if it is new.
 
-    A directory of Kafka 4.4 has them in a snapshot of the metadata log at offset 0, an older one in a file of its root.
-    The snapshot is looked for first, as Kafka 4.4 does; a release that is emulated writes where it did. Source:
-    docs/spec/kafka-4.4.md#s6-1, #s6-3.
+    A directory of Kafka 4.4 has these records in a snapshot of the metadata log at offset 0; an older directory has
+    them in a file in its root. Like Kafka 4.4, this looks for the snapshot first. The emulated release determines which
+    of the two a new directory gets. Source: docs/spec/kafka-4.4.md#s6-1, #s6-3.
     """
     snapshot_path, root_path = f"{metadata_directory}/{FORMATTED}", f"{root}/{BOOTSTRAP}"
     for path in (snapshot_path, root_path):
@@ -55,9 +55,9 @@ def formatted_records(
 
 
 def bootstrap_records(formatted: Sequence[Message], min_insync_replicas: str) -> list[Message]:
-    """Builds the first records of a metadata log: those of formatting, and min.insync.replicas as configured.
+    """Builds the first records of a metadata log: the formatting records, and min.insync.replicas as configured.
 
-    With eligible leader replicas the latter is always recorded (KIP-966).
+    min.insync.replicas is recorded if eligible leader replicas are enabled (KIP-966).
     """
     min_isr = ConfigRecord(
         resource_type=DEFAULT_BROKER[0].value,
@@ -76,7 +76,8 @@ def bootstrap_records(formatted: Sequence[Message], min_insync_replicas: str) ->
 def registration_records(
     node: Node, endpoints: Iterable[Listener], *, rack: str | None, incarnation_id: bytes, broker_epoch: int
 ) -> list[Message]:
-    """This process takes over as the node's broker, at once unfenced. `broker_epoch` is the first record's offset."""
+    """Builds the records that register this process as the node's broker, unfenced at once. `broker_epoch` is the
+    offset of the first record."""
     return [
         RegisterBrokerRecord(
             broker_id=node.node_id,
@@ -99,13 +100,14 @@ def registration_records(
 
 
 def leadership_records(image: MetadataImage, node: Node, *, was_clean: bool) -> list[Message]:
-    """Lead every partition of which this node has a replica.
+    """Builds the records that make this node the leader of every partition of which it has a replica.
 
-    was_clean  False after a crash: then also where this node led already, a new leader epoch begins. What a power
-               failure took from the log's end is thereby visible to consumers that had read it (KIP-320).
+    was_clean  False after a crash: then partitions that this node already led also get a new leader epoch, so that
+               consumers can detect that a power failure removed records which they had read (KIP-320)
 
-    Partitions of `__transaction_state` get a new leader epoch in any case: it is the epoch of their coordinator, by
-    which what the process before sent is told from what this one sends. (Kafka raises those of all topics.)
+    Partitions of `__transaction_state` always get a new leader epoch. It is their coordinator's epoch, which
+    distinguishes requests of the previous process from those of this one. (Kafka raises the leader epochs of all
+    topics.)
     """
     has_elr = image.features.get(ELIGIBLE_LEADER_REPLICAS, 0) > 0
     records: list[Message] = []
@@ -134,5 +136,5 @@ def leadership_records(image: MetadataImage, node: Node, *, was_clean: bool) -> 
 
 
 def fencing_records(node: Node, broker_epoch: int) -> list[Message]:
-    """The last words of a broker that stops in good order."""
+    """Builds the record of a broker that stops cleanly."""
     return [BrokerRegistrationChangeRecord(broker_id=node.node_id, broker_epoch=broker_epoch, fenced=1)]

@@ -1,11 +1,11 @@
-"""From the metadata log, or a snapshot, into the image: loading at the start, publishing what was committed since.
+"""Applies the metadata log, or a snapshot, to the image: at start all of it, later each committed change.
 
-Records between BeginTransaction and EndTransaction are applied together or not at all (KIP-868). Records that cannot be
-understood, because a newer Kafka wrote them, are skipped and reported once.
+Records between BeginTransaction and EndTransaction are applied together or not at all (KIP-868). Unknown records of a
+newer Kafka are skipped and reported once.
 
-After a commit the listeners are told what has changed. Many records are published in slices, so that clients are served
-in between. A slice ends before a topic or the removal of one, so that every topic appears with all its partitions and
-settings; but listeners may take several turns over the partitions of a topic.
+After a commit the listeners are informed of the changes. Many records are published in slices, so that clients are
+served in between. A slice ends before the creation or removal of a topic, so that each topic appears with all its
+partitions and settings. Listeners may take several turns for the partitions of a topic.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from odradek.protocol.struct import Buffer, Message
 
 
 class CorruptMetadata(Exception):
-    """The metadata log contradicts itself. The broker cannot start on it: it would forget topics."""
+    """The metadata log contradicts itself. The broker must not start with it, because it would lose topics."""
 
 
 class Loader:
-    """Feeds one image, in the order of the log."""
+    """Loads records into one image, in the order of the log."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
         self._transaction: list[Message] | None = None  # records of a transaction that has not ended
         self.not_understood: set[tuple[int, int]] = set()  # record types and versions
-        self.last_timestamp = -1  # ms, of the last record
-        self.highest_levels: dict[str, int] = {}  # of each feature, in the log itself, now in effect or not
+        self.last_timestamp = -1  # in ms, of the last record
+        # Highest level of each feature in the log itself, whether or not it is still in effect.
+        self.highest_levels: dict[str, int] = {}
         self.earlier_share_version = EarlierShareVersion()
 
     @property
@@ -44,14 +45,14 @@ class Loader:
         return self._transaction is not None
 
     def load(self, portions: Iterable[Buffer], *, from_offset: int = 0, moves_offset: bool = True) -> None:
-        """Does at once what `loading` does."""
+        """Runs all steps of `loading`."""
         for _ in self.loading(portions, from_offset=from_offset, moves_offset=moves_offset):
             pass
 
     def loading(self, portions: Iterable[Buffer], *, from_offset: int = 0, moves_offset: bool = True) -> Iterator[None]:
-        """Replays whole batches, a record in a step; those that begin below `from_offset` are skipped.
+        """Replays whole batches, one record in each step. Batches that begin below `from_offset` are skipped.
 
-        moves_offset  whether their offsets are those of the metadata log; a snapshot's are its own
+        moves_offset  whether the batches have offsets of the metadata log; a snapshot has its own offsets
         raises        CorruptMetadata
         """
         next_offset = from_offset
@@ -102,13 +103,13 @@ class Loader:
                 self._image.replay(record)
 
 
-SLICE_RECORDS: Final = 100  # some 2 ms: 50 topics, with their logs
+SLICE_RECORDS: Final = 100  # about 2 ms: 50 topics with their logs
 BEGINNINGS: Final = frozenset({"TopicRecord", "RemoveTopicRecord", "PartitionChangeRecord"})
 
 
 class MetadataListener(Protocol):
-    """Told after a commit, in the order of the records, what it changed. When all steps that are returned are done, or
-    on return, the change has taken effect."""
+    """Is informed of changes after a commit, in the order of the records. A change has taken effect when the method
+    returns or, if it returns steps, when all steps are done."""
 
     def topic_created(self, topic: TopicImage) -> Told: ...
 
@@ -141,7 +142,7 @@ def slices(records: Sequence[Message]) -> Iterator[Sequence[Message]]:
 
 
 def replay(image: MetadataImage, records: Sequence[Message]) -> News:
-    """Returns what there is to be told, in order; several records may make one piece of news."""
+    """Replays the records. Returns the changes for the listeners, in order; several records may form one change."""
     news: News = {}
     for record in records:
         removed = _removed_topic(image, record)

@@ -1,7 +1,7 @@
-"""Elections of leaders and reassignments of replicas: decisions about the image, with Kafka's codes and words.
+"""Decides leader elections and replica reassignments from the image, with Kafka's error codes and messages.
 
-This node is the only one. A leader that it cannot be is not available, and a reassignment is complete as soon as it is
-recorded. Partitions with replicas on other brokers come from the directory of a larger cluster.
+This is the only node. A leader on another node counts as unavailable, and a reassignment is complete as soon as it is
+recorded. Partitions with replicas on other brokers exist in directories that came from a larger cluster.
 Source: the answers of Kafka 4.3.1 to the requests of tests/conformance/differential.
 """
 
@@ -18,14 +18,15 @@ from odradek.protocol.struct import Message
 
 
 class ElectionType(IntEnum):
-    """The values of ElectLeaders: the first of the replicas shall lead, or any that is there (KIP-460)."""
+    """The election types of ElectLeaders: elect the first replica, or any available replica (KIP-460)."""
 
     PREFERRED = 0
     UNCLEAN = 1
 
 
 def elect_leader(image: MetadataImage, name: str, index: int, election: ElectionType) -> KafkaError:
-    """Why no leader is elected. There always is a reason: this node leads what it can since it started."""
+    """Returns the reason why no leader is elected. There always is one, because this node already leads every partition
+    that it can lead."""
     topic = image.topics.get(name)
     if topic is None:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
@@ -43,7 +44,7 @@ def elect_leader(image: MetadataImage, name: str, index: int, election: Election
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """A reassignment asked for. `replicas` are broker ids; None cancels the one in progress."""
+    """A requested reassignment. `replicas` are broker ids; None cancels the reassignment in progress."""
 
     topic: str
     partition: int
@@ -53,7 +54,7 @@ class Reassignment:
 def reassign(
     image: MetadataImage, wishes: Sequence[Reassignment], *, node: Node, factor_may_change: bool
 ) -> Decision[list[KafkaError | None]]:
-    """One result for each wish, in their order; None for success. One that is refused does not hinder the others."""
+    """Decides each reassignment separately. Returns a result for each, in order; None means success."""
     results: list[KafkaError | None] = []
     records: list[Message] = []
     for wish in wishes:
@@ -93,11 +94,11 @@ def _reassign(image: MetadataImage, wish: Reassignment, node: Node, *, factor_ma
 def _among_nodes(
     partition: PartitionImage, topic_id: bytes, wish: Reassignment, replicas: Sequence[int]
 ) -> list[Message]:
-    """Nodes that share a log stay replicas of what is in it. A leader that is not wanted any more gives way to the
-    first that is, and is in sync.
+    """Reassigns a partition among nodes that share a log, which all remain replicas. If the leader is not among the
+    wanted replicas, the first wanted replica that is in sync becomes the leader.
 
-    Raises INVALID_REPLICA_ASSIGNMENT where none of them is, for which Kafka waits. Source: three brokers of Kafka
-    4.3.1, which give up the other replicas besides.
+    Raises INVALID_REPLICA_ASSIGNMENT if none of them is in sync; Kafka waits in this case. Source: three brokers of
+    Kafka 4.3.1, which also remove the other replicas.
     """
     if partition.leader in replicas:
         return []
@@ -109,7 +110,7 @@ def _among_nodes(
 
 
 def _only_here(partition: PartitionImage, topic_id: bytes, node: Node) -> PartitionChangeRecord:
-    """The replicas on other brokers are given up. The leader stays, and with it the leader epoch."""
+    """Removes the replicas on other brokers. The leader and the leader epoch do not change."""
     return PartitionChangeRecord(
         partition_id=partition.partition_id,
         topic_id=topic_id,

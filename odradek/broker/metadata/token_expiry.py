@@ -1,4 +1,4 @@
-"""Removes delegation tokens that have expired, from time to time: `delegation.token.expiry.check.interval.ms`."""
+"""Regularly removes expired delegation tokens: `delegation.token.expiry.check.interval.ms`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Creating topics: for CreateTopics, and for clients that merely mention one (auto-creation, internal topics).
+"""Creates topics, both for CreateTopics and when a client refers to a missing topic (auto-creation, internal topics).
 
-The decisions are imported when the first topic is created: a broker that starts on a full directory does not need them.
+The decisions are imported when the first topic is created, because a broker that starts with existing topics does not
+need them.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.metadata")
 
 NO_REASON_TO_COMPLAIN = (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
-MOST_COMPLAINTS = 1_000  # remembered, so as not to be repeated
+MOST_COMPLAINTS = 1_000  # maximum number of remembered complaints; a remembered complaint is not repeated
 
 
 def internal_topic(name: str, config: BrokerConfig) -> NewTopic | None:
-    """How the broker makes a topic that it keeps its own state in; None for any other name."""
+    """Returns the specification of an internal topic in which the broker stores state, or None for any other name."""
     from odradek.broker.metadata.topics import NewTopic
 
     if name == GROUP_OFFSETS:
@@ -74,7 +75,7 @@ def internal_topic(name: str, config: BrokerConfig) -> NewTopic | None:
 
 
 class TopicCreation:
-    """Puts creations to the metadata log, with this broker's defaults."""
+    """Submits topic creations to the metadata log, with this broker's defaults."""
 
     def __init__(self, metadata: ClusterMetadata, config: BrokerConfig, new_topic_id: Callable[[], bytes]) -> None:
         self._metadata = metadata
@@ -85,9 +86,10 @@ class TopicCreation:
     def create(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False, charge: Callable[[int], None] | None = None
     ) -> Deferred[list[TopicResult]]:
-        """Answered when the topics can be written to. Fails with POLICY_VIOLATION for too much at once.
+        """Creates topics. The answer resolves when the topics can be written to. It fails with POLICY_VIOLATION if
+        there are too many.
 
-        charge: see `create_topics`; None where no quota limits it
+        charge  see `create_topics`; None if no quota applies
         """
         from odradek.broker.metadata.topics import TopicDefaults, create_topics, unlimited
 
@@ -107,13 +109,14 @@ class TopicCreation:
         return self._metadata.submit(decide)
 
     def create_internal(self, name: str) -> Deferred[list[TopicResult]]:
-        """Create a topic that the broker keeps its own state in. Why it cannot be is logged, once per cause."""
+        """Creates a topic in which the broker stores state. If that fails, logs each reason once."""
         topic = internal_topic(name, self._config)
         assert topic is not None, name
         return deferred(self._create_or_complain([topic], None))
 
     def begin(self, names: Iterable[str], charge: Callable[[int], None] | None = None) -> None:
-        """Create those of `names` that can be, without an answer: the client will ask again."""
+        """Starts to create those of the topics that can be created. Nobody waits for it: clients repeat their
+        requests."""
         from odradek.broker.metadata.topics import NewTopic
 
         topics = [internal_topic(name, self._config) or NewTopic(name) for name in names]
@@ -121,7 +124,7 @@ class TopicCreation:
             unattended(self._begin(topics, charge))
 
     async def _begin(self, topics: Sequence[NewTopic], charge: Callable[[int], None] | None) -> None:
-        with suppress(KafkaError):  # the log tells
+        with suppress(KafkaError):  # already logged
             await self._create_or_complain(topics, charge)
 
     async def _create_or_complain(
@@ -138,7 +141,7 @@ class TopicCreation:
         return results
 
     def _complain(self, what: str) -> None:
-        """Once per cause: clients ask again several times a second."""
+        """Logs each message only once, because clients repeat their requests several times a second."""
         if what in self._complaints:
             return
         if len(self._complaints) >= MOST_COMPLAINTS:

@@ -1,4 +1,4 @@
-"""Which topic names are valid. Source: Kafka 4.3.1; refusals are in its words."""
+"""Checks topic names. Source: Kafka 4.3.1, including its error messages."""
 
 import re
 
@@ -8,7 +8,7 @@ MAX_LENGTH = 249
 
 
 def check_topic_name(name: str) -> None:
-    """Raises InvalidSetting with the sentence for the client; the code is INVALID_TOPIC_EXCEPTION."""
+    """Raises InvalidSetting with the message for the client; the matching error code is INVALID_TOPIC_EXCEPTION."""
     if not name:
         why = "the empty string is not allowed"
     elif name in (".", ".."):
@@ -31,5 +31,6 @@ def is_valid_topic_name(name: str) -> bool:
 
 
 def collision_key(name: str) -> str:
-    """Equal for names that would share a metric name, where `.` becomes `_`: Kafka lets only one of them exist."""
+    """Returns a key that is equal for names with the same metric name (`.` becomes `_`). Kafka permits only one topic
+    for each key."""
     return name.replace(".", "_")

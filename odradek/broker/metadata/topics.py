@@ -1,7 +1,7 @@
-"""Creating, enlarging and deleting topics: decisions about the image, with Kafka's codes and words.
+"""Decides the creation, enlargement and deletion of topics from the image, with Kafka's error codes and messages.
 
-Every function takes the image and returns the records of the change; nothing changes here. All replicas are on this
-node, which `Node` identifies. Source: the answers of Kafka 4.3.1 to the requests of tests/spec.
+Every function reads the image and returns the records of the change; it changes nothing. All replicas are on this node,
+which `Node` identifies. Source: the answers of Kafka 4.3.1 to the requests of tests/spec.
 """
 
 from collections import Counter
@@ -26,15 +26,15 @@ from odradek.protocol.topic_partition import CLUSTER_METADATA
 
 R = TypeVar("R")
 
-MAX_PARTITIONS = 10_000  # asked for in one request
+MAX_PARTITIONS = 10_000  # limit of the partitions in one request
 
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic asked for. None stands for the broker's default.
+    """A topic to be created. None stands for the broker's default.
 
-    assignments  pairs of partition index and broker ids; empty where the broker shall choose
-    configs      pairs of name and value; of a repeated name the last counts
+    assignments  pairs of partition index and broker ids; empty if the broker shall choose
+    configs      pairs of name and value; the last value of a repeated name is used
     """
 
     name: str
@@ -46,7 +46,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicResult:
-    """How it went with one topic: `error` is None for success, and only then the rest means something."""
+    """The result for one topic: `error` is None on success. The other fields have a meaning only on success."""
 
     name: str
     error: KafkaError | None = None
@@ -63,7 +63,7 @@ class TopicDefaults:
 
 
 def unlimited(partitions: int) -> None:
-    """No quota limits how many partitions may be created and deleted."""
+    """Permits the creation and deletion of any number of partitions, because no quota applies."""
 
 
 def create_topics(
@@ -75,11 +75,11 @@ def create_topics(
     new_topic_id: Callable[[], bytes],
     charge: Callable[[int], None] = unlimited,
 ) -> Steps[Decision[list[TopicResult]]]:
-    """Each topic stands alone: one that is refused does not hinder the others.
+    """Decides on each topic separately: a refused topic does not affect the others.
 
-    charge: called with the partitions of each topic that nothing else speaks against; raises KafkaError to refuse it.
-    Results come in the order of `topics`, names given twice behind them. Raises KafkaError where Kafka refuses the
-    whole request: POLICY_VIOLATION for too many partitions or records.
+    `charge` is called with the partition count of each topic that passes all other checks; it raises KafkaError to
+    refuse the topic. The results have the order of `topics`, followed by the repeated names. Raises KafkaError if Kafka
+    refuses the whole request: POLICY_VIOLATION for too many partitions or records.
     """
     names = [topic.name for topic in topics]
     repeated = _repeated(names)
@@ -160,7 +160,7 @@ def _checked_configs(given: Iterable[tuple[str, str | None]]) -> dict[str, str]:
 
 
 def _replica_lists(topic: NewTopic, node: Node, defaults: TopicDefaults) -> Sequence[Sequence[int]]:
-    """The replicas of each partition."""
+    """Returns the replicas of each partition."""
     if topic.assignments:
         if topic.replication_factor is not None:
             what = "A manual partition assignment was specified, but replication factor was not set to -1."
@@ -187,7 +187,7 @@ def _replica_lists(topic: NewTopic, node: Node, defaults: TopicDefaults) -> Sequ
     if count < 1:
         what = "Number of partitions was set to an invalid non-positive value."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, what)
-    most = 1 + len(node.others)  # brokers that other nodes registered in this directory once take no replica
+    most = 1 + len(node.others)  # brokers that earlier nodes registered in this directory receive no replicas
     if factor > most:
         what = (
             f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} cannot be "
@@ -199,7 +199,8 @@ def _replica_lists(topic: NewTopic, node: Node, defaults: TopicDefaults) -> Sequ
 
 
 def check_replicas(node: Node, replicas: Sequence[int]) -> None:
-    """Whether a client may put a partition there: on the nodes that are here, whatever others the log once knew.
+    """Checks that a client may place replicas on these brokers: only on current nodes, not on others that the log
+    contains.
 
     Raises INVALID_REPLICA_ASSIGNMENT.
     """
@@ -218,7 +219,7 @@ def check_replicas(node: Node, replicas: Sequence[int]) -> None:
 
 
 def _with_the_rest(node: Node, replicas: Sequence[int]) -> Sequence[int]:
-    """Nodes that share a log are all replicas of what is in it."""
+    """Adds all nodes that share the log, because each of them is a replica."""
     if not node.others:
         return replicas
     return [*replicas, *(one for one in (node.node_id, *node.others) if one not in replicas)]
@@ -240,7 +241,8 @@ def _new_partition(topic_id: bytes, index: int, replicas: Sequence[int], node: N
 
 @dataclass(frozen=True, slots=True)
 class MorePartitions:
-    """`count` is the new total. assignments: the replicas of each new partition; None where the broker shall choose."""
+    """A requested enlargement. `count` is the new total. `assignments` are the replicas of each new partition; None if
+    the broker shall choose."""
 
     name: str
     count: int
@@ -250,7 +252,8 @@ class MorePartitions:
 def create_partitions(
     image: MetadataImage, topics: Sequence[MorePartitions], *, node: Node, charge: Callable[[int], None] = unlimited
 ) -> Steps[Decision[list[tuple[str, KafkaError | None]]]]:
-    """Names given twice come first in the results, refused. charge: as of `create_topics`, with what is added."""
+    """Decides on each topic separately. Repeated names are refused and come first in the results. `charge` works as in
+    `create_topics` and is called with the number of added partitions."""
     names = [topic.name for topic in topics]
     repeated = _repeated(names)
     results: list[tuple[str, KafkaError | None]] = [
@@ -292,7 +295,7 @@ def _enlarge(image: MetadataImage, wish: MorePartitions, node: Node, room: int) 
         )
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what)
     if added > room:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # what Kafka 4.3.1 makes of it
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # as Kafka 4.3.1 answers
     replica_lists: Sequence[Sequence[int]] = [[node.node_id]] * added
     if wish.assignments is not None:
         for replicas in wish.assignments:
@@ -303,7 +306,8 @@ def _enlarge(image: MetadataImage, wish: MorePartitions, node: Node, room: int) 
 
 @dataclass(frozen=True, slots=True)
 class DeletedTopic:
-    """How it went; `name` is None where only an unknown id is known, `topic_id` zero where only a name is."""
+    """The result for one topic. `name` is None if the request has only an unknown id; `topic_id` is zero if it has only
+    an unknown name."""
 
     name: str | None
     topic_id: bytes
@@ -317,9 +321,10 @@ def delete_topics(
     zero_id: bytes = bytes(16),
     charge: Callable[[int], None] = unlimited,
 ) -> Steps[Decision[list[DeletedTopic]]]:
-    """`wishes` name a topic or give its id, the other being None or zero. What cannot be done comes first.
+    """Decides on each topic separately. `wishes` contain either a name or an id; the other is None or zero. Refused
+    topics come first in the results.
 
-    charge: as of `create_topics`
+    charge  see `create_topics`
     """
     refused: list[DeletedTopic] = []
     chosen: dict[bytes, DeletedTopic] = {}
