@@ -1,1 +1,1 @@
-"""Produce: the fast path of ordinary requests, the general request, and what transactions add."""
+"""Produce requests: the fast path for ordinary requests, the general path, and the handling of transactions."""

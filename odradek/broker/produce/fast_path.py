@@ -1,9 +1,9 @@
-"""The fast path of Produce: one batch for one partition, with nothing unusual about it.
+"""The fast path of Produce: a request with one ordinary batch for one partition.
 
-It goes from the request's bytes to the log and back to bytes, because the general path costs twice as much CPU.
-Anything unusual or wrong is left to the general path (handlers/records/produce.py), which finds out what it is. The
-fast path therefore refuses nothing, and only the answers to written batches have to be the same on both. A question to
-the transaction coordinator whose answer is not yes, or does not come at once, is asked again on the general path.
+The fast path works directly on the request's bytes and builds the response's bytes, because the general path costs
+twice as much CPU. Anything unusual or wrong is left to the general path (handlers/records/produce.py), which determines
+the error. The fast path therefore refuses nothing, and only responses for written batches must be identical on both
+paths. If the transaction coordinator does not answer yes at once, the general path asks it again.
 """
 
 from __future__ import annotations
@@ -35,21 +35,22 @@ if TYPE_CHECKING:
     from odradek.protocol.struct import Buffer
 
 OLDEST_VERSION = FLEXIBLE_PRODUCE_SINCE
-# A request begins, behind the client id, with the header's tags and the size of the transactional id. What follows it:
-# acks, timeout, count of topics, size of the topic's name. Counts and sizes are one more than they count, 0 is null.
+# After the client id, a request contains the header's tags and the size of the transactional id, and after that id:
+# acks, timeout, number of topics, size of the topic's name. Counts and sizes are encoded as n + 1; 0 stands for null.
 ACKS_TO_NAME, ACKS_TO_ID = Packing(">hiBB"), Packing(">hiBx")
 CLIENT_ID_AT: Final = 10
-ID_AT: Final = 2  # behind the client id
-TOPIC_AT: Final = 7  # behind the transactional id
+ID_AT: Final = 2  # after the client id
+TOPIC_AT: Final = 7  # after the transactional id
 NONE, ONE = 0, 2
 MOST_IN_ONE_BYTE: Final = 127
 COUNT_AND_INDEX_BYTES: Final = 1 + 4
-# What may stand between client id and records: the transactional id and the topic's name have 126 bytes at most.
+# Maximum number of bytes between client id and records: the transactional id and the topic's name have at most 126
+# bytes.
 HEAD_BYTES: Final = ID_AT + 126 + TOPIC_AT + 126 + COUNT_AND_INDEX_BYTES + 4
-TAGS: Final = 3  # of partition, topic and request; a byte each, where there are none
-CORRELATION_ID_AT: Final = 4  # in an answer, behind its length
+TAGS: Final = 3  # of partition, topic and request; one byte each if there are no tags
+CORRELATION_ID_AT: Final = 4  # position in a response, after its length
 CORRELATION_ID: Final = Packing(">i")
-# What differs between the answers for one partition: base offset, log append time, log start offset.
+# The fields that differ between responses for one partition: base offset, log append time, log start offset.
 NUMBERS: Final = Packing(">qqq")
 MOST_KNOWN: Final = 100_000
 WRITE, TOPIC = Operation.WRITE, ResourceType.TOPIC
@@ -58,7 +59,7 @@ WRITE, TOPIC = Operation.WRITE, ResourceType.TOPIC
 def fast_path(
     route: Route[Any], broker: ProduceBroker, now_ms: Callable[[], int], authorizer: Authorizer
 ) -> ProduceFastPath | None:
-    """Makes that of this version of Produce; None where all requests have to go the general route."""
+    """Returns the fast path of this version of Produce, or None if all its requests must use the general path."""
     if route.version < OLDEST_VERSION:
         return None
     return ProduceFastPath(route, broker, now_ms, None if isinstance(authorizer, AllowAll) else authorizer)
@@ -66,7 +67,7 @@ def fast_path(
 
 @dataclass(slots=True)
 class KnownPartition:
-    """A partition as requests of one version name it, and the answer for it, but for its numbers."""
+    """A partition as named by requests of one version, and a response for it, in which the numbers are placeholders."""
 
     partition: Partition
     answer: bytes
@@ -84,14 +85,15 @@ class ProduceFastPath:
         self._has_ids = route.version >= PRODUCE_BY_ID_SINCE
         self._acks_to_topic = ACKS_TO_ID if self._has_ids else ACKS_TO_NAME
         self._adds = route.version >= PRODUCE_ADDS_SINCE
-        self._known: dict[bytes, KnownPartition] = {}  # by the bytes from the topic to the partition index
+        self._known: dict[bytes, KnownPartition] = {}  # key: the request's bytes from the topic to the partition index
 
     def begin(
         self, frame: memoryview, correlation_id: int, client_id_size: int, connection: ConnectionInfo
     ) -> QuickReply | None:
-        """None where anything is unusual or wrong; then nothing has happened, but that the coordinator was asked."""
+        """Writes the batch of an ordinary request. Returns None if anything is unusual or wrong; then nothing has
+        changed, except that the coordinator may have been asked."""
         head_at = CLIENT_ID_AT + client_id_size if client_id_size > 0 else CLIENT_ID_AT
-        head = bytes(frame[head_at : head_at + HEAD_BYTES])  # a byte of a view costs three times as much
+        head = bytes(frame[head_at : head_at + HEAD_BYTES])  # indexing a memoryview is three times as slow
         try:
             tags, id_size = head[0], head[1]
             at = 1 + id_size if id_size else 2
@@ -162,7 +164,7 @@ class ProduceFastPath:
         return staged
 
     def _find(self, key: bytes) -> KnownPartition | None:
-        """Looks once, and keeps what it found."""
+        """Looks up a partition and caches it."""
         if key[-COUNT_AND_INDEX_BYTES] != ONE:
             return None
         index = int.from_bytes(key[-4:], "big", signed=True)
@@ -174,9 +176,9 @@ class ProduceFastPath:
             )
         except (KafkaError, UnicodeDecodeError):
             return None
-        if partition.is_internal:  # these ask who writes to them
+        if partition.is_internal:  # the general path checks who may write to internal topics
             return None
-        if len(self._known) >= MOST_KNOWN:  # names of deleted topics, it seems
+        if len(self._known) >= MOST_KNOWN:  # probably names of deleted topics
             self._known.clear()
         known = self._known[key] = KnownPartition(partition, *answer_form(self.route.version, partition))
         return known
@@ -191,7 +193,7 @@ def may_write_as(authorizer: Authorizer, connection: ConnectionInfo, transaction
 
 
 class QuickReply:
-    """A batch in its partition's next write; then its answer. What a connection sees of a parked request."""
+    """A batch in its partition's next write, and later its response. The connection treats it as a parked request."""
 
     __slots__ = (
         "_correlation_id",
@@ -211,7 +213,7 @@ class QuickReply:
     waits_for_others: Final = False
     appended: Appended
     log_start_offset: int
-    started_s: float  # as of Exchange
+    started_s: float  # as in Exchange
     parked_s: float
 
     def __init__(self, fast_path: ProduceFastPath, known: KnownPartition, correlation_id: int, size_bytes: int) -> None:
@@ -221,7 +223,7 @@ class QuickReply:
         self._error: KafkaError | None = None
         self._on_done: Callable[[object], None] | None = None
         self.is_done = False
-        self.size_bytes = size_bytes  # of the frame
+        self.size_bytes = size_bytes  # size of the frame
 
     def written(self, error: KafkaError | None) -> None:
         self._error = error
@@ -240,7 +242,7 @@ class QuickReply:
         self._on_done = None
 
     def chunks(self) -> list[Chunk]:
-        """The answer, as the codec would encode it."""
+        """Returns the response, exactly as the codec would encode it."""
         route = self._fast_path.route
         now_s = perf_counter()
         route.remote_s += now_s - self.parked_s
@@ -267,7 +269,7 @@ class QuickReply:
 
 
 def answer_form(version: int, partition: Partition) -> tuple[bytes, int]:
-    """An answer for the partition, and where its numbers stand."""
+    """Returns an encoded response for the partition, and the position of its numbers."""
     placeholder = (2**63 - 1, 2**63 - 2, 2**63 - 3)
     base_offset, time_ms, log_start_offset = placeholder
     answer = PartitionProduceResponse(
@@ -278,6 +280,6 @@ def answer_form(version: int, partition: Partition) -> tuple[bytes, int]:
 
 
 def response(partition: Partition, answer: PartitionProduceResponse) -> ProduceResponse:
-    """Versions that do not name the topic leave the name out, and the others its id."""
+    """Builds a response. The encoding of each version omits either the topic's name or its id."""
     topic = TopicProduceResponse(name=partition.topic, topic_id=partition.topic_id, partition_responses=[answer])
     return ProduceResponse(responses=[topic])

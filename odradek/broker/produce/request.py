@@ -1,7 +1,7 @@
-"""One Produce on the general path: its batches are checked and staged, and counted until the last of them is done.
+"""A Produce request on the general path: checks and stages its batches, and waits until all of them are done.
 
-handlers/records/produce.py decides which requests come here, and transactional.py which batches of a transaction are
-verified before.
+handlers/records/produce.py decides which requests come here, and transactional.py decides which batches of a
+transaction are verified first.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 CURRENT_LEADER_SINCE: Final = 10  # KIP-951
 NO_OFFSET: Final = -1
 ACKS: Final = frozenset({-1, 0, 1})
-ADMIN_CLIENT_ID: Final = "__admin_client"  # the one that Kafka lets write into internal topics
-# Of the log itself, or met before it was asked: with these Kafka does not tell where the log starts.
+ADMIN_CLIENT_ID: Final = "__admin_client"  # Kafka lets only this client write to internal topics
+# Errors of the log itself, or found before the log was used. With these errors Kafka omits the log start offset.
 WITHOUT_LOG_START: Final = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -72,7 +72,7 @@ WITHOUT_LOG_START: Final = frozenset(
 
 
 class ProduceBroker(Protocol):
-    """The broker, as a Produce needs it."""
+    """The parts of the broker that a Produce request needs."""
 
     @property
     def partitions(self) -> Partitions: ...
@@ -80,7 +80,8 @@ class ProduceBroker(Protocol):
     def workers(self) -> Workers: ...
     @property
     def openers(self) -> Openers:
-        """Threads for compressed batches, which may open to very much; few of them are open at a time."""
+        """Threads for compressed batches, which may decompress to a large size; only a few are decompressed at a
+        time."""
 
     @property
     def verifier(self) -> Verifier: ...
@@ -89,14 +90,15 @@ class ProduceBroker(Protocol):
 
 
 class NotVerified(KafkaError):
-    """Refused before the log was asked; the client is told `message` too."""
+    """The batch was refused before it reached the log. The response contains `message`."""
 
 
 class PendingProduce:
-    """One Produce, from its first batch to its answer: counts the partitions that are not done.
+    """A Produce request from its first batch to its response. Counts the partitions that are not done.
 
-    Batches are checked here when that is cheap, else in a thread; then the reply does not overlap with later requests
-    of the connection, so that batches of one producer are staged in the order of its requests.
+    A batch is checked immediately if that is cheap, otherwise in a thread. In the second case the reply does not
+    overlap with later requests of the connection, so that batches of one producer are staged in the order of its
+    requests.
     """
 
     __slots__ = ("_acks", "_answers", "_broker", "_context", "_failed", "_leaders", "_undone", "reply")
@@ -108,17 +110,18 @@ class PendingProduce:
         self._broker = broker
         self._answers: list[TopicProduceResponse] = []
         self._failed = False
-        self._leaders: set[int] = set()  # elsewhere, that the answer names
-        self._undone = 1  # the request itself, until all of its batches are under way
+        self._leaders: set[int] = set()  # leaders on other nodes that the response names
+        self._undone = 1  # counts the request itself until all of its batches are being processed
 
     def take(self, topic: TopicProduceData, take_records: TakeRecords) -> None:
-        """`take_records` is given each batch with its place, and raises KafkaError to have it refused."""
+        """Calls `take_records` for each batch with its partition. `take_records` raises KafkaError to refuse the
+        batch."""
         answers = self._answers_for(topic)
         for data in topic.partition_data:
             self._take_one(topic, data, answers, take_records)
 
     def take_many(self, topics: list[TopicProduceData]) -> Steps[Deferred[ProduceResponse | NoResponse]]:
-        """Takes and writes all batches of a request that has very many."""
+        """Writes all batches of a request with very many batches, one in each step."""
         for topic in topics:
             answers = self._answers_for(topic)
             for data in topic.partition_data:
@@ -162,7 +165,7 @@ class PendingProduce:
         answer: PartitionProduceResponse,
         guard: VerificationGuard | None,
     ) -> None:
-        """Writes a batch that had to wait. Raises nothing: a refusal is in the answer."""
+        """Writes a batch that had to wait. Never raises; an error is reported in the response."""
         try:
             if partition.is_deleted:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -207,7 +210,7 @@ class PendingProduce:
         answer: PartitionProduceResponse,
         guard: VerificationGuard | None,
     ) -> None:
-        if records is None:  # Kafka never answers this
+        if records is None:  # Kafka never answers such a request
             raise RefusedRecords(ErrorCode.INVALID_RECORD, "no records", found_by_log=False)
         refusal = self.refusal_by_request(partition)
         if refusal is not None:
@@ -226,7 +229,8 @@ class PendingProduce:
         self._check_in_thread(partition, records, answer, guard)
 
     def refusal_by_request(self, partition: Partition) -> KafkaError | None:
-        """Refuses as Kafka's log does before it looks at the records: acks first, then records for internal topics."""
+        """Returns the error that Kafka's log finds before it reads the records: invalid acks, then records for internal
+        topics."""
         if self._acks not in ACKS:
             return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         if partition.is_internal and self._context.client_id != ADMIN_CLIENT_ID:
@@ -234,7 +238,7 @@ class PendingProduce:
         return None
 
     def _require_one_batch(self, records: Buffer) -> None:
-        """Raises what Kafka finds before it asks the log at all."""
+        """Raises the errors that Kafka finds before it uses the log."""
         try:
             only_batch(records, self._context.api_version)
         except RefusedRecords as refusal:
@@ -244,7 +248,8 @@ class PendingProduce:
     def _check_in_thread(
         self, partition: Partition, records: Buffer, answer: PartitionProduceResponse, guard: VerificationGuard | None
     ) -> None:
-        """Refuses with REQUEST_TIMED_OUT, after which clients send again, where too much waits to be decompressed."""
+        """Checks records in a thread. Refuses them with REQUEST_TIMED_OUT, after which clients retry, if too many bytes
+        already wait to be decompressed."""
         context, rules = self._context, partition.rules
         check = partial(check_produced, records, rules, context.now_ms, context.api_version)
         then = partial(self._checked, partition, records, rules, answer, guard)
@@ -262,8 +267,8 @@ class PendingProduce:
         guard: VerificationGuard | None,
         outcome: JobResult[AcceptedBatch],
     ) -> None:
-        """Back on the loop, where everything may have changed since: what the thread relied on is checked again here,
-        sequences, epochs and the guard by the log."""
+        """Continues on the loop after the check. Anything may have changed meanwhile, so the rules that the thread used
+        are compared again; the log checks sequences, epochs and the guard."""
         try:
             if partition.is_deleted:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -326,7 +331,7 @@ def refuse(answer: PartitionProduceResponse, refusal: KafkaError, log_start_offs
 
 
 def find_partition(topic: TopicProduceData, index: int, context: RequestContext, broker: ProduceBroker) -> Partition:
-    """Raises KafkaError, also where the client may not write to the topic."""
+    """Returns the partition. Raises KafkaError, also if the client may not write to the topic."""
     if context.api_version >= PRODUCE_BY_ID_SINCE:
         partition = broker.partitions.get_by_id(topic.topic_id, index)
         context.require(Operation.WRITE, ResourceType.TOPIC, partition.topic)
@@ -336,7 +341,7 @@ def find_partition(topic: TopicProduceData, index: int, context: RequestContext,
 
 
 def log_start_offset(partition: Partition, refusal: KafkaError) -> int | None:
-    """Returns where the log starts: told with those errors that Kafka's log finds, and not with others."""
+    """Returns the log start offset for errors with which Kafka reports it, otherwise None."""
     if refusal.code in WITHOUT_LOG_START or (isinstance(refusal, RefusedRecords) and not refusal.found_by_log):
         return None
     return partition.log.log_start_offset

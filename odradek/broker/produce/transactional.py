@@ -1,7 +1,7 @@
-"""Produce with transactional batches: all of them are verified before any batch of the request is written.
+"""Produce requests with transactional batches: all batches are verified before any batch of the request is written.
 
-The order is Kafka's: the header of each batch, one producer for all, the coordinator's answer, and only then the checks
-of the log and of the records. Source: docs/spec/transactions.md#s2-8.
+The order is Kafka's: the header of each batch, a single producer for all batches, the coordinator's answer, and then
+the checks of the log and of the records. Source: docs/spec/transactions.md#s2-8.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ E = ErrorCode
 
 @dataclass(slots=True)
 class HeldBatch:
-    """A batch that waits for the verification of its request. header: None where it is not transactional."""
+    """A batch that waits for the verification of its request. `header` is None if the batch is not transactional."""
 
     partition: Partition
     records: Buffer | None
@@ -50,7 +50,8 @@ class TransactionalProduce:
         self._held: list[HeldBatch] = []
 
     def begin(self, request: ProduceRequest) -> None:
-        """Raises KafkaError where the request as a whole is refused; then nothing was asked or written."""
+        """Begins the verification. Raises KafkaError if the whole request is refused, before anything was asked or
+        written."""
         pending = self._pending
         for topic in request.topic_data:
             pending.take(topic, self._hold)
@@ -91,10 +92,10 @@ class TransactionalProduce:
             return
         refusal = self._pending.refusal_by_request(partition)
         if partition.is_internal:
-            # Kafka adds the partition to the transaction first, and refuses the batch afterwards.
+            # Kafka adds the partition to the transaction first and then refuses the batch.
             raise refusal or KafkaError(E.INVALID_TOPIC_EXCEPTION)
         if not header.has_producer_id:
-            # Kafka writes it without asking a coordinator; no marker could ever end that transaction.
+            # Kafka writes it without asking a coordinator, but no marker could ever end this transaction.
             raise refusal or RefusedRecords(E.INVALID_RECORD, "transactional records without a producer id")
         self._held.append(HeldBatch(partition, records, answer, header))
 
@@ -110,7 +111,7 @@ class TransactionalProduce:
 
     def _told(self, refusal: KafkaError) -> KafkaError:
         code = translated(Asker.PRODUCE, refusal.code, self._version)
-        # Clients show these texts to people, so they are Kafka's.
+        # Clients show these messages to users, so they are Kafka's.
         if code is E.INVALID_TXN_STATE:
             return NotVerified(code, "Partition was not added to the transaction")
         if code is E.NOT_ENOUGH_REPLICAS and refusal.code is not code:
