@@ -1,4 +1,4 @@
-"""Groups of every type: state, members and what they own, and committed offsets."""
+"""Groups of every type: their state, their members with assigned partitions, and their committed offsets."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.list_groups_response import ListedGroup
 
 VERSION = struct.Struct(">h")
-CLASSIC_VERSION = 6  # of DescribeGroups
+CLASSIC_VERSION = 6  # version of DescribeGroups
 
 
 class MemberFacts(NamedTuple):
-    """Member of a group. epoch, instance: None if its type of group has none, or if it is no static member."""
+    """A group member. `epoch` is None if its group type has no epochs. `instance` is None unless the member is
+    static."""
 
     id: str
     client: str
@@ -33,7 +34,7 @@ class MemberFacts(NamedTuple):
 
 
 class GroupFacts(NamedTuple):
-    """Group as its own DescribeGroups tells it. epoch: None for a classic group."""
+    """A group as the describe request of its type reports it. `epoch` is None for a classic group."""
 
     id: str
     type: str
@@ -44,14 +45,14 @@ class GroupFacts(NamedTuple):
 
 
 def groups(broker: Broker) -> Iterator[GroupFacts]:
-    """Yields all groups. Raises KafkaError while a coordinator loads."""
+    """Yields all groups. Raises KafkaError while a coordinator is loading."""
     for shard in broker.groups.shards if broker.has_started("groups") else ():
         for listed in shard.look(lambda core: core.list_groups((), ())):
             yield shard.look(partial(group_facts, listed))
 
 
 def group(broker: Broker, name: str) -> GroupFacts | None:
-    """Returns None if there is no group of this name. Raises KafkaError while its coordinator loads."""
+    """Returns the group, or None if it does not exist. Raises KafkaError while its coordinator is loading."""
     if not broker.has_started("groups"):
         return None
     shard = broker.groups.shard_for(name)
@@ -81,7 +82,7 @@ def group_facts(listed: ListedGroup, core: GroupCore) -> GroupFacts:
 
 
 class DescribedMember(Protocol):
-    """Member in a description of any type of group."""
+    """A member in the description of a group of any type."""
 
     member_id: str
     client_id: str
@@ -96,8 +97,8 @@ def _member(
 
 
 def assigned(assignment: bytes) -> list[tuple[str, list[int]]]:
-    """Returns what a member of a classic group has, where it is a consumer; other members speak a language of their
-    own.
+    """Decodes the assignment of a consumer in a classic group. Returns an empty list for members that use another
+    protocol.
     """
     if len(assignment) < VERSION.size:
         return []
@@ -110,7 +111,7 @@ def assigned(assignment: bytes) -> list[tuple[str, list[int]]]:
 
 
 class GroupPosition(NamedTuple):
-    """Position of a group in one partition. `end`: the high watermark; None where the partition is gone."""
+    """A group's position in one partition. `end` is the high watermark, or None if the partition no longer exists."""
 
     partition: str
     committed: int
@@ -120,7 +121,7 @@ class GroupPosition(NamedTuple):
 
 
 def offsets(core: GroupCore, name: str, broker: Broker) -> list[GroupPosition]:
-    """Returns committed offsets; the lag counts up to the high watermark, as `kafka-consumer-groups` does."""
+    """Returns the committed offsets. As in `kafka-consumer-groups`, the lag is measured to the high watermark."""
     found = []
     for (topic, index), committed in sorted(core.committed_offsets(name).items()):
         try:

@@ -1,4 +1,4 @@
-"""Partitions: who leads them, and up to which offsets they can be read."""
+"""Partitions: their leaders and offsets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LedPartition(NamedTuple):
 
 
 def partition_facts(broker: Broker, topic: str, index: int) -> LedPartition:
-    """Raises KafkaError if there is no such partition, or if its log cannot be used."""
+    """Describes a partition. Raises KafkaError if it does not exist or its log is unusable."""
     log = broker.partitions.get(topic, index).log
     placed = broker.metadata.image.topics[topic].partitions[index]
     return LedPartition(

@@ -1,6 +1,7 @@
-"""Share partitions: records with their states, in the memory of a leader or as the share coordinator stores them.
+"""Share partitions: their records with states, from the memory of a leader or as the share coordinator stores them.
 
-A leader keeps a share partition in memory only while members fetch from it; the share coordinator stores all of them.
+A leader keeps a share partition in memory only while members fetch from it. The share coordinator stores all share
+partitions.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class RecordRange(NamedTuple):
-    """Neighbouring records of a share partition in the same state. producer_id: of the transaction that holds them."""
+    """Neighbouring records of a share partition in the same state. `producer_id` belongs to the transaction that holds
+    them."""
 
     first_offset: int
     last_offset: int
@@ -36,8 +38,8 @@ class RecordRange(NamedTuple):
 
 
 def stored_ranges(stored: StoredState) -> Iterator[RecordRange]:
-    """Yields the stored batches in ascending order. Where an acknowledgement is pending, the batch below it is stored
-    as available: that part is left out, and the pending range takes its place."""
+    """Yields the stored batches in ascending order. Records with a pending acknowledgement are stored as available; the
+    pending range replaces them."""
     pending = [
         RecordRange(
             each.first_offset,
@@ -68,22 +70,22 @@ def stored_ranges(stored: StoredState) -> Iterator[RecordRange]:
 
 
 class SharePartitionFacts(NamedTuple):
-    """Records of a share partition in ascending order. Before `start_offset` all are acknowledged or archived; the
-    records that no range contains are available, and were never delivered."""
+    """The records of a share partition in ascending order. All records before `start_offset` are acknowledged or
+    archived. Records in no range are available and were never delivered."""
 
     key: SharePartitionKey
     start_offset: int
     ranges: Sequence[RecordRange]
 
     def at(self, offset: int) -> RecordRange:
-        """The range of a record that is not before the start offset."""
+        """Returns the range that contains a record at or after the start offset."""
         never_delivered = RecordRange(offset, offset, RecordState.AVAILABLE, 0)
         covering = (each for each in self.ranges if each.first_offset <= offset <= each.last_offset)
         return next(covering, never_delivered)
 
 
 def share_partitions(broker: Broker) -> Iterator[SharePartitionFacts]:
-    """Yields the share partitions that leaders have in memory, then the stored state of all others."""
+    """Yields the share partitions that leaders have in memory, and then the stored state of all others."""
     in_memory = set()
     for live in broker.shares.live if broker.has_started("shares") else ():
         if live.is_loaded:
@@ -99,8 +101,8 @@ def share_partitions(broker: Broker) -> Iterator[SharePartitionFacts]:
 
 
 def share_partition(broker: Broker, key: SharePartitionKey) -> SharePartitionFacts | None:
-    """Returns the records as the leader has them, or, if no leader has the share partition in memory, as the share
-    coordinator stores them. None: neither has any state."""
+    """Returns the records from the leader's memory or, if no leader has loaded the share partition, as the share
+    coordinator stores them. Returns None if neither has any state."""
     for live in broker.shares.live if broker.has_started("shares") else ():
         if live.key == key and live.is_loaded:
             return facts_in_memory(live)
@@ -108,7 +110,7 @@ def share_partition(broker: Broker, key: SharePartitionKey) -> SharePartitionFac
 
 
 def facts_in_memory(live: LiveSharePartition) -> SharePartitionFacts:
-    """Returns what the leader of a loaded share partition has."""
+    """Returns the records of a share partition that its leader has loaded."""
     flight = live.core.flight
     ranges = [
         RecordRange(
@@ -126,7 +128,7 @@ def facts_in_memory(live: LiveSharePartition) -> SharePartitionFacts:
 
 
 def stored_facts(broker: Broker, key: SharePartitionKey) -> SharePartitionFacts | None:
-    """Returns the state that the share coordinator stores. None: it has none, or loads."""
+    """Returns the state that the share coordinator stores, or None if there is none or the coordinator is loading."""
     if not broker.has_started("share_coordinator"):
         return None
     try:
@@ -137,5 +139,5 @@ def stored_facts(broker: Broker, key: SharePartitionKey) -> SharePartitionFacts 
 
 
 def stored_states(broker: Broker) -> Sequence[Shard[StateCore]]:
-    """Returns the shards of the share coordinator; none if it was never needed."""
+    """Returns the shards of the share coordinator, or none if it was never used."""
     return list(broker.share_coordinator.shards) if broker.has_started("share_coordinator") else ()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class TransactionFacts(NamedTuple):
-    """Transactional id with its latest transaction. started_ms: None if no transaction is open or being ended."""
+    """A transactional id with its latest transaction. `started_ms` is None if no transaction is open or being ended."""
 
     transactional_id: str
     state: str
@@ -26,7 +26,7 @@ class TransactionFacts(NamedTuple):
 
 
 def transactions(broker: Broker) -> Iterator[TransactionFacts]:
-    """Yields all transactional ids. Raises KafkaError while a coordinator loads."""
+    """Yields all transactional ids. Raises KafkaError while a coordinator is loading."""
     for shard in broker.transactions.shards if broker.has_started("transactions") else ():
         core = shard.look(lambda core: core)
         for txn in core.entries():
@@ -34,7 +34,8 @@ def transactions(broker: Broker) -> Iterator[TransactionFacts]:
 
 
 def transaction(broker: Broker, transactional_id: str) -> TransactionFacts | None:
-    """Returns None for an id that no coordinator knows. Raises KafkaError while the coordinator of the id loads."""
+    """Returns the transaction, or None if the id is unknown. Raises KafkaError while the coordinator of the id is
+    loading."""
     if not broker.has_started("transactions"):
         return None
     try:
