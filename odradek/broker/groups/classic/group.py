@@ -138,8 +138,8 @@ class ClassicGroup:
         return self.is_subscribed_to
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Returns whether the group is subscribed to a topic. A consumer group whose subscription is unreadable counts as
-        subscribed to every topic."""
+        """Returns whether the group is subscribed to a topic. A consumer group whose subscription is unreadable counts
+        as subscribed to every topic."""
         if self.subscribed_topics is None:
             return self.uses_consumer_protocol
         return topic in self.subscribed_topics
