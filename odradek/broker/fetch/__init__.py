@@ -1,1 +1,1 @@
-"""Fetch: sessions, reads of partitions, and waiting for more data."""
+"""Fetch requests: sessions, reads of partitions, and waiting for more data."""

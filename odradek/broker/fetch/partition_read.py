@@ -1,4 +1,5 @@
-"""One partition of one fetch: the checks in Kafka's order, then records up to the offset that the reader may see."""
+"""Reads one partition for a fetch: makes the checks in Kafka's order, then reads up to the offset that the reader may
+see."""
 
 from __future__ import annotations
 
@@ -14,16 +15,16 @@ if TYPE_CHECKING:
     from odradek.protocol.struct import Buffer
     from odradek.storage.log import ReadResult
 
-NO_RECORDS: Final = b""  # a partition without records sends an empty field, not null
+NO_RECORDS: Final = b""  # a partition without records has an empty field, not null
 UNKNOWN_OFFSET: Final = -1
 
 
 class PartitionAnswer:
-    """A partition's part of a Fetch response.
+    """The part of a Fetch response for one partition.
 
-    size_bytes    of the records in it
-    partition     they are from; None where there are none
-    ends_waiting  it is told at once, however little there is to read
+    size_bytes    size of its records
+    partition     the partition of the records; None if there are no records
+    ends_waiting  the response must be sent at once, however few bytes there are
     """
 
     __slots__ = ("data", "ends_waiting", "partition", "size_bytes")
@@ -54,7 +55,7 @@ class PartitionAnswer:
 
 
 def unknown_partition(index: int, code: ErrorCode) -> PartitionAnswer:
-    """For a partition that cannot even be asked: not in metadata, or not this reader's business."""
+    """Answers for a partition that cannot be looked up: it is unknown, or the reader has no permission."""
     data = PartitionData(
         partition_index=index, error_code=code.value, high_watermark=UNKNOWN_OFFSET, records=NO_RECORDS
     )
@@ -62,7 +63,8 @@ def unknown_partition(index: int, code: ErrorCode) -> PartitionAnswer:
 
 
 def failed_read(index: int, code: ErrorCode, current_leader: LeaderIdAndEpoch | None) -> PartitionAnswer:
-    """For a partition that refused, or could not. `current_leader`: where another leadership was the reason (v16+)."""
+    """Answers for a partition that refused the read or failed. `current_leader` is set if the reason is another leader
+    (v16+)."""
     data = PartitionData(
         partition_index=index,
         error_code=code.value,
@@ -75,9 +77,10 @@ def failed_read(index: int, code: ErrorCode, current_leader: LeaderIdAndEpoch | 
 
 
 def has_nothing_new(partition: Partition, wanted: FetchPartition) -> bool:
-    """Whether the reader is at the end and was told all there is to tell: the usual case of a consumer that waits.
+    """Returns whether the reader is at the end and has received the current offsets: the usual case of a waiting
+    consumer.
 
-    Asked before anything else, for every partition of a session.
+    Called first, for every partition of a session.
     """
     log = partition.log
     return (
@@ -89,7 +92,8 @@ def has_nothing_new(partition: Partition, wanted: FetchPartition) -> bool:
 
 
 class PartitionRead:
-    """One read, split where a thread may have to come in: `check`, then `read` (or `read_cold`), then `answer`."""
+    """One read, in parts because the middle one may need a thread: `check`, then `read` (or `read_cold` and
+    `answer`)."""
 
     __slots__ = (
         "_end_offset",
@@ -112,9 +116,10 @@ class PartitionRead:
         min_one_batch: bool,
         is_sent: bool = False,
     ) -> None:
-        """
-        min_one_batch  the first batch comes whole, even if it is larger than `max_bytes`
-        is_sent        from files where that pays: the connection can do it
+        """Prepares a read.
+
+        min_one_batch  return the first batch completely, even if it is larger than `max_bytes`
+        is_sent        send records from files if that is faster: the connection supports it
         """
         self._partition = partition
         self._wanted = wanted
@@ -127,11 +132,11 @@ class PartitionRead:
         self._end_offset = log.last_stable_offset if committed else log.high_watermark
 
     def check(self) -> PartitionAnswer | None:
-        """Returns the answer if it needs no reading; None if `read` is to be called next. Raises KafkaError.
+        """Returns the answer if nothing has to be read, or None if `read` must be called. Raises KafkaError.
 
-        OFFSET_OUT_OF_RANGE has two reasons: the offset is below the start of the log or above its end; or the reader
-        has last read an epoch that this log has never had (`_divergence`). After either a consumer looks for a new
-        position. Source: docs/spec/client-rules.md#fet-13; KIP-320, KIP-595
+        OFFSET_OUT_OF_RANGE has two reasons: the offset is below the start of the log or above its end, or the epoch
+        that the reader has read last never existed in this log (`_divergence`). In both cases a consumer looks for a
+        new position. Source: docs/spec/client-rules.md#fet-13; KIP-320, KIP-595
         """
         partition, wanted, log = self._partition, self._wanted, self._partition.log
         check_leader_epoch(partition, wanted.current_leader_epoch)
@@ -148,13 +153,14 @@ class PartitionRead:
         if wanted.fetch_offset >= self._end_offset:
             return self._answer(NO_RECORDS, 0, wanted.fetch_offset)
         if self._max_bytes < 0:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # what Kafka makes of a negative limit, once it reads
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # as Kafka answers a negative limit when it reads
         if self._max_bytes == 0 and not self._min_one_batch:
             return self._answer(NO_RECORDS, 0, wanted.fetch_offset)
         return None
 
     def read(self) -> PartitionAnswer:
-        """Raises WouldBlock when the records are not in memory: then `read_cold` in a thread, and `answer` here."""
+        """Reads from memory. Raises WouldBlock if the records are not in memory; then call `read_cold` in a thread, and
+        `answer` on the loop."""
         result = self._partition.log.reader.read(
             self._wanted.fetch_offset,
             max_bytes=self._max_bytes,
@@ -165,7 +171,7 @@ class PartitionRead:
         return self.answer(result)
 
     def read_cold(self) -> ReadResult:
-        """In a thread."""
+        """Reads from disk; runs in a thread."""
         self._segments = self._partition.log.segments
         return self._partition.log.reader.read_cold(
             self._wanted.fetch_offset,
@@ -176,8 +182,9 @@ class PartitionRead:
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether what `read_cold` found cannot be answered, since segments have changed meanwhile: with the records of
-        aborted transactions compaction drops the list of them, and what was read may still hold the records."""
+        """Whether the result of `read_cold` must be discarded, because segments have changed meanwhile. Compaction
+        removes the records of aborted transactions together with the list of these transactions, and the result may
+        still contain the records."""
         return self._isolation is IsolationLevel.READ_COMMITTED and self._segments is not self._partition.log.segments
 
     def answer(self, result: ReadResult) -> PartitionAnswer:
@@ -185,9 +192,9 @@ class PartitionRead:
         return self._answer(chunks, result.size_bytes, result.end_offset)
 
     def _divergence(self, last_fetched_epoch: int) -> EpochEndOffset | None:
-        """Returns where the reader's history parted from ours (KIP-320, KIP-595), or None if it did not.
+        """Returns where the reader's log diverges from this log (KIP-320, KIP-595), or None if it does not.
 
-        Raises OFFSET_OUT_OF_RANGE if the reader's last epoch is newer than all of ours.
+        Raises OFFSET_OUT_OF_RANGE if the reader's last epoch is newer than all epochs of this log.
         """
         end = self._partition.log.end_offset_for_epoch(last_fetched_epoch)
         if end is None:

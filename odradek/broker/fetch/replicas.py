@@ -1,7 +1,8 @@
-"""Fetch at one of several nodes over one log: leaders name a nearer replica (KIP-392), and followers are read from.
+"""Fetch on one of several nodes that share a log: leaders name a nearer replica (KIP-392), and followers serve
+consumers.
 
-A leader answers a consumer that has a rack, from version 11 on, with the replica that is preferred and no records.
-That one serves the partition, as far as it has followed. Source: KIP-392; the rest as Kafka 4.3.1 does it.
+From version 11 on, a leader answers a consumer that has a rack with the preferred replica and without records. That
+replica serves the partition as far as it has followed. Source: KIP-392; the rest as in Kafka 4.3.1.
 """
 
 from __future__ import annotations
@@ -30,28 +31,29 @@ RACKS_SINCE: Final = 11
 
 @dataclass(slots=True)
 class Replicas:
-    """The replicas that consumers may read from: those whose node has a rack.
+    """The replicas from which consumers may read: those on nodes with a rack.
 
-    ends  of followers that are behind, by topic, partition and node: the offset that they have not got yet
+    ends  by topic, partition and node: the first offset that a follower does not have yet, for followers that lag
     """
 
     image: MetadataImage
     ends: dict[tuple[str, int, int], int] = field(default_factory=dict)
 
     def serves(self, node_id: int, topic: str, index: int) -> bool:
-        """Whether this node may be read from, though another leads."""
+        """Returns whether consumers may read from this node although another node is the leader."""
         known = self.image.brokers.get(node_id)
         partition = self.image.topics[topic].partitions[index]
         return known is not None and known.rack is not None and node_id in partition.replicas
 
     def end(self, node_id: int, partition: Partition) -> int:
-        """Returns the end of the log as this follower has it."""
+        """Returns the log end offset of this follower."""
         end = partition.log.high_watermark
         return min(end, self.ends.get((partition.topic, partition.index, node_id), end))
 
     def preferred(self, rack: str, partition: Partition, fetch_offset: int) -> int | None:
-        """Returns who is read from in this rack: None for the leader, as where it is there itself. A follower that has
-        not got so far is not preferred; of several the one that has got furthest is.
+        """Returns the preferred replica in a rack, or None for the leader, for example if the leader is in that rack.
+        Followers that do not have the fetch offset yet are excluded; of several, the one with the highest offset is
+        preferred.
         """
         if fetch_offset < partition.log.log_start_offset:
             return None
@@ -70,7 +72,7 @@ class Replicas:
 
 
 class FollowerRead(PartitionRead):
-    """One read at a follower that is behind."""
+    """A read on a follower that lags."""
 
     __slots__ = ("_followed_to",)
 
@@ -79,10 +81,10 @@ class FollowerRead(PartitionRead):
         self._end_offset = min(end, self._end_offset)
 
     def check(self) -> PartitionAnswer | None:
-        """Checks as at the leader, for a follower that may lag behind. Raises KafkaError.
+        """Makes the checks of the leader on a follower that may lag. Raises KafkaError.
 
-        An offset that the follower does not have yet is OFFSET_OUT_OF_RANGE: the consumer asks the leader whether that
-        is so. Source: docs/spec/client-rules.md#fet-12
+        An offset that the follower does not have yet is answered with OFFSET_OUT_OF_RANGE. The consumer then asks the
+        leader whether the offset exists. Source: docs/spec/client-rules.md#fet-12
         """
         check_leader_epoch(self._partition, self._wanted.current_leader_epoch)
         if self._wanted.fetch_offset > self._followed_to:
@@ -98,7 +100,7 @@ class FollowerRead(PartitionRead):
 
 
 class ReplicaFetch(PendingFetch):
-    """A Fetch at one node of several."""
+    """A Fetch request to one of several nodes."""
 
     def __init__(
         self,
@@ -126,7 +128,8 @@ class ReplicaFetch(PendingFetch):
                 raise
             partition = self._followed(wanted)
         if self._is_behind(partition) or self._preferred(partition, wanted) is not None:
-            wanted.sent_high_watermark = -1  # there is something to tell, whatever a session has told
+            # The response must contain this partition, whatever the session has sent before.
+            wanted.sent_high_watermark = -1
         return partition
 
     def _followed(self, wanted: FetchPartition) -> Partition:

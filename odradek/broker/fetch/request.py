@@ -1,4 +1,4 @@
-"""One Fetch: reads each of its partitions, then answers, or waits for more data, its timer or the client's disconnect.
+"""One Fetch request: reads each of its partitions, then answers, or waits for more data until its time limit.
 
 wanted partitions → (session) → read each → enough? → answer
                                   ↑          └ no: park → woken by appends or the timer
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.fetch_request import FetchRequest
 
 CURRENT_LEADER_SINCE: Final = 16
-ColdRead: TypeAlias = tuple[PartitionRead, FetchPartition]  # what needs the disk, and what was asked for
+ColdRead: TypeAlias = tuple[PartitionRead, FetchPartition]  # a read that needs the disk, and the requested partition
 
 
 class FetchBroker(BrokerParts, Protocol):
-    """The broker as a Fetch needs it."""
+    """The parts of the broker that a Fetch request needs."""
 
     @property
     def fetch_sessions(self) -> FetchSessions: ...
 
 
 def wanted_partitions(request: FetchRequest, named_by: NamedBy) -> Sequence[FetchPartition]:
-    """Lists what is asked for; of a partition that is named twice, the last entry counts."""
+    """Returns the requested partitions. If a partition occurs twice, the last entry counts."""
     by_id = named_by is NamedBy.TOPIC_ID
     wanted: dict[PartitionKey, FetchPartition] = {}
     for topic in request.topics:
@@ -80,7 +80,8 @@ def forgotten_partitions(request: FetchRequest, named_by: NamedBy) -> Sequence[P
 
 
 class PendingFetch:
-    """One Fetch from its first look at the partitions to its answer, parked in between if there was too little."""
+    """A Fetch request from its first look at the partitions to its response. It waits in between if there is too
+    little."""
 
     def __init__(self, request: FetchRequest, context: RequestContext, broker: FetchBroker, begun: Fetch) -> None:
         self._context = context
@@ -96,18 +97,18 @@ class PendingFetch:
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._max_wait_ms = request.max_wait_ms
         self._must_answer = request.max_wait_ms <= 0
-        self._woken: Deferred[None] | None = None  # while it waits for more
-        self._wait: FetchWait | None = None  # once it had to wait
-        self._answers: list[PartitionAnswer | None] = []  # None where nothing is new
+        self._woken: Deferred[None] | None = None  # set while the fetch waits
+        self._wait: FetchWait | None = None  # set once the fetch has had to wait
+        self._answers: list[PartitionAnswer | None] = []  # None for partitions without news
         self._found: list[Partition] = []
         self._size_bytes = 0
         self._left_bytes = 0
-        self._has_error = False  # one that is told at once
+        self._has_error = False  # an error that must be reported at once
 
     async def answer(self) -> FetchResponse:
-        """Reads every partition; then answers, or waits for more and reads again.
+        """Reads every partition, then answers, or waits for more data and reads again.
 
-        If it is closed while it waits, since the client has gone, nothing of it stays behind.
+        If the client disconnects, this coroutine is closed while it waits and removes all its registrations.
         """
         try:
             while True:
@@ -135,8 +136,8 @@ class PendingFetch:
         self._has_error = False
 
     def _reads(self) -> Steps[ColdRead | None]:
-        """Reads a partition at each step, after those that have an answer. Returns what needs the disk, at which it
-        ends."""
+        """Reads the partitions without an answer, one in each step. Stops at a read that needs the disk and returns it;
+        returns None when all partitions have answers."""
         answers, partitions = self._answers, self._fetch.partitions
         while len(answers) < len(partitions):
             wanted = partitions[len(answers)]
@@ -156,7 +157,7 @@ class PendingFetch:
         return None
 
     def _read(self, partition: Partition, wanted: FetchPartition) -> ColdRead | None:
-        """Reads at once, if that can be done; else returns what a thread has to read."""
+        """Reads at once if possible; otherwise returns the read for a thread."""
         read = self._partition_read(partition, wanted)
         try:
             answer = read.check() or read.read()
@@ -197,10 +198,10 @@ class PendingFetch:
 
     def _find(self, wanted: FetchPartition) -> Partition:
         partitions = self._broker.partitions
-        if self._is_follower:  # there is none that we know of
+        if self._is_follower:  # no follower is known here
             if not is_allowed(self._context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
                 raise refused(ResourceType.TOPIC, self._context.api_key)
-            if isinstance(wanted.topic, bytes):  # either raises if there is no such partition
+            if isinstance(wanted.topic, bytes):  # both raise if the partition does not exist
                 partitions.get_by_id(wanted.topic, wanted.index)
             else:
                 partitions.get(wanted.topic, wanted.index)
@@ -220,10 +221,10 @@ class PendingFetch:
         return partitions.get(wanted.topic, wanted.index)
 
     def _topic_id_gone(self, wanted: FetchPartition) -> KafkaError:
-        """Makes the refusal of a topic id that does not exist.
+        """Returns the error for a topic id that does not exist.
 
-        A session has found the topic before, so that it is told whether the topic is only gone or was made again: a
-        client that reads on under the new id has to begin anew there.
+        If the session has found the topic before, the error distinguishes a deleted topic from a recreated one: a
+        client that continues with the new id must begin again there.
         """
         if wanted.known_name is None:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -258,7 +259,7 @@ class PendingFetch:
     def _park(self) -> None:
         missing_bytes = self._min_bytes - self._size_bytes
         if self._isolation is IsolationLevel.READ_COMMITTED:
-            missing_bytes = 1  # a marker is small, and may let much through that was appended before it
+            missing_bytes = 1  # a marker is small, but may make many earlier records readable
         if self._wait is not None:
             self._wait.still_missing(missing_bytes)
             return
@@ -273,7 +274,7 @@ class PendingFetch:
 
     def _wake(self) -> None:
         woken, self._woken = self._woken, None
-        if woken is None:  # it is looking, in a thread; whatever happened meanwhile is not worth another round
+        if woken is None:  # it is looking, in a thread; events meanwhile do not justify another round
             self._must_answer = True
         else:
             woken.resolve(None)
@@ -283,7 +284,7 @@ class PendingFetch:
         self._wake()
 
     def _end_waiting(self) -> None:
-        wait, self._wait = self._wait, None  # it knows this fetch, which must not know it for longer than needed
+        wait, self._wait = self._wait, None  # breaks the reference cycle between the wait and this fetch
         if wait is not None:
             wait.end()
 
@@ -327,7 +328,7 @@ E_co = TypeVar("E_co", covariant=True)
 
 
 class EndpointForm(Protocol[E_co]):
-    """The NodeEndpoint of one of the responses that name leaders."""
+    """The NodeEndpoint class of one of the responses that name leaders."""
 
     def __call__(self, *, node_id: int, host: str, port: int, rack: str | None) -> E_co: ...
 
@@ -335,7 +336,7 @@ class EndpointForm(Protocol[E_co]):
 def node_endpoints(
     form: EndpointForm[E_co], image: MetadataImage, node_ids: Iterable[int], connection: ConnectionInfo
 ) -> list[E_co]:
-    """Says where this client finds the brokers of these ids, as far as they are registered and have its listener."""
+    """Returns the addresses of these brokers for this client, if they are registered and have the client's listener."""
     endpoints = []
     for node_id in node_ids:
         registration = image.brokers.get(node_id)

@@ -1,16 +1,16 @@
-"""Incremental fetch sessions (KIP-227): a consumer names its partitions once, and afterwards only changes.
+"""Incremental fetch sessions (KIP-227): a consumer sends its partitions once and afterwards only changes.
 
-State: `FetchSessions` owns every session; only `begin` and the `finish` of a fetch change one. The epoch of a session
-counts its fetches, so that a lost or repeated answer is noticed. A client for which there is no room gets session id 0
-and continues with full fetches.
+`FetchSessions` owns every session; only `begin` and the `finish` of a fetch change one. The epoch of a session counts
+its fetches, so that a lost or repeated response is noticed. If there is no room for a session, the client receives
+session id 0 and continues with full fetches.
 
     session id  epoch     meaning
-    0           0         full fetch that asks for a session
-    any         -1        full fetch without one; ends the session named
-    n           0         full fetch that ends session n and asks for a new one
+    0           0         full fetch that requests a session
+    any         -1        full fetch without a session; ends the given session
+    n           0         full fetch that ends session n and requests a new session
     n           e > 0     incremental fetch number e of session n
 
-Source: KIP-227; which partitions are sent and which session is evicted, as in Kafka 4.3.1.
+Source: KIP-227; the partitions that are sent and the sessions that are evicted are as in Kafka 4.3.1.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,25 +27,25 @@ FINAL_EPOCH: Final = -1
 MAX_EPOCH: Final = 2**31 - 1
 MAX_SESSION_ID: Final = 2**31 - 1
 EVICTION_MS: Final = 120_000
-MAX_BYTES: Final = 64 * 1024 * 1024  # of all sessions together; Kafka has no such bound
-PARTITION_BYTES: Final = 450  # of memory, besides the topic's name, which may have 128 KiB
+MAX_BYTES: Final = 64 * 1024 * 1024  # over all sessions; Kafka has no such limit
+PARTITION_BYTES: Final = 450  # memory without the topic's name, which may have 128 KiB
 
 PartitionKey = tuple[str | bytes, int]
 
 
 class NamedBy(Enum):
-    """How the partitions of a session are named: Fetch up to v12 sends topic names, v13 and later topic ids."""
+    """How a session names its partitions: Fetch up to v12 sends topic names, v13 and later topic ids."""
 
     TOPIC_NAME = 0
     TOPIC_ID = 1
 
 
 class FetchPartition:
-    """One partition as a consumer wants it, and what a session last told about it.
+    """A partition as requested by a consumer, and the values that a session last sent for it.
 
-    `topic` is the name (by name) or the 16 bytes of the topic id; `sent_…` are the wire's -1 until something was sent.
-    `known_name` is the name of a topic that is wanted by its id, once it was found: an id that is gone is then told
-    from an id that never was, and the client learns what became of its topic.
+    `topic` is the name, or the 16 bytes of the topic id. The `sent_…` values are -1 until something was sent.
+    `known_name` is the name of a topic requested by id, once the topic was found. It distinguishes a deleted topic from
+    an id that never existed, so that the client learns what happened to its topic.
     """
 
     __slots__ = (
@@ -85,11 +85,11 @@ class FetchPartition:
 
     @property
     def size_bytes(self) -> int:
-        """Memory that it holds at most; partitions of one topic may share its name."""
+        """Upper bound of its memory; partitions of one topic may share the topic's name."""
         return PARTITION_BYTES + getsizeof(self.topic)
 
     def update(self, wanted: "FetchPartition") -> None:
-        """Take over what the consumer now asks for; what was sent stays known."""
+        """Takes over the values of a new request; the sent values are kept."""
         self.fetch_offset = wanted.fetch_offset
         self.max_bytes = wanted.max_bytes
         self.current_leader_epoch = wanted.current_leader_epoch
@@ -97,7 +97,7 @@ class FetchPartition:
 
 
 class AnsweredPartition(Protocol):
-    """The facts of one partition's answer that a session needs."""
+    """The parts of a partition's answer that a session needs."""
 
     @property
     def error_code(self) -> int: ...
@@ -123,7 +123,8 @@ class FetchSession:
 
 
 class Fetch:
-    """One fetch, from the request to its answer: `partitions` are to be read, then `finish` says what is sent."""
+    """A fetch from its request to its response: the caller reads `partitions`, and `finish` selects the answers to
+    send."""
 
     __slots__ = ("partitions",)
 
@@ -131,17 +132,18 @@ class Fetch:
         self.partitions = partitions
 
     def finish(self, answers: Sequence[AnsweredPartition | None], now_ms: int) -> "FinishedFetch":
-        """`answers[i]` is for `partitions[i]`; None where all is as this session told it last."""
+        """Selects the answers to send. `answers[i]` belongs to `partitions[i]`; None means that nothing has changed
+        since the session's last response."""
         raise NotImplementedError
 
     def preview(self, answers: Sequence[AnsweredPartition | None]) -> "FinishedFetch":
-        """Returns what `finish` would send, except the id of a new session; nothing counts as told."""
+        """Returns the result of `finish`, except for the id of a new session, without recording anything as sent."""
         return FinishedFetch(ErrorCode.NONE, NO_SESSION_ID, range(len(answers)))
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedFetch:
-    """`sent` are the positions in `partitions` whose answers belong into the response, in this order."""
+    """The result of a fetch. `sent` has the positions in `partitions` whose answers form the response, in order."""
 
     error_code: ErrorCode
     session_id: int
@@ -156,7 +158,7 @@ class SessionlessFetch(Fetch):
 
 
 class FullFetch(Fetch):
-    """Sends everything; whether it becomes a session is decided once the answer is known."""
+    """A fetch whose response contains all partitions. Whether it becomes a session is decided with its response."""
 
     __slots__ = ("_named_by", "_sessions")
 
@@ -171,7 +173,8 @@ class FullFetch(Fetch):
 
 
 class IncrementalFetch(Fetch):
-    """Sends what is new. Partitions that had records go to the end, so that the next fetch begins with the others."""
+    """A fetch whose response contains only changes. Partitions that had records move to the end, so that the next fetch
+    begins with the others."""
 
     __slots__ = ("_epoch", "_session")
 
@@ -193,7 +196,7 @@ class IncrementalFetch(Fetch):
 
     def finish(self, answers: Sequence[AnsweredPartition | None], now_ms: int) -> FinishedFetch:
         session = self._session
-        if session.epoch != self._epoch:  # another request of this session came in while this one was parked
+        if session.epoch != self._epoch:  # another request of this session arrived while this one was parked
             return FinishedFetch(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.session_id, ())
         sent = []
         for position, (partition, answer) in enumerate(zip(self.partitions, answers, strict=True)):
@@ -208,7 +211,7 @@ class IncrementalFetch(Fetch):
 
 
 def has_changes(partition: FetchPartition, answer: AnsweredPartition) -> bool:
-    """Whether an incremental answer must name this partition."""
+    """Returns whether an incremental response must contain this partition."""
     return (
         answer.size_bytes > 0
         or answer.high_watermark != partition.sent_high_watermark
@@ -219,7 +222,7 @@ def has_changes(partition: FetchPartition, answer: AnsweredPartition) -> bool:
 
 
 def take_changes(partition: FetchPartition, answer: AnsweredPartition) -> bool:
-    """Whether an incremental answer must name this partition; remembers what is thereby sent."""
+    """Returns whether an incremental response must contain this partition, and records the values that it sends."""
     must_send = answer.size_bytes > 0
     if answer.high_watermark != partition.sent_high_watermark:
         partition.sent_high_watermark = answer.high_watermark
@@ -228,7 +231,7 @@ def take_changes(partition: FetchPartition, answer: AnsweredPartition) -> bool:
         partition.sent_log_start_offset = answer.log_start_offset
         must_send = True
     if answer.error_code != ErrorCode.NONE.value or answer.has_diverging_epoch:
-        partition.sent_high_watermark = -1  # so that it is also sent when the trouble is over
+        partition.sent_high_watermark = -1  # so that it is also sent when the error is over
         must_send = True
     return must_send
 
@@ -238,9 +241,9 @@ def next_epoch(epoch: int) -> int:
 
 
 class FetchSessions:
-    """All fetch sessions of this broker; at most `max_sessions` of them, with `max_bytes` in all.
+    """All fetch sessions of this broker: at most `max_sessions`, and at most `max_bytes` in total.
 
-    `new_session_id` draws a candidate from 1 to MAX_SESSION_ID; it is asked again when the id is taken.
+    `new_session_id` returns a random candidate from 1 to MAX_SESSION_ID; it is called again if the id is in use.
     """
 
     def __init__(
@@ -273,7 +276,7 @@ class FetchSessions:
         named_by: NamedBy,
         now_ms: int,
     ) -> Fetch:
-        """Returns the partitions that this request fetches.
+        """Begins a fetch with the partitions of this request and its session.
 
         raises  FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR
         """
@@ -303,7 +306,7 @@ class FetchSessions:
         if not session.partitions:
             return SessionlessFetch(wanted)
         if self._held_bytes + session.size_bytes > self._max_bytes:
-            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)  # the consumer goes on with full fetches
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)  # the consumer continues with full fetches
         self._keep(session)
         session.last_used_ms = now_ms
         session.epoch = next_epoch(epoch)
@@ -316,7 +319,7 @@ class FetchSessions:
         named_by: NamedBy,
         now_ms: int,
     ) -> int:
-        """The id of a new session over these partitions, or NO_SESSION_ID when there is no room."""
+        """Creates a session with these partitions. Returns its id, or NO_SESSION_ID if there is no room."""
         by_key = {partition.key: partition for partition in partitions}
         size_bytes = sum([partition.size_bytes for partition in by_key.values()])
         if size_bytes > self._max_bytes:
@@ -346,9 +349,10 @@ class FetchSessions:
             self._held_bytes -= session.size_bytes
 
     def _evict_for(self, partition_count: int, now_ms: int) -> bool:
-        """Make room for a session of this size: one that is idle, else an old one that is smaller.
+        """Makes room for a session of this size: evicts an idle session, or else the smallest old session if it is
+        smaller.
 
-        Sessions younger than the eviction time stay, so that consumers do not evict one another in turn.
+        Sessions younger than the eviction time are kept, so that consumers do not evict each other in turn.
         """
         if not self._sessions:
             return False

@@ -1,7 +1,7 @@
-"""Long poll: a fetch that found too little is parked. Appends or its timer wake it; a disconnect drops it.
+"""Long polling: a fetch that found too little data is parked. Appends or its timer wake it; a disconnect removes it.
 
-A parked fetch counts the appended bytes instead of reading again at each append. The count is an upper bound (a
-`read_committed` consumer may see less), so a wake-up means that the fetch reads again, not that it has an answer.
+A parked fetch counts the appended bytes instead of reading at each append. The count is an upper bound (a
+`read_committed` consumer may see less), so after a wake-up the fetch reads again and may have to wait further.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 class AwaitedPartition(Protocol):
-    """A partition that tells of its appends."""
+    """A partition that reports its appends."""
 
     def park(self, wait: FetchWait) -> None: ...
     def unpark(self, wait: FetchWait) -> None: ...
 
 
 class FetchWait:
-    """One parked fetch, from parking to `end`.
+    """A parked fetch, from parking to `end`.
 
-    `look` runs when enough bytes may be there; it either ends the wait or names what is `still_missing`.
-    `time_is_over` runs at most once, `max_wait_ms` after parking; nothing runs after `end`.
+    `look` is called when there may be enough bytes; it either ends the wait or calls `still_missing`. `time_is_over` is
+    called at most once, `max_wait_ms` after parking. Nothing is called after `end`.
     """
 
     __slots__ = ("_is_woken", "_look", "_missing_bytes", "_partitions", "_time_is_over", "_timer")
@@ -49,7 +49,8 @@ class FetchWait:
         self._timer = timers.after(max_wait_ms, self._timer_fired)
 
     def appended(self, size_bytes: int) -> bool:
-        """Count bytes that became readable in one partition; True once when that may be enough, until `look` ran."""
+        """Counts bytes that became readable in one partition. Returns True when that may be enough, but only once until
+        `look` has run."""
         self._missing_bytes -= size_bytes
         if self._missing_bytes > 0 or self._is_woken:
             return False
@@ -57,7 +58,8 @@ class FetchWait:
         return True
 
     def wake(self) -> None:
-        """Look again: after `appended` said so, or because a partition changed in another way (deleted, offline)."""
+        """Makes the fetch look again: after `appended` returned True, or because a partition has changed otherwise
+        (deleted, offline)."""
         self._look()
 
     def still_missing(self, size_bytes: int) -> None:
