@@ -1,4 +1,4 @@
-"""The handler of each API. It is imported at the first request for its API, so that starting up does not pay for it."""
+"""Finds the handler of each API. A handler is imported at the first request for its API, to keep the start fast."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def fast_path_of(route: Route[HandlerBroker], dispatcher: Dispatcher[HandlerBroker]) -> FastPath | None:
-    """Finds the quicker way for ordinary requests of this API and version, if there is one."""
+    """Returns the fast path of this API and version for ordinary requests, or None."""
     if route.api_key is not ApiKey.PRODUCE:
         return None
     from odradek.broker.produce.fast_path import fast_path
@@ -23,9 +23,9 @@ def fast_path_of(route: Route[HandlerBroker], dispatcher: Dispatcher[HandlerBrok
 
 
 def handler_of(api_key: ApiKey) -> HandlerCall[HandlerBroker]:
-    """Finds a handler by name: in the module that its row of SERVED names, the function with the API's name.
+    """Returns a handler: the function with the API's name, in the module that the API's row of SERVED names.
 
-    Raises KeyError for an API that is not served.
+    Raises KeyError if the API is not served.
     """
     module = import_module(f"odradek.broker.handlers.{SERVED[api_key].module}")
     handler: HandlerCall[HandlerBroker] = getattr(module, api_key.name.lower())

@@ -1,4 +1,4 @@
-"""The broker as handlers need it: the whole of it, or one node's view where a cluster has several nodes."""
+"""The broker as handlers see it: the whole broker, or a single node's view of it if the cluster has several nodes."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 
 class HandlerBroker(Protocol):
-    """All that handlers may ask of the broker; `odradek.broker.broker.Broker` says what each part is.
+    """The parts of the broker that handlers use; `odradek.broker.broker.Broker` explains each part.
 
-    It stands on none of the smaller protocols (`FetchBroker`, `ShareBroker` and so on): those are compiled, and no
-    interpreted class can be derived from a compiled protocol.
+    It does not inherit from the smaller protocols (`FetchBroker`, `ShareBroker` and so on): those are compiled, and an
+    interpreted class cannot inherit from a compiled protocol.
     """
 
     @property
@@ -44,7 +44,7 @@ class HandlerBroker(Protocol):
     def cluster_id(self) -> str: ...
     @property
     def node_id(self) -> int:
-        """The node that clients have reached, which may be one of several over the same log."""
+        """The node to which the client is connected. It may be one of several nodes that share a log."""
 
     @property
     def advertised(self) -> Sequence[Listener]: ...
@@ -99,4 +99,4 @@ class HandlerBroker(Protocol):
     @property
     def shares(self) -> Shares: ...
     def has_started(self, coordinator: str) -> bool:
-        """Whether there is one yet, of the parts that are made when they are first needed."""
+        """Whether a part that is created on first use exists already."""

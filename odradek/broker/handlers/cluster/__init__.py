@@ -1,1 +1,1 @@
-"""The handlers of the cluster: versions, features, brokers, replicas."""
+"""Handlers of the cluster: versions, features, brokers, replicas."""

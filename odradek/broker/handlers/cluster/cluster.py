@@ -34,10 +34,10 @@ UNKNOWN: Final = "This server does not host this topic-partition."
 def describe_cluster(
     request: DescribeClusterRequest, context: RequestContext, broker: HandlerBroker
 ) -> DescribeClusterResponse:
-    """Answers DescribeCluster (key 60), versions 0-2: the brokers, at their addresses for the listener in use.
+    """Answers DescribeCluster (key 60), versions 0-2: the brokers, with their addresses for the client's listener.
 
-    v0: flexible. v1: endpoint type (brokers or controllers). v2: fenced brokers on demand. Needs DESCRIBE on the
-    cluster for the cluster's authorized operations only.
+    v0: flexible. v1: endpoint type (brokers or controllers). v2: fenced brokers on request. Needs DESCRIBE on the
+    cluster, but only for the cluster's authorized operations.
     """
     if request.endpoint_type == CONTROLLERS:
         what = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
@@ -69,16 +69,17 @@ def describe_cluster(
 def describe_quorum(
     request: DescribeQuorumRequest, context: RequestContext, broker: HandlerBroker
 ) -> DescribeQuorumResponse:
-    """Answers DescribeQuorum (key 55), versions 0-2: the one voter of the metadata log, which leads it.
+    """Answers DescribeQuorum (key 55), versions 0-2: the only voter of the metadata log, which is its leader.
 
-    v1: when a voter fetched last; for the leader that is now. v2: messages, directory ids and the voters' listeners.
-    Needs DESCRIBE on the cluster. Any other partition, also beside the one of the metadata log, is unknown.
+    v1: the time of each voter's last fetch, which is now for the leader. v2: messages, directory ids and the voters'
+    listeners. Needs DESCRIBE on the cluster. A request that names any other partition is answered with unknown
+    partitions.
     """
     context.require(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     asked = [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in request.topics]
     if asked == [(CLUSTER_METADATA, [0])]:
         topics = [TopicData(topic_name=CLUSTER_METADATA, partitions=[_metadata_log(context, broker)])]
-        # No listener: nobody else takes part in the quorum, and directories are not recorded at kraft.version 0.
+        # Without listeners: no other node is part of the quorum. Directories are not recorded at kraft.version 0.
         nodes = [Node(node_id=broker.metadata.node.node_id)] if context.api_version >= NODES_SINCE else []
         return DescribeQuorumResponse(topics=topics, nodes=nodes)
     return DescribeQuorumResponse(
@@ -119,11 +120,12 @@ def _metadata_log(context: RequestContext, broker: HandlerBroker) -> PartitionDa
 def unregister_controller(
     request: UnregisterControllerRequest, context: RequestContext, broker: HandlerBroker
 ) -> UnregisterControllerResponse:
-    """Answers UnregisterController (key 94), version 0: forgets a controller that has left the quorum for good.
+    """Answers UnregisterController (key 94), version 0: removes a controller that has left the quorum permanently.
 
-    This node is the only controller, and the active one, so that every request is refused: its own id because an active
-    controller cannot unregister itself, any other id because no such controller is registered. Needs ALTER on the
-    cluster. Source: docs/spec/kafka-4.4.md#s3-2.
+    This node is the only controller, and the active one. Every request is therefore refused: its own id because an
+    active controller cannot unregister itself, any other id because no such controller is registered. Needs ALTER on
+    the cluster.
+    Source: docs/spec/kafka-4.4.md#s3-2.
     """
     context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     if request.controller_id == broker.metadata.node.node_id:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage
     from odradek.protocol.messages.update_features_request import UpdateFeaturesRequest
 
-ANY_NODE = -1  # in ApiVersions: the client does not know yet which node it talks to
+ANY_NODE = -1  # in ApiVersions: the client does not know yet to which node it is connected
 RESULTS_UNTIL = 1  # the last version of UpdateFeatures with a result for each feature
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -37,9 +37,9 @@ SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 def api_versions(request: ApiVersionsRequest, context: RequestContext, broker: HandlerBroker) -> ApiVersionsResponse:
     """Answers ApiVersions (key 18), versions 0-5: the APIs and features that are served.
 
-    v1: throttle time. v3: flexible, the client sends its name and version, the answer holds features. v4 (KIP-1022):
-    may list features whose lowest level is 0, which older clients refuse to read and therefore do not get.
-    v5 (KIP-1242): the client may say which node of which cluster it believes it talks to.
+    v1: throttle time. v3: flexible; the client sends its name and version, and the response contains features. v4
+    (KIP-1022): may list features whose lowest level is 0. Older clients cannot read these, so they are omitted for
+    them. v5 (KIP-1242): the client may send the cluster id and node id to which it believes to be connected.
     `odradek.broker.api.dispatch` answers a version that is not served (KIP-511). Needs no permission.
     """
     if context.api_version >= 3:
@@ -71,9 +71,9 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext, broker: H
 
 
 def check_node(cluster_id: str | None, node_id: int, broker: HandlerBroker) -> None:
-    """Refuses a client that means another node, or that names only half of one: docs/spec/kafka-4.4.md#s1-2.
+    """Refuses a client that wants another node, or that sends only one of the two ids: docs/spec/kafka-4.4.md#s1-2.
 
-    A request of version 4 and older carries neither, and is never refused.
+    Requests up to version 4 contain neither id and are never refused.
 
     raises  KafkaError INVALID_REQUEST, REBOOTSTRAP_REQUIRED
     """
@@ -88,12 +88,12 @@ def check_node(cluster_id: str | None, node_id: int, broker: HandlerBroker) -> N
 async def update_features(
     request: UpdateFeaturesRequest, context: RequestContext, broker: HandlerBroker
 ) -> UpdateFeaturesResponse:
-    """Answers UpdateFeatures (key 57), versions 0-2: sets the finalised level of each feature of the cluster.
+    """Answers UpdateFeatures (key 57), versions 0-2: sets the finalised levels of the cluster's features.
 
-    v1: upgrade types instead of a flag (which Kafka does not heed: version 0 cannot downgrade), validation only. v2: no
-    results by feature. Needs ALTER on the cluster. All updates are made or none; answered when they are durable. Before
-    odradek.share.transactions is lowered, what the markers of share groups said is recorded for readers that do not
-    know them; before transaction.version is lowered, which transactions are complete.
+    v1: upgrade types instead of a flag (which Kafka ignores: version 0 cannot downgrade), validation only. v2: no
+    results for each feature. Needs ALTER on the cluster. All updates are made or none, and the response is sent when
+    they are durable. Before odradek.share.transactions is lowered, the effect of share group markers is recorded for
+    readers that do not understand markers. Before transaction.version is lowered, completed transactions are recorded.
     """
     context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     updates = [
@@ -131,9 +131,10 @@ async def update_features(
 
 
 async def tell_markers(updates: list[FeatureUpdate], broker: HandlerBroker, *, validate_only: bool) -> None:
-    """Stops acknowledging in transactions where these updates end it, unless pending ones will have them refused.
+    """Prepares updates that end acknowledgements in transactions: stops new ones, and records the effect of markers for
+    readers that do not understand markers.
 
-    The effects of markers are recorded for readers that do not know markers.
+    Does nothing if pending acknowledgements will cause the updates to be refused.
     """
     if (
         validate_only
@@ -152,12 +153,13 @@ def lowers(feature: str, updates: list[FeatureUpdate], broker: HandlerBroker) ->
 
 
 def ends_pending(updates: Sequence[FeatureUpdate], image: MetadataImage) -> bool:
-    """Tells whether acknowledgements could become part of transactions, and no longer can after these updates."""
+    """Returns whether acknowledgements can be part of transactions now, but no longer after these updates."""
     return may_have_pending(image.features) and not may_have_pending(levels_with(image.features, updates))
 
 
 def pending_count(broker: HandlerBroker) -> int | None:
-    """Counts what is pending in all share partitions, stored or on its way. None while their coordinator loads."""
+    """Returns the number of acknowledgements that are pending in all share partitions, stored or being stored. Returns
+    None while their coordinator is loading."""
     if SHARE_GROUP_STATE not in broker.metadata.image.topics:
         return 0
     try:

@@ -1,4 +1,4 @@
-"""Handlers of replicas and their directories, of which one node has one each."""
+"""Handlers of replicas and their directories. A single node has one of each."""
 
 from __future__ import annotations
 
@@ -48,10 +48,11 @@ Results = list[KafkaError | None]
 async def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, context: RequestContext, broker: HandlerBroker
 ) -> AlterPartitionReassignmentsResponse:
-    """Answers AlterPartitionReassignments (key 45), versions 0-1: puts partitions on other brokers, or cancels that.
+    """Answers AlterPartitionReassignments (key 45), versions 0-1: moves partitions to other brokers, or cancels this.
 
-    v1: the replication factor may be kept from changing. Needs ALTER on the cluster. With one broker a reassignment
-    either changes nothing or gives up replicas on brokers that are not there; it is complete when the answer is sent.
+    v1: changes of the replication factor may be forbidden. Needs ALTER on the cluster. With a single broker a
+    reassignment either changes nothing or removes replicas on brokers that do not exist; it is complete when the
+    response is sent.
     """
     context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     if not request.topics:
@@ -91,19 +92,20 @@ def _result(index: int, error: KafkaError | None) -> ReassignablePartitionRespon
 def list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, context: RequestContext, broker: HandlerBroker
 ) -> ListPartitionReassignmentsResponse:
-    """Answers ListPartitionReassignments (key 46), version 0: the reassignments in progress: none on one node.
+    """Answers ListPartitionReassignments (key 46), version 0: the reassignments in progress, of which a single node has
+    none.
 
-    Needs DESCRIBE on the cluster. As in Kafka, what is named and does not exist is not mentioned.
+    Needs DESCRIBE on the cluster. As in Kafka, requested partitions that do not exist are omitted.
     """
     context.require(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     return ListPartitionReassignmentsResponse(error_message=None)
 
 
 def elect_leaders(request: ElectLeadersRequest, context: RequestContext, broker: HandlerBroker) -> ElectLeadersResponse:
-    """Answers ElectLeaders (key 43), versions 0-2: why no other leader is elected, partition by partition.
+    """Answers ElectLeaders (key 43), versions 0-2: the reason why no other leader is elected, for each partition.
 
     v1: the type of the election, an error code for the whole response. v2: flexible. Needs ALTER on the cluster. Null
-    stands for all partitions; those of them that need no election are left out.
+    means all partitions, and then partitions that need no election are omitted.
     """
     context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     image = broker.metadata.image
@@ -137,9 +139,9 @@ def elect_leaders(request: ElectLeadersRequest, context: RequestContext, broker:
 def alter_replica_log_dirs(
     request: AlterReplicaLogDirsRequest, context: RequestContext, broker: HandlerBroker
 ) -> AlterReplicaLogDirsResponse:
-    """Answers AlterReplicaLogDirs (key 34), versions 1-2: replicas can only stay in the one data directory.
+    """Answers AlterReplicaLogDirs (key 34), versions 1-2: replicas can only stay in the single data directory.
 
-    v2: flexible. Needs ALTER on the cluster. A partition that is named more than once goes to the last directory named.
+    v2: flexible. Needs ALTER on the cluster. If a partition occurs more than once, its last directory counts.
     """
     context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     paths = {
@@ -157,7 +159,8 @@ def alter_replica_log_dirs(
 
 
 def move_code(broker: HandlerBroker, topic: str, index: int, path: str) -> ErrorCode:
-    """Returns the code for a move to `path`, which is compared letter by letter with DescribeLogDirs', as in Kafka."""
+    """Returns the result of a move to `path`. As in Kafka, the path must be spelled exactly as DescribeLogDirs returns
+    it."""
     if path != broker.log_directory.path:
         return ErrorCode.LOG_DIR_NOT_FOUND
     try:
@@ -170,7 +173,8 @@ def move_code(broker: HandlerBroker, topic: str, index: int, path: str) -> Error
 def describe_log_dirs(
     request: DescribeLogDirsRequest, context: RequestContext, broker: HandlerBroker
 ) -> DescribeLogDirsResponse:
-    """Answers DescribeLogDirs (key 35), versions 1-5: the sizes of partitions, and the space of the data directory.
+    """Answers DescribeLogDirs (key 35), versions 1-5: the sizes of partitions, and the disk space of the data
+    directory.
 
     v2: flexible. v3: an error for the whole request. v4: total and usable bytes. v5: whether the directory is cordoned,
     which it never is here. Needs DESCRIBE on the cluster. A null list of topics means every partition.
@@ -178,7 +182,7 @@ def describe_log_dirs(
     try:
         context.require(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     except KafkaError as refusal:
-        # Only v3 has a place for this; before, as Kafka, an empty answer says it.
+        # Only v3 and later have a field for the error; in earlier versions the response is empty, as in Kafka.
         return DescribeLogDirsResponse(error_code=refusal.code.value)
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for partition in wanted_partitions(request, broker):
@@ -194,7 +198,7 @@ def describe_log_dirs(
 
 
 def wanted_partitions(request: DescribeLogDirsRequest, broker: HandlerBroker) -> list[Partition]:
-    """Returns the partitions asked for that are here; others are passed over."""
+    """Returns the requested partitions that exist here; others are ignored."""
     if request.topics is None:
         return list(broker.partitions)
     wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}

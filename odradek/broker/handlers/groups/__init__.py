@@ -1,1 +1,1 @@
-"""The handlers of groups and their offsets."""
+"""Handlers of groups and their offsets."""

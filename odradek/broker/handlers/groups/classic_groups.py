@@ -1,4 +1,4 @@
-"""Members of classic groups: join, receive assignments, stay, leave."""
+"""Handlers of classic group members: join, sync, heartbeat and leave."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ NULL_PROTOCOL_NAME_SINCE: Final = 7
 def join_group(
     request: JoinGroupRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[JoinGroupResponse]:
-    """JoinGroup (key 11), versions 0-9: join a classic group, or rejoin for its next generation.
+    """JoinGroup (key 11), versions 0-9: joins a classic group, or rejoins for its next generation.
 
-    v1: rebalance timeout. v4: a dynamic member first gets a member id and rejoins with it (MEMBER_ID_REQUIRED). v5:
-    static members. v6: flexible. v7: protocol type in the answer; a missing protocol name is null. v8: reason. v9: a
-    static leader that rejoined is told to skip the assignment. Needs READ on the group. Answered when all members have
-    joined, or the time for it is over.
+    v1: rebalance timeout. v4: a dynamic member first receives a member id and rejoins with it (MEMBER_ID_REQUIRED). v5:
+    static members. v6: flexible. v7: protocol type in the response; a missing protocol name is null. v8: reason. v9: a
+    static leader that rejoins must skip the assignment. Needs READ on the group. The response is sent when all members
+    have joined or the time for joining is over.
     """
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     version, client_id = context.api_version, context.client_id or ""
@@ -58,7 +58,8 @@ def join_group(
 
 
 class JoinAnswer(Deferred[JoinGroupResponse]):
-    """Knows the version it will be written in: it may be resolved in the course of another client's request."""
+    """A JoinGroup response in the version of its request. Another client's request may resolve it, so it stores the
+    version."""
 
     __slots__ = ("_version",)
 
@@ -84,10 +85,11 @@ NAMES_PROTOCOL_SINCE = 5
 def sync_group(
     request: SyncGroupRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[SyncGroupResponse]:
-    """SyncGroup (key 14), versions 0-5: the leader sends the assignment of its generation, each member gets its part.
+    """SyncGroup (key 14), versions 0-5: the leader sends its generation's assignment, and each member receives its
+    part.
 
     v3: static members. v4: flexible. v5: protocol type and name, which must be the group's. Needs READ on the group.
-    Answered when the leader's assignment is recorded.
+    The response is sent when the leader's assignment is recorded.
     """
     if context.api_version >= NAMES_PROTOCOL_SINCE and None in (request.protocol_type, request.protocol_name):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -102,7 +104,7 @@ def sync_group(
 def heartbeat(
     request: HeartbeatRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[HeartbeatResponse]:
-    """Heartbeat (key 12), versions 0-4: keeps a member of a classic group alive; the answer tells it of a rebalance.
+    """Heartbeat (key 12), versions 0-4: keeps a member of a classic group alive, and reports a rebalance to it.
 
     v3: static members. v4: flexible. Needs READ on the group.
     """
@@ -113,7 +115,7 @@ def heartbeat(
         return broker.groups.shard_for(request.group_id).submit(lambda core, now_ms: core.heartbeat(request, now_ms))
     except KafkaError as error:
         if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            return HeartbeatResponse()  # it will be known once the group is loaded; until then nobody's time runs out
+            return HeartbeatResponse()  # the member is known once the group is loaded; until then no session expires
         raise
 
 
@@ -123,9 +125,9 @@ SEVERAL_MEMBERS_SINCE = 3
 def leave_group(
     request: LeaveGroupRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[LeaveGroupResponse]:
-    """LeaveGroup (key 13), versions 0-5: members leave a classic group, or an administrator removes them.
+    """LeaveGroup (key 13), versions 0-5: members leave a classic group, or an administrator removes members.
 
-    v3: several members, static ones by their instance id. v4: flexible. v5: reason. Needs READ on the group.
+    v3: several members, static members by instance id. v4: flexible. v5: reason. Needs READ on the group.
     """
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     if request.group_id == "":
@@ -140,5 +142,5 @@ def leave_group(
 
 
 def of_one_member(response: LeaveGroupResponse) -> LeaveGroupResponse:
-    """Before version 3 the one member's code is the whole answer."""
+    """Converts a response for version 2 and earlier, which contains only the code of the single member."""
     return LeaveGroupResponse(error_code=response.members[0].error_code)

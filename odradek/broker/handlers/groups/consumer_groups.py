@@ -1,4 +1,4 @@
-"""Consumer groups (KIP-848): membership, and what they are, for people."""
+"""Handlers of consumer groups (KIP-848): heartbeats, and descriptions for administrators."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def consumer_group_heartbeat(
 ) -> NowOrLater[ConsumerGroupHeartbeatResponse]:
     """ConsumerGroupHeartbeat (key 68), versions 0-1: members of a consumer group (KIP-848) join, stay and leave.
 
-    v1: regular expressions, and member ids made by the client. Needs READ on the group, DESCRIBE on the topics named;
-    topics that a regular expression matches are left out where the member lacks DESCRIBE. Answered when what was
-    decided is recorded. Not served below `group.version` 1, or without the protocol in
+    v1: regular expressions, and member ids that the client generates. Needs READ on the group and DESCRIBE on the named
+    topics; topics that match a regular expression are omitted if the member lacks DESCRIBE. The response is sent when
+    the decision is recorded. Not served below `group.version` 1, or without the protocol in
     `group.coordinator.rebalance.protocols`. Source: docs/spec/consumer-groups.md#s2
     """
     require_consumer_protocol(broker)
@@ -52,7 +52,7 @@ def consumer_group_heartbeat(
 
 
 def require_consumer_protocol(broker: HandlerBroker) -> None:
-    """Raises UNSUPPORTED_VERSION where the cluster does not have consumer groups."""
+    """Raises UNSUPPORTED_VERSION if consumer groups are not enabled in the cluster."""
     is_finalised = broker.metadata.image.features.get(GROUP_VERSION, 0) >= 1
     if not is_finalised or CONSUMER_PROTOCOL not in broker.config.group_coordinator_rebalance_protocols:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
@@ -64,8 +64,8 @@ def consumer_group_describe(
 ) -> Steps[ConsumerGroupDescribeResponse]:
     """ConsumerGroupDescribe (key 69), versions 0-1: epochs, members and assignments of consumer groups (KIP-848).
 
-    v1: whether a member speaks the classic or the consumer protocol. Needs DESCRIBE on each group and on all topics
-    that its members are subscribed to or assigned. Source: docs/spec/consumer-groups.md#s1-2
+    v1: whether a member uses the classic or the consumer protocol. Needs DESCRIBE on each group and on all topics to
+    which its members are subscribed or which they are assigned. Source: docs/spec/consumer-groups.md#s1-2
     """
     require_consumer_protocol(broker)
     include = request.include_authorized_operations

@@ -1,12 +1,12 @@
 """FindCoordinator (key 10), versions 0-6: the broker that coordinates a group, a transactional id or a share partition.
 
 v1: key types, error messages. v3: flexible. v4: several keys. v6: share partitions. Needs DESCRIBE on the group or
-transactional id; CLUSTER_ACTION on the cluster for share partitions, about which only brokers ask.
+transactional id. For share partitions, which only brokers look up, it needs CLUSTER_ACTION on the cluster.
 
-There is one broker, so the only question is when it can be named. The first request about a group creates
-`__consumer_offsets`, the first about a transactional id `__transaction_state`, the first about a share partition
-`__share_group_state`. Kafka answers COORDINATOR_NOT_AVAILABLE
-until the topic exists; here the answer waits for it.
+With a single broker the only question is when it can be named. The first request for a group creates
+`__consumer_offsets`, the first for a transactional id creates `__transaction_state`, and the first for a share
+partition creates `__share_group_state`. Kafka answers COORDINATOR_NOT_AVAILABLE until the topic exists; here the
+response waits for the topic.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SEVERAL_KEYS_SINCE = 4
 SHARE_PARTITIONS_SINCE = 6
-MESSAGES = {  # versions 1 to 3 have a field for it, and fill it in even where nothing is wrong
+MESSAGES = {  # versions 1 to 3 have this field, and Kafka fills it in even without an error
     ErrorCode.NONE: "NONE",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
     **dict(REFUSALS.values()),
@@ -71,7 +71,7 @@ def find_coordinator(
 async def once_it_is_there(
     name: str, request: FindCoordinatorRequest, key_type: KeyType, context: RequestContext, broker: HandlerBroker
 ) -> FindCoordinatorResponse:
-    with suppress(KafkaError):  # whether it was made, was there already, or could not be made is seen by looking
+    with suppress(KafkaError):  # whether the topic now exists is checked afterwards
         await broker.auto_creation.create_internal(name)
     return await done_in_slices(answer(request, key_type, context, broker))
 

@@ -1,4 +1,4 @@
-"""Groups of all types for administrators: listed, described, deleted."""
+"""Handlers that list, describe and delete groups of all types, for administrators."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ async def list_groups(request: ListGroupsRequest, context: RequestContext, broke
     """ListGroups (key 16), versions 0-5: all groups of this broker.
 
     v3: flexible. v4: filter by state; states are shown. v5: filter by type; types are shown. Needs DESCRIBE on the
-    cluster; without it, shows the groups that the client may DESCRIBE. While a partition is loading, the whole answer
-    is COORDINATOR_LOAD_IN_PROGRESS: half a list would look like a complete one. Other clients are served between two
-    partitions of `__consumer_offsets`.
+    cluster; without it, the response contains the groups that the client may DESCRIBE. While any partition is loading,
+    the whole response is COORDINATOR_LOAD_IN_PROGRESS, because a partial list would look complete. Other clients are
+    served between two partitions of `__consumer_offsets`.
     """
     sees_all = is_allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE)
     groups: list[ListedGroup] = []
@@ -57,15 +57,15 @@ def describe_groups(
 ) -> Steps[DescribeGroupsResponse]:
     """DescribeGroups (key 15), versions 0-6: state, protocol and members of classic groups.
 
-    v3: authorized operations. v4: static members. v5: flexible. v6: GROUP_ID_NOT_FOUND with a message, where there was
-    a group in state Dead. Needs DESCRIBE on each group.
+    v3: authorized operations. v4: static members. v5: flexible. v6: GROUP_ID_NOT_FOUND with a message, instead of a
+    group in state Dead. Needs DESCRIBE on each group.
     """
     groups = yield from described(request.groups, describe, request.include_authorized_operations, context, broker)
     return DescribeGroupsResponse(groups=groups)
 
 
 class Described(Protocol):
-    """A group in the answer to one of the three APIs that describe them."""
+    """A group in the response of one of the three APIs that describe groups."""
 
     error_code: int
     authorized_operations: int
@@ -84,7 +84,8 @@ def described(
     context: RequestContext,
     broker: HandlerBroker,
 ) -> Steps[list[G]]:
-    """Describes each group, a member at a step. Raises INVALID_REQUEST where they have too many members in all."""
+    """Describes each group, with one step for each member. Raises INVALID_REQUEST if there are too many members in
+    total."""
     groups, entries = [], AnswerEntries()
     for group_id in group_ids:
         group = describe(group_id, context, broker)
@@ -98,7 +99,7 @@ def described(
 
 
 def stored_bytes(group: Described) -> int:
-    """Returns the size of what the members of a classic group have sent, which no limit keeps small."""
+    """Returns the size of the data that the members of a classic group have sent, which no limit bounds."""
     if not isinstance(group, DescribedGroup):
         return 0
     return sum(len(member.member_metadata) + len(member.member_assignment) for member in group.members)
@@ -116,12 +117,12 @@ def describe(group_id: str, context: RequestContext, broker: HandlerBroker) -> D
 async def delete_groups(
     request: DeleteGroupsRequest, context: RequestContext, broker: HandlerBroker
 ) -> DeleteGroupsResponse:
-    """DeleteGroups (key 42), versions 0-3: deletes groups without members, and their offsets. v2: flexible.
-    v3: a message beside each code, which no refusal of these groups has (docs/spec/kafka-4.4.md#s3-1).
+    """DeleteGroups (key 42), versions 0-3: deletes groups without members, and their offsets. v2: flexible. v3: a
+    message with each code, which these refusals never have (docs/spec/kafka-4.4.md#s3-1).
 
-    Needs DELETE on each group. Answered when the tombstones are recorded.
+    Needs DELETE on each group. The response is sent when the tombstones are recorded.
 
-    One turn per group: one whose tombstones cannot be written does not keep the others.
+    Each group is deleted in its own turn, so a group whose tombstones cannot be written does not affect the others.
     """
     group_ids = list(dict.fromkeys(request.groups_names))
     deletions = await done_in_slices(
@@ -145,8 +146,8 @@ async def delete_group(group_id: str, context: RequestContext, broker: HandlerBr
 
 
 async def delete_share_state(group_id: str, broker: HandlerBroker) -> None:
-    """Deletes what the share coordinator stores for a group. Raises KafkaError if any of it stays: then the group stays
-    as well, and can be deleted again."""
+    """Deletes the state that the share coordinator stores for a group. Raises KafkaError if some state remains; then
+    the group remains too and can be deleted again."""
     shard = broker.groups.shard_for(group_id)
     gone = await arrived(shard.submit(lambda core, now_ms: core.begin_share_deletion(group_id, None, now_ms)))
     refusals = await group_state.delete(broker, group_id, gone)

@@ -1,4 +1,4 @@
-"""Offsets of groups: committed and deleted."""
+"""Handlers that commit and delete the offsets of groups."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 
 TOPIC_IDS_SINCE: Final = 10
-RefusedTopics: TypeAlias = dict[str | bytes, OffsetCommitResponseTopic]  # by name, or by id from TOPIC_IDS_SINCE on
+# Key: the name, or the id from TOPIC_IDS_SINCE on.
+RefusedTopics: TypeAlias = dict[str | bytes, OffsetCommitResponseTopic]
 
 
 def offset_commit(
@@ -43,7 +44,7 @@ def offset_commit(
 
     v5: no more retention time. v6: leader epochs. v7: static members. v8: flexible. v9: member epochs of consumer
     groups, GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH. v10: topic ids instead of names. Needs READ on the group and each
-    topic. Answered when the offsets are recorded.
+    topic. The response is sent when the offsets are recorded.
     """
     return in_slices(_offset_commit(request, context, broker))
 
@@ -82,7 +83,7 @@ def _offset_commit(
             finish=partial(merged, refused, by_id=by_id),
         )
     except KafkaError as error:
-        # The group's refusal is about what was left to ask it; the other partitions keep their own codes.
+        # The group's refusal applies to the remaining partitions; those refused before keep their own codes.
         return merged(refused, all_refused(accepted_request, error.code), by_id=by_id)
 
 
@@ -94,7 +95,8 @@ def check_topic(
     *,
     by_id: bool,
 ) -> OffsetCommitRequestTopic | None:
-    """The topic with both name and id, and those of its partitions that exist; the others are added to `refused`."""
+    """Returns the topic with its name, its id and its existing partitions, or None. Other partitions are added to
+    `refused`."""
     known = image.topics_by_id.get(topic.topic_id) if by_id else image.topics.get(topic.name)
     key = topic.topic_id if by_id else topic.name
     if by_id and known is None:
@@ -129,7 +131,7 @@ def refusals(
 
 
 def refuse(refused: RefusedTopics, key: str | bytes, topic: OffsetCommitResponseTopic) -> None:
-    """Adds an answer to those of the same topic."""
+    """Adds an answer to the other answers for the same topic."""
     known = refused.setdefault(key, topic)
     if known is not topic:
         known.partitions += topic.partitions
@@ -140,7 +142,8 @@ def all_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitRe
 
 
 def merged(refused: RefusedTopics, answered: OffsetCommitResponse, *, by_id: bool) -> OffsetCommitResponse:
-    """Joins both as Kafka does: one entry per topic, refused ones first; if none was, one per entry of the request."""
+    """Merges both as Kafka does. If anything was refused, there is one entry for each topic, refused topics first;
+    otherwise one for each entry of the request."""
     if not refused:
         return answered
     for topic in answered.topics:
@@ -153,8 +156,8 @@ def offset_delete(
 ) -> NowOrLater[OffsetDeleteResponse]:
     """OffsetDelete (key 47), version 0: deletes a group's offsets of some partitions.
 
-    Needs DELETE on the group and READ on each topic. For a consumer group with members, offsets of subscribed topics
-    stay (GROUP_SUBSCRIBED_TO_TOPIC). Answered when the tombstones are recorded.
+    Needs DELETE on the group and READ on each topic. A consumer group with members keeps the offsets of subscribed
+    topics (GROUP_SUBSCRIBED_TO_TOPIC). The response is sent when the tombstones are recorded.
     """
     return in_slices(_offset_delete(request, context, broker))
 
@@ -184,7 +187,7 @@ def _offset_delete(
         if existing:
             accepted.topics.append(OffsetDeleteRequestTopic(name=topic.name, partitions=existing))
         yield
-    # Asked even when nothing is left: the group may be at fault, which then is the whole answer.
+    # The group is checked even if no partition is left, because an error of the group is the whole response.
     if request.group_id == "":
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     return broker.groups.shard_for(request.group_id).submit(
@@ -195,7 +198,8 @@ def _offset_delete(
 def merged_deletion(
     refused: dict[str, OffsetDeleteResponseTopic], answered: OffsetDeleteResponse
 ) -> OffsetDeleteResponse:
-    """Joins both as Kafka does: one entry per topic, refused ones first; if none was, one per entry of the request."""
+    """Merges both as Kafka does. If anything was refused, there is one entry for each topic, refused topics first;
+    otherwise one for each entry of the request."""
     if not refused:
         return answered
     for topic in answered.topics:

@@ -1,9 +1,9 @@
 """OffsetFetch (key 9), versions 1-10: the committed offsets of groups.
 
-v2: null asks for all topics; an error of the group stands at the top. v5: leader epochs. v6: flexible.
-v7: `require_stable` answers UNSTABLE_OFFSET_COMMIT where an open transaction has an offset. v8: several groups, each
-with its error. v9: member id and epoch of consumer groups. v10: topic ids instead of names.
-Needs DESCRIBE on the groups and topics.
+v2: null means all topics; an error of the group has its own field. v5: leader epochs. v6: flexible. v7: with
+`require_stable`, partitions with an offset in an open transaction are answered with UNSTABLE_OFFSET_COMMIT. v8: several
+groups, each with its own error. v9: member id and epoch of consumer groups. v10: topic ids instead of names. Needs
+DESCRIBE on the groups and topics.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ GROUP_ERROR_SINCE = 2
 def offset_fetch(
     request: OffsetFetchRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[NowOrLater[OffsetFetchResponse]]:
-    """In pieces of some topics: one group may be asked for very many."""
+    """Processes the request in pieces of several topics, because it may name very many topics of one group."""
     version, answers = context.api_version, list[NowOrLater[OffsetFetchResponse]]()
     asked: list[OffsetFetchRequestGroup] = []
-    places: list[int] = []  # of each piece's group in the request
+    places: list[int] = []  # position of each piece's group in the request
     entries = AnswerEntries()
     groups = request.groups if version >= SEVERAL_GROUPS_SINCE else [OffsetFetchRequestGroup(group_id=request.group_id)]
     for place, group in enumerate(groups):
@@ -70,7 +70,7 @@ def offset_fetch(
 async def counted(
     answer: NowOrLater[OffsetFetchResponseGroup], entries: AnswerEntries, version: int
 ) -> OffsetFetchResponse:
-    """Waits for the answer to a piece, and counts its entries. Raises INVALID_REQUEST where the whole has too many."""
+    """Waits for the answer to a piece and counts its entries. Raises INVALID_REQUEST if there are too many in total."""
     group = await arrived(answer)
     for topic in group.topics:
         metadata_bytes = sum(len(partition.metadata or "") for partition in topic.partitions)
@@ -85,7 +85,7 @@ async def together(
     places: list[int],
     version: int,
 ) -> OffsetFetchResponse:
-    """Waits for the answers to all pieces. A piece that is refused has its group answer with the refusal."""
+    """Waits for the answers to all pieces. If a piece is refused, its whole group is answered with the error."""
     arrived: list[OffsetFetchResponse | KafkaError] = await each_of(answers)
     found: list[OffsetFetchResponse] = []
     for piece, answer in zip(asked, arrived, strict=True):
@@ -99,7 +99,8 @@ async def together(
 def pieces(
     group: OffsetFetchRequestGroup, topics: Sequence[OffsetFetchRequestTopics | OffsetFetchRequestTopic] | None
 ) -> Iterator[OffsetFetchRequestGroup]:
-    """The same question about TOPICS_AT_ONCE topics at a time; the whole where it asks for all topics, or for none."""
+    """Yields the request in pieces of TOPICS_AT_ONCE topics. A request for all topics, or for none, is a single
+    piece."""
     for start in range(0, max(1, len(topics or ())), TOPICS_AT_ONCE):
         piece = None if topics is None else topics[start : start + TOPICS_AT_ONCE]
         yield OffsetFetchRequestGroup(
@@ -117,7 +118,7 @@ def as_of_a_group(topic: OffsetFetchRequestTopics | OffsetFetchRequestTopic) -> 
 
 
 def joined(answers: list[OffsetFetchResponse], places: list[int]) -> OffsetFetchResponse:
-    """Builds one answer of those to all pieces."""
+    """Merges the answers to all pieces into one response."""
     response = answers[0] if answers else OffsetFetchResponse()
     for place, before, answer in zip(places[1:], places, answers[1:], strict=False):
         if place != before:
@@ -133,7 +134,8 @@ Part = TypeVar("Part", OffsetFetchResponse, OffsetFetchResponseGroup)
 
 
 def add(so_far: Part, more: Part) -> None:
-    """An error of one piece, such as a member epoch that has risen meanwhile, is that of its whole group."""
+    """Adds a piece to the response. An error of one piece, such as a changed member epoch, becomes the error of its
+    whole group."""
     so_far.error_code = so_far.error_code or more.error_code
     if so_far.error_code:
         so_far.topics = []
@@ -166,7 +168,7 @@ def answerable(
     *,
     by_id: bool,
 ) -> tuple[OffsetFetchRequestGroup, list[OffsetFetchResponseTopics]]:
-    """The group's request without the topics that cannot be told, and their answers."""
+    """Returns the group's request without the topics that must be refused, and the refusals of these topics."""
     refused: list[OffsetFetchResponseTopics] = []
     wanted: list[OffsetFetchRequestTopics] = []
     for topic in topics:
@@ -197,7 +199,8 @@ def shown(
     context: RequestContext,
     image: MetadataImage | None,
 ) -> OffsetFetchResponseGroup:
-    """Without the topics that the client may not see; with ids, where it asked for all and speaks in ids (`image`)."""
+    """Completes the response: removes topics that the client may not see, and adds the refused ones. If `image` is
+    given, the client uses topic ids, and these are added."""
     topics = []
     for topic in response.topics:
         try:
@@ -207,7 +210,7 @@ def shown(
         if image is not None and topic.topic_id == ZERO_UUID:
             known = image.topics.get(topic.name)
             if known is None:
-                continue  # it has no id to be named by
+                continue  # a topic that no longer exists has no id
             topic.topic_id = known.topic_id
         topics.append(topic)
     response.topics = topics + refused
@@ -226,7 +229,7 @@ def topic_error(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetch
 
 
 def group_error(asked: OffsetFetchRequestGroup, code: ErrorCode, version: int) -> OffsetFetchResponseGroup:
-    """Version 1 has a place for codes at the partitions only."""
+    """Returns the error of a group. Version 1 has error codes only for partitions."""
     if version >= GROUP_ERROR_SINCE:
         return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code.value)
     return OffsetFetchResponseGroup(

@@ -1,1 +1,1 @@
-"""The handlers of producing and fetching."""
+"""Handlers of Produce and Fetch, and of other requests about records."""

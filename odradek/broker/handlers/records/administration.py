@@ -1,4 +1,4 @@
-"""Handlers for administrators: DeleteRecords, DescribeProducers."""
+"""Handlers of record requests for administrators: DeleteRecords, DescribeProducers."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def delete_records(
     """Answers DeleteRecords (key 21), versions 0-2: moves the log start offset of partitions forward.
 
     v2: flexible. Needs DELETE on each topic. Offset -1 stands for the high watermark. Deleted records are unreadable at
-    once; their files are removed by the next retention check. Topics that are only compacted refuse.
+    once; the next retention check removes their files. Topics that are only compacted are refused.
     """
-    named: dict[str, dict[int, int]] = {}  # of a partition named twice the last offset counts
+    named: dict[str, dict[int, int]] = {}  # if a partition occurs twice, the last offset counts
     for topic in request.topics:
         named.setdefault(topic.name, {}).update({each.partition_index: each.offset for each in topic.partitions})
     return DeleteRecordsResponse(
@@ -107,7 +107,8 @@ def producers_of(context: RequestContext, broker: HandlerBroker, topic: str, ind
         return PartitionResponse(partition_index=index, error_code=code.value, error_message=str(refusal))
     except KafkaError as refusal:
         message = refusal.message
-        if message is None and topic not in broker.metadata.image.topics:  # of a partition Kafka says nothing
+        # Kafka has no message for a missing partition.
+        if message is None and topic not in broker.metadata.image.topics:
             message = "This server does not host this topic-partition."
         return PartitionResponse(partition_index=index, error_code=refusal.code.value, error_message=message)
     return PartitionResponse(

@@ -1,11 +1,11 @@
-"""Fetch (key 1), versions 4-18: records from many partitions, at once or when enough of them are there.
+"""Fetch (key 1), versions 4-18: records from several partitions, at once or as soon as there are enough of them.
 
 v5: log start offset. v7: incremental sessions (KIP-227). v9: leader epochs are checked. v11: rack, preferred replica.
-v12: flexible; last fetched epoch, answered with the point where histories diverge. v13: topic ids. v15: replica state
-as a tag. v16: node endpoints beside a leadership error. v17, v18: fields that only followers use.
-Needs READ on each topic. There is one replica of everything, so a follower is told NOT_LEADER_OR_FOLLOWER; where
-several nodes have one log, `fetch/replicas.py` answers.
-Source: KIP-227, KIP-320, KIP-516; the rest as Kafka 4.3.1 does it.
+v12: flexible; last fetched epoch, answered with the point where the logs diverge. v13: topic ids. v15: replica state as
+a tag. v16: node endpoints with a leadership error. v17, v18: fields that only followers use. Needs READ on each topic.
+Every partition has a single replica, so a follower receives NOT_LEADER_OR_FOLLOWER. If several nodes share a log,
+`fetch/replicas.py` answers.
+Source: KIP-227, KIP-320, KIP-516; the rest as in Kafka 4.3.1.
 """
 
 from __future__ import annotations
@@ -50,6 +50,6 @@ def fetched(
             named_by,
             context.now_ms,
         )
-    except KafkaError as refusal:  # only the session is at fault, so no partition is named
+    except KafkaError as refusal:  # an error of the session concerns no particular partition
         return FetchResponse(error_code=refusal.code.value)
     return started(make(request, context, broker, begun).answer(), ends_with_client=True)

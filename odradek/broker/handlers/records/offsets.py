@@ -1,4 +1,4 @@
-"""Handlers that look offsets up: ListOffsets, OffsetForLeaderEpoch."""
+"""Handlers that look up offsets: ListOffsets, OffsetForLeaderEpoch."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
-# Special timestamps by the version that introduced them; other negative ones mean nothing.
+# Special timestamps, with the version that introduced them; other negative timestamps are invalid.
 SINCE = {
     LATEST: 1,
     EARLIEST: 1,
@@ -54,20 +54,19 @@ SINCE = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-NEVER_THERE = frozenset({LATEST_TIERED, EARLIEST_PENDING_UPLOAD})  # without remote storage
+NEVER_THERE = frozenset({LATEST_TIERED, EARLIEST_PENDING_UPLOAD})  # these need remote storage
 
 
 @sliced
 def list_offsets(
     request: ListOffsetsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[NowOrLater[ListOffsetsResponse]]:
-    """Answers ListOffsets (key 2), versions 1-11: the offset that belongs to a timestamp, or to one of the special
-    ones.
+    """Answers ListOffsets (key 2), versions 1-11: the offset for a timestamp, or for one of the special timestamps.
 
     v2: isolation level. v4: leader epochs. v6: flexible. v7: maximum timestamp (KIP-734). v8: earliest local offset
     (KIP-405). v9: latest tiered offset (KIP-1005). v10: time limit, for remote storage. v11: earliest pending upload
-    (KIP-1023). Needs DESCRIBE on each topic. A timestamp that no record has is answered with timestamp and offset -1
-    and no error. Nothing is tiered here, so what v9 and v11 ask for never exists.
+    (KIP-1023). Needs DESCRIBE on each topic. If no record has the timestamp, timestamp and offset are -1 without an
+    error. There is no tiered storage, so the offsets of v9 and v11 never exist.
     """
     pending = PendingListOffsets(request, context, broker)
     yield from pending.look()
@@ -75,16 +74,16 @@ def list_offsets(
 
 
 class TimestampSearch(NamedTuple):
-    """A search for a timestamp in the records of a partition, which has not been begun."""
+    """A search for a timestamp in the records of a partition, not started yet."""
 
     run: Callable[[], TimestampOffset | None]
     answer: ListOffsetsPartitionResponse
-    end_offset: int  # what is found must be before it
+    end_offset: int  # results must be below this offset
 
 
 class PendingListOffsets:
-    """One ListOffsets: what needs only the log's own numbers is answered at once, what needs records in a thread, one
-    partition after the other. Others who need a thread wait for one search of a request, not for all."""
+    """A ListOffsets request. Offsets that the log knows are answered at once; searches in records run in a thread, one
+    partition after the other. Other users of the threads wait for a single search, not for the whole request."""
 
     def __init__(self, request: ListOffsetsRequest, context: RequestContext, broker: HandlerBroker) -> None:
         self.response = ListOffsetsResponse()
@@ -95,12 +94,13 @@ class PendingListOffsets:
         self._searches: list[TimestampSearch] = []
 
     def look(self) -> Steps[None]:
-        named = Counter[tuple[str, int]]()  # Kafka refuses partitions that are named twice, each once
+        named = Counter[tuple[str, int]]()  # Kafka refuses partitions that occur twice
         for topic in self._request.topics:
             for wanted in topic.partitions:
                 named[topic.name, wanted.partition_index] += 1
                 yield
-        by_topic: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}  # one answer, however often a topic is named
+        # One answer for each topic, however often it occurs.
+        by_topic: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
         for topic in self._request.topics:
             answers = by_topic.setdefault(topic.name, {})
             for wanted in topic.partitions:
@@ -116,9 +116,10 @@ class PendingListOffsets:
             yield
 
     async def searched(self) -> ListOffsetsResponse:
-        """Looks into records, in a thread, since that opens batches and may wait for the disk. Then it is the answer.
+        """Runs the searches in a thread, because they open batches and may wait for the disk. Returns the complete
+        response.
 
-        Begins no further search if it is closed, since the client has gone.
+        If the client disconnects, this coroutine is closed and starts no further search.
         """
         for search in self._searches:
             try:
@@ -174,7 +175,7 @@ class PendingListOffsets:
 def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, context: RequestContext, broker: HandlerBroker
 ) -> OffsetForLeaderEpochResponse:
-    """Answers OffsetForLeaderEpoch (key 23), versions 2-4: the end of a leader epoch, from which a reader finds where
+    """Answers OffsetForLeaderEpoch (key 23), versions 2-4: the end of a leader epoch, by which a reader finds where
     logs diverge.
 
     v3: replica id. v4: flexible. Needs CLUSTER_ACTION on the cluster, or DESCRIBE on each topic. An unknown epoch is
@@ -198,7 +199,7 @@ def offset_for_leader_epoch(
 def epoch_end(
     context: RequestContext, broker: HandlerBroker, topic: str, asked: OffsetForLeaderPartition, *, may_all: bool
 ) -> EpochEndOffset:
-    """may_all: whether the right to each topic need not be looked at"""
+    """Answers for one partition. `may_all` means that the client needs no permission on the topic."""
     answer = EpochEndOffset(partition=asked.partition)
     known_epoch = asked.current_leader_epoch
     try:

@@ -1,9 +1,10 @@
 """Produce (key 0), versions 3-13; 0-2 are listed but not served, as in Kafka.
 
-v5: log start offset. v7: zstd. v8: what was wrong with which record. v9: flexible. v10: leader and endpoints beside a
-leadership error. v11: TRANSACTION_ABORTABLE is understood. v12: adds the partition to the transaction. v13: topic ids.
-Needs WRITE on each topic. Answered once the records are written (and synced, where settings ask); with acks=0 there is
-no answer, and an error closes the connection. Every error is one partition's, unless the request as a whole is wrong.
+v5: log start offset. v7: zstd. v8: errors of individual records. v9: flexible. v10: leader and endpoints with a
+leadership error. v11: the client knows TRANSACTION_ABORTABLE. v12: adds the partition to the transaction. v13: topic
+ids. Needs WRITE on each topic. The response is sent once the records are written (and synced, if the settings require
+that). With acks=0 there is no response, and an error closes the connection. Every error belongs to one partition,
+unless the whole request is invalid.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def produce(
 def produce_in_transaction(
     request: ProduceRequest, context: RequestContext, broker: HandlerBroker
 ) -> Deferred[ProduceResponse | NoResponse]:
-    # Here: most producers have no transactions.
+    # Imported here because most producers do not use transactions.
     from odradek.broker.produce.transactional import TransactionalProduce
 
     pending = PendingProduce(request.acks, context, broker)
@@ -53,7 +54,7 @@ def produce_in_transaction(
 
 
 def has_transactional_records(request: ProduceRequest) -> bool:
-    """Looks at all partitions, since bytes that are no batch at all are an error of the whole request."""
+    """Checks all partitions, because bytes that are not a batch are an error of the whole request."""
     found = False
     for topic in request.topic_data:
         for data in topic.partition_data:

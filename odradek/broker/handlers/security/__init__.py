@@ -1,1 +1,1 @@
-"""The handlers of logins, rights, credentials and quotas."""
+"""Handlers of logins, permissions, credentials and quotas."""

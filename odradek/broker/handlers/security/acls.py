@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 def describe_acls(
     request: DescribeAclsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[DescribeAclsResponse]:
-    """Answers DescribeAcls (key 29), versions 1-3: the ACLs that a filter matches, by resource.
+    """Answers DescribeAcls (key 29), versions 1-3: the ACLs that match a filter, by resource.
 
-    v2: flexible. v3: USER resources. Needs DESCRIBE on the cluster. Answered at once, or where there are
-    many ACLs while other clients are served.
+    v2: flexible. v3: USER resources. Needs DESCRIBE on the cluster. If there are many ACLs, other clients are served
+    meanwhile.
     """
     wanted = _filter(request)
     if wanted.has_unset_number:
@@ -65,8 +65,8 @@ def describe_acls(
 async def create_acls(request: CreateAclsRequest, context: RequestContext, broker: HandlerBroker) -> CreateAclsResponse:
     """Answers CreateAcls (key 30), versions 1-3: adds ACLs. v2: flexible. v3: USER resources.
 
-    Needs ALTER on the cluster. Each ACL stands alone; those that are good are added together. Answered when they are
-    durable and in effect.
+    Needs ALTER on the cluster. Each ACL is accepted or refused separately; the accepted ones are added together. The
+    response is sent when they are durable and in effect.
     """
     if any(0 in _numbers(each) for each in request.creations):
         raise CloseConnection("an ACL of it leaves the type, pattern, operation or permission unknown")
@@ -117,9 +117,9 @@ def _created(results: Created) -> CreateAclsResponse:
 
 
 async def delete_acls(request: DeleteAclsRequest, context: RequestContext, broker: HandlerBroker) -> DeleteAclsResponse:
-    """Answers DeleteAcls (key 31), versions 1-3: removes the ACLs that filters match. v2: flexible. v3: USER resources.
+    """Answers DeleteAcls (key 31), versions 1-3: removes the ACLs that match filters. v2: flexible. v3: USER resources.
 
-    Needs ALTER on the cluster. Answered when they are durably removed and of no effect any more.
+    Needs ALTER on the cluster. The response is sent when the removal is durable and the ACLs have no effect any more.
     """
     filters = [_filter(each) for each in request.filters]
     if any(each.has_unset_number for each in filters):

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
 
 NO_EXCHANGE = "SaslAuthenticate request received after successful authentication"
-LEAST_LEVEL = 11  # of metadata.version, 3.5-IV2: older Kafkas do not understand the records
+LEAST_LEVEL = 11  # of metadata.version, 3.5-IV2: older versions of Kafka do not know these records
 
 
 def sasl_handshake(
@@ -47,8 +47,8 @@ def sasl_handshake(
 ) -> SaslHandshakeResponse:
     """Answers SaslHandshake (key 17), versions 0-1: chooses a SASL mechanism. v1: tokens follow in SaslAuthenticate.
 
-    `odradek.broker.security.sasl` answers those that begin an authentication. What gets here came where there is none
-    to begin: on a listener without SASL, or again within a second. Needs no permission.
+    `odradek.broker.security.sasl` answers requests that begin an authentication. Only requests that cannot begin one
+    reach this handler: those on a listener without SASL, and those repeated within a second. Needs no permission.
     """
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE.value)
 
@@ -58,8 +58,8 @@ def sasl_authenticate(
 ) -> SaslAuthenticateResponse:
     """Answers SaslAuthenticate (key 36), versions 0-2: one token of a SASL exchange.
 
-    v1: session lifetime. v2: flexible. `odradek.broker.security.sasl` answers those of an exchange. What gets here came
-    without one. Needs no permission.
+    v1: session lifetime. v2: flexible. `odradek.broker.security.sasl` answers the requests of an exchange. Only
+    requests outside of an exchange reach this handler. Needs no permission.
     """
     return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE.value, error_message=NO_EXCHANGE)
 
@@ -68,9 +68,9 @@ def sasl_authenticate(
 def describe_user_scram_credentials(
     request: DescribeUserScramCredentialsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[DescribeUserScramCredentialsResponse]:
-    """Answers DescribeUserScramCredentials (key 50), version 0: the SCRAM credentials that users have (KIP-554).
+    """Answers DescribeUserScramCredentials (key 50), version 0: the SCRAM credentials of users (KIP-554).
 
-    Salts and keys are not told. Needs DESCRIBE on the cluster. Source: docs/spec/security.md#s2-3.
+    The response contains no salts and keys. Needs DESCRIBE on the cluster. Source: docs/spec/security.md#s2-3.
     """
     context.require(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     users = [user.name for user in request.users or ()]
@@ -97,8 +97,8 @@ async def alter_user_scram_credentials(
 ) -> AlterUserScramCredentialsResponse:
     """Answers AlterUserScramCredentials (key 51), version 0: sets and removes the SCRAM credentials of users (KIP-554).
 
-    Needs ALTER on the cluster. Answered when the credentials are recorded; the next login is judged by them, sessions
-    that are open go on. Source: docs/spec/security.md#s2-3.
+    Needs ALTER on the cluster. The response is sent when the credentials are recorded. They apply to the next login;
+    open sessions continue. Source: docs/spec/security.md#s2-3.
     """
     context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     changes = await done_in_slices(_changes(request))

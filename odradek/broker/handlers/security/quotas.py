@@ -31,7 +31,7 @@ Results = list[KafkaError | None]
 def describe_client_quotas(
     request: DescribeClientQuotasRequest, context: RequestContext, broker: HandlerBroker
 ) -> DescribeClientQuotasResponse:
-    """Answers DescribeClientQuotas (key 48), versions 0-1: the client quotas that a filter selects.
+    """Answers DescribeClientQuotas (key 48), versions 0-1: the client quotas that match a filter.
 
     v1: flexible. Needs DESCRIBE_CONFIGS on the cluster.
     """
@@ -55,8 +55,8 @@ async def alter_client_quotas(
 ) -> AlterClientQuotasResponse:
     """Answers AlterClientQuotas (key 49), versions 0-1: sets and removes limits of users, client ids and addresses.
 
-    v1: flexible. Needs ALTER_CONFIGS on the cluster. Answered when the limits are recorded and in force. Names of hosts
-    are looked up in a thread first.
+    v1: flexible. Needs ALTER_CONFIGS on the cluster. The response is sent when the limits are recorded and in force.
+    Host names are first resolved in a thread.
     """
     context.require(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
     changes, hosts = await done_in_slices(_changes(request))
@@ -78,7 +78,7 @@ async def alter_client_quotas(
 
 
 def _changes(request: AlterClientQuotasRequest) -> Steps[tuple[list[QuotaChange], set[str]]]:
-    """Returns the changes, and the names of hosts in them, whose addresses have to be looked up."""
+    """Returns the changes, and the host names in them, whose addresses must be looked up."""
     changes: list[QuotaChange] = []
     hosts: set[str] = set()
     for entry in request.entries:

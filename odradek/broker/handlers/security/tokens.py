@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 USER = "User"
 ID_BYTES = 16  # 22 characters
-KNOWS_REQUESTER = 3  # from this version on
-NEVER = (-1, -1, -1)  # was it issued, does it expire, can it be renewed
+KNOWS_REQUESTER = 3  # first version that contains the requester
+NEVER = (-1, -1, -1)  # issue, expiry and maximum time of a token that does not exist
 
-# Tokens, rules, proof, principal, period in ms, now in ms → when it expires, and the record that says so.
+# (tokens, rules, proof, principal, period in ms, now in ms) → the new expiry time, and the record that stores it.
 NewExpiry: TypeAlias = Callable[[DelegationTokens, TokenRules, bytes, str, int, int], tuple[int, Message]]
 R = TypeVar("R", RenewDelegationTokenResponse, ExpireDelegationTokenResponse)
 
@@ -56,8 +56,8 @@ async def create_delegation_token(
 ) -> CreateDelegationTokenResponse:
     """Answers CreateDelegationToken (key 38), versions 1-3: a token with which its bearer logs in as the owner.
 
-    v2: flexible. v3: for another owner, which needs CREATE_TOKENS on that user (KIP-373); one's own needs no
-    permission. Answered when the token is recorded.
+    v2: flexible. v3: a token for another owner, which needs CREATE_TOKENS on that user (KIP-373); a token for oneself
+    needs no permission. The response is sent when the token is recorded.
     """
     owner = context.principal
     requester = context.principal if context.api_version >= KNOWS_REQUESTER else ""
@@ -109,7 +109,7 @@ def _created(owner: str, requester: str, times_ms: tuple[int, int, int]) -> Crea
 async def change_lifetime(
     decide: NewExpiry, proof: bytes, period_ms: int, response: type[R], context: RequestContext, broker: HandlerBroker
 ) -> R:
-    """Changes when a token expires, in one turn.
+    """Changes the expiry time of a token, in one metadata decision.
 
     Raises DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, DELEGATION_TOKEN_AUTH_DISABLED.
     """
@@ -130,9 +130,10 @@ async def change_lifetime(
 async def renew_delegation_token(
     request: RenewDelegationTokenRequest, context: RequestContext, broker: HandlerBroker
 ) -> RenewDelegationTokenResponse:
-    """Answers RenewDelegationToken (key 39), versions 1-2: puts off the time when a token expires.
+    """Answers RenewDelegationToken (key 39), versions 1-2: postpones the expiry of a token.
 
-    v2: flexible. For its owner, who asked for it, and its renewers; needs no permission. Answered when it is recorded.
+    v2: flexible. Permitted for its owner, its requester and its renewers, without further permission. The response is
+    sent when the change is recorded.
     """
     period_ms = request.renew_period_ms
     return await change_lifetime(
@@ -143,9 +144,10 @@ async def renew_delegation_token(
 async def expire_delegation_token(
     request: ExpireDelegationTokenRequest, context: RequestContext, broker: HandlerBroker
 ) -> ExpireDelegationTokenResponse:
-    """Answers ExpireDelegationToken (key 40), versions 1-2: sets the time when a token expires, or removes it.
+    """Answers ExpireDelegationToken (key 40), versions 1-2: sets the expiry time of a token, or removes the token.
 
-    v2: flexible. For its owner, who asked for it, and its renewers; needs no permission. Answered when it is recorded.
+    v2: flexible. Permitted for its owner, its requester and its renewers, without further permission. The response is
+    sent when the change is recorded.
     """
     period_ms = request.expiry_time_period_ms
     return await change_lifetime(
@@ -156,10 +158,10 @@ async def expire_delegation_token(
 def describe_delegation_token(
     request: DescribeDelegationTokenRequest, context: RequestContext, broker: HandlerBroker
 ) -> DescribeDelegationTokenResponse:
-    """Answers DescribeDelegationToken (key 41), versions 1-3: the tokens that a client may see, with what proves them.
+    """Answers DescribeDelegationToken (key 41), versions 1-3: the tokens that a client may see, with their HMACs.
 
-    v2: flexible. v3: who asked for them. One's own, asked for or to be renewed need no permission; others DESCRIBE on
-    the token or DESCRIBE_TOKENS on the owner.
+    v2: flexible. v3: the requesters. Tokens that the client owns, has requested or may renew need no permission. Others
+    need DESCRIBE on the token or DESCRIBE_TOKENS on the owner.
     """
     check_allowed(context.connection)
     rules = needed_rules(broker.config)

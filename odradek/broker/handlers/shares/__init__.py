@@ -1,1 +1,1 @@
-"""The handlers of share groups and their state."""
+"""Handlers of share groups and their state."""

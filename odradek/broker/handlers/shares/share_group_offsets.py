@@ -1,4 +1,4 @@
-"""Where share groups stand: described, altered, deleted."""
+"""Handlers that describe, alter and delete the offsets of share groups."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ Position = DescribeShareGroupOffsetsResponsePartition
 def describe_share_group_offsets(
     request: DescribeShareGroupOffsetsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[NowOrLater[DescribeShareGroupOffsetsResponse]]:
-    """DescribeShareGroupOffsets (key 90), versions 0-1: where share groups stand. v1: lag (KIP-1226).
+    """DescribeShareGroupOffsets (key 90), versions 0-1: the start offsets of share groups. v1: lag (KIP-1226).
 
-    Needs DESCRIBE on each group and topic. A group that does not exist stands nowhere, which is no error. Source:
+    Needs DESCRIBE on each group and topic. A group that does not exist has no offsets, which is not an error. Source:
     docs/spec/share-groups.md#s2-8
     """
     broker.shares.require_enabled()
@@ -106,7 +106,7 @@ def _initialized(group_id: str, broker: HandlerBroker) -> Partitions:
     try:
         shard = broker.groups.shard_for(group_id)
     except KafkaError:
-        return {}  # no group was ever coordinated
+        return {}  # no group has ever been coordinated
     group = shard.look(lambda core: core.share_group(group_id))
     return {} if group is None else group.state.initialized
 
@@ -114,7 +114,7 @@ def _initialized(group_id: str, broker: HandlerBroker) -> Partitions:
 def _all_topics(
     initialized: Partitions, context: RequestContext, broker: HandlerBroker
 ) -> list[tuple[str, Sequence[int]]]:
-    """Lists all topics but those that the caller may not describe."""
+    """Returns all topics of the group that the client may describe."""
     by_id = broker.metadata.image.topics_by_id
     return [
         (by_id[topic_id].name, sorted(indexes))
@@ -173,9 +173,9 @@ def _position(topic: str, index: int, summary: StateSummary, broker: HandlerBrok
 async def alter_share_group_offsets(
     request: AlterShareGroupOffsetsRequest, context: RequestContext, broker: HandlerBroker
 ) -> AlterShareGroupOffsetsResponse:
-    """AlterShareGroupOffsets (key 91), version 0: where a share group without members begins again.
+    """AlterShareGroupOffsets (key 91), version 0: sets the start offsets of a share group without members.
 
-    Needs READ on the group and on each topic. What was stored of the partitions is replaced. A group that does not
+    Needs READ on the group and on each topic. The stored state of the partitions is replaced. A group that does not
     exist is created. Source: docs/spec/share-groups.md#s2-8
     """
     broker.shares.require_enabled()
@@ -233,7 +233,8 @@ async def alter_share_group_offsets(
 async def delete_share_group_offsets(
     request: DeleteShareGroupOffsetsRequest, context: RequestContext, broker: HandlerBroker
 ) -> DeleteShareGroupOffsetsResponse:
-    """DeleteShareGroupOffsets (key 92), version 0: a share group without members forgets where it stood in some topics.
+    """DeleteShareGroupOffsets (key 92), version 0: deletes the offsets of a share group without members, for some
+    topics.
 
     Needs DELETE on the group, READ on each topic. Source: docs/spec/share-groups.md#s2-8
     """
@@ -271,7 +272,7 @@ async def delete_share_group_offsets(
         )
 
     gone = await arrived(shard.submit(lambda core, now_ms: core.begin_share_deletion(group_id, wanted, now_ms)))
-    first: dict[bytes, KafkaError] = {}  # refusal of each topic
+    first: dict[bytes, KafkaError] = {}  # the first error of each topic
     refusals = await group_state.delete(broker, group_id, gone)
     for (topic_id, _), refusal in refusals.items():
         first.setdefault(topic_id, refusal)

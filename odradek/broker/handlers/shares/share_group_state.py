@@ -1,6 +1,8 @@
-"""Requests of brokers to the share coordinator (keys 83 to 87): about many share partitions, each on its own.
+"""Handlers of requests from brokers to the share coordinator (keys 83 to 87). Each request is about several share
+partitions, which are decided separately.
 
-All need CLUSTER_ACTION on the cluster: only brokers ask. Source: docs/spec/share-groups.md#s1-7, #s4-4.
+All need CLUSTER_ACTION on the cluster, because only brokers send them.
+Source: docs/spec/share-groups.md#s1-7, #s4-4.
 """
 
 from __future__ import annotations
@@ -97,7 +99,7 @@ NEGATIVE_STATE_EPOCH: Final = "The state epoch cannot be a negative number."
 
 
 def check_epochs(broker: HandlerBroker, *, leader_epoch: int = 0, state_epoch: int = 0) -> None:
-    """Refuses negative epochs, which Kafka took up to 4.3: docs/spec/kafka-4.4.md#s5-3, S4 to S6.
+    """Refuses negative epochs, which Kafka accepted up to 4.3: docs/spec/kafka-4.4.md#s5-3, S4 to S6.
 
     raises  KafkaError INVALID_REQUEST
     """
@@ -116,10 +118,10 @@ def ask_each(
     decide: Callable[[StateCore, SharePartitionKey, A, int], Outcome[P]],
     forms: tuple[PartitionForm[P], TopicForm[P, T], ResponseForm[T, M]],
 ) -> NowOrLater[M]:
-    """Asks the core of each share partition; a refusal is the result for that one only.
+    """Submits a decision for each share partition. A refusal is the result of its share partition only.
 
-    decide  answers with the result for one share partition
-    forms   of the result for a partition, for a topic, and of the response
+    decide  makes the decision and its result for one share partition
+    forms   classes of the result for a partition, of the result for a topic, and of the response
     """
     partition_form, topic_form, response_form = forms
     group_id, topics = request.group_id, request.topics
@@ -168,7 +170,8 @@ def ask_each(
 def initialize_share_group_state(
     request: to_initialize.InitializeShareGroupStateRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[InitializeShareGroupStateResponse]:
-    """InitializeShareGroupState (key 83), version 0: the state of share partitions begins, or begins anew."""
+    """InitializeShareGroupState (key 83), version 0: initialises the state of share partitions, replacing any stored
+    state."""
     form = initialized.PartitionResult
 
     def decide(
@@ -185,9 +188,9 @@ def initialize_share_group_state(
 def read_share_group_state(
     request: to_read.ReadShareGroupStateRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[ReadShareGroupStateResponse]:
-    """ReadShareGroupState (key 84), version 0: state for a leader that begins to serve share partitions.
+    """ReadShareGroupState (key 84), version 0: returns the state to a leader that begins to serve share partitions.
 
-    Leaders before it can write no more.
+    Fences earlier leaders, which can no longer write.
     """
 
     def decide(
@@ -213,9 +216,9 @@ def read_share_group_state(
 def write_share_group_state(
     request: to_write.WriteShareGroupStateRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[WriteShareGroupStateResponse]:
-    """WriteShareGroupState (key 85), versions 0-1: state that a leader has to have stored.
+    """WriteShareGroupState (key 85), versions 0-1: stores changes of the state for a leader.
 
-    v1: the number of records that are done with (KIP-1226). Private tags: what is pending in transactions (KIP-1289).
+    v1: the number of finished records (KIP-1226). Private tags: acknowledgements pending in transactions (KIP-1289).
     """
     form = written.PartitionResult
 
@@ -241,7 +244,7 @@ def write_share_group_state(
 def delete_share_group_state(
     request: to_delete.DeleteShareGroupStateRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[DeleteShareGroupStateResponse]:
-    """DeleteShareGroupState (key 86), version 0: the state of share partitions is no longer needed."""
+    """DeleteShareGroupState (key 86), version 0: deletes the state of share partitions that is no longer needed."""
     form = deleted.PartitionResult
 
     def decide(
@@ -255,9 +258,9 @@ def delete_share_group_state(
 def read_share_group_state_summary(
     request: to_summarize.ReadShareGroupStateSummaryRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[ReadShareGroupStateSummaryResponse]:
-    """ReadShareGroupStateSummary (key 87), versions 0-1: where share partitions stand, for people.
+    """ReadShareGroupStateSummary (key 87), versions 0-1: the start offsets of share partitions, for administrators.
 
-    v1: the number of records that are done with (KIP-1226).
+    v1: the number of finished records (KIP-1226).
     """
 
     def decide(

@@ -1,4 +1,4 @@
-"""Share groups: membership, and what they are, for people."""
+"""Handlers of share groups: heartbeats, and descriptions for administrators."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ async def share_group_heartbeat(
 ) -> ShareGroupHeartbeatResponse:
     """ShareGroupHeartbeat (key 76), version 1: members of a share group (KIP-932) join, stay and leave.
 
-    Needs READ on the group, DESCRIBE on the topics named. Answered when what was decided is recorded; then the share
-    coordinator is asked to begin the state of partitions that have none, which later heartbeats assign. Source:
-    docs/spec/share-groups.md#s2-1
+    Needs READ on the group, DESCRIBE on the named topics. The response is sent when the decision is recorded.
+    Afterwards the share coordinator is asked to initialise the state of new partitions, which later heartbeats assign.
+    Source: docs/spec/share-groups.md#s2-1
     """
     broker.shares.require_enabled()
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     if not 1 <= len(request.member_id) <= LONGEST_MEMBER_ID:
-        raise KafkaError(ErrorCode.INVALID_REQUEST)  # without words, as Kafka
+        raise KafkaError(ErrorCode.INVALID_REQUEST)  # without a message, as in Kafka
     names = dict.fromkeys(request.subscribed_topic_names or ())
     if False in [is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names]:
         raise refused(ResourceType.TOPIC, context.api_key)

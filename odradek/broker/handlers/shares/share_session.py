@@ -1,4 +1,4 @@
-"""Requests of a share session: records for a member of a share group, and its acknowledgements."""
+"""Handlers of share sessions: a share group member fetches records and acknowledges them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def share_fetch(
     """ShareFetch (key 78), versions 1-2: records of a share group for one of its members, and acknowledgements.
 
     v1: the first stable version. v2: acquire mode (KIP-1206), renewal of locks (KIP-1222). Needs READ on the group and
-    on each topic. Membership is checked by the group coordinator, not here. Source: docs/spec/share-groups.md#s1-11.
+    on each topic. The group coordinator checks the membership, not this handler. Source:
+    docs/spec/share-groups.md#s1-11.
     """
     shares = broker.shares
     shares.require_enabled()
@@ -87,7 +88,7 @@ def share_fetch(
 def session_key(
     group_id: str | None, member_id: str | None, context: RequestContext, broker: HandlerBroker
 ) -> SessionKey:
-    """The checks that ShareFetch and ShareAcknowledge share."""
+    """Makes the checks that are common to ShareFetch and ShareAcknowledge, and returns the key of the session."""
     if group_id is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The group id is missing.")
     context.require(Operation.READ, ResourceType.GROUP, group_id)
@@ -97,7 +98,7 @@ def session_key(
 
 
 def refused_later(refusal: KafkaError, max_wait_ms: int, broker: HandlerBroker) -> Deferred[ShareFetchResponse]:
-    """Refuses after the wait, as Kafka: a client that is told at once would ask again at once."""
+    """Refuses after the maximum wait time, as Kafka does; otherwise the client would repeat its request immediately."""
     reply: Deferred[ShareFetchResponse] = Deferred()
     timer = broker.timers.after(max_wait_ms, partial(reply.fail, refusal))
     reply.on_disconnect(timer.cancel)
@@ -109,8 +110,8 @@ async def share_acknowledge(
 ) -> ShareAcknowledgeResponse:
     """ShareAcknowledge (key 79), versions 1-2: a member of a share group accepts, releases or rejects its records.
 
-    v1: the first stable version. v2: renewal of locks (KIP-1222), lock timeout in the answer. Needs READ on the group
-    and on each topic. Answered when everything is stored. Source: docs/spec/share-groups.md#s1-6, #s1-11.
+    v1: the first stable version. v2: renewal of locks (KIP-1222), lock timeout in the response. Needs READ on the group
+    and on each topic. The response is sent when everything is stored. Source: docs/spec/share-groups.md#s1-6, #s1-11.
     """
     shares = broker.shares
     shares.require_enabled()

@@ -1,4 +1,4 @@
-"""TxnShareAcknowledge (KIP-1289): acknowledgements of a share group in the transaction of a producer."""
+"""Handler of TxnShareAcknowledge (KIP-1289): share group acknowledgements in a producer's transaction."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ async def txn_share_acknowledge(
     """TxnShareAcknowledge (key 95), version 0: accepts or rejects records of a share group in a producer's transaction.
 
     Served while odradek.share.transactions is 1, share.version at least 1 and transaction.version 2. Needs WRITE on the
-    transactional id, READ on the group and on each topic. Pending in all partitions of the request or in none; answered
-    when that is stored. The acknowledgements count, or never did, when the transaction ends. Source:
-    docs/spec/share-groups.md#s1-9, #s5-3.
+    transactional id, READ on the group and on each topic. The acknowledgements become pending in all partitions of the
+    request or in none, and the response is sent when this is stored. The end of the transaction commits or aborts them.
+    Source: docs/spec/share-groups.md#s1-9, #s5-3.
     """
     broker.shares.require_transactions()
     if not request.transactional_id or not request.group_id or not 0 < len(request.member_id) <= LONGEST_MEMBER_ID:
@@ -59,13 +59,13 @@ async def txn_share_acknowledge(
     transaction = PendingTransaction(request.transactional_id, request.producer_id, request.producer_epoch)
     who = Acknowledger(request.group_id, request.member_id, request.member_epoch, transaction)
     results = await acknowledge_in_transaction(wanted, who, broker)
-    # Partitions that named no acknowledgements share the fate of the others.
+    # Partitions without acknowledgements have the same result as the others.
     others = DONE if all(each.code is ErrorCode.NONE for each in results.values()) else NOT_ATTEMPTED
     return response_of({each: results.get(each, others) for each in named}, context, broker)
 
 
 def acknowledgements_of(request: TxnShareAcknowledgeRequest) -> Named:
-    """Joins entries that name the same partition."""
+    """Returns the acknowledgements by partition, and merges entries for the same partition."""
     named: dict[TopicIdPartition, list[Acknowledgement]] = {}
     for topic in request.topics:
         for partition in topic.partitions:
@@ -77,7 +77,7 @@ def acknowledgements_of(request: TxnShareAcknowledgeRequest) -> Named:
 
 
 def refusals(named: Named, context: RequestContext, broker: HandlerBroker) -> dict[TopicIdPartition, AcknowledgeResult]:
-    """Checks rows 5 to 9. Raises TOPIC_AUTHORIZATION_FAILED, which concerns the whole request."""
+    """Makes the checks of rows 5 to 9. Raises TOPIC_AUTHORIZATION_FAILED, which refuses the whole request."""
     image = broker.metadata.image
     topics = {topic_id: image.topics_by_id.get(topic_id) for topic_id, _ in named}
     for topic in topics.values():

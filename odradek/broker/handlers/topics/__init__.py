@@ -1,1 +1,1 @@
-"""The handlers of topics and configs."""
+"""Handlers of topics and configs."""

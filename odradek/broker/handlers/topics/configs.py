@@ -76,7 +76,7 @@ R = TypeVar(
     alter_configs_response.AlterConfigsResourceResponse,
     incremental_alter_configs_response.AlterConfigsResourceResponse,
 )
-NOT_TOLD = ""  # what the documentation is where nobody may ask for it
+NOT_TOLD = ""  # the documentation of settings that have none
 
 
 @sliced
@@ -87,7 +87,7 @@ def describe_configs(
     subscriptions.
 
     v1: sources and synonyms. v3: documentation and types. v4: flexible. Needs DESCRIBE_CONFIGS on the topic, the group
-    or the cluster. A group or subscription need not exist to be described.
+    or the cluster. A group or subscription can be described even if it does not exist.
     """
     known = {one.value for one in ConfigResourceType}
     unknown = [resource.resource_type for resource in request.resources if resource.resource_type not in known]
@@ -194,10 +194,10 @@ def _check_this_broker(name: str, node_id: int, expected: str) -> None:
 async def alter_configs(
     request: AlterConfigsRequest, context: RequestContext, broker: HandlerBroker
 ) -> AlterConfigsResponse:
-    """Answers AlterConfigs (key 33), versions 0-2: replaces all settings that a resource has of its own.
+    """Answers AlterConfigs (key 33), versions 0-2: replaces all of a resource's own settings.
 
     v2: flexible. Superseded by IncrementalAlterConfigs, but still used. Needs ALTER_CONFIGS on the topic, the group or
-    the cluster. Answered when the settings are in force.
+    the cluster. The response is sent when the settings are in force.
     """
     resources = (
         ResourceChanges(
@@ -215,9 +215,10 @@ async def alter_configs(
 async def incremental_alter_configs(
     request: IncrementalAlterConfigsRequest, context: RequestContext, broker: HandlerBroker
 ) -> IncrementalAlterConfigsResponse:
-    """Answers IncrementalAlterConfigs (key 44), versions 0-1: sets, unsets and extends single settings (KIP-339).
+    """Answers IncrementalAlterConfigs (key 44), versions 0-1: sets, removes and extends single settings (KIP-339).
 
-    v1: flexible. Needs ALTER_CONFIGS on the topic, the group or the cluster. Answered when the settings are in force.
+    v1: flexible. Needs ALTER_CONFIGS on the topic, the group or the cluster. The response is sent when the settings are
+    in force.
     """
     resources = (
         ResourceChanges(
@@ -241,7 +242,8 @@ async def _alter(
     is_incremental: bool,
     validate_only: bool,
 ) -> list[R]:
-    """Answers once everything has taken effect; entries of what was decided at once come first."""
+    """Alters configs, and returns once all changes have taken effect. The results that were decided at once come
+    first."""
     config, certificates, node_id = broker.config, broker.certificates, broker.metadata.node.node_id
     at_once, to_record = await done_in_slices(
         _decided_at_once(resources, context, broker, is_incremental, validate_only)
@@ -255,7 +257,7 @@ async def _alter(
 
     results = await broker.metadata.submit(turn)
     if certificates is not None and not validate_only:
-        certificates.refresh()  # also where the settings say what they said: the files may be others
+        certificates.refresh()  # even if no setting changed, because the files may have changed
     return await done_in_slices(made_of_each(at_once + results, partial(_entry, entry)))
 
 
@@ -266,7 +268,7 @@ def _decided_at_once(
     is_incremental: bool,
     validate_only: bool,
 ) -> Steps[tuple[list[Result], list[ResourceChanges]]]:
-    """Refuses what cannot be, and sets the levels of loggers. Returns these results, and what is to be recorded."""
+    """Refuses invalid changes and sets the levels of loggers. Returns these results, and the changes to be recorded."""
     at_once: list[Result] = []
     to_record: list[ResourceChanges] = []
     config, certificates, node_id = broker.config, broker.certificates, broker.metadata.node.node_id
@@ -292,13 +294,13 @@ def _decided_at_once(
 def _check_stores(
     certificates: ListenerCertificates, config: BrokerConfig, resource: ResourceChanges, is_incremental: bool
 ) -> None:
-    """Raises INVALID_REQUEST for keys and certificates that listeners could not use."""
+    """Raises INVALID_REQUEST if the listeners could not use the new keys and certificates."""
     if not resource.resource_name:
         return
     changed: dict[str, str | None] = {} if is_incremental else dict.fromkeys(config.recorded_broker)
     for change in resource.changes:
         changed[change.name] = change.value if change.operation == ConfigOperation.SET.value else None
-    # As in Kafka, what stays as it is said is not looked at: docs/spec/security.md#s1-4
+    # As in Kafka, settings whose text does not change are not checked: docs/spec/security.md#s1-4
     changed = {name: text for name, text in changed.items() if config.current_text(name) != text}
     try:
         certificates.check(changed)
@@ -317,7 +319,8 @@ def _require(context: RequestContext, resource_type: int, name: str, *, is_incre
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
     elif not is_allowed(context, Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
         error = refused(ResourceType.CLUSTER, context.api_key)
-        raise KafkaError(error.code) if resource_type == ConfigResourceType.BROKER_LOGGER.value else error  # as Kafka
+        # As in Kafka.
+        raise KafkaError(error.code) if resource_type == ConfigResourceType.BROKER_LOGGER.value else error
 
 
 def _entry(entry: type[R], result: Result) -> R:
@@ -335,8 +338,8 @@ def list_config_resources(
 ) -> ListConfigResourcesResponse:
     """Answers ListConfigResources (key 74), versions 0-1: the names of resources that can have settings of their own.
 
-    v0: client metrics subscriptions only (it was called ListClientMetricsResources). v1: types to choose from, all by
-    default. Needs DESCRIBE_CONFIGS on the cluster.
+    v0: client metrics subscriptions only (it was called ListClientMetricsResources). v1: filter by type; the default is
+    all types. Needs DESCRIBE_CONFIGS on the cluster.
     """
     context.require(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
     image = broker.metadata.image

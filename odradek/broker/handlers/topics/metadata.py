@@ -48,13 +48,14 @@ Described: TypeAlias = Callable[[TopicImage], MetadataResponseTopic]
 def metadata(request: MetadataRequest, context: RequestContext, broker: HandlerBroker) -> Steps[MetadataResponse]:
     """Answers Metadata (key 3), versions 0-13: the brokers, and the leaders of partitions.
 
-    v0: no topics means all; later null does. v1: controller, rack, internal topics. v2: cluster id. v4: whether missing
-    topics are to be created. v5: offline replicas. v7: leader epochs. v8: authorized operations on topics, and up to
-    v10 on the cluster. v9: flexible. v10: topic ids in answers. v12: topic ids in requests. v13: an error for the whole
-    request. Needs DESCRIBE on each topic; a request for all topics leaves out those that are not allowed.
+    v0: an empty list means all topics; later versions use null for this. v1: controller, rack, internal topics. v2:
+    cluster id. v4: whether missing topics may be created. v5: offline replicas. v7: leader epochs. v8: authorized
+    operations on topics and, up to v10, on the cluster. v9: flexible. v10: topic ids in responses. v12: topic ids in
+    requests. v13: an error for the whole request. Needs DESCRIBE on each topic; a response for all topics omits topics
+    without permission.
 
-    A missing topic that may be created is answered with UNKNOWN_TOPIC_OR_PARTITION while it is being created, as in
-    Kafka: clients ask again.
+    While a missing topic is being created, it is answered with UNKNOWN_TOPIC_OR_PARTITION, as in Kafka; clients repeat
+    the request.
     """
     image = broker.metadata.image
     controller_id = image.controller_for_clients(broker.config.node_id)
@@ -66,7 +67,7 @@ def metadata(request: MetadataRequest, context: RequestContext, broker: HandlerB
     response.topics = yield from described_topics(request, context, broker)
     if request.include_topic_authorized_operations:
         refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED.value
-        for topic in response.topics:  # those that are not there, or are being created, are told as well
+        for topic in response.topics:  # including topics that do not exist or are being created
             if topic.error_code != refused and topic.name is not None:
                 topic.topic_authorized_operations = authorized_operations(context, ResourceType.TOPIC, topic.name)
             yield
@@ -76,7 +77,7 @@ def metadata(request: MetadataRequest, context: RequestContext, broker: HandlerB
 
 
 def alive(context: RequestContext, broker: HandlerBroker) -> Iterator[tuple[BrokerImage, tuple[str, int]]]:
-    """The brokers that are told, where the listener that was asked is found at them."""
+    """Yields the brokers that are not fenced and have the client's listener, each with its address."""
     for registration in broker.metadata.image.brokers.values():
         endpoint = context.connection.endpoint(registration.endpoints)
         if endpoint is not None and not registration.is_fenced:
@@ -99,7 +100,7 @@ def described_topics(
                 topics.append(described(topic))
             yield
         return topics
-    names: dict[str, None] = {}  # in order, each once
+    names: dict[str, None] = {}  # in order, without duplicates
     topic_ids: dict[bytes, None] = {}
     for entry in asked:
         check_names(entry, context.api_version)
@@ -108,14 +109,14 @@ def described_topics(
         elif entry.name is not None:
             names[entry.name] = None
         yield
-    if topic_ids:  # then, as in Kafka, names are not looked at
+    if topic_ids:  # as in Kafka, names are ignored in this case
         return (yield from made_of_each(topic_ids, lambda topic_id: topic_by_id(topic_id, context, broker, described)))
     return (yield from topics_by_name(names, request, context, broker, described))
 
 
 def check_names(topic: MetadataRequestTopic, version: int) -> None:
     if topic.name is None and (version < TOPIC_IDS_SINCE or topic.topic_id == ZERO_UUID):
-        raise KafkaError(ErrorCode.INVALID_REQUEST)  # v12+ with a zero id: Kafka says UNKNOWN_SERVER_ERROR
+        raise KafkaError(ErrorCode.INVALID_REQUEST)  # v12+ with a zero id: Kafka answers UNKNOWN_SERVER_ERROR
     if topic.topic_id != ZERO_UUID and version < TOPIC_IDS_SINCE:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
 
@@ -182,7 +183,8 @@ def described_topic(topic: TopicImage, alive: Collection[int], are_all_told: boo
 def described_partition(
     partition: PartitionImage, alive: Collection[int], are_all_told: bool
 ) -> MetadataResponsePartition:
-    """are_all_told: else those replicas that are alive, and that there are others. Source: KRaftMetadataCache."""
+    """Describes a partition. Unless `are_all_told`, only replicas that are alive are included, and an error code
+    indicates that there are others. Source: KRaftMetadataCache."""
     leader, replicas, isr = partition.leader, partition.replicas, partition.isr
     offline = [replica for replica in replicas if replica not in alive]
     code = ErrorCode.NONE
@@ -206,9 +208,10 @@ def describe_topic_partitions(
 ) -> Steps[DescribeTopicPartitionsResponse]:
     """Answers DescribeTopicPartitions (key 75), version 0: topics page by page, in the order of their names (KIP-966).
 
-    Needs DESCRIBE on each topic. An empty list of topics means all. A partition without a leader is no error. A page
-    holds `response_partition_limit` partitions, at most what `max.request.partition.size.limit` allows and at least
-    one; topics that cannot be described do not count. The cursor names the first partition of the next page.
+    Needs DESCRIBE on each topic. An empty list of topics means all topics. A partition without a leader is not an
+    error. A page has `response_partition_limit` partitions, but at least one and at most
+    `max.request.partition.size.limit`. Topics that cannot be described do not count. The cursor is the first partition
+    of the next page.
     """
     image = broker.metadata.image
     first_topic, first_partition = "", 0

@@ -45,9 +45,10 @@ async def create_topics(
 ) -> CreateTopicsResponse:
     """Answers CreateTopics (key 19), versions 2-7: creates topics, or only validates the request.
 
-    v4: partition count and replication factor may be -1, the broker's default. v5: flexible; answers count, factor and
-    settings. v6: a quota may refuse topics. v7: answers the topic id. Needs CREATE on the cluster or on each topic, and
-    DESCRIBE_CONFIGS on a topic to be told its settings. Answered when the topics can be written to.
+    v4: partition count and replication factor may be -1, the broker's default. v5: flexible; the response contains both
+    numbers and the settings. v6: a quota may refuse topics. v7: the response contains the topic id. Needs CREATE on the
+    cluster or on each topic, and DESCRIBE_CONFIGS on a topic to receive its settings. The response is sent when the
+    topics can be written to.
     """
     wanted, refusals, describable = await done_in_slices(_wanted(request, context))
     results = await broker.auto_creation.create(wanted, validate_only=request.validate_only, charge=_charge(context))
@@ -57,8 +58,8 @@ async def create_topics(
 def _wanted(
     request: CreateTopicsRequest, context: RequestContext
 ) -> Steps[tuple[list[NewTopic], list[TopicResult], Container[str]]]:
-    """Returns the topics that the client may create, refusals for the others, and the names of those whose settings it
-    may be told."""
+    """Returns the topics that the client may create, refusals of the others, and the names of topics whose settings the
+    client may see."""
     may_create_all = is_allowed(context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE)
     allowed: set[str] = set()
     describable: set[str] = set()
@@ -82,8 +83,8 @@ def _wanted(
 
 
 def _charge(context: RequestContext) -> Callable[[int], None]:
-    """Returns the function that charges the client's quota for partitions; from the version on that `api_facts` names,
-    it raises THROTTLING_QUOTA_EXCEEDED. Source: docs/spec/security.md#s4-3, row 147"""
+    """Returns a function that charges partitions to the client's quota. From the request version in `api_facts` on, it
+    raises THROTTLING_QUOTA_EXCEEDED to refuse. Source: docs/spec/security.md#s4-3, row 147"""
     if context.meter is None:
         return decisions.unlimited
     refused_from = facts_of(context.api_key).mutation_refused_from
@@ -104,7 +105,7 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
 def _created(
     results: list[TopicResult], describable: Container[str], context: RequestContext, broker: HandlerBroker
 ) -> Steps[CreateTopicsResponse]:
-    without_settings: list[CreatableTopicConfigs] | None = None  # shared by all topics that have none of their own
+    without_settings: list[CreatableTopicConfigs] | None = None  # shared by all topics without settings of their own
     topics = []
     for result in results:
         yield
@@ -151,10 +152,10 @@ def _configs(described: list[DescribedConfig]) -> list[CreatableTopicConfigs]:
 async def create_partitions(
     request: CreatePartitionsRequest, context: RequestContext, broker: HandlerBroker
 ) -> CreatePartitionsResponse:
-    """Answers CreatePartitions (key 37), versions 0-3: adds partitions to topics; removing them is not possible.
+    """Answers CreatePartitions (key 37), versions 0-3: adds partitions to topics; removing partitions is not possible.
 
-    v2: flexible. v3: a quota may refuse topics. Needs ALTER on each topic. Answered when the partitions can be written
-    to.
+    v2: flexible. v3: a quota may refuse topics. Needs ALTER on each topic. The response is sent when the partitions can
+    be written to.
     """
     wishes, refusals = await done_in_slices(_extendable(request, context))
     charge = _charge(context)
@@ -171,7 +172,7 @@ async def create_partitions(
 def _extendable(
     request: CreatePartitionsRequest, context: RequestContext
 ) -> Steps[tuple[list[MorePartitions], list[Result]]]:
-    """Returns what the client may have added, and refusals for the other topics."""
+    """Returns the topics that the client may enlarge, and refusals of the others."""
     wishes: list[MorePartitions] = []
     refusals: list[Result] = []
     for topic in request.topics:
@@ -195,11 +196,11 @@ def _extended(result: Result) -> CreatePartitionsTopicResult:
 async def delete_topics(
     request: DeleteTopicsRequest, context: RequestContext, broker: HandlerBroker
 ) -> DeleteTopicsResponse:
-    """Answers DeleteTopics (key 20), versions 1-6: by name, from v6 on also by topic id.
+    """Answers DeleteTopics (key 20), versions 1-6: deletes topics by name or, since v6, by topic id.
 
-    v4: flexible. v5: answers an error message. Needs DELETE on the cluster, or DESCRIBE and DELETE on each topic; a
-    client that may not DESCRIBE a topic given by id is not told its name, and one that may is told that a topic is
-    missing. Answered when the topics cannot be reached any more; their files go later.
+    v4: flexible. v5: the response contains an error message. Needs DELETE on the cluster, or DESCRIBE and DELETE on
+    each topic. Without DESCRIBE, the response hides the name of a topic given by id; with DESCRIBE, it reports a
+    missing topic as such. The response is sent when the topics are no longer reachable; their files are removed later.
     """
     if not broker.config.delete_topic_enable:
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
@@ -228,7 +229,7 @@ def _sorted_by_permission(
         known = image.topics_by_id.get(topic_id)
         actual_name = name if known is None else known.name
         if actual_name is None:
-            allowed.append((name, topic_id))  # the answer will be that there is no such id
+            allowed.append((name, topic_id))  # the answer will be that the id does not exist
             continue
         may_describe = is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, actual_name)
         may_delete = is_allowed(context, Operation.DELETE, ResourceType.TOPIC, actual_name)

@@ -1,1 +1,1 @@
-"""The handlers of transactions."""
+"""Handlers of transactions."""

@@ -35,17 +35,18 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
     from odradek.protocol.messages.write_txn_markers_request import WritableTxnMarker, WriteTxnMarkersRequest
 
-MOST_WORK: Final = 30_000_000  # units of a pattern's work for one request: about ten seconds of CPU time
-NAMES_THE_VERSION_SINCE: Final = 2  # of WriteTxnMarkers
+MOST_WORK: Final = 30_000_000  # work units of a pattern for one request: about ten seconds of CPU time
+NAMES_THE_VERSION_SINCE: Final = 2  # version of WriteTxnMarkers
 
 
 @sliced
 def describe_transactions(
     request: DescribeTransactionsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[DescribeTransactionsResponse]:
-    """Answers DescribeTransactions (key 65), version 0: the state of transactional ids that are coordinated here.
+    """Answers DescribeTransactions (key 65), version 0: the state of the transactional ids that this broker
+    coordinates.
 
-    Needs DESCRIBE on each id; topics that the client may not DESCRIBE are left out silently.
+    Needs DESCRIBE on each id. Topics that the client may not DESCRIBE are omitted without an error.
     """
     response, entries = DescribeTransactionsResponse(), AnswerEntries()
     for transactional_id in request.transactional_ids:
@@ -73,12 +74,13 @@ def describe(transactional_id: str, context: RequestContext, broker: HandlerBrok
 async def list_transactions(
     request: ListTransactionsRequest, context: RequestContext, broker: HandlerBroker
 ) -> ListTransactionsResponse:
-    """Answers ListTransactions (key 66), versions 0-2: the transactional ids that are coordinated here, and their
+    """Answers ListTransactions (key 66), versions 0-2: the transactional ids that this broker coordinates, with their
     states.
 
-    v1: only transactions open for longer than a duration. v2: only ids that match a pattern. Shows the ids that the
-    client may DESCRIBE. Clients are served while many ids are looked at, each as it was when the look began. Refused
-    with COORDINATOR_LOAD_IN_PROGRESS while any partition of `__transaction_state` is not loaded.
+    v1: only transactions that have been open longer than a duration. v2: only ids that match a pattern. The response
+    contains the ids that the client may DESCRIBE. Other clients are served while many ids are examined; each
+    transaction is shown as it was at the beginning. Refused with COORDINATOR_LOAD_IN_PROGRESS while any partition of
+    `__transaction_state` is not loaded.
     """
     states, unknown = states_of(request.state_filters)
     wanted = Filter(
@@ -114,10 +116,10 @@ async def list_transactions(
 
 
 def pattern_of(pattern: str | None) -> Pattern | None:
-    """Returns None if the request has no pattern. Raises KafkaError."""
+    """Compiles the request's pattern. Returns None if there is none. Raises KafkaError if it is invalid."""
     if not pattern:
         return None
-    from odradek.broker.patterns.re2 import InvalidPattern, Pattern  # here: hardly anybody asks for it
+    from odradek.broker.patterns.re2 import InvalidPattern, Pattern  # imported here because few clients send a pattern
 
     try:
         return Pattern(pattern)
@@ -130,10 +132,10 @@ def write_txn_markers(
 ) -> NowOrLater[WriteTxnMarkersResponse]:
     """Answers WriteTxnMarkers (key 27), versions 1-2: ends transactions in partitions that this broker leads.
 
-    v1: flexible. v2 (KIP-1228): the transaction version, under which a marker's epoch must be newer than the open
-    transaction's. Needs ALTER or CLUSTER_ACTION on the cluster: coordinators send it, and operators who end a
-    transaction that no coordinator knows. Answered when all are durable; markers of one producer id are answered as
-    one.
+    v1: flexible. v2 (KIP-1228): the transaction version; with version 2, a marker's epoch must be higher than the open
+    transaction's. Needs ALTER or CLUSTER_ACTION on the cluster: it is sent by coordinators, and by operators who end a
+    transaction without a coordinator. The response is sent when all markers are durable. Markers of one producer id are
+    answered together.
     """
     if not is_allowed(context, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE) and not is_allowed(
         context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
@@ -146,7 +148,7 @@ def write_txn_markers(
 
 
 def marker_of(asked: WritableTxnMarker, version: int) -> TxnMarker:
-    """version: of the request"""
+    """Returns the marker of a request with this version."""
     return TxnMarker(
         asked.producer_id,
         asked.producer_epoch,

@@ -1,4 +1,4 @@
-"""Handlers of what a producer asks of the transaction coordinator, from InitProducerId to EndTxn."""
+"""Handlers of a producer's requests to the transaction coordinator, from InitProducerId to EndTxn."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ async def init_producer_id(
 ) -> InitProducerIdResponse:
     """Answers InitProducerId (key 22), versions 0-6: a producer id and epoch, with or without a transactional id.
 
-    v2: flexible. v3: the producer's present id and epoch. v4: PRODUCER_FENCED is understood. v5: TRANSACTION_ABORTABLE
-    is. v6 (KIP-939, which no Kafka serves yet): Enable2Pc, and KeepPreparedTxn with what it kept. Needs
-    IDEMPOTENT_WRITE on the cluster, or WRITE on any topic; with a transactional id, WRITE on that, and for Enable2Pc
-    TWO_PHASE_COMMIT too. An open transaction of the id is kept, if the request asks for that; otherwise it is aborted,
-    and the client retries after CONCURRENT_TRANSACTIONS.
+    v2: flexible. v3: the producer's current id and epoch. v4: the client knows PRODUCER_FENCED. v5: the client knows
+    TRANSACTION_ABORTABLE. v6 (KIP-939, which no Kafka serves yet): Enable2Pc and KeepPreparedTxn; the response contains
+    the kept transaction. Needs IDEMPOTENT_WRITE on the cluster, or WRITE on any topic. With a transactional id it needs
+    WRITE on that, and for Enable2Pc also TWO_PHASE_COMMIT. An open transaction of the id is kept if the request asks
+    for that. Otherwise it is aborted, and the client retries after CONCURRENT_TRANSACTIONS.
     """
     transactional_id = request.transactional_id
     if transactional_id is None:
@@ -57,7 +57,7 @@ async def init_producer_id(
             raise refused(ResourceType.CLUSTER, context.api_key)
     else:
         context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-        # The other cause of TRANSACTIONAL_ID_AUTHORIZATION_FAILED for Enable2Pc is a setting: see `check_request`.
+        # A setting can also cause TRANSACTIONAL_ID_AUTHORIZATION_FAILED for Enable2Pc: see `check_request`.
         if request.enable2_pc and not is_allowed(
             context, Operation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id
         ):
@@ -85,10 +85,11 @@ async def add_partitions_to_txn(
     """Answers AddPartitionsToTxn (key 24), versions 0-5: adds partitions to a transaction, or verifies that they have
     been added.
 
-    v0-3: a producer, for its one transaction; v2: PRODUCER_FENCED is understood, v3: flexible. v4: a partition leader,
-    for many transactions at once, to add or only to verify (`verify_only`); v5: TRANSACTION_ABORTABLE is understood.
-    v0-3 need WRITE on the transactional id and on each topic, v4-5 CLUSTER_ACTION on the cluster. All partitions of a
-    transaction are added or none: if one cannot be, the others are OPERATION_NOT_ATTEMPTED.
+    v0-3: sent by a producer, for its transaction; v2: the client knows PRODUCER_FENCED, v3: flexible. v4: sent by a
+    partition leader, for several transactions, to add partitions or only to verify them (`verify_only`). v5: the leader
+    knows TRANSACTION_ABORTABLE. v0-3 need WRITE on the transactional id and on each topic, v4-5 CLUSTER_ACTION on the
+    cluster. All partitions of a transaction are added or none: if one is refused, the others have
+    OPERATION_NOT_ATTEMPTED.
     """
     if context.api_version >= BATCHED_SINCE:
         return await for_leaders(request, context, broker)
@@ -137,7 +138,7 @@ def add_each(
     refused: list[dict[TopicPartition, ErrorCode]],
     broker: HandlerBroker,
 ) -> Steps[list[NowOrLater[PartitionCodes]]]:
-    """Asks the coordinator for each transaction, and adds to `refused` the partitions of each that do not exist."""
+    """Calls the coordinator for each transaction, and adds the missing partitions of each to `refused`."""
     counts = Counter(each.transactional_id for each in transactions)
     adding: list[NowOrLater[PartitionCodes]] = []
     for each in transactions:
@@ -170,7 +171,8 @@ def codes_of(
     *,
     is_repeated: bool,
 ) -> NowOrLater[PartitionCodes]:
-    """is_repeated: which of the entries of one id counts cannot be told; Kafka mixes them up."""
+    """Returns the codes of a transaction's partitions. If `is_repeated`, the request contains several entries for one
+    id. It is refused because the entries are ambiguous; Kafka mixes them up."""
     topics = transaction.topics
     if is_repeated:
         return dict.fromkeys(partitions_of(topics), ErrorCode.INVALID_REQUEST)
@@ -214,8 +216,9 @@ def partitions_of(topics: list[AddPartitionsToTxnTopic]) -> list[TopicPartition]
 def topic_results(
     topics: list[AddPartitionsToTxnTopic], codes: PartitionCodes, *, is_joined: bool
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """is_joined: one for each topic, and one in it for each partition, however often they are named. So Kafka answers
-    where partitions have codes of their own; with one code for all, it has an answer for each mention."""
+    """Returns the results by topic. If `is_joined`, there is one result for each topic and partition, however often
+    they occur: Kafka answers in this way if partitions have their own codes. If all have the same code, it answers each
+    occurrence."""
     mentions: list[tuple[str, Iterable[int]]] = [(topic.name, topic.partitions) for topic in topics]
     if is_joined:
         named: dict[str, dict[int, None]] = {}
@@ -242,9 +245,9 @@ async def add_offsets_to_txn(
     """Answers AddOffsetsToTxn (key 25), versions 0-4: adds a group's offsets to a transaction, before they are
     committed in it.
 
-    v2: PRODUCER_FENCED is understood. v3: flexible. v4: TRANSACTION_ABORTABLE is understood. Needs WRITE on the
-    transactional id and READ on the group. Adds the group's partition of `__consumer_offsets`, whether it exists or
-    not.
+    v2: the client knows PRODUCER_FENCED. v3: flexible. v4: the client knows TRANSACTION_ABORTABLE. Needs WRITE on the
+    transactional id and READ on the group. Adds the group's partition of `__consumer_offsets`, whether or not it
+    exists.
     """
     context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
@@ -267,11 +270,12 @@ BUMPS_SINCE: Final = 5
 
 
 def end_txn(request: EndTxnRequest, context: RequestContext, broker: HandlerBroker) -> NowOrLater[EndTxnResponse]:
-    """Answers EndTxn (key 26), versions 0-5: commit or abort.
+    """Answers EndTxn (key 26), versions 0-5: commits or aborts a transaction.
 
-    v2: PRODUCER_FENCED is understood. v3: flexible. v4: TRANSACTION_ABORTABLE is understood. v5 (KIP-890): every end
-    bumps the epoch, and the answer holds the pair of the next transaction. Needs WRITE on the transactional id.
-    Answered when the decision and its markers are written, or, if a marker has to be retried, when the decision is.
+    v2: the client knows PRODUCER_FENCED. v3: flexible. v4: the client knows TRANSACTION_ABORTABLE. v5 (KIP-890): every
+    end raises the epoch, and the response contains the producer id and epoch of the next transaction. Needs WRITE on
+    the transactional id. The response is sent when the decision and its markers are written. If a marker must be
+    retried, it is sent when the decision is written.
     """
     context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     return broker.transactions.end_txn(request, asked_version=2 if context.api_version >= BUMPS_SINCE else 0)

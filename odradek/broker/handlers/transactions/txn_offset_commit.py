@@ -1,9 +1,9 @@
 """TxnOffsetCommit (key 28), versions 0-6: stores offsets of a group that take effect if the transaction commits.
 
-v2: leader epochs. v3: flexible; member, instance and generation are checked where they are given. v4:
-TRANSACTION_ABORTABLE is understood. v5: adds the group's partition to the transaction. v6 (KIP-1319): topic
-ids instead of names, GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH. Needs WRITE on the transactional
-id, READ on the group and each topic. Answered when the offsets are recorded; they take effect with the COMMIT marker.
+v2: leader epochs. v3: flexible; member, instance and generation are checked if they are given. v4: the client knows
+TRANSACTION_ABORTABLE. v5: adds the group's partition to the transaction. v6 (KIP-1319): topic ids instead of names,
+GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH. Needs WRITE on the transactional id, READ on the group and each topic. The
+response is sent when the offsets are recorded; they take effect with the COMMIT marker.
 Source: docs/spec/transactions.md#s2-7, docs/spec/kafka-4.4.md#s5-2.
 """
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from odradek.storage.verification import VerificationGuard
 
 TOPIC_IDS_SINCE: Final = 6
-RefusedTopics: TypeAlias = dict[str | bytes, TxnOffsetCommitResponseTopic]  # by `key_of`
+RefusedTopics: TypeAlias = dict[str | bytes, TxnOffsetCommitResponseTopic]  # key: `key_of`
 
 
 def txn_offset_commit(
@@ -85,10 +85,10 @@ def _txn_offset_commit(
 async def commit(
     request: TxnOffsetCommitRequest, refused: RefusedTopics, version: int, broker: HandlerBroker
 ) -> TxnOffsetCommitResponse:
-    """Has offsets of known topics stored once the transaction's coordinator has confirmed, or added, the partition of
-    the group.
+    """Stores the offsets of known topics, after the transaction coordinator has confirmed, or added, the group's
+    partition.
 
-    refused   answers for topics that are refused already; a refusal by the group is about the others only
+    refused   answers for topics that are already refused; a refusal by the group applies only to the other topics
     """
     try:
         written = await write(request, refused, version, broker)
@@ -102,19 +102,19 @@ async def commit(
 async def write(
     request: TxnOffsetCommitRequest, refused: RefusedTopics, version: int, broker: HandlerBroker
 ) -> TxnOffsetCommitResponse:
-    """Raises KafkaError if nothing is stored."""
+    """Writes the offsets. Raises KafkaError if nothing is stored."""
     if request.group_id == "":
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     guard = None
     adds = version >= TXN_OFFSET_COMMIT_ADDS_SINCE
     if broker.verifier.asks_for(adds):
         guard = await verified(request, adds, broker)
-        # A topic may have been deleted while the coordinator was asked.
+        # A topic may have been deleted while the coordinator was being asked.
         request.topics = still_there(request.topics, broker.metadata.image, refused)
         if not request.topics:
             return TxnOffsetCommitResponse()
     producer_id, producer_epoch = request.producer_id, request.producer_epoch
-    if producer_id < 0 or producer_epoch < 0:  # as the transaction's coordinator would say
+    if producer_id < 0 or producer_epoch < 0:  # as the transaction coordinator would answer
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     broker.seals.check(producer_id, producer_epoch)
     answer = broker.groups.shard_for(request.group_id).submit(
@@ -125,7 +125,7 @@ async def write(
 
 
 async def verified(request: TxnOffsetCommitRequest, adds: bool, broker: HandlerBroker) -> VerificationGuard | None:
-    """Asks the transaction's coordinator about the group's partition. Raises KafkaError if it says no."""
+    """Asks the transaction coordinator about the group's partition. Raises KafkaError if it refuses."""
     index = broker.groups.partition_for(request.group_id)
     partition = broker.partitions.get(GROUP_OFFSETS, index)
     asked: Deferred[VerificationResults] = Deferred()
@@ -150,10 +150,10 @@ def check_topic(
     *,
     by_id: bool,
 ) -> TxnOffsetCommitRequestTopic | None:
-    """Finds the topic, and leaves of its partitions those that exist; the others are added to `refused`.
+    """Returns the topic with its existing partitions, or None. The other partitions are added to `refused`.
 
-    by_id  the request names its topics by their ids; they keep these, so that a topic that is deleted and made again
-           meanwhile is not taken for the one that was meant
+    by_id  the request identifies topics by id. The ids are kept, so that a topic that is deleted and recreated
+           meanwhile is not mistaken for the requested topic
     """
     if by_id:
         known = image.topics_by_id.get(topic.topic_id)
@@ -178,8 +178,10 @@ def still_there(
 def existing(
     topic: TxnOffsetCommitRequestTopic, image: MetadataImage, refused: RefusedTopics
 ) -> TxnOffsetCommitRequestTopic | None:
-    """The topic with those of its partitions that exist; the others are added to `refused` as unknown."""
-    if topic.topic_id != ZERO_UUID and topic.topic_id not in image.topics_by_id:  # it was deleted since it was found
+    """Returns the topic with its existing partitions, or None. The other partitions are added to `refused` as
+    unknown."""
+    # The topic was deleted after it was found.
+    if topic.topic_id != ZERO_UUID and topic.topic_id not in image.topics_by_id:
         refuse(refused, refusals(topic, ErrorCode.UNKNOWN_TOPIC_ID))
         return None
     there = [each for each in topic.partitions if image.has_partition((topic.name, each.partition_index))]
@@ -204,19 +206,20 @@ def refusals(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCo
 
 
 def key_of(topic: TxnOffsetCommitResponseTopic) -> str | bytes:
-    """Returns what tells topics of one answer apart: the id where the request gave one, else the name."""
+    """Returns the key that identifies a topic in a response: its id if the request contained it, else its name."""
     return topic.name if topic.topic_id == ZERO_UUID else topic.topic_id
 
 
 def refuse(refused: RefusedTopics, topic: TxnOffsetCommitResponseTopic) -> None:
-    """Adds an answer to those of the same topic."""
+    """Adds an answer to the other answers for the same topic."""
     known = refused.setdefault(key_of(topic), topic)
     if known is not topic:
         known.partitions += topic.partitions
 
 
 def merged(refused: RefusedTopics, answered: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
-    """Joins both as Kafka does: one entry per topic, refused ones first; if none was, one per entry of the request."""
+    """Merges both as Kafka does. If anything was refused, there is one entry for each topic, refused topics first;
+    otherwise one for each entry of the request."""
     if not refused:
         return answered
     for topic in answered.topics:
