@@ -76,7 +76,7 @@ R = TypeVar(
     alter_configs_response.AlterConfigsResourceResponse,
     incremental_alter_configs_response.AlterConfigsResourceResponse,
 )
-NOT_TOLD = ""  # the documentation of settings that have none
+NOT_TOLD = ""  # the documentation of loggers, which have none
 
 
 @sliced
@@ -319,7 +319,7 @@ def _require(context: RequestContext, resource_type: int, name: str, *, is_incre
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
     elif not is_allowed(context, Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
         error = refused(ResourceType.CLUSTER, context.api_key)
-        # As in Kafka.
+        # As in Kafka, the refusal of a logger has no message.
         raise KafkaError(error.code) if resource_type == ConfigResourceType.BROKER_LOGGER.value else error
 
 
