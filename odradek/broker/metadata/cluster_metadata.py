@@ -471,7 +471,7 @@ class ClusterMetadata:
         self._log.append(batch, now_ms=now_ms)
 
     def _committing(self, records: Sequence[Message]) -> Iterator[None]:
-        """Commits records in steps that wait for the disk. Only used at start and stop, when nobody else waits."""
+        """Commits records in steps that wait for the disk. Only used at start and stop, when no client waits."""
         yield from self._staging(records)
         self._log.write_staged()
         ticket = self._log.start_sync()

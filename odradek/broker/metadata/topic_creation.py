@@ -115,7 +115,7 @@ class TopicCreation:
         return deferred(self._create_or_complain([topic], None))
 
     def begin(self, names: Iterable[str], charge: Callable[[int], None] | None = None) -> None:
-        """Starts to create those of the topics that can be created. Nobody waits for it: clients repeat their
+        """Starts to create the topics that can be created, without an answer: clients repeat their
         requests."""
         from odradek.broker.metadata.topics import NewTopic
 

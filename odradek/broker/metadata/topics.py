@@ -33,7 +33,7 @@ MAX_PARTITIONS = 10_000  # limit of the partitions in one request
 class NewTopic:
     """A topic to be created. None stands for the broker's default.
 
-    assignments  pairs of partition index and broker ids; empty if the broker shall choose
+    assignments  pairs of partition index and broker ids; empty if the broker chooses them
     configs      pairs of name and value; the last value of a repeated name is used
     """
 
@@ -241,8 +241,8 @@ def _new_partition(topic_id: bytes, index: int, replicas: Sequence[int], node: N
 
 @dataclass(frozen=True, slots=True)
 class MorePartitions:
-    """A requested enlargement. `count` is the new total. `assignments` are the replicas of each new partition; None if
-    the broker shall choose."""
+    """A request to add partitions to a topic. `count` is the new total. `assignments` are the replicas of each new
+    partition, or None if the broker chooses them."""
 
     name: str
     count: int

@@ -144,7 +144,7 @@ def heartbeat_consumer_group(
 
 
 def _tell_to_rejoin(turn: ConsumerTurn, member: ConsumerMember) -> None:
-    """Marks the member as told to rejoin. Its time limit runs from the first time it is told."""
+    """Records that the member has been told to rejoin. Its time limit begins when it is told for the first time."""
     memory = turn.group.memory
     if member.member_id not in memory.rejoining:
         turn.remember(replace(memory, rejoining=memory.rejoining | {member.member_id}))
@@ -156,7 +156,7 @@ def _shall_rejoin(turn: ConsumerTurn, member: ConsumerMember) -> bool:
     it waits for have become free.
 
     It must also rejoin if a new target is due. Kafka leaves that to members of the consumer protocol; if none is left,
-    nobody gets the partitions of members that have left.
+    no member gets the partitions of members that have left.
     """
     group = turn.group
     if member.epoch < group.assignment_epoch or member.state is MemberState.UNREVOKED_PARTITIONS:

@@ -181,7 +181,7 @@ def record_wishes(turn: ConsumerTurn, before: ConsumerMember, member: ConsumerMe
 def move_on(
     turn: ConsumerTurn, member: ConsumerMember, owned: Partitions | None, *, subscription_changed: bool
 ) -> ConsumerMember:
-    """Computes the target assignment if that is due, and moves the member as far towards it as possible now."""
+    """Computes the target assignment if that is due, and moves the member as far towards it as is possible now."""
     follow_group_epoch(turn)
     group = turn.group
     goal = Goal(
@@ -197,7 +197,7 @@ def move_on(
 
 
 def _taken_from(group: ConsumerGroup, member_id: str) -> Callable[[bytes, int], bool]:
-    """Returns a function that tells whether another member holds a partition. It collects the holders on its first
+    """Returns a function that checks whether another member holds a partition. It collects the holders on its first
     call, because most heartbeats need no partitions."""
     holders: dict[bytes, set[int]] | None = None
 

@@ -34,8 +34,8 @@ def subscribe_by_regex(turn: ConsumerTurn, before: ConsumerMember, member: Consu
 
 
 def resolve_if_due(turn: ConsumerTurn, may_see: Callable[[str], bool]) -> None:
-    """Arms the REGEX timer if a resolution is due. `may_see` tells whether the heartbeat's sender may see a topic; the
-    resolution omits other topics."""
+    """Arms the REGEX timer if a resolution is due. `may_see` returns whether the heartbeat's sender may see a topic.
+    The resolution omits other topics."""
     group, memory = turn.group, turn.group.memory
     wanted = group.wanted_regexes()
     if not wanted or memory.may_see is not None:

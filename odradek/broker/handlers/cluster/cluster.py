@@ -79,7 +79,8 @@ def describe_quorum(
     asked = [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in request.topics]
     if asked == [(CLUSTER_METADATA, [0])]:
         topics = [TopicData(topic_name=CLUSTER_METADATA, partitions=[_metadata_log(context, broker)])]
-        # Without listeners: no other node is part of the quorum. Directories are not recorded at kraft.version 0.
+        # The node has no listeners here, because no other node is part of the quorum. Its directory is not recorded at
+        # kraft.version 0.
         nodes = [Node(node_id=broker.metadata.node.node_id)] if context.api_version >= NODES_SINCE else []
         return DescribeQuorumResponse(topics=topics, nodes=nodes)
     return DescribeQuorumResponse(

@@ -48,7 +48,7 @@ Results = list[KafkaError | None]
 async def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, context: RequestContext, broker: HandlerBroker
 ) -> AlterPartitionReassignmentsResponse:
-    """Answers AlterPartitionReassignments (key 45), versions 0-1: moves partitions to other brokers, or cancels this.
+    """Answers AlterPartitionReassignments (key 45), versions 0-1: moves partitions to other brokers, or cancels a move.
 
     v1: changes of the replication factor may be forbidden. Needs ALTER on the cluster. With a single broker a
     reassignment either changes nothing or removes replicas on brokers that do not exist; it is complete when the

@@ -48,7 +48,7 @@ def sasl_handshake(
     """Answers SaslHandshake (key 17), versions 0-1: chooses a SASL mechanism. v1: tokens follow in SaslAuthenticate.
 
     `odradek.broker.security.sasl` answers requests that begin an authentication. Only requests that cannot begin one
-    reach this handler: those on a listener without SASL, and those repeated within a second. Needs no permission.
+    reach this handler: those on a listener without SASL, and new authentications within a second. Needs no permission.
     """
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE.value)
 

@@ -131,7 +131,7 @@ class SharePartition:
         flight.move_start_to(log_start_offset)
 
     def archive_used_up(self, limits: Limits) -> StateWrite | None:
-        """Finishes available records that have already reached the delivery count limit. Such records exist if they
+        """Finishes available records that have already reached the delivery count limit. They exist if they
         were pending in a transaction that was aborted while no leader that knew the limit was there (#s5-8). The write
         is best effort, as after an expired lock.
         """

@@ -217,7 +217,7 @@ class PendingRecords:
     # The end of a transaction.
 
     def end(self, ending: Ending, has_session: Callable[[str], bool], limits: Limits, now_ms: int) -> StateWrite | None:
-        """Applies a transaction marker whose effect on the stored state is already stored.
+        """Applies a transaction marker in memory. Its effect on the stored state has already been recorded.
 
         has_session  whether this member still fetches this partition from this broker
         returns      an additional best-effort write for the records that reached the delivery count limit
@@ -306,7 +306,7 @@ class PendingRecords:
         return any(True for _ in self._of(transaction))
 
     def release(self, transaction: PendingTransaction, limits: Limits, now_ms: int) -> StateWrite | None:
-        """Gives back the overdue records of a transaction whose outcome nobody can determine."""
+        """Gives back the overdue records of a transaction whose outcome cannot be determined."""
         released = []
         for batch, each in list(self._of(transaction)):
             if not each.is_overdue:

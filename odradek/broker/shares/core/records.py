@@ -177,7 +177,7 @@ def pending_form(form: type[S], pending: PendingRange) -> S:
 
 
 def pending_of(forms: Iterable[S]) -> tuple[PendingRange, ...]:
-    """Raises MalformedMessage for an acknowledgement type that cannot be pending in a transaction."""
+    """Returns the pending ranges of a message. Raises MalformedMessage for a type that cannot be pending."""
     ranges = tuple(
         PendingRange(
             each.first_offset,
@@ -210,7 +210,7 @@ def resolved_form(form: type[R], resolved: ResolvedRange) -> R:
 
 
 def resolved_of(forms: Iterable[R]) -> tuple[ResolvedRange, ...]:
-    """Raises MalformedMessage for an unknown outcome."""
+    """Returns the resolved ranges of a message. Raises MalformedMessage for an unknown outcome."""
     try:
         return tuple(
             ResolvedRange(

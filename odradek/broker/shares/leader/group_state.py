@@ -43,8 +43,8 @@ async def begin(broker: ShareBroker, group_id: str, request: StateRequest) -> Re
             asked.append(persister.initialize(key, request.state_epoch, start_offset))
     refusals = await _refusals(pairs, asked)
     succeeded = [pair for pair in request.start_offsets if pair not in refusals]
-    # State that existed before was kept, so the loaded share partitions stay: members may already fetch, and keep the
-    # records they have acquired.
+    # Partitions of `if_missing` are not dropped: existing state was kept, and without state nothing could be loaded.
+    # Members may already fetch, and keep the records that they have acquired.
     replaced = [pair for pair in succeeded if pair not in request.if_missing]
     broker.shares.drop([SharePartitionKey(group_id, *pair) for pair in replaced])
     for pair, error in refusals.items():

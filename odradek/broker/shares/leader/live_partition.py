@@ -350,7 +350,7 @@ class LiveSharePartition:
         return self.phase is SharePartitionPhase.ACTIVE and self.core.pending.holds(transaction)
 
     def release_pending(self, transaction: PendingTransaction) -> None:
-        """Gives back the overdue records of a transaction whose outcome nobody can determine."""
+        """Gives back the overdue records of a transaction whose outcome cannot be determined."""
         if self.phase is SharePartitionPhase.ACTIVE:
             write = self.core.pending.release(transaction, self.limits, self.lock_clock.now_ms())
             if write is not None:

@@ -22,7 +22,7 @@ def assign_mixed(group: GroupView) -> TargetAssignment:
 
 
 class MixedAssignment:
-    """An assignment while it is being computed. Members are numbered in Kafka's order. `sizes[n]` is the current number
+    """An assignment that is being computed. Members are numbered in Kafka's order. `sizes[n]` is the current number
     of partitions of member n."""
 
     def __init__(self, group: GroupView) -> None:
