@@ -265,7 +265,7 @@ class ClassicGroup:
         self.pending_sync -= {member_id}
 
     def rename_static(self, old_member_id: str, new_member_id: str) -> Member:
-        """Gives a static member that returned a new member id. It keeps its place, its assignment and its
+        """Gives a returning static member its new member id. The member keeps its place, its assignment and its
         leadership."""
         renamed = replace(
             self.members[old_member_id], member_id=new_member_id, is_new=False, awaiting_join=None, awaiting_sync=None

@@ -192,7 +192,7 @@ def return_static_member(turn: Turn, joiner: Joiner, old_member_id: str) -> Join
         group_metadata_record(group, {member_id: each.assignment for member_id, each in group.members.items()})
     )
     if joiner.version < SKIPS_ASSIGNMENT_SINCE:
-        # Older clients that lead assign again when they rejoin. Naming the leader's old member id prevents that.
+        # A leader with an older client assigns again when it rejoins. Naming the leader's old member id prevents that.
         answer = joined(group, member.member_id)
         answer.leader, answer.members = old_leader_id or "", []
         return answer

@@ -57,7 +57,7 @@ class Overlay:
             if one.first_offset > one.last_offset:
                 continue  # an empty range
             self.record_count += one.record_count
-            # the usual case: ranges arrive in order
+            # The usual case: ranges arrive in order.
             if not self.ranges or self.ranges[-1].last_offset < one.first_offset:
                 self.ranges.append(one)
                 continue
@@ -174,7 +174,7 @@ class Entry:
         self.batches = list(merged(snapshot.batches, snapshot.start_offset))
         self.overlay = Overlay(snapshot.pending)
         self.untold = []
-        # as in Kafka, a snapshot for another reason does not restart the count
+        # As in Kafka, a snapshot for another reason does not restart the count.
         if self.update_count >= updates_per_snapshot:
             self.update_count = 0
 
@@ -323,11 +323,11 @@ def _batches_of(ended: Sequence[tuple[PendingRange, Resolution]]) -> list[StateB
 def _left_untold(batches: Sequence[StateBatch], update: Update) -> list[StateBatch]:
     """Returns the batches that the update neither overlaps nor moves below its start offset."""
     told = sorted(update.batches)
-    # the highest last offset of all batches up to each index
+    # The highest last offset of all batches up to each index.
     reached = list(accumulate((each.last_offset for each in told), max))
     left = []
     for batch in batches:
-        # the last update batch that begins within or before this batch
+        # The last update batch that begins within or before this batch.
         at = bisect_right(told, batch.last_offset, key=_FIRST) - 1
         if batch.last_offset >= update.start_offset and (at < 0 or reached[at] < batch.first_offset):
             left.append(batch)

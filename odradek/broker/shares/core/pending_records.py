@@ -112,7 +112,7 @@ class PendingRecords:
 
     def __init__(self, flight: InFlight) -> None:
         self._flight = flight
-        # markers that arrived before the writes of the ranges that they end were answered
+        # Markers that arrived before the writes of the ranges that they end were answered.
         self._missed: list[Ending] = []
         self._producer_ids: set[int] = set()  # producers that may have pending acknowledgements here
         self.lock_expired_count = 0
@@ -183,7 +183,7 @@ class PendingRecords:
                 ack_type = PENDING_TYPES[event]
                 if ack_type == REJECT and limits.has_dead_letter_queue:
                     ack_type = DEAD_LETTER
-                # records below the start offset are not read again (#s5-5 G2)
+                # Records below the start offset are not read again (#s5-5 G2).
                 first = max(run_first, flight.start_offset)
                 if first > last:
                     continue
@@ -401,7 +401,7 @@ class PendingRecords:
             elif pending.ack_type == DEAD_LETTER:  # the marker has already stored it as ARCHIVING
                 span.cause = Cause.REJECTED
                 flight.become(span, RecordState.ARCHIVING)
-            # stored as ARCHIVED: if the group has got a queue since then, a copy is written, unless a crash prevents it
+            # Stored as ARCHIVED: if the group has got a queue since then, a copy is written, unless a crash prevents it
             else:
                 flight.become(span, dead_letter_state(span, Cause.REJECTED, limits))
             return []

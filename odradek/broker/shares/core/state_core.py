@@ -72,12 +72,12 @@ class StateCore:
         self._config = config
         self._partition_exists = partition_exists
         self._entries: dict[SharePartitionKey, Entry] = {}
-        # by producer id; may include share partitions that have none any more
+        # By producer id; may include share partitions that have none any more.
         self._pending_by: dict[int, dict[SharePartitionKey, None]] = {}
-        # number of pending records, for share partitions that have any
+        # Number of pending records, for share partitions that have any.
         self._pending_in: dict[SharePartitionKey, int] = {}
         self._pending_count = 0
-        # producer id → the highest epoch of its markers, and when it was seen
+        # Producer id → the highest epoch of its markers, and when it was seen.
         self._marker_epochs: dict[int, tuple[int, int | None]] = {}
 
     # Replaying.

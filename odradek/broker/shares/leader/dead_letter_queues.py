@@ -75,7 +75,7 @@ RETRIABLE: Final = frozenset(
     }
 )
 COMPLAINT_MS: Final = 60_000  # minimum time between two log lines with the same group and reason
-# maximum number of remembered complaints; a remembered complaint is not repeated at once
+# Maximum number of remembered complaints; a remembered complaint is not repeated at once.
 MOST_COMPLAINTS: Final = 1_000
 
 T = TypeVar("T")
@@ -363,7 +363,7 @@ class DeadLetterQueues:
     async def _append(self, partition: Partition, batch: Sequence[NewRecord], *, must_sync: bool) -> None:
         """Appends one batch, and waits until it is as durable as the queue's settings and the share partition's state
         require."""
-        # imported here because few brokers need it for this
+        # Imported here because few brokers need it for this.
         from odradek.storage.validation import check_produced, is_cheap
 
         if self._is_stopped:
@@ -420,7 +420,7 @@ class DeadLetterQueues:
         raise UnusableQueue(f"the topic {name!r} cannot be created: {ATTEMPTS} attempts have failed")
 
     async def _create(self, name: str) -> None:
-        # imported here for the reason given in odradek.broker.metadata.topic_creation
+        # Imported here for the reason given in odradek.broker.metadata.topic_creation.
         from odradek.broker.metadata.topics import NewTopic
 
         (result,) = await self._topics.create([NewTopic(name, configs=QUEUE_CONFIGS)])

@@ -90,7 +90,7 @@ class LiveSharePartition:
 
         lock_clock   the clock that measures acquisition locks
         has_session  whether a member still fetches this share partition from this broker
-        on_overdue   called if locks expired of records whose acknowledgement is pending in this transaction
+        on_overdue   called if locks of records expire while their acknowledgement is pending in this transaction
         on_pending   called after loading and after a transactional acknowledgement: `producer_ids` may have grown
         on_dead_letters  called with records stored as ARCHIVING: copy them, then call `copied`
         """

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from odradek.storage.log import Log, ReadResult
 
 NO_RECORDS: Final = b""
-# reads bytes for this multiple of the wanted records, based on the log's average record size
+# Reads bytes for this multiple of the wanted records, based on the log's average record size.
 READ_AHEAD_FACTOR: Final = 1.25
 LEAST_READ_BYTES: Final = 32 * 1024
 
