@@ -114,9 +114,10 @@ def serve(
 ) -> int:
     """Serves until SIGTERM or SIGINT, and returns the exit status. A second signal ends the process at once.
 
-    ready_note: printed after the ready line; {node_id} is replaced by the broker's id. record: a file, overwritten with
-    a recording of the requests and answers. first: needs the control interface. Raises CannotStart; OSError if the disk
-    fails or the ready file cannot be written.
+    ready_note: printed after the ready line; {node_id} is replaced by the broker's id.
+    record: a file, overwritten with a recording of the requests and answers.
+    first: needs the control interface.
+    Raises CannotStart; OSError if the disk fails or the ready file cannot be written.
     """
     loop = _new_loop()
     try:

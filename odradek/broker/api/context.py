@@ -17,13 +17,13 @@ from odradek.protocol.struct import Message
 
 
 class Audit(Enum):
-    """The part of a decision that the audit log tells (docs/spec/security.md#s5-1, 150)."""
+    """Which results of a decision are logged, and at which level (docs/spec/security.md#s5-1, 150)."""
 
-    __hash__ = object.__hash__  # Enum's hashes the name, in Python
+    __hash__ = object.__hash__  # Enum hashes the name, in Python code
 
-    CHECK = "check"  # that it was refused, at INFO; that it was allowed, at DEBUG
-    PROBE = "probe"  # something else would do as well: that it was allowed, at DEBUG
-    QUIET = "quiet"  # nothing depends on it: only at TRACE
+    CHECK = "check"  # refusals at INFO, permissions at DEBUG
+    PROBE = "probe"  # another resource would do as well: permissions at DEBUG, refusals only at TRACE
+    QUIET = "quiet"  # nothing depends on the decision: only at TRACE
 
 
 class Authorizer(Protocol):
@@ -38,14 +38,15 @@ class Authorizer(Protocol):
     ) -> bool: ...
 
     def passes(self, connection: ConnectionInfo, operation: Operation, resource: ResourceType, name: str) -> bool:
-        """Whether it is allowed, and the audit log need not say so. For fast paths, which leave the rest to others."""
+        """Whether the operation is allowed and need not be logged. For fast paths, which leave all other cases to
+        `allows`."""
 
     def allows_on_any(self, context: RequestContext, operation: Operation, resource: ResourceType) -> bool:
-        """Whether there may be a resource of this type with which the principal may do this."""
+        """Whether there could be a resource of this type on which the principal may perform this operation."""
 
 
 class AllowAll:
-    """No authorizer configured: as Kafka, everybody may do everything."""
+    """The authorizer if none is configured: as in Kafka, everyone may do everything."""
 
     def allows(
         self,
@@ -86,14 +87,14 @@ class Meter(Protocol):
 
     @property
     def most_fetched_bytes(self) -> int | None:
-        """Most bytes that one fetch may bring; None where that has no limit."""
+        """The maximum size of one fetch; None if it is unlimited."""
 
     def throttles_fetch(self, answer: Message) -> bool:
-        """Whether this answer to a Fetch must not be sent, but one without records."""
+        """Whether to send an answer without records instead of this answer to a Fetch."""
 
     @property
     def is_throttled_for_fetches(self) -> bool:
-        """Whether this client has fetched too much already, before this request."""
+        """Whether the client has exceeded its fetch quota before this request."""
 
     def take_partitions(self, count: int, *, is_strict: bool) -> None:
         """Charges this client for partitions that are to be created or deleted. See `odradek.broker.api.metered`, which
@@ -101,80 +102,82 @@ class Meter(Protocol):
 
 
 def refused(resource: ResourceType, api_key: ApiKey) -> KafkaError:
-    """Makes the refusal for a client that has no right to the resource."""
+    """Makes the error for a client without permission for the resource."""
     code, words = REFUSALS[resource]
     return KafkaError(code, None if facts_of(api_key).refuses_without_words else words)
 
 
 Address: TypeAlias = tuple[str, int]  # host and port
-IPV4_IN_IPV6: Final = "::ffff:"  # how a socket for both writes the address of an IPv4 peer
+IPV4_IN_IPV6: Final = "::ffff:"  # prefix of IPv4 addresses on sockets for both IPv4 and IPv6
 
 
 def ip_address(socket_address: Any) -> Address | None:
-    """One end of a connection as a socket names it; None where the peer has gone already."""
+    """Normalizes one end's address of a connection. Returns None if the peer has disconnected already."""
     return (socket_address[0].removeprefix(IPV4_IN_IPV6), socket_address[1]) if socket_address else None
 
 
 class Addresses(Protocol):
-    """The addresses of brokers, as clients are told them."""
+    """Decides on the addresses of brokers that clients get."""
 
     def told(self, registered: Address, connection: ConnectionInfo) -> Address:
-        """registered: the broker's address for the listener of this connection."""
+        """Returns the address for this client. registered: the broker's address for the connection's listener."""
 
 
 def nobody_reads(throttle_ms: int) -> None:
-    """Mutes nothing: the connection is closed."""
+    """Does nothing, since the connection is closed."""
 
 
 def nothing_unsent() -> int:
-    """Counts nothing: the connection is closed."""
+    """Returns 0, since the connection is closed."""
     return 0
 
 
 @dataclass(slots=True)
 class ConnectionInfo:
-    """Facts about a peer, for as long as it stays connected."""
+    """What is known about a connected peer."""
 
     connection_id: int
     client_host: str
     client_port: int
     listener: str = "PLAINTEXT"
     principal: str = "User:ANONYMOUS"
-    is_authenticated: bool = True  # False until a SASL exchange has ended well; the server closes those that take long
-    is_token_authenticated: bool = False  # by a delegation token
-    max_request_bytes: int = 0  # of a frame of this connection, at present
-    sends_files: bool = False  # answers may hold a FileSlice
-    # Told by ApiVersions v3+; Kafka's word for a client that never said.
+    # False until SASL authentication has succeeded; the server closes connections that take too long
+    is_authenticated: bool = True
+    is_token_authenticated: bool = False  # whether the peer logged in with a delegation token
+    max_request_bytes: int = 0  # current limit for a frame of this connection
+    sends_files: bool = False  # whether answers may contain a FileSlice
+    # From ApiVersions v3 on. "unknown" is Kafka's value for a client that did not say.
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
-    arrived_at: Address = ("", 0)  # this end of the connection
+    arrived_at: Address = ("", 0)  # this end's address
     addresses: Addresses | None = field(default=None, repr=False, compare=False)
-    told: Address | None = None  # the address of this broker that this client was given, once it has asked
-    mute: Callable[[int], None] = field(default=nobody_reads, repr=False, compare=False)  # ms, in which to read nothing
-    reads: int = 0  # how often bytes came: requests that came at once were sent before any of their answers
-    got_all: bool = False  # the peer has ended its direction, and nothing was left to be sent then
-    owner: object | None = field(default=None, repr=False, compare=False)  # the connection, while it is open
-    # Bytes of answers that have not left.
+    told: Address | None = None  # the address of this broker that the client was given; None if it has not asked
+    # stops reading for this many ms
+    mute: Callable[[int], None] = field(default=nobody_reads, repr=False, compare=False)
+    reads: int = 0  # number of reads; requests that arrived in the same read were sent before any of their answers
+    got_all: bool = False  # the peer has ended its direction when there was nothing left to send
+    owner: object | None = field(default=None, repr=False, compare=False)  # the connection while it is open
+    # Returns the number of bytes of answers that have not been sent.
     unsent_bytes: Callable[[], int] = field(default=nothing_unsent, repr=False, compare=False)
     transport: asyncio.Transport | None = field(default=None, repr=False, compare=False)  # TCP
-    descriptor: int | None = field(default=None, repr=False, compare=False)  # of its socket, once somebody asked
+    descriptor: int | None = field(default=None, repr=False, compare=False)  # of its socket; None until first needed
     _on_close: list[Callable[[], None]] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def address(self) -> tuple[str, int]:
-        """No two connections of this process have the same."""
+        """A unique address of the connection in this process."""
         return self.listener, self.connection_id
 
     def endpoint(self, endpoints: Mapping[str, Address]) -> Address | None:
-        """Returns where this client finds the broker that is registered with `endpoints`, which are by listener. None:
-        nowhere, because that broker does not have the listener."""
+        """Returns the address of a broker for this client, or None if that broker does not have the client's listener.
+        endpoints: the broker's registered addresses by listener."""
         registered = endpoints.get(self.listener)
         if registered is None or self.addresses is None:
             return registered
         return self.addresses.told(registered, self)
 
     def when_closed(self, action: Callable[[], None]) -> None:
-        """`action` runs once, after the requests that were in flight have been given up."""
+        """Calls `action` once, after the requests in flight have been abandoned."""
         self._on_close.append(action)
 
     def closed(self) -> None:
@@ -188,9 +191,9 @@ class ConnectionInfo:
 
 
 class RequestContext:
-    """One request's circumstances; `now_ms` is the wall clock when its last byte was there.
+    """The context of one request. `now_ms` is the wall-clock time when its last byte had arrived.
 
-    `audited`, which only an authorizer sets, holds what its log says of this request already.
+    `audited` is only used by an authorizer, and holds what was logged about this request.
     """
 
     __slots__ = (
@@ -226,7 +229,7 @@ class RequestContext:
 
     @property
     def meter(self) -> Meter | None:
-        """None where no quota applies to the client."""
+        """The client's quotas; None if no quota applies to the client."""
         return None
 
     @property
@@ -234,7 +237,7 @@ class RequestContext:
         return self.connection.principal
 
     def require(self, operation: Operation, resource: ResourceType, name: str) -> None:
-        """Raises the resource's AUTHORIZATION_FAILED unless the principal may do this."""
+        """Raises the resource's AUTHORIZATION_FAILED unless the principal may perform this operation."""
         if not self.authorizer.allows(self, operation, resource, name):
             raise refused(resource, self.api_key)
 

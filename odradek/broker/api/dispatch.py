@@ -39,9 +39,9 @@ from odradek.protocol.struct import Buffer, Message
 log = logging.getLogger("odradek.dispatch")
 
 MOST_BITS: Final = 64  # of a time in µs
-REQUEST_START: Final = Packing(">Iih")  # API key and version in one number, correlation id, size of the client id
+REQUEST_START: Final = Packing(">Iih")  # API key and version as one number, correlation id, size of the client id
 
-B = TypeVar("B")  # what handlers get as `broker`
+B = TypeVar("B")  # the type of the handlers' `broker` parameter
 Answer: TypeAlias = Message | NoResponse | Deferred[Any] | Coroutine[Any, Any, Message | NoResponse]
 HandlerCall: TypeAlias = Callable[[Any, RequestContext, B], Answer]
 
@@ -54,16 +54,16 @@ class TimedReply(Parked, Protocol):
 
 
 class FastPath(Protocol):
-    """A quicker way for the ordinary requests of one version of an API; it refuses nothing (docs/adr/0012)."""
+    """A faster way to handle the usual requests of one version of an API. It refuses nothing (docs/adr/0012)."""
 
     def begin(
         self, frame: memoryview, correlation_id: int, client_id_size: int, connection: ConnectionInfo
     ) -> TimedReply | None:
-        """None where the general way has to be taken; then nothing has happened yet that it would not do again."""
+        """Starts to handle a request. Returns None if the general way must be used; then nothing has been changed."""
 
 
 class MakePendingRequest(Protocol):
-    """`PendingRequest`, or a class of the same arguments."""
+    """`PendingRequest`, or a subclass with the same parameters."""
 
     def __call__(
         self,
@@ -81,15 +81,15 @@ class MeteredRequests(Protocol):
     """`odradek.broker.api.metered.Throttling`."""
 
     def metered(self, frame: Buffer, client_id_size: int, connection: ConnectionInfo) -> MakePendingRequest | None:
-        """Returns what makes the exchange of a client that some quota applies to; None for the others."""
+        """Returns the factory of metered requests if a quota applies to the client, otherwise None."""
 
 
 class Route(Generic[B]):
-    """One version of one API: from a frame to the handler. Made at its first request.
+    """One version of one API: how its frames get to the handler. Created by the first request.
 
-    Keeps the counters behind `/metrics`: requests and their bytes, how long they took until they were
-    answered or parked (`local_s`), how long the parked ones then waited (`remote_s`), and how many of the answered ones
-    took so long in all: those of `answered_in[n]` less than 2 to the power of n µs, and not less than half of that.
+    Holds the counters for `/metrics`: requests and their bytes; the time until they were answered or parked
+    (`local_s`); the time that parked ones then waited (`remote_s`); and a histogram of the total times, where
+    `answered_in[n]` counts answers that took at least 2^(n-1) and less than 2^n µs.
     """
 
     __slots__ = (
@@ -122,25 +122,25 @@ class Route(Generic[B]):
         self.waits_for_others = served.waits_for_others
         self.has_tags = request_header_version(self.key, version) == 2
         self.requests = self.request_bytes = 0
-        self.throttled_ms = 0  # what clients were told
+        self.throttled_ms = 0  # total throttle time that clients were told
         self.fast_path: FastPath | None = None
         self.local_s = self.remote_s = 0.0
         self.answered_in = [0] * MOST_BITS
         if served.serves(version):
             self.read = reader(request_class(self.key), version)
             self.encode = response_writer(self.key, response_class(self.key), version)
-        else:  # ApiVersions in a version of the future
+        else:  # ApiVersions in a version that this broker does not know
             self.read = _unread
             self.encode = response_writer(self.key, response_class(self.key), 0)
 
 
 class PendingRequest(RequestContext, Generic[B]):
-    """A request whose answer is not there yet, with what it takes to give it."""
+    """A request without an answer so far, and everything needed to answer it."""
 
     __slots__ = ("_answer", "_dispatcher", "_request", "_route", "deferred", "parked_s", "size_bytes", "started_s")
 
     deferred: Deferred[Message | NoResponse]
-    started_s: float  # when it came; of the counter that `Route.local_s` sums up
+    started_s: float  # when it arrived, by the clock of `Route.local_s`
     parked_s: float
 
     def __init__(
@@ -163,11 +163,11 @@ class PendingRequest(RequestContext, Generic[B]):
         self.size_bytes = size_bytes  # of the frame
         self._dispatcher = dispatcher
         self._route = route
-        self._answer: list[Chunk] | None = None  # of a long request or answer, as soon as it is encoded
+        self._answer: list[Chunk] | None = None  # the encoded answer of a long request, or a long answer
 
     @property
     def overlapping_key(self) -> int | None:
-        """The API key of the requests that need not wait for this answer."""
+        """The API key of the requests that need not wait for this answer, or None."""
         return self._route.key if self.deferred.overlaps else None
 
     @property
@@ -185,7 +185,7 @@ class PendingRequest(RequestContext, Generic[B]):
         self.deferred.abandon()
 
     def chunks(self) -> list[Chunk]:
-        """The answer in bytes, once `deferred` is done; empty where there is none. Raises CloseConnection."""
+        """Encodes the answer once `deferred` is done; empty if the protocol has none. Raises CloseConnection."""
         route, now_s = self._route, perf_counter()
         route.remote_s += now_s - self.parked_s
         route.answered_in[int((now_s - self.started_s) * 1e6).bit_length()] += 1
@@ -200,7 +200,8 @@ class PendingRequest(RequestContext, Generic[B]):
         return self._encoded(answer)
 
     def begin(self, frame: Buffer, position: int) -> list[Chunk] | PendingRequest[B]:
-        """The answer, or this, when it is parked. Raises MalformedMessage, CloseConnection."""
+        """Handles the request. Returns the answer, or this object if the request is parked. Raises MalformedMessage or
+        CloseConnection."""
         route, workers = self._route, self._dispatcher.workers
         is_long = self.size_bytes > LONG_REQUEST_BYTES
         is_long = is_long and (not route.keeps_frame or has_many_partitions(frame, position, route.version))
@@ -214,13 +215,13 @@ class PendingRequest(RequestContext, Generic[B]):
         if not route.is_sliced or workers is None:
             self.deferred = answer
             return self
-        self.deferred = Deferred()  # what took several slices is as long to encode
+        self.deferred = Deferred()  # an answer that took several slices also takes long to encode
         self.deferred.on_disconnect(answer.abandon)
         answer.when_done(self._long_answered)
         return self
 
     def _called(self) -> Message | NoResponse | Deferred[Any]:
-        """Calls the handler; the answer says so if it fails."""
+        """Calls the handler. Returns an error answer if it fails."""
         try:
             return self._call()
         except Exception as error:
@@ -232,12 +233,12 @@ class PendingRequest(RequestContext, Generic[B]):
             return answer
         return started(answer)
 
-    # A long request: worker, loop, worker, loop. A long answer: loop, worker, loop.
+    # The way of a long request: worker, loop, worker, loop. The way of a long answer: loop, worker, loop.
 
     def _read_long(self, frame: Buffer, position: int, workers: Workers) -> None:
-        frames = [frame]  # empty when the client has gone, so that what waits for a thread holds no memory
+        frames = [frame]  # emptied if the client disconnects, so that a job that waits for a thread holds no memory
         self.deferred = Deferred()
-        if not self._route.keeps_frame:  # a Produce may ask for no answer, and its client need not wait
+        if not self._route.keeps_frame:  # a Produce may need no answer, so its client may disconnect without waiting
             self.deferred.on_disconnect(frames.clear)
         decode = partial(workers.run, partial(read_long, self._route.read, frames, position))
         rotation().decode(self.size_bytes, decode, self._long_read)
@@ -272,7 +273,7 @@ class PendingRequest(RequestContext, Generic[B]):
             self._encode_long(answer)
 
     def _refuse_long(self, error: Exception) -> None:
-        """The answer may name each entry, so it is made in a thread as well."""
+        """Answers with an error. That is done in a thread too, since the answer may name each entry."""
         from odradek.broker.api.error_replies import error_answer
 
         workers, request = self._dispatcher.workers, self._request
@@ -297,10 +298,10 @@ class PendingRequest(RequestContext, Generic[B]):
         self.deferred.resolve(NO_RESPONSE)
 
     def _settle(self, answer: Message) -> None:
-        """Does on the loop what belongs to an answer besides its bytes."""
+        """Does the work on the loop that an answer needs besides encoding it."""
 
     def refuse(self, frame: Buffer, position: int, error: KafkaError) -> list[Chunk]:
-        """The answer to a request that is not handled. Raises MalformedMessage."""
+        """Returns an answer with this error, without handling the request. Raises MalformedMessage."""
         self._request = self._route.read(frame, position)[0]
         return self._encoded(self._dispatcher.error_answer(error, self._request, self))
 
@@ -316,11 +317,11 @@ class PendingRequest(RequestContext, Generic[B]):
 
 
 class Dispatcher(Generic[B]):
-    """The way from a frame to its answer.
+    """Finds the handler for each frame, and encodes its answer.
 
-    broker        what handlers get
-    handler_of    finds the handler of an API at its first request, so that starting up does not import them all
-    fast_path_of  finds the fast path of a route; None where it has none
+    broker        passed to handlers
+    handler_of    finds the handler of an API at its first request, so that a start need not import all handlers
+    fast_path_of  finds the fast path of a route; returns None if it has none
     """
 
     def __init__(
@@ -336,18 +337,19 @@ class Dispatcher(Generic[B]):
         self.broker = broker
         self.authorizer = authorizer if authorizer is not None else AllowAll()
         self.now_ms = clock.now_ms
-        self.workers: Workers | None = None  # None: long requests are decoded on the loop
-        self.throttling: MeteredRequests | None = None  # None while no quota of clients is configured
-        self.took_long: Callable[[ApiKey, float], None] = lambda api_key, time_s: None  # told of requests over LONG_S
-        self.errors: dict[tuple[ApiKey, ErrorCode], int] = {}  # how often a whole request was refused, and why
+        self.workers: Workers | None = None  # None to decode long requests on the loop
+        self.throttling: MeteredRequests | None = None  # None while no client quota is configured
+        # called for requests that took LONG_S or longer
+        self.took_long: Callable[[ApiKey, float], None] = lambda api_key, time_s: None
+        self.errors: dict[tuple[ApiKey, ErrorCode], int] = {}  # number of refused requests, by code
         self._handler_of = handler_of
         self._fast_path_of = fast_path_of
         self._served = by_number(served)
-        self._routes: dict[int, Route[B]] = {}  # by API key and version, as they begin a request together
+        self._routes: dict[int, Route[B]] = {}  # by the first bytes of a request: API key and version
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
-        """Handle one request. A read-only frame may be overwritten when this has returned; another one belongs to the
-        request. Raises MalformedMessage or CloseConnection where Kafka hangs up."""
+        """Handles one request. A read-only frame may be overwritten after this returns; any other frame belongs to the
+        request. Raises MalformedMessage or CloseConnection where Kafka closes the connection."""
         started_s = perf_counter()
         size_bytes = len(frame)
         if size_bytes < REQUEST_START.size:
@@ -384,16 +386,17 @@ class Dispatcher(Generic[B]):
             self.took_long(route.api_key, took_s)
         return reply
 
-    logins = None  # nobody logs in without SASL
+    logins = None  # there are no logins without SASL
 
     def connected(self, connection: ConnectionInfo) -> None:
-        """Nothing to do: who a client of such a listener is was known when it connected."""
+        """Does nothing: the client's principal was known when it connected."""
 
     def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
         return None
 
     def refusal(self, frame: Buffer, connection: ConnectionInfo, code: ErrorCode) -> list[Chunk]:
-        """The answer that says `code` for a whole request, which is not handled. Raises MalformedMessage."""
+        """Returns an answer with this error code for the whole request, without handling it. Raises
+        MalformedMessage."""
         if len(frame) < REQUEST_START.size:
             raise MalformedMessage(f"a request of {len(frame)} bytes")
         kind, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
@@ -403,12 +406,12 @@ class Dispatcher(Generic[B]):
         return exchange.refuse(frame, position, KafkaError(code))
 
     def serves(self, number: int, version: int) -> bool:
-        """Tells whether requests of this API key and version reach a handler."""
+        """Returns whether requests of this API key and version are handled."""
         return number in self._served and self._served[number][1].serves(version)
 
     @property
     def routes(self) -> Iterable[Route[B]]:
-        """Routes that requests have used so far, by API and version."""
+        """The routes that requests have used so far."""
         return self._routes.values()
 
     def find_route(self, frame: Buffer, kind: int) -> Route[B]:
@@ -425,17 +428,17 @@ class Dispatcher(Generic[B]):
         if api_key is not ApiKey.API_VERSIONS:
             raise MalformedMessage(f"it asked for {api_key.name} v{version}, which is not served")
         refuse: HandlerCall[B] = partial(_refuse_api_versions, served)
-        return Route(api_key, version, served, refuse)  # not kept: there are too many such versions
+        return Route(api_key, version, served, refuse)  # not cached, since there are too many such versions
 
     def error_answer(self, error: Exception, request: Message, context: RequestContext) -> Message:
-        """Builds what the client is told when its whole request failed."""
-        from odradek.broker.api.error_replies import error_answer  # here: most brokers live long without it
+        """Makes the answer to a request that failed as a whole."""
+        from odradek.broker.api.error_replies import error_answer  # imported here because most brokers do not need it
 
         self.note(error, request, context)
         return error_answer(error, request, context)
 
     def note(self, error: Exception, request: Message, context: RequestContext) -> None:
-        """Counts why a whole request failed, and logs it if it is a bug. Raises CloseConnection."""
+        """Counts the error of a request that failed as a whole, and logs it if it is a bug. Raises CloseConnection."""
         from odradek.broker.api.error_replies import code_of
 
         match error:
@@ -456,7 +459,8 @@ def _unread(data: Buffer, position: int) -> tuple[None, int]:
 
 
 def _refuse_api_versions(served: ServedApi, request: None, context: RequestContext, broker: object) -> Message:
-    """KIP-511: a client that speaks a newer ApiVersions learns from a version 0 body what to ask with."""
+    """Answers an ApiVersions of an unknown version. By KIP-511, the answer is in version 0 and tells the client which
+    versions it can use."""
     from odradek.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
 
     row = ApiVersion(api_key=ApiKey.API_VERSIONS.value, min_version=served.min_version, max_version=served.max_version)

@@ -1,9 +1,9 @@
-"""The response of each API to a request that failed as a whole: where the error code goes.
+"""The response of each API to a request that failed as a whole: the places of the error code.
 
-The schemas say it. A response has the code at its top, or in each element of an array that answers an array of the
-request; these elements repeat what names the element in the request. What is not derived stands in the tables below.
-Mirrors the `getErrorResponse` of Kafka 4.3.1's request classes, observed. Errors of single partitions or groups are
-values in a handler's response.
+They are derived from the schemas. A response has the code at its top level, or in each element of an array that
+corresponds to an array of the request; such elements repeat the names of the request's elements. Exceptions are in the
+tables below. The result mirrors `getErrorResponse` of Kafka 4.3.1's request classes, observed. Errors of single
+partitions or groups are part of a handler's response instead.
 """
 
 from collections.abc import Mapping
@@ -23,29 +23,29 @@ from odradek.protocol.struct import Message, Struct
 
 MESSAGES = "odradek.protocol.messages."
 ERROR_CODES = frozenset({"error_code", "partition_error_code"})
-# The fields that name an element. A response repeats them; where the request has plain names or numbers, it puts them
-# into the first of these fields.
+# The fields that name an element. A response repeats them. If the request only has names or numbers, without a struct,
+# the response has them in the first of these fields.
 NUMBERS = frozenset({"index", "partition", "partition_index", "partition_id"})
 NAMES = frozenset({"name", "topic", "topic_id", "group_id", "key", "transactional_id", "producer_id", "session_id"})
 IDENTITIES = NAMES | NUMBERS | {"resource_type", "resource_name", "entity_type", "entity_name"}
 
 
 def error_answer(error: Exception, request: Message, context: RequestContext) -> Message:
-    """Builds what a client is told when its whole request failed."""
+    """Makes the answer to a request that failed as a whole."""
     message = error.message if isinstance(error, KafkaError) else None
     return error_reply(context.api_key, context.api_version, request, code_of(error, context), message)
 
 
 def code_of(error: Exception, context: RequestContext) -> ErrorCode:
-    """Returns the code as this version of the API spells it."""
+    """Returns the error code in the form that this version of the API uses."""
     if not isinstance(error, KafkaError):
         return ErrorCode.UNKNOWN_SERVER_ERROR
     return translated(context.api_key, error.code, context.api_version)
 
 
 def error_reply(api_key: ApiKey, version: int, request: Message, code: ErrorCode, message: str | None) -> Message:
-    """Builds the response that says `code` for all of `request`; `message` where the API has a field for it."""
-    match api_key:  # no answer of theirs repeats the elements of the request
+    """Makes a response with `code` for the whole request, and with `message` if the API has a field for it."""
+    match api_key:  # APIs whose response has other elements than the request
         case ApiKey.ALTER_REPLICA_LOG_DIRS:
             return _alter_replica_log_dirs(request, code.value)
         case ApiKey.ALTER_USER_SCRAM_CREDENTIALS:
@@ -58,7 +58,7 @@ def error_reply(api_key: ApiKey, version: int, request: Message, code: ErrorCode
 
 
 def partition_errors(api_key: ApiKey, version: int, request: Message, code: ErrorCode) -> Message:
-    """Builds a response that says `code` for each partition of `request`, though its API may have one for the whole."""
+    """Makes a response with `code` for each partition of the request, even if the API has a field for the whole."""
     response = _derived(api_key, version, goes_on=True).build(request, code.value, None)
     assert isinstance(response, Message)
     return response
@@ -66,7 +66,7 @@ def partition_errors(api_key: ApiKey, version: int, request: Message, code: Erro
 
 @cache
 def answers_partitions(api_key: ApiKey, version: int) -> bool:
-    """Whether the elements of its answers are partitions with a code each."""
+    """Whether the response's elements are partitions, each with a code."""
     arrays = _derived(api_key, version, goes_on=True).arrays
     return any(NUMBERS.intersection(below.struct.__slots__) for *_, topics in arrays for *_, below in topics.arrays)
 
@@ -79,11 +79,10 @@ class _Answer:
     codes: list[str]
     messages: list[str]
     constants: list[tuple[str, object]]
-    # The field, the field of the request's element that it repeats (None: the element itself), and what null becomes.
+    # The field, the field of the request's element that it repeats (None: the element itself), and the value for null.
     names: list[tuple[str, str | None, object]]
-    arrays: list[
-        tuple[str, str, "_Answer"]
-    ]  # the field, the array of the request that it answers, each of its elements
+    # The field, the corresponding array of the request, and the fields of each element.
+    arrays: list[tuple[str, str, "_Answer"]]
 
     def build(self, asked: Any, code: int, message: str | None) -> Struct:
         made = self.struct()
@@ -122,10 +121,10 @@ class _Derivation:
     def part(
         self, struct: str, fields: tuple[Field, ...], asked_fields: tuple[Field, ...], *, goes_on: bool = False
     ) -> _Answer:
-        """Derives one struct of the response from that of the request which it answers; `asked_fields` is empty where
+        """Derives one struct of the response from the corresponding struct of the request. `asked_fields` is empty if
         the request has plain names or numbers.
 
-        A struct that has a code of its own says nothing about what lies below it, unless `goes_on`.
+        If a struct has a code of its own, its nested structs are not filled in, unless `goes_on`.
         """
         part = _Answer(getattr(import_module(MESSAGES + self.responses.module), struct), [], [], [], [], [])
         fields = tuple(field for field in fields if self.version in field.versions)
@@ -153,7 +152,8 @@ class _Derivation:
         return part
 
     def _answers(self, field: Field, array: Field, goes_on: bool) -> bool:
-        """Whether the elements of `field` stand for those of `array` in the request: with a code, or as their names."""
+        """Whether the elements of `field` correspond to those of `array` in the request: they have a code, or repeat
+        the names."""
         below = self.responses.structs[field.type]
         names = field.attribute == array.attribute and all(each.attribute in IDENTITIES for each in below)
         return names or (goes_on and self._says_it(below))
@@ -166,7 +166,7 @@ class _Derivation:
 
 
 def _alter_replica_log_dirs(request: Any, code: int) -> Message:
-    """Leaves out the directories, by which the request is ordered."""
+    """Leaves out the directories, by which the request is grouped."""
     from odradek.protocol.messages.alter_replica_log_dirs_response import (
         AlterReplicaLogDirPartitionResult,
         AlterReplicaLogDirsResponse,
@@ -189,7 +189,7 @@ def _alter_replica_log_dirs(request: Any, code: int) -> Message:
 
 
 def _alter_user_scram_credentials(request: Any, code: int, message: str | None) -> Message:
-    """Each user once, whatever is deleted or changed of theirs."""
+    """Lists each user once, however many changes the request has for it."""
     from odradek.protocol.messages.alter_user_scram_credentials_response import (
         AlterUserScramCredentialsResponse,
         AlterUserScramCredentialsResult,
@@ -202,7 +202,7 @@ def _alter_user_scram_credentials(request: Any, code: int, message: str | None) 
 
 
 def _describe_log_dirs(code: int) -> Message:
-    """Says nothing before version 3: its elements are directories, not the topics of the request."""
+    """Leaves everything empty before version 3: the elements are directories, not the topics of the request."""
     from odradek.protocol.messages.describe_log_dirs_response import DescribeLogDirsResponse
 
     return DescribeLogDirsResponse(error_code=code)

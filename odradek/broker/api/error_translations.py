@@ -1,7 +1,7 @@
-"""Translations of one error code into another: who was told what, and answers what in its place.
+"""Translations of error codes: which code to answer instead of the code that another part of the broker returned.
 
-A code changes where the client could make nothing of it: because the part that failed is not the one that it asked, or
-because its version of the API is older than the code. What no row names stays as it is. The rules are sections of
+A code is replaced if the client could not understand it: because it comes from a part that the client did not call, or
+because it is newer than the client's version of the API. Codes without a row stay the same. The rules are sections of
 docs/spec/transactions.md.
 """
 
@@ -14,22 +14,23 @@ from odradek.protocol.errors import ErrorCode as E
 
 
 class Asker(Enum):
-    """The part of the broker that asked another one. A row with an API key is about any answer to such a request."""
+    """The part of the broker that received the code from another part. A row with an API key applies to all answers of
+    that API."""
 
-    COORDINATOR = auto()  # its log, to keep its records
-    MARKER = auto()  # for WriteTxnMarkers: the coordinator whose records are in the marked partition
-    PRODUCE = auto()  # the coordinator of the transaction, to verify or add a partition
-    TXN_OFFSET_COMMIT = auto()  # the same; and the log of the group's partition, to keep the offsets
-    SHARE_LEADER = auto()  # the share coordinator, to load or store the state of a share partition
+    COORDINATOR = auto()  # from its log, when it stores records
+    MARKER = auto()  # WriteTxnMarkers, from the coordinator whose records are in the marked partition
+    PRODUCE = auto()  # from the transaction coordinator, when it verifies or adds a partition
+    TXN_OFFSET_COMMIT = auto()  # the same; also from the log of the group's partition, when it stores the offsets
+    SHARE_LEADER = auto()  # from the share coordinator, when it loads or stores the state of a share partition
 
 
 Row: TypeAlias = tuple[tuple[Asker | ApiKey, ...], int, int, tuple[E, ...], E, str]
-LAST: Final = 1 << 15  # whatever the version
+LAST: Final = 1 << 15  # the highest version
 
-KEEPERS: Final = (Asker.COORDINATOR, Asker.TXN_OFFSET_COMMIT)  # of records, in a log
+KEEPERS: Final = (Asker.COORDINATOR, Asker.TXN_OFFSET_COMMIT)  # parts that store records in a log
 UNREACHABLE: Final = (E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR)
-# The share coordinator's answers to the leader of a share partition. FENCED_LEADER: another leader has taken its place.
-# PASSED: what a client can use as it is, and the two codes into which others are translated.
+# The share coordinator's answers to the leader of a share partition. FENCED_LEADER: another leader has replaced it.
+# PASSED: codes that a client can use unchanged, and the two codes that replace others.
 NO_COORDINATOR: Final = (E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR)
 FENCED_LEADER: Final = (E.FENCED_LEADER_EPOCH, E.FENCED_STATE_EPOCH)
 PASSED: Final = (
@@ -47,16 +48,16 @@ UNEXPECTED: Final = tuple({*E} - {*NO_COORDINATOR, *FENCED_LEADER, *PASSED, E.NO
 
 # fmt: off
 TRANSLATIONS: Final[tuple[Row, ...]] = (
-    # who asks, from version, to version, told, answers, rule
+    # who received the code, from version, to version, codes, answer, rule
     (KEEPERS, 0, LAST, (E.UNKNOWN_TOPIC_OR_PARTITION, E.NOT_ENOUGH_REPLICAS, E.REQUEST_TIMED_OUT),
         E.COORDINATOR_NOT_AVAILABLE, "#s2-7"),
     (KEEPERS, 0, LAST, (E.NOT_LEADER_OR_FOLLOWER, E.KAFKA_STORAGE_ERROR), E.NOT_COORDINATOR, "#s2-7"),
     (KEEPERS, 0, LAST, (E.MESSAGE_TOO_LARGE, E.RECORD_LIST_TOO_LARGE), E.UNKNOWN_SERVER_ERROR, "#s2-7"),
 
-    ((Asker.MARKER,), 0, LAST, UNREACHABLE, E.NOT_LEADER_OR_FOLLOWER, "#s2-6"),  # as any leader says it
+    ((Asker.MARKER,), 0, LAST, UNREACHABLE, E.NOT_LEADER_OR_FOLLOWER, "#s2-6"),  # the answer that any leader would give
 
-    # Every client tries NOT_ENOUGH_REPLICAS again, without asking for metadata. Only who relies on being added (v12)
-    # knows that CONCURRENT_TRANSACTIONS passes.
+    # Every client retries NOT_ENOUGH_REPLICAS, without requesting metadata. Only clients that rely on the broker to add
+    # partitions (v12) know that CONCURRENT_TRANSACTIONS is temporary.
     ((Asker.PRODUCE,), 0, LAST, (E.NETWORK_EXCEPTION, *UNREACHABLE), E.NOT_ENOUGH_REPLICAS, "#s2-8"),
     ((Asker.PRODUCE,), 0, 11, (E.CONCURRENT_TRANSACTIONS,), E.NOT_ENOUGH_REPLICAS, "#s2-8"),
     ((Asker.PRODUCE,), 0, 10, (E.TRANSACTION_ABORTABLE,), E.INVALID_TXN_STATE, "#s2-8"),
@@ -70,11 +71,11 @@ TRANSLATIONS: Final[tuple[Row, ...]] = (
     ((Asker.SHARE_LEADER,), 0, LAST, FENCED_LEADER, E.NOT_LEADER_OR_FOLLOWER, "share-groups.md#s3-9"),
     ((Asker.SHARE_LEADER,), 0, LAST, UNEXPECTED, E.UNKNOWN_SERVER_ERROR, "share-groups.md#s3-9"),
 
-    # Before version 6 a producer knows generations only, also where the member that it commits for has an epoch; from
-    # 6 on the code passes: docs/spec/kafka-4.4.md#s5-2, T3 and T4.
+    # Before version 6 a producer only knows generations, even if the member that it commits for has an epoch. From
+    # version 6 on the code is unchanged: docs/spec/kafka-4.4.md#s5-2, T3 and T4.
     ((ApiKey.TXN_OFFSET_COMMIT,), 0, 5, (E.STALE_MEMBER_EPOCH,), E.ILLEGAL_GENERATION, "consumer-groups.md#s9"),
 
-    # Codes that are younger than their API.
+    # Codes that are newer than their API.
     ((ApiKey.TXN_OFFSET_COMMIT,), 0, 1, (E.COORDINATOR_LOAD_IN_PROGRESS,), E.COORDINATOR_NOT_AVAILABLE, "#s2-7"),
     ((ApiKey.INIT_PRODUCER_ID,), 0, 3, (E.PRODUCER_FENCED,), E.INVALID_PRODUCER_EPOCH, "#s2-0"),
     ((ApiKey.ADD_PARTITIONS_TO_TXN,), 0, 1, (E.PRODUCER_FENCED,), E.INVALID_PRODUCER_EPOCH, "#s2-0"),
@@ -93,6 +94,6 @@ _ANSWERS: Final[Mapping[tuple[Asker | ApiKey, E], tuple[int, int, E]]] = {
 
 
 def translated(asker: Asker | ApiKey, code: E, version: int = 0) -> E:
-    """Returns the code that is answered in place of `code`. version: of the request, where that makes a difference."""
+    """Returns the code to answer instead of `code`. version: of the request, if it matters."""
     first, last, answer = _ANSWERS.get((asker, code), (0, LAST, code))
     return answer if first <= version <= last else code

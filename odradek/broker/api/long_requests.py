@@ -1,8 +1,8 @@
-"""Long requests and answers: threads decode and encode them, so that other clients wait for neither.
+"""Long requests and answers, which threads decode and encode so that other clients need not wait for them.
 
-A handler works on the loop. Where it looks at all entries in one go, more than MAX_ENTRIES are refused; where it is
-sliced (`odradek.broker.runtime.slices`), more than MAX_SLICED_ENTRIES: merely to let go of more would keep the loop for
-a quarter of a second (docs/compatibility.md).
+The handlers run on the loop. If a handler processes all entries at once, requests with more than MAX_ENTRIES are
+refused. If it is sliced (`odradek.broker.runtime.slices`), the limit is MAX_SLICED_ENTRIES: freeing more entries alone
+would block the loop for a quarter of a second (docs/compatibility.md).
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ LONG_REQUEST_BYTES: Final = 16 * 1024
 MAX_ENTRIES: Final = 20_000
 MAX_SLICED_ENTRIES: Final = 500_000
 BYTES_OF_AN_ENTRY: Final = 128
-MANY_PARTITIONS: Final = 1_000  # of a Produce, which is long by them and not by its records
+MANY_PARTITIONS: Final = 1_000  # of a Produce that is long because of its partitions rather than its records
 FLEXIBLE_PRODUCE_SINCE: Final = 9
 PRODUCE_BY_ID_SINCE: Final = 13
 INT16, INT32 = Packing(">h"), Packing(">i")
@@ -26,7 +26,7 @@ UUID_BYTES: Final = 16
 
 
 def check_entries(entries: int, *, is_sliced: bool) -> None:
-    """Raises INVALID_REQUEST if a request has more entries than its handler looks at."""
+    """Raises INVALID_REQUEST if a request has more entries than its handler accepts."""
     most = MAX_SLICED_ENTRIES if is_sliced else MAX_ENTRIES
     if entries > most:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{entries} entries in one request, {most} are allowed")
@@ -35,9 +35,10 @@ def check_entries(entries: int, *, is_sliced: bool) -> None:
 def read_long(
     read: Callable[[Buffer, int], tuple[Message, int]], frames: list[Buffer], position: int
 ) -> tuple[Message, int] | None:
-    """Decodes a request, and counts its entries; None where its frame is not there any more, since the client has gone.
+    """Decodes a request and counts its entries. Returns None if the frame was removed from the list because the client
+    has disconnected.
 
-    Takes the frame out of the list. Raises MalformedMessage.
+    Removes the frame from the list. Raises MalformedMessage.
     """
     try:
         frame = frames.pop()
@@ -48,7 +49,7 @@ def read_long(
 
 
 def entries_of(struct: Struct) -> int:
-    """Counts the entries of all arrays, nested ones included."""
+    """Counts the entries of all arrays, including nested ones."""
     entries = 0
     for name in type(struct).__slots__:
         value = getattr(struct, name)
@@ -66,9 +67,10 @@ def has_arrays(struct: Struct) -> bool:
 
 
 def has_many_partitions(frame: Buffer, position: int, version: int) -> bool:
-    """Whether a Produce names more than MANY_PARTITIONS, or has tagged fields; stops as soon as it knows.
+    """Whether a Produce names more than MANY_PARTITIONS or has tagged fields. Stops reading as soon as the answer is
+    known.
 
-    position   where its body begins
+    position   the start of the body
     """
     is_flexible = version >= FLEXIBLE_PRODUCE_SINCE
     try:
@@ -97,12 +99,12 @@ def has_many_partitions(frame: Buffer, position: int, version: int) -> bool:
                     return True
                 position += 1
     except (*NOT_SUCH_BYTES, MalformedMessage):
-        return False  # decoding tells what is wrong with it
+        return False  # decoding will report the error
     return left < 0
 
 
 def _length(frame: Buffer, position: int, is_flexible: bool, old: Packing) -> tuple[int, int]:
-    """A length, -1 for null, and the position behind it."""
+    """Reads a length, which is -1 for null. Returns it, and the position after it."""
     if is_flexible:
         length, position = read_varint(frame, position)
         return length - 1, position
@@ -111,15 +113,16 @@ def _length(frame: Buffer, position: int, is_flexible: bool, old: Packing) -> tu
 
 
 class AnswerEntries:
-    """Counts the entries of an answer that may have many for each one of its request, as where names are repeated."""
+    """Counts the entries of an answer that can be much longer than its request, for instance because names are
+    repeated."""
 
     def __init__(self) -> None:
         self._left = MAX_SLICED_ENTRIES
 
     def add(self, entries: int, size_bytes: int = 0) -> None:
-        """Raises INVALID_REQUEST when there are too many, so that the memory of an answer has a bound.
+        """Adds entries. Raises INVALID_REQUEST if there are too many, which limits the memory of an answer.
 
-        size_bytes   of what clients have stored and the answer repeats, each BYTES_OF_AN_ENTRY of which count as one
+        size_bytes   bytes stored by clients that the answer repeats; each BYTES_OF_AN_ENTRY count as one entry
         """
         self._left -= entries + size_bytes // BYTES_OF_AN_ENTRY
         if self._left < 0:

@@ -1,6 +1,6 @@
-"""Requests of clients that quotas apply to: what they use is measured, and their connection muted where it is too much.
+"""Requests of clients with quotas. Their use is measured, and their connection is muted if it exceeds a quota.
 
-The answer leaves at once, with the throttle time in it; then the connection is not read for that long.
+The answer is sent at once and contains the throttle time; then nothing is read from the connection for that long.
 Source: docs/spec/security.md#s4-3.
 """
 
@@ -27,7 +27,7 @@ REQUEST, MUTATION = "request_percentage", "controller_mutation_rate"
 
 
 class MeteredClient(Protocol):
-    """The meter of one client: `odradek.broker.security.quotas.metering.QuotaMeter`. Throttle times in ms."""
+    """The meter of one client: `odradek.broker.security.quotas.metering.QuotaMeter`. Throttle times are in ms."""
 
     @property
     def most_fetched_bytes(self) -> int | None: ...
@@ -40,23 +40,23 @@ class MeteredClient(Protocol):
 
 class ClientMetering(Protocol):
     def of(self, user: str, client_id: str) -> MeteredClient | None:
-        """None where no quota applies to this client."""
+        """Returns the meter of a client; None if no quota applies to it."""
 
 
 class Throttling:
-    """A dispatcher has it while any quota of clients is configured."""
+    """Finds the requests to measure. A dispatcher has it while any client quota is configured."""
 
     def __init__(self, metering: ClientMetering) -> None:
         self._metering = metering
 
     def metered(self, frame: Buffer, client_id_size: int, connection: ConnectionInfo) -> MakePendingRequest | None:
-        """Returns what makes the exchange of a client that some quota applies to; None for the others.
+        """Returns the factory of metered requests if a quota applies to the client, otherwise None.
 
-        An ApiVersions before a login is a part of the authentication, and exempt like the rest of it.
+        An ApiVersions before a login is part of the authentication, and exempt like the rest of it.
         """
         if not connection.is_authenticated:
             return None
-        client_id = ""  # as Kafka, which knows no difference between the empty one and none
+        client_id = ""  # as in Kafka, for which a missing client id is the same as an empty one
         if client_id_size > 0:
             at = REQUEST_START.size
             client_id = str(frame[at : at + client_id_size], "utf-8", "replace")
@@ -65,7 +65,7 @@ class Throttling:
 
 
 class MeteredRequest(PendingRequest[B]):
-    """A handler finds it as `context.meter` too."""
+    """A request whose use is measured. Handlers also use it as `context.meter`."""
 
     __slots__ = ("_client", "_fetch_throttle_ms", "_mutation_throttle_ms", "_running_since_s", "_spent_s")
 
@@ -82,9 +82,9 @@ class MeteredRequest(PendingRequest[B]):
     ) -> None:
         super().__init__(dispatcher, route, correlation_id, client_id, now_ms, connection, size_bytes)
         self._client = client
-        self._fetch_throttle_ms: int | None = None  # None: not asked for
+        self._fetch_throttle_ms: int | None = None  # None if it was not determined
         self._mutation_throttle_ms = 0
-        self._running_since_s: float | None = None  # None: parked
+        self._running_since_s: float | None = None  # None while the request is parked
         self._spent_s = 0.0
 
     @property
@@ -102,15 +102,15 @@ class MeteredRequest(PendingRequest[B]):
         self._running_since_s = perf_counter()
         return super().chunks()
 
-    # What handlers call.
+    # Called by handlers.
 
     @property
     def most_fetched_bytes(self) -> int | None:
-        """Most bytes that one fetch may bring; None where that has no limit."""
+        """The maximum size of one fetch; None if it is unlimited."""
         return self._client.most_fetched_bytes
 
     def throttles_fetch(self, answer: Message) -> bool:
-        """Whether this answer to a Fetch must not be sent, but one without records; it does not count then."""
+        """Whether to send an answer without records instead of this answer to a Fetch, which is not counted then."""
         now_ms = self._dispatcher.now_ms()
         size_bytes = self._size_bytes(answer)
         by_request_ms = self._client.handled(self._time_s(), now_ms)
@@ -123,7 +123,7 @@ class MeteredRequest(PendingRequest[B]):
 
     @property
     def is_throttled_for_fetches(self) -> bool:
-        """Whether this client has fetched too much already, before this request."""
+        """Whether the client has exceeded its fetch quota before this request."""
         return self._client.fetched(0, self._dispatcher.now_ms()) > 0
 
     def take_partitions(self, count: int, *, is_strict: bool) -> None:
@@ -169,7 +169,7 @@ class MeteredRequest(PendingRequest[B]):
         return self._larger(now_ms, (MUTATION, self._mutation_throttle_ms), (REQUEST, by_request_ms))
 
     def _larger(self, now_ms: int, first: tuple[str, int], second: tuple[str, int]) -> int:
-        """The larger of two throttle times, which is told and done for its quota."""
+        """Returns the larger of two throttle times, and records it for its quota."""
         key, throttle_ms = first if first[1] > second[1] else second
         self._client.told(key, throttle_ms, now_ms)
         return throttle_ms
@@ -178,7 +178,7 @@ class MeteredRequest(PendingRequest[B]):
         return sum(len(chunk) for chunk in self._route.encode(self.correlation_id, answer))
 
     def _time_s(self) -> float:
-        """Returns the time that the request has taken a thread so far."""
+        """Returns how long threads have worked on this request so far."""
         if self._running_since_s is None:
             return self._spent_s
         return self._spent_s + perf_counter() - self._running_since_s

@@ -1,6 +1,7 @@
-"""SERVED: the APIs and versions that are served, and what ApiVersions answers. Other requests are not answered.
+"""SERVED: the APIs and versions that are served and that ApiVersions lists. For other requests the connection is
+closed.
 
-A row names the module of `odradek/broker/handlers` in which the API's handler lies: a function with the API's name.
+A row names the module in `odradek/broker/handlers` with the API's handler, which is a function with the API's name.
 """
 
 from collections.abc import Mapping
@@ -13,13 +14,13 @@ from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 
 @dataclass(frozen=True, slots=True)
 class ServedApi:
-    """One API: its handler's module, and the versions that ApiVersions shows, which are those of Kafka 4.4.0.
+    """One API: the module of its handler, and the versions that ApiVersions lists, which are those of Kafka 4.4.0.
 
-    `served_from`: older ones are shown but disconnected (Kafka lists Produce 0-2 only for the sake of librdkafka).
-    `keeps_frame`: the handler writes into the frame, or uses its bytes after it returned: they must be its own.
-    `is_sliced`: its handler serves others in between (`odradek.broker.runtime.slices`), so it may have more entries; an
-    answer that was not there at once is encoded in a thread.
-    `waits_for_others`: its answer may wait for time or other clients, and a broker that stops does not wait with it.
+    `served_from`: older versions are listed, but close the connection (Kafka lists Produce 0-2 only for librdkafka).
+    `keeps_frame`: the handler writes into the frame or uses it after returning, so the frame must not be shared.
+    `is_sliced`: the handler lets other clients be served in between (`odradek.broker.runtime.slices`), so more entries
+    are allowed. If its answer is not ready at once, it is encoded in a thread.
+    `waits_for_others`: the answer may wait for time to pass or for other clients, so a stopping broker does not wait.
     """
 
     min_version: int
@@ -36,11 +37,11 @@ class ServedApi:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """Versions that a broker serves and ApiVersions shows: SERVED, or those of an older release that it emulates.
+    """The versions that a broker serves and lists: SERVED, or those of an older release that it emulates.
 
-    features      by name, the lowest and the highest level that may be finalised
-    first_levels  of the features of a new cluster; 0 for those that are not named
-    rules         the release whose behaviour is followed where it changed
+    features      by name: the lowest and the highest level that can be finalised
+    first_levels  levels of the features of a new cluster; 0 for features that are not named
+    rules         the release whose rules apply where releases differ
     """
 
     apis: Mapping[ApiKey, ServedApi]
@@ -127,7 +128,7 @@ SERVED: Final[Mapping[ApiKey, ServedApi]] = {
 
 
 def by_number(served: Mapping[ApiKey, ServedApi]) -> Mapping[int, tuple[ApiKey, ServedApi]]:
-    """Makes the table by API key; there is one of SERVED for all brokers of a process."""
+    """Returns the table by number of the API; all brokers that serve SERVED share one."""
     return SERVED_BY_NUMBER if served is SERVED else _by_number(served)
 
 

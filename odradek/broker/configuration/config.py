@@ -52,7 +52,8 @@ class BrokerConfig(BrokerSettings):
     def __init__(self, given: Mapping[str, str], brokers: int = 1) -> None:
         """Parses and checks the settings. Raises ConfigError.
 
-        given: must not contain unknown names. brokers: the number of brokers in the cluster.
+        given: must not contain unknown names
+        brokers: the number of brokers in the cluster
         """
         self.given = dict(given)
         # Two names for the same setting: node.id is used, and described under both names.

@@ -1,1 +1,2 @@
-"""The shells around the coordinator cores: logs, timers, markers and producer ids."""
+"""The coordinators with their logs, timers, markers and producer ids. Their decisions are in the packages of the
+cores."""

@@ -1,4 +1,4 @@
-"""The cluster as groups see it: topics of the metadata image, settings of the image and the configuration."""
+"""The cluster as groups see it: topics of the metadata image, and settings from the image and the configuration."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ PARSED: Final = 256
 
 @lru_cache(PARSED)
 def parsed(name: str, text: str | None) -> object:
-    """A broker's setting; every heartbeat asks for two. Raises InvalidSetting."""
+    """Returns a parsed broker setting. Cached, since every heartbeat needs two. Raises InvalidSetting."""
     return BROKER_SETTINGS[name].parse(text)
 
 
 class ImageView:
     def __init__(self, image: MetadataImage, broker_setting: Callable[[str], str | None]) -> None:
-        """broker_setting: the current value of a broker's setting, as it would stand in a file."""
+        """broker_setting: returns the current value of a broker setting as text"""
         self._image = image
         self._broker_setting = broker_setting
-        self._views: dict[bytes, TopicView] = {}  # by topic id; every heartbeat asks for the topics of its group
-        self._views_of: tuple[int, list[str | None]] | None = None  # version of the topics, racks of the brokers
+        self._views: dict[bytes, TopicView] = {}  # by topic id; every heartbeat needs the topics of its group
+        # the version of the topics and the racks of the brokers that the views were made from
+        self._views_of: tuple[int, list[str | None]] | None = None
         self._searches = TopicSearches(lambda: (image.topics_version, image.topics))
 
     @property
@@ -52,7 +53,7 @@ class ImageView:
             try:
                 value = setting.parse(own[name])
             except InvalidSetting:
-                value = None  # recorded by a Kafka that allowed it
+                value = None  # recorded by another release of Kafka, which allowed this value
             if isinstance(value, int):
                 return clamped(name, value, self._broker_setting)
         broker_name = f"group.{name}"

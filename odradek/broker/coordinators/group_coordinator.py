@@ -1,6 +1,6 @@
-"""The group coordinator: all `__consumer_offsets` partitions, each a `Shard` around a `GroupCore`.
+"""The group coordinator: all partitions of `__consumer_offsets`, each a `Shard` with a `GroupCore`.
 
-Finds the shard of a group, loads shards at start and when the topic is created, triggers expiry, and forgets the
+Finds the shard of a group, loads shards at the start and when the topic is created, triggers expiry, and removes the
 offsets of deleted topics. Decisions are in `odradek/broker/groups`.
 """
 
@@ -34,7 +34,7 @@ MINUTE_MS: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class OffsetsTopic:
-    """Settings with which `__consumer_offsets` is made when it is first needed."""
+    """The settings with which `__consumer_offsets` is created when it is first needed."""
 
     partition_count: int
     replication_factor: int
@@ -85,7 +85,7 @@ class CoordinatorSettings:
 
 
 def _nobody(group_id: str) -> None:
-    """No group waits for the topics of its regular expressions."""
+    """Does nothing when a topic search ends, once the coordinator has stopped."""
 
 
 class GroupCoordinator:
@@ -103,12 +103,12 @@ class GroupCoordinator:
         first_epoch: Callable[[], int] = int,
     ) -> None:
         """
-        open_log      the log of one partition of `__consumer_offsets`; raises KafkaError if it cannot be used
-        spawn         runs a coroutine beside what the loop is doing
-        new_uuid      for the random part of a member id
-        cluster       topics and the groups' own settings
-        member_id     gets the id that a new member would have, and returns the one that it has
-        first_epoch   gives what is added to the first epoch, or generation, of a new group
+        open_log      opens the log of a partition of `__consumer_offsets`; raises KafkaError if that is unusable
+        spawn         runs a coroutine as a task of the loop
+        new_uuid      makes the random part of a member id
+        cluster       topics, and the settings of groups
+        member_id     replaces the generated id of a new member, or returns it unchanged
+        first_epoch   returns a number to add to the first epoch, or generation, of a new group
         """
         self.settings = settings
         self._new_uuid = new_uuid
@@ -125,14 +125,16 @@ class GroupCoordinator:
             open_log=open_log,
             new_shard=lambda _, name, log: Shard(name, log, new_core, record_format, clock, timers),
             spawn=spawn,
-            # A crash between a topic's deletion and that of its offsets would leave them to its namesake.
+            # After a crash between the deletion of a topic and that of its offsets, a new topic of this name must not
+            # get them.
             loaded=lambda shard: shard.tidy(lambda core, _: core.forget_missing_topics(self._topic_exists)),
         )
 
-    # The topic's life.
+    # The life cycle of the topic.
 
     def start(self, partition_count: int | None) -> None:
-        """Begin to load, if the topic is there. A partition that is not loaded says COORDINATOR_LOAD_IN_PROGRESS."""
+        """Starts to load if the topic exists. Requests for an unloaded partition are answered
+        COORDINATOR_LOAD_IN_PROGRESS."""
         self._scans.every(
             self.settings.offsets_retention_check_interval_ms,
             self._expire,
@@ -142,42 +144,45 @@ class GroupCoordinator:
             self.shards.open(partition_count)
 
     def offsets_topic_created(self, partition_count: int) -> None:
-        """Opens its partitions; also when some were added to it."""
+        """Opens the topic's partitions. Also called when partitions were added."""
         self.shards.open(partition_count)
 
     def offsets_topic_deleted(self) -> None:
-        """Drops all groups, whose offsets are gone."""
+        """Drops all groups, because the topic was deleted."""
         self.shards.delete()
 
     def stop(self) -> None:
-        """Waiting requests are told to look for another coordinator."""
+        """Answers waiting requests NOT_COORDINATOR, and stops."""
         self._scans.stop()
         self.shards.unload()
-        self._cluster.when_found(_nobody)  # a reference to this object would make a cycle
+        self._cluster.when_found(_nobody)  # breaks the reference cycle with the searches
 
     def _topic_exists(self, topic_id: bytes) -> bool:
         return self._cluster.topic_of_id(topic_id) is not None
 
-    # Finding one's way.
+    # Finding shards.
 
     @property
     def partition_count(self) -> int:
-        """Partitions of the topic, or of the topic that will be."""
+        """The number of partitions of the topic, or the configured number if it does not exist yet."""
         return self.shards.partition_count
 
     def partition_for(self, group_id: str) -> int:
         return self.shards.partition_for(group_id)
 
     def shard_for(self, group_id: str) -> Shard[GroupCore]:
-        """Raises NOT_COORDINATOR where there is no such partition, which is so before the topic is made."""
+        """Returns the shard of a group. Raises NOT_COORDINATOR if it does not exist, for instance because the topic
+        does not."""
         return self.shards.of_key(group_id)
 
     def require_loaded(self, partition: int) -> None:
-        """Raises KafkaError unless the groups of this partition of `__consumer_offsets` are served here and now."""
+        """Raises KafkaError unless this broker currently serves the groups of this partition of
+        `__consumer_offsets`."""
         self.shards.of_partition(partition).look(lambda _: None)
 
     def complete_transaction(self, partition: int, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
-        """A marker was appended to this partition of `__consumer_offsets`. Raises KafkaError if it is not loaded."""
+        """Applies a marker that was appended to this partition of `__consumer_offsets`. Raises KafkaError if it is not
+        loaded."""
         self.shards.of_partition(partition).complete_transaction(producer_id, producer_epoch, committed=committed)
 
     def new_member_id(self, client_id: str, group_instance_id: str | None) -> str:
@@ -185,13 +190,13 @@ class GroupCoordinator:
         return self._member_id(f"{name}-{hex_text(self._new_uuid())}")
 
     def plain_member_id(self) -> str:
-        """Makes an id for a member of a consumer group that brings none."""
+        """Makes an id for a member of a consumer group that sends none."""
         return self._member_id(urlsafe_b64encode(self._new_uuid())[:-2].decode("ascii"))
 
-    # What happens by itself.
+    # Background work.
 
     def topic_deleted(self, topic: str, topic_id: bytes) -> None:
-        """No group keeps offsets of a topic that is gone."""
+        """Removes the offsets of a deleted topic from all groups."""
         if topic == GROUP_OFFSETS:
             self.offsets_topic_deleted()
             return
@@ -199,7 +204,8 @@ class GroupCoordinator:
             shard.tidy(lambda core, _: core.forget_topic(topic, topic_id))
 
     def _topics_found(self, group_id: str) -> None:
-        """The search for the topics of a group's regular expressions has ended, so the group can resolve them."""
+        """Called when the search for the topics of a group's regular expressions has ended. Lets the group use the
+        result."""
         shard = self.shard_for(group_id)
         if shard.is_loaded:
             shard.fire_soon(TimerKey(TimerKind.REGEX, group_id))

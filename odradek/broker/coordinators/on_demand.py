@@ -1,6 +1,7 @@
-"""The coordinators of a broker, created when they are first needed: their modules are a third of a start's imports.
+"""Creates the coordinators of a broker when they are first needed, since their modules are a third of the imports of a
+start.
 
-Each is created by the first request that needs it, or as soon as the broker listens if its topic is not empty.
+A coordinator is created by the first request that needs it, or, if its topic exists, as soon as the broker listens.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class CoordinatedBroker(BrokerParts, Protocol):
-    """The broker, as coordinators need it."""
+    """The broker as coordinators need it."""
 
     @property
     def rules(self) -> KafkaRules: ...
@@ -58,7 +59,7 @@ class CoordinatedBroker(BrokerParts, Protocol):
     @property
     def share_markers(self) -> ShareGroupMarkers: ...
     def load(self, coroutine: Coroutine[None, None, None], topic: str) -> None:
-        """Runs beside what the loop is doing: partitions of this topic are loaded."""
+        """Runs a coroutine as a task of the loop that loads partitions of this topic."""
 
 
 def start_groups(broker: CoordinatedBroker) -> GroupCoordinator:

@@ -1,7 +1,7 @@
-"""Records of a transaction made durable, before anybody is told that it is a two-phase commit.
+"""Syncs the records of a transaction before its owner is told that it is a two-phase commit.
 
-An ordinary transaction is acknowledged as the flush settings ask, which may be before any fdatasync. When its new owner
-asks for Enable2Pc, the answer promises that what was written so far survives a power failure as well.
+An ordinary transaction is acknowledged according to the flush settings, which may be before any fdatasync. When a new
+owner requests Enable2Pc, the answer promises that everything written so far survives a power failure too.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ OnSynced = Callable[[KafkaError | None], None]
 
 class PartitionSync(Protocol):
     def sync(self, partitions: Collection[TopicPartition], then: OnSynced) -> None:
-        """Calls `then`, maybe at once, when all that these partitions hold by now survives a power failure; with the
-        first failure, if there is one. A partition that is gone has nothing to lose."""
+        """Calls `then`, possibly at once, when the current contents of these partitions survive a power failure, or
+        with the first error. A deleted partition counts as synced."""
 
 
 class LocalPartitionSync:
-    """The partitions of this broker."""
+    """Syncs partitions of this broker."""
 
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions
@@ -40,7 +40,7 @@ class LocalPartitionSync:
             try:
                 partition = self._partitions.get(topic, index)
             except KafkaError:
-                continue  # its topic was deleted
+                continue  # the topic was deleted
             syncing.begin()
             partition.flush()
             partition.when_durable(partition.log.log_end_offset, syncing.ended, must_sync=True)
@@ -48,7 +48,7 @@ class LocalPartitionSync:
 
 
 class Syncing:
-    """Syncs under way. The first one is the caller's own, which ends when all others have begun."""
+    """Counts running syncs. The initial one belongs to the caller, who ends it after starting all others."""
 
     def __init__(self, then: OnSynced) -> None:
         self._then = then
@@ -59,7 +59,7 @@ class Syncing:
         self._missing += 1
 
     def ended(self, failure: KafkaError | None) -> None:
-        # A topic that is deleted meanwhile takes its records along.
+        # If a topic is deleted meanwhile, its records need no sync.
         if failure is not None and failure.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self._failure = self._failure or failure
         self._missing -= 1
@@ -68,8 +68,8 @@ class Syncing:
 
 
 async def synced(sync: PartitionSync, partitions: Collection[TopicPartition]) -> None:
-    """Waits until these partitions are synced. Raises COORDINATOR_NOT_AVAILABLE if they cannot be, after which
-    clients ask again."""
+    """Waits until these partitions are synced. Raises COORDINATOR_NOT_AVAILABLE if that fails, so that the client
+    retries."""
     ended: Deferred[None] = Deferred()
     sync.sync(partitions, ended.settle)
     try:

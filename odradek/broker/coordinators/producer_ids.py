@@ -1,10 +1,10 @@
-"""Producer ids for idempotent and transactional producers, taken from the metadata log in blocks of 1,000.
+"""Producer ids for idempotent and transactional producers, allocated from the metadata log in blocks of 1,000.
 
-A block is durable in the metadata log before its first id is given out; a restart loses the rest of it. So an id is
-never given out twice, and one record pays for a thousand producers. Where a block cannot be allocated, requests are
-answered COORDINATOR_LOAD_IN_PROGRESS, as in Kafka: all clients retry that.
+A block is durable in the metadata log before its first id is used; a restart discards the rest of the block. So no id
+is used twice, and a record suffices for a thousand producers. If no block can be allocated, requests are answered
+COORDINATOR_LOAD_IN_PROGRESS, as in Kafka, because all clients retry after it.
 
-Beside them `TwoPhaseProducers`: the ids that an external coordinator relies on.
+`TwoPhaseProducers` holds the producer ids that an external coordinator relies on.
 """
 
 from collections import deque
@@ -15,15 +15,15 @@ from odradek.broker.runtime.clock import Timers
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 BLOCK_SIZE: Final = 1000
-RETRY_AFTER_MS: Final = 50  # of a block that could not be had
-PREFETCH_AFTER: Final = 900  # ids of a block; so that nobody waits for the next one
+RETRY_AFTER_MS: Final = 50  # after a failed allocation
+PREFETCH_AFTER: Final = 900  # ids of a block after which the next block is allocated, so that no request waits for it
 
 OnProducerId = Callable[[int | KafkaError], None]
 
 
 class BlockSource(Protocol):
     def allocate_producer_ids(self, count: int, then: OnProducerId) -> None:
-        """Calls `then`, once durable, with the first of `count` ids that nobody had before; or with why not."""
+        """Allocates `count` unused ids. Calls `then` with the first of them once that is durable, or with an error."""
         ...
 
 
@@ -31,13 +31,13 @@ class ProducerIds:
     def __init__(self, source: BlockSource, timers: Timers) -> None:
         self._source = source
         self._timers = timers
-        self._ids: deque[range] = deque()  # what is left of the current block, and the next one
+        self._ids: deque[range] = deque()  # the rest of the current block, and the next block
         self._waiting: deque[OnProducerId] = deque()
         self._is_allocating = False
-        self._failure: KafkaError | None = None  # for RETRY_AFTER_MS
+        self._failure: KafkaError | None = None  # the last error, for RETRY_AFTER_MS
 
     def take(self, then: OnProducerId) -> None:
-        """Call `then` (maybe at once) with a producer id that nobody had before, or with why there is none."""
+        """Calls `then`, possibly at once, with an unused producer id, or with an error."""
         self._waiting.append(then)
         self._serve()
 
@@ -75,11 +75,11 @@ class ProducerIds:
 
 
 class TwoPhaseProducers:
-    """Producer ids with Enable2Pc, to whom all that is answered survives power failure.
+    """The producer ids with Enable2Pc, whose acknowledged writes must survive a power failure.
 
-    The cores of the transaction coordinator register them as they replay their records; partitions look them up for
-    every transactional batch: by producer id, because a leader that has the transaction open does not look up its
-    transactional id. While some transactional ids are not loaded, any producer may be among them.
+    The cores of the transaction coordinator add the ids when they replay their records. Partitions look up every
+    transactional batch: by producer id, since a leader with an open transaction does not look up the transactional id.
+    While some transactional ids are not loaded, every producer counts as one of these.
     """
 
     __slots__ = ("are_all_known", "ids")

@@ -1,12 +1,12 @@
-"""The shell around a coordinator core: one core, one partition of an internal topic, one turn at a time.
+"""A shard: one core of a coordinator with its partition of an internal topic. It runs one turn at a time.
 
-    decide → append → replay → settle → arm timers → release replies          all in one turn of the loop
-                                                   → `when_durable`, then turns that follow from it (`FollowUps`)
+    decide → append → replay → settle → arm timers → send replies          all in one turn of the loop
+                                                   → `when_durable`, then the turns that follow (`FollowUps`)
 
-A turn that cannot be written leaves no trace: the core has not moved, and the client gets NOT_COORDINATOR or a similar
-code. A crash between any two of these steps loses only what nobody was told: replies come last. Replies wait for the
-disk where the partition's settings require it, as do answers without records, because they may depend on records that
-are still being synced.
+A turn whose records cannot be written leaves no trace: the core is unchanged, and the client gets NOT_COORDINATOR or a
+similar code. A crash between any two steps loses only what no client has been told, since replies come last. Replies
+wait for a sync if the partition's settings require it. So do answers without records, because they may depend on
+records that are still being synced.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 C = TypeVar("C", bound="Core")
 
-RETRY_TIMER_MS: Final = 1_000  # a timer whose outcome could not be written: its cause has not gone away
+# delay after a timer's outcome could not be written, since the cause is probably still there
+RETRY_TIMER_MS: Final = 1_000
 
 
 class OutcomeLike(Protocol[R_co]):
-    """A decision, its records not yet bytes; `broker.groups.common.outcome.Outcome` describes every part."""
+    """A decision with records that are not encoded yet; `broker.groups.common.outcome.Outcome` describes the parts."""
 
     @property
     def response(self) -> R_co | None: ...
@@ -61,7 +62,7 @@ class OutcomeLike(Protocol[R_co]):
 
 
 class Core(Replayed, Protocol):
-    """Plain decisions over replayed state. The tokens that it keeps are `Deferred`s here."""
+    """Makes decisions from replayed state. In a shard the core's tokens are `Deferred`s."""
 
     def settle(self, outcome: Any) -> None: ...
     def on_loaded(self, now_ms: int) -> OutcomeLike[None]: ...
@@ -74,7 +75,7 @@ def unchanged(response: R) -> R:
 
 
 class Shard(Generic[C]):
-    """One partition's coordinator; see `__init__`."""
+    """The coordinator of one partition; see `__init__`."""
 
     def __init__(
         self,
@@ -89,11 +90,11 @@ class Shard(Generic[C]):
         when_durable: Callable[[Any, KafkaError | None], None] | None = None,
     ) -> None:
         """
-        name             of the partition, for the broker's log
-        new_core         makes an empty core, at first and for every reload
-        when_unreadable  what clients are told of a partition whose log cannot be read
-        when_durable     takes each outcome once it is as durable as the settings ask, or the reason why it will not
-                         be: for what an outcome asks of others than those who wait for replies
+        name             of the partition, for log messages
+        new_core         makes an empty core, for each load
+        when_unreadable  the code with which requests are refused if the log cannot be read
+        when_durable     called with each outcome once it is as durable as the settings require, or with the error;
+                         carries out the parts of an outcome that are not replies
         """
         self._name = name
         self._log = log
@@ -115,17 +116,18 @@ class Shard(Generic[C]):
 
     @property
     def is_away(self) -> bool:
-        """Whether nothing here can be asked, now or later."""
+        """Whether requests are refused, and will be in the future."""
         return self._core is None and self._why_not is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     @property
     def core(self) -> C:
-        """The core, for a decision that is carried out at once (see `carry_out`), or not at all. Raises KafkaError."""
+        """The core, for a decision that is passed to `carry_out` at once, or discarded. Raises KafkaError if it is not
+        loaded."""
         if self._core is None:
             raise KafkaError(self._why_not)
         return self._core
 
-    # Serving.
+    # Requests.
 
     def submit(
         self,
@@ -135,11 +137,12 @@ class Shard(Generic[C]):
         finish: Callable[[R], R] = unchanged,
         producer: RecordsOf | None = None,
     ) -> NowOrLater[R]:
-        """Run one turn. The answer, or a Deferred of it: `parked` if the core kept it, else one that awaits the disk.
+        """Runs one turn. Returns the answer, or a Deferred: `parked` if the core has stored it, otherwise one that
+        waits for the sync.
 
-        producer  whose transaction the records belong to: they count once its marker says so
-        finish  makes the answer of what the core said: the shape of an old version, what others contributed
-        raises  KafkaError if the core refuses, the records cannot be written, or there is no core to ask
+        producer  the transaction that the records belong to: they take effect when it is committed
+        finish  converts the core's answer, for instance to the form of an old version
+        raises  KafkaError if the core refuses, the records cannot be written, or the core is not loaded
         """
         now_ms = self._clock.now_ms()
         return self.carry_out(decide(self.core, now_ms), now_ms, parked, finish=finish, producer=producer)
@@ -153,7 +156,7 @@ class Shard(Generic[C]):
         finish: Callable[[R], R] = unchanged,
         producer: RecordsOf | None = None,
     ) -> NowOrLater[R]:
-        """The rest of a turn, whose outcome the core gave just now; see `submit`."""
+        """Completes a turn with an outcome that the core has just returned; see `submit`."""
         core = self._core
         assert core is not None, "it has just decided"
         with self._follow_ups:
@@ -165,24 +168,24 @@ class Shard(Generic[C]):
                 return parked
             response = finish(outcome.response)
             must_sync = outcome.must_sync or (producer is not None and producer.must_sync)
-            if self._log.is_durable(must_sync=must_sync):  # nearly always: spares a Deferred
+            if self._log.is_durable(must_sync=must_sync):  # the usual case, which needs no Deferred
                 self._give(outcome)
                 return response
             answer: Deferred[R] = Deferred()
             self._release_later(outcome, must_sync, answer, response)
             if not answer.is_done:
                 return answer
-            answer.outcome()  # raises: the disk has failed already
+            answer.outcome()  # raises an error, because the sync has failed already
             return response
 
     def follow_up(self, turn: Callable[[], None]) -> None:
-        """Run a turn when the one under way has ended; at once if there is none."""
+        """Runs a turn after the current one has ended; at once if there is none."""
         self._follow_ups.add(turn)
 
     def tidy(self, decide: Callable[[C, int], OutcomeLike[object]]) -> bool:
-        """A turn that nobody asked for. If it cannot be made or written now, its occasion comes again.
+        """Runs a turn that no request caused. If it fails, the caller tries again later.
 
-        returns  whether it was made, and its records are in the log
+        returns  whether the turn was made, and its records are in the log
         """
         if self._core is None:
             return False
@@ -198,21 +201,22 @@ class Shard(Generic[C]):
         return True
 
     def fire_soon(self, key: Hashable) -> None:
-        """Has a timer of the core fire in a turn of its own, as soon as the loop gets to it."""
+        """Makes a timer of the core fire as soon as possible, in its own turn of the loop."""
         self._arm(key, 0)
 
     def look(self, read: Callable[[C], R]) -> R:
-        """Reads for answers that may say what is not durable yet: lists and descriptions for people."""
+        """Reads state that may not be durable yet, for lists and descriptions."""
         return read(self.core)
 
     def complete_transaction(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
-        """A marker was appended to this partition: the producer's records in it now count, or never did."""
+        """Applies a transaction marker that was appended to this partition to the producer's pending records."""
         self.core.replay_marker(producer_id, producer_epoch, committed=committed)
 
-    # Loading and letting go.
+    # Loading and unloading.
 
     def load_if_empty(self) -> bool:
-        """Serve at once, if there is nothing to replay. Whether this call did it; else `load` will."""
+        """Serves at once if the log is empty. Returns False if it is not, or if loading has begun; then `load` is
+        needed."""
         if self.has_begun_to_load or not self._log.is_empty:
             return False
         self.has_begun_to_load = True
@@ -221,7 +225,8 @@ class Shard(Generic[C]):
         return True
 
     async def load(self) -> None:
-        """Replay the log into a new core, then serve. If it cannot be read, that is said, and nothing of it served."""
+        """Replays the log into a new core, then serves. If the log cannot be read, logs the error and refuses
+        requests."""
         self.has_begun_to_load = True
         self._why_not = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         core = self._new_core()
@@ -232,14 +237,14 @@ class Shard(Generic[C]):
             logger.error("%s cannot be loaded, its coordinator stays away: %s", self._name, error)
             return
         if self._why_not is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            return  # let go of meanwhile
+            return  # unloaded meanwhile
         self._core = core
         self._begin(core)
 
     def _begin(self, core: C) -> None:
-        """Carries out what the loaded state asks for: timers, replies, records that were due."""
+        """Carries out what the loaded state requires, such as timers, replies and overdue records."""
         if core is not self._core:
-            return  # let go of meanwhile
+            return  # unloaded meanwhile
         now_ms = self._clock.now_ms()
         outcome = core.on_loaded(now_ms)
         with self._follow_ups:
@@ -252,7 +257,7 @@ class Shard(Generic[C]):
             self._release(outcome)
 
     def unload(self, code: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
-        """Forget everything; waiting requests, and those that follow, are answered `code`."""
+        """Drops all state. Answers waiting and future requests with `code`."""
         self._why_not = code
         core, self._core = self._core, None
         for armed in self._armed.values():
@@ -263,11 +268,11 @@ class Shard(Generic[C]):
                 reply.token.resolve(reply.message)
 
     def end(self) -> None:
-        """Unloads it for good. Nobody is told any more of what turns out to be durable."""
+        """Unloads permanently. `when_durable` is not called any more."""
         self.unload()
         self._when_durable = None
 
-    # Within.
+    # Private methods.
 
     def _apply(self, core: C, outcome: OutcomeLike[object], now_ms: int, producer: RecordsOf | None = None) -> None:
         if outcome.records:
@@ -295,7 +300,7 @@ class Shard(Generic[C]):
             for record_offset, record in enumerate(records, base_offset):
                 core.replay(record, record_offset, NO_PRODUCER_ID if producer is None else producer.producer_id)
         except Exception:
-            # Written, but not in memory: what this core believes is no longer what a restart would find.
+            # The record is in the log but not in memory, so this core differs from one that a restart would load.
             logger.exception("%s: a record of our own cannot be replayed", self._name)
             self.unload()
             raise
@@ -303,7 +308,7 @@ class Shard(Generic[C]):
     def _batch(
         self, records: Sequence[Any], now_ms: int, producer: RecordsOf | None
     ) -> tuple[bytearray, BatchHeader | None]:
-        """Makes a batch, and its header where that is known without reading it."""
+        """Encodes records as a batch. Also returns the batch's header if it is known without parsing the batch."""
         form = self._format
         if producer is None and form.compression is Compression.NONE:  # nearly every turn
             if len(records) == 1:
@@ -327,7 +332,7 @@ class Shard(Generic[C]):
         return batch, None
 
     def _release(self, outcome: OutcomeLike[object]) -> None:
-        """Give the replies once they are true for good."""
+        """Sends the replies once the outcome is durable."""
         if not outcome.replies and self._when_durable is None:
             return
         if self._log.is_durable(must_sync=outcome.must_sync):
@@ -352,7 +357,8 @@ class Shard(Generic[C]):
         answer: Deferred[R] | None = None,
         response: R | None = None,
     ) -> None:
-        """Gives, within a turn, the replies, then whatever waits for them to be durable. error: why they are not."""
+        """Sends the replies and the answer within a turn, then calls `when_durable`. error: why the outcome is not
+        durable"""
         for reply in outcome.replies:
             if error is None:
                 reply.token.resolve(reply.message)
@@ -366,7 +372,8 @@ class Shard(Generic[C]):
             self._when_durable(outcome, error)
 
     def _arm(self, key: Hashable, delay_ms: float | None) -> None:
-        """delay_ms: None disarms it. One that is put off, as by each heartbeat, is armed again only when it wakes."""
+        """Arms a timer; a delay of None disarms it. If a timer is postponed, as by each heartbeat, it is only re-armed
+        when it wakes."""
         armed = self._armed.get(key)
         if delay_ms is not None:
             due_ms = self._timers.monotonic_ms() + delay_ms
@@ -408,7 +415,8 @@ class Shard(Generic[C]):
 
 
 def _retry(action: Callable[[], None]) -> Scan:
-    """A retry of what could not be written. A clock that is moved ahead takes no cause away, and leaves it out."""
+    """Makes a retry of a failed write. When a test moves its clock ahead it is skipped, since that does not remove the
+    cause."""
     return Scan(action, RETRY_TIMER_MS, _never)
 
 
@@ -417,7 +425,7 @@ def _never() -> None:
 
 
 class ArmedTimer:
-    """due_ms: when it fires; wakes_ms: when it looks whether that is due."""
+    """due_ms: when the timer fires; wakes_ms: when it checks whether it is due."""
 
     __slots__ = ("due_ms", "handle", "wakes_ms")
 
@@ -427,19 +435,20 @@ class ArmedTimer:
 
 
 class FollowUps:
-    """Turns that follow from another one, such as the end of a transaction from its markers: queued, so that no turn
-    runs inside another (ADR 13). They run in the order in which they were asked for, as soon as the turn under way, a
-    `with` block, has ended, and so do those that follow from them.
+    """Turns that follow from another turn, such as the end of a transaction from its last marker. They are queued so
+    that no turn runs inside another (ADR 13). When the current turn, a `with` block, has ended, they run in the order
+    in which they were added, including those that they add.
     """
 
     __slots__ = ("_depth", "_turns")
 
     def __init__(self) -> None:
-        self._depth = 0  # a reply that is released may bring the next request at once, whose turn is part of this one
-        self._turns: deque[Callable[[], None]] | None = None  # until there is one: an empty deque takes 0.7 KiB
+        # depth of nested turns: a reply may cause the next request at once, whose turn is then part of this one
+        self._depth = 0
+        self._turns: deque[Callable[[], None]] | None = None  # created when needed, since an empty deque takes 0.7 KiB
 
     def add(self, turn: Callable[[], None]) -> None:
-        """Run it when the turn under way has ended; at once if there is none."""
+        """Runs a turn after the current one has ended; at once if there is none."""
         if self._turns is None:
             self._turns = deque()
         self._turns.append(turn)
@@ -456,6 +465,6 @@ class FollowUps:
                 turn = self._turns.popleft()
                 try:
                     turn()
-                except Exception:  # a bug, and not that of whoever asked for the turn before
+                except Exception:  # a bug, but not one of the turn that caused this one
                     logger.exception("a turn that followed from another failed")
         self._depth -= 1

@@ -1,4 +1,4 @@
-"""The records of a coordinator's core as its partition stores them: their format, the log, and how it is replayed."""
+"""The records of a coordinator's core in its partition: their format, the log, and the replay of the log."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-FIRST_SEQUENCE: Final = 0  # the group coordinator of Kafka writes it although there is no producer id
-RECORDS_BETWEEN_BREAKS: Final = 100  # of loading: some 1.5 ms, then the loop sees to its clients
+FIRST_SEQUENCE: Final = 0  # Kafka's group coordinator writes this sequence number although there is no producer id
+RECORDS_BETWEEN_BREAKS: Final = 100  # during loading; they take some 1.5 ms, then clients are served
 
 
 class ShardLog(Protocol):
-    """The partition of a shard."""
+    """The log of a shard's partition."""
 
     @property
     def max_batch_bytes(self) -> int: ...
@@ -33,29 +33,30 @@ class ShardLog(Protocol):
     def append(
         self, batch: bytearray, now_ms: int, guard: VerificationGuard | None = None, header: BatchHeader | None = None
     ) -> int:
-        """The base offset; the batch is written when this returns. Raises KafkaError, then nothing of it stays.
+        """Appends and writes a batch. Returns its base offset. Raises KafkaError; then nothing of the batch stays in
+        the log.
 
-        header: that of `batch`, where the caller has it
+        header: of `batch`, if the caller has it
         """
 
     def is_durable(self, *, must_sync: bool) -> bool:
-        """Whether `when_durable` would run its action at once, without an error."""
+        """Whether `when_durable` would call its action at once and without an error."""
 
     def when_durable(self, action: Callable[[KafkaError | None], None], *, must_sync: bool = False) -> None:
-        """Runs `action`, maybe at once, when all that was appended is as durable as the settings ask.
+        """Calls `action`, possibly at once, when everything appended so far is as durable as the settings require.
 
-        must_sync  whatever the settings say, only after an fdatasync
+        must_sync  requires an fdatasync regardless of the settings
         """
 
     def read(self) -> AsyncIterator[bytes | bytearray | memoryview]:
-        """The whole log from its start, in buffers of whole batches."""
+        """Reads the whole log, in buffers of whole batches."""
 
 
 @dataclass(slots=True)
 class RecordsOf:
-    """The producer in whose transaction records are written; see `Log.append` for the guard.
+    """The producer whose transaction the records belong to; see `Log.append` for the guard.
 
-    must_sync: it takes part in a two-phase commit, and is answered only after an fdatasync
+    must_sync: the transaction is a two-phase commit, so the answer waits for an fdatasync
     """
 
     producer_id: int
@@ -74,10 +75,10 @@ def as_decoded(record: R, headers: Headers) -> R:
 
 @dataclass(frozen=True, slots=True)
 class RecordFormat:
-    """Stored form of the core's records. `decode` returns None for a kind that is to be passed over.
+    """The stored form of a core's records. `decode` returns None for a record that has to be ignored.
 
-    headers  what is stored beside key and value, where Kafka has no field for it and passes over it
-    revive   the record as it was before it was stored, headers included
+    headers  data of a record for which Kafka has no field, stored as record headers, which Kafka ignores
+    revive   adds the data of the headers to a decoded record
     """
 
     encode: Callable[[Any], tuple[bytes, bytes | None]]
@@ -89,14 +90,14 @@ class RecordFormat:
 
 
 class Replayed(Protocol):
-    """The side of a core that its log changes."""
+    """The methods with which a log changes a core."""
 
     def replay(self, record: Any, record_offset: int, producer_id: int) -> None: ...
     def replay_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None: ...
 
 
 async def replay_log(log: ShardLog, form: RecordFormat, core: Replayed) -> None:
-    """Replays the whole log into a core, with breaks for the loop. Raises MalformedMessage, KafkaError."""
+    """Replays the whole log into a core, and lets the loop run in between. Raises MalformedMessage or KafkaError."""
     since_break = 0
     async for data in log.read():
         for position, header in batches(data):
@@ -113,7 +114,7 @@ async def replay_log(log: ShardLog, form: RecordFormat, core: Replayed) -> None:
 def _replay_batch(
     form: RecordFormat, core: Replayed, data: bytes | bytearray | memoryview, position: int, header: BatchHeader
 ) -> Iterator[int]:
-    """Yields how many records it has replayed since it did so before."""
+    """Replays a batch. Yields the number of records replayed since the last yield."""
     if header.is_control:
         marker = read_marker(data, position, header)
         if marker is not None:

@@ -1,6 +1,7 @@
-"""The shards of a coordinator: one for each partition of its internal topic, found by key, loaded in turn.
+"""The shards of a coordinator: one for each partition of its internal topic, found by key and loaded one after the
+other.
 
-open → load one after the other → unload        the topic is there, or has just been created … deleted, or the end
+open → load one after the other → unload        the topic exists or is created … is deleted, or the broker stops
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ L = TypeVar("L", bound="ShardLog")
 
 
 class Shards(Generic[C, L]):
-    """The shards of one internal topic; iterates over those that there are, by partition.
+    """The shards of one internal topic. Iterates over the existing shards.
 
-    A partition whose log is empty is served, and has no shard before the first request for it: most of them stay so.
+    A partition with an empty log is served without a shard until the first request for it; most partitions stay empty.
     """
 
     def __init__(
@@ -41,12 +42,12 @@ class Shards(Generic[C, L]):
         loaded: Callable[[Shard[C]], object],
     ) -> None:
         """
-        keys                   what has its coordinator there, for the broker's log
-        usual_partition_count  while there is no topic: that of the topic that will be
-        open_log               the log of one partition; raises KafkaError if it cannot be used
-        new_shard              takes the partition, its name, its log
-        spawn                  runs a coroutine beside what the loop is doing
-        loaded                 is called for each shard as soon as its log has been replayed
+        keys                   the kind of objects that the partitions coordinate, for log messages
+        usual_partition_count  the number of partitions if the topic does not exist yet
+        open_log               opens the log of a partition; raises KafkaError if that is unusable
+        new_shard              makes a shard from the partition, its name and its log
+        spawn                  runs a coroutine as a task of the loop
+        loaded                 called with each shard as soon as its log has been replayed
         """
         self._topic = topic
         self._keys = keys
@@ -57,15 +58,16 @@ class Shards(Generic[C, L]):
         self._loaded = loaded
         self._partition_count: int | None = None
         self._shards: dict[int, Shard[C]] = {}
-        self._empty: set[int] = set()  # partitions that have no shard yet, since their logs are empty
+        self._empty: set[int] = set()  # partitions with empty logs, which have no shard yet
 
-    # The topic's life.
+    # The life cycle of the topic.
 
     def open(self, partition_count: int) -> None:
-        """The topic is there. A partition that is not loaded says COORDINATOR_LOAD_IN_PROGRESS; empty ones are served.
+        """Opens the partitions of the topic. Empty ones are served at once; requests for others are answered
+        COORDINATOR_LOAD_IN_PROGRESS until they are loaded.
 
-        Also when partitions were added to it. As in Kafka, keys stay where they are until the next start, which then
-        looks for them elsewhere: it is nothing that should be done.
+        Also called when partitions were added. As in Kafka, keys then keep their partitions until the next start, which
+        looks for them in other partitions: partitions should not be added to internal topics.
         """
         if self._partition_count is None:
             self._partition_count = partition_count
@@ -75,7 +77,7 @@ class Shards(Generic[C, L]):
         self._spawn(self._load_all())
 
     def _open(self, index: int, *, is_asked: bool) -> None:
-        """is_asked: whether it is to have its shard also if its log is empty"""
+        """Opens a partition. is_asked: whether to create its shard even if its log is empty"""
         name = f"{self._topic}-{index}"
         try:
             log = self._open_log(index)
@@ -88,7 +90,8 @@ class Shards(Generic[C, L]):
             self._shards[index] = self._new_shard(index, name, log)
 
     def _first_asked(self, index: int) -> Shard[C]:
-        """Makes the shard of an empty log. Raises NOT_COORDINATOR where there is no such partition."""
+        """Creates the shard of a partition with an empty log. Raises NOT_COORDINATOR if the partition does not
+        exist."""
         if index in self._empty:
             self._empty.discard(index)
             self._open(index, is_asked=True)
@@ -97,26 +100,27 @@ class Shards(Generic[C, L]):
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         if shard.load_if_empty():
             self._loaded(shard)
-        else:  # it has been written by others meanwhile
+        else:  # the log has been written to meanwhile
             self._spawn(self._load_all())
         return shard
 
     async def _load_all(self) -> None:
-        # One after the other: loading is work for the loop, and a loaded partition serves while the next one loads.
+        # One after the other, since loading occupies the loop, and a loaded partition can serve while the next one
+        # loads.
         for shard in list(self):
             if not shard.has_begun_to_load:
                 await shard.load()
                 self._loaded(shard)
 
     def delete(self) -> None:
-        """The topic is gone, and all that was in it."""
+        """Drops all shards, because the topic was deleted."""
         shards, self._shards, self._partition_count = self._shards, {}, None
         self._empty.clear()
         for shard in shards.values():
             shard.end()
 
     def reload(self, index: int) -> None:
-        """Another coordinator takes over this partition, and reads its log anew."""
+        """Reloads a partition from its log, as a new coordinator that takes it over would."""
         shard = self._shards.pop(index, None)
         if shard is None and index not in self._empty:
             return
@@ -127,9 +131,10 @@ class Shards(Generic[C, L]):
         self._spawn(self._load_all())
 
     def unload(self) -> None:
-        """Waiting requests are told to look for another coordinator: there may be one after the restart.
+        """Unloads all shards. Waiting requests are answered NOT_COORDINATOR, so that clients look for the coordinator
+        after a restart.
 
-        It lets go of whom it belongs to, which goes so without the garbage collector.
+        Also drops the references to the coordinator, so that it is freed without the garbage collector.
         """
         self._empty.clear()
         shards, self._shards = self._shards, {}
@@ -138,7 +143,7 @@ class Shards(Generic[C, L]):
         self._new_shard = _no_more
         self._loaded = _pass_over
 
-    # Finding one's way.
+    # Finding shards.
 
     def __iter__(self) -> Iterator[Shard[C]]:
         return iter(self._shards.values())
@@ -152,33 +157,34 @@ class Shards(Generic[C, L]):
 
     @property
     def is_loaded(self) -> bool:
-        """Whether every partition whose log can be used is served."""
+        """Whether every usable partition is loaded."""
         return all(shard.is_loaded for shard in self)
 
     def earliest(self, due_ms: Callable[[C], int | None]) -> int | None:
-        """Over the shards that are loaded: no scan finds anything in the others."""
+        """Returns the earliest time of all loaded shards. A scan finds nothing in the others."""
         return earliest(shard.look(due_ms) for shard in self if shard.is_loaded)
 
     @property
     def is_complete(self) -> bool:
-        """Whether the log of every partition can be used."""
+        """Whether the log of every partition is usable."""
         return len(self._shards) + len(self._empty) == self._partition_count
 
     @property
     def partition_count(self) -> int:
-        """Partitions of the topic, or of the topic that will be."""
+        """The number of partitions of the topic, or the configured number if it does not exist yet."""
         return self._partition_count or self._usual_partition_count
 
     def partition_for(self, key: str) -> int:
         return java_hash(key) % self.partition_count
 
     def of_key(self, key: str) -> Shard[C]:
-        """Raises NOT_COORDINATOR where there is no such partition, which is so before the topic is created."""
+        """Returns the shard of a key. Raises NOT_COORDINATOR if it does not exist, for instance because the topic does
+        not."""
         index = java_hash(key) % (self._partition_count or self._usual_partition_count)
         return self._shards.get(index) or self._first_asked(index)
 
     def of_partition(self, index: int) -> Shard[C]:
-        """Raises NOT_COORDINATOR where there is no such partition."""
+        """Returns the shard of a partition. Raises NOT_COORDINATOR if it does not exist."""
         return self._shards.get(index) or self._first_asked(index)
 
 
@@ -191,7 +197,7 @@ def _pass_over(shard: object) -> None:
 
 
 class Scans:
-    """Actions that a coordinator repeats until it stops."""
+    """Periodic actions of a coordinator, until it stops."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
@@ -199,7 +205,7 @@ class Scans:
         self._scans: dict[Callable[[], None], Scan] = {}
 
     def every(self, interval_ms: int, action: Callable[[], None], due_ms: Callable[[], int | None]) -> None:
-        """due_ms: see `Scan`"""
+        """Repeats an action. due_ms: see `Scan`"""
 
         def fire() -> None:
             self._armed[action] = self._timers.after(interval_ms, self._scans[action])
@@ -217,7 +223,7 @@ class Scans:
 
 @lru_cache(4096)
 def java_hash(text: str) -> int:
-    """`Utils.abs(text.hashCode())` of Kafka's clients and brokers: 31-based over UTF-16 units, 32 bits, no sign."""
+    """Returns `Utils.abs(text.hashCode())` as Kafka computes it: base 31 over UTF-16 units, 32 bits, without sign."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(units), 2):

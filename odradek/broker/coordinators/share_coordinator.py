@@ -1,8 +1,8 @@
-"""The share coordinator: all `__share_group_state` partitions, each a `Shard` around a `StateCore`.
+"""The share coordinator: all partitions of `__share_group_state`, each a `Shard` with a `StateCore`.
 
-Finds the shard of a share partition, loads shards at start or when the topic is created, and keeps their logs short.
-Decisions are in `odradek/broker/shares/core`. Leaders and the group coordinator ask it through a `Persister`, whose
-methods are the requests 83 to 87, so that it could live on another broker. Source: docs/spec/share-groups.md#s4.
+Finds the shard of a share partition, loads shards at the start or when the topic is created, and keeps their logs
+short. Decisions are in `odradek/broker/shares/core`. Leaders and the group coordinator call it through a `Persister`,
+whose methods are the requests 83 to 87, so it could run on another broker. Source: docs/spec/share-groups.md#s4.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
 
 class StateLog(ShardLog, Protocol):
-    """A partition of `__share_group_state`. Not compacted: what is not needed is deleted from its front."""
+    """A partition of `__share_group_state`. It is not compacted; records that are no longer needed are deleted from its
+    start."""
 
     @property
     def start_offset(self) -> int: ...
@@ -50,7 +51,7 @@ class StateLog(ShardLog, Protocol):
     def end_offset(self) -> int: ...
 
     def delete_before(self, offset: int) -> None:
-        """Forget the records below this offset, which is not beyond the end."""
+        """Deletes the records below this offset, which must not be beyond the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +90,11 @@ class ShareCoordinator:
         seals: Seals | None = None,
     ) -> None:
         """
-        open_log          the log of one partition of `__share_group_state`; raises KafkaError if it cannot be used
-        spawn             runs a coroutine beside what the loop is doing
-        topic_exists      whether metadata knows a topic of this id
-        partition_exists  whether it has this partition
-        seals             the transactions in which nothing may become pending any more
+        open_log          opens the log of a partition of `__share_group_state`; raises KafkaError if that is unusable
+        spawn             runs a coroutine as a task of the loop
+        topic_exists      whether the metadata has a topic with this id
+        partition_exists  whether the topic has this partition
+        seals             the transactions that accept no more pending acknowledgements
         """
         self.settings = settings
         self._clock = clock
@@ -117,20 +118,21 @@ class ShareCoordinator:
             loaded=lambda shard: shard.tidy(lambda core, _: core.forget_missing_topics(topic_exists)),
         )
 
-    # The topic's life.
+    # The life cycle of the topic.
 
     def start(self, partition_count: int | None) -> None:
-        """Begin to load, if the topic is there."""
+        """Starts to load if the topic exists."""
         self._scans.every(self.settings.prune_interval_ms, self.prune, self._prunes_ms)
         if partition_count is not None:
             self.shards.open(partition_count)
 
     def state_topic_created(self, partition_count: int) -> None:
-        """Opens its partitions; also when some were added to it."""
+        """Opens the topic's partitions. Also called when partitions were added."""
         self.shards.open(partition_count)
 
     def topic_deleted(self, topic: str, topic_id: bytes) -> None:
-        """Drops all state with the state topic, that of its share partitions with another."""
+        """Drops all state if the state topic was deleted, otherwise the state of the deleted topic's share
+        partitions."""
         if topic == SHARE_GROUP_STATE:
             self.shards.delete()
             self._logs.clear()
@@ -142,48 +144,50 @@ class ShareCoordinator:
         self._scans.stop()
         self.shards.unload()
 
-    # Finding one's way.
+    # Finding shards.
 
     @property
     def partition_count(self) -> int:
-        """Partitions of the topic, or of the topic that will be."""
+        """The number of partitions of the topic, or the configured number if it does not exist yet."""
         return self.shards.partition_count
 
     def partition_for(self, key: SharePartitionKey) -> int:
-        """Finds the partition of `__share_group_state` that holds the state of a share partition."""
+        """Returns the partition of `__share_group_state` that holds the state of a share partition."""
         return self.shards.partition_for(coordinator_key(key))
 
     def shard_for(self, key: SharePartitionKey) -> Shard[StateCore]:
-        """Raises NOT_COORDINATOR where there is no such partition, which is so before the topic is created."""
+        """Returns the shard of a share partition. Raises NOT_COORDINATOR if it does not exist, for instance without the
+        topic."""
         return self.shards.of_key(coordinator_key(key))
 
     def shard_of(self, index: int) -> Shard[StateCore]:
-        """Raises NOT_COORDINATOR where there is no such partition."""
+        """Returns the shard of a partition. Raises NOT_COORDINATOR if it does not exist."""
         return self.shards.of_partition(index)
 
     def pending_count(self) -> int:
-        """The number of records whose acknowledgement is pending in a transaction. Raises KafkaError while any
-        partition is not loaded."""
+        """Returns the number of records whose acknowledgement is pending in a transaction. Raises KafkaError unless all
+        partitions are loaded."""
         return sum(shard.look(lambda core: core.pending_count) for shard in self.shards)
 
     def pending_in(self, key: SharePartitionKey) -> Sequence[PendingHere]:
-        """Returns how many records each transaction has pending in a share partition. Raises KafkaError while its
-        state is not loaded."""
+        """Returns how many records each transaction has pending in a share partition. Raises KafkaError unless its
+        state is loaded."""
         return self.shard_for(key).look(lambda core: core.pending_in(key))
 
     def pending_of(self, producer_id: int) -> list[PendingHere]:
         """Returns how many records the transactions of a producer have pending, by share partition. Raises KafkaError
-        while any partition is not loaded."""
+        unless all partitions are loaded."""
         return [each for shard in self.shards for each in shard.look(lambda core: core.pending_of(producer_id))]
 
     def tell(self) -> None:
-        """Record what only markers say so far, for readers that do not know these (ADR 21). Before a clean stop."""
+        """Records the effects of markers that only the markers express so far, for readers that do not know these (ADR
+        21). Called before a clean stop."""
         for shard in self.shards:
             shard.tidy(lambda core, now_ms: core.tell_all(now_ms))
 
     async def tell_durably(self) -> None:
-        """The same; waits until it survives a power failure, as does all before it. Raises KafkaError if any of it
-        cannot be recorded."""
+        """Like `tell`, but waits until the records, and all earlier ones, survive a power failure. Raises KafkaError if
+        a record cannot be written."""
         answers = [
             shard.submit(lambda core, now_ms: core.tell_all(now_ms)._replace(must_sync=True)) for shard in self.shards
         ]
@@ -191,11 +195,11 @@ class ShareCoordinator:
             if isinstance(answer, KafkaError):
                 raise answer
 
-    # What happens by itself.
+    # Background work.
 
     def prune(self) -> None:
-        """Delete the records that later snapshots repeat. What was not written for long is written out again first,
-        so that it does not hold up the others."""
+        """Deletes records that later snapshots have replaced. Partitions without recent records first get a new
+        snapshot, so that their old ones do not prevent the deletion."""
         for index, shard in self.shards.items():
             if shard.is_loaded:
                 self._prune(shard, self._logs[index])
@@ -219,7 +223,8 @@ class ShareCoordinator:
             if failure is None:
                 log.delete_before(needed_from)
 
-        log.when_durable(delete, must_sync=True)  # a power failure must not take what makes the others needless
+        # a power failure must not take the records that replace the deleted ones
+        log.when_durable(delete, must_sync=True)
 
 
 R = TypeVar("R")
@@ -232,7 +237,8 @@ RETRIABLE: Final = frozenset(
 
 
 class Persister(Protocol):
-    """Each answer may be there at once; a refusal is a KafkaError in it."""
+    """Stores the state of share partitions. An answer may be ready at once. A refusal is an answer with a
+    KafkaError."""
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Deferred[bool]: ...
 
@@ -241,7 +247,8 @@ class Persister(Protocol):
     def write(
         self, key: SharePartitionKey, state_epoch: int, leader_epoch: int, write: StateWrite, *, must_sync: bool = False
     ) -> Deferred[bool]:
-        """`must_sync`: pending in a two-phase commit. A request has no field for it: its receiver asks the same set."""
+        """Writes state. `must_sync`: acknowledgements are pending in a two-phase commit. The request has no field for
+        that, so its receiver looks up the producer."""
 
     def delete(self, key: SharePartitionKey) -> Deferred[bool]: ...
 
@@ -249,9 +256,10 @@ class Persister(Protocol):
 
 
 class LocalPersister:
-    """The share coordinator of this process. Its topic is created by the first question.
+    """A persister that calls the share coordinator of this process. The first call creates the topic.
 
-    While the coordinator loads it is asked again for as long as a write may take, then its refusal stands.
+    While the coordinator is loading, calls are repeated for as long as a write may take; then its refusal is the
+    answer.
     """
 
     def __init__(
@@ -296,7 +304,7 @@ class LocalPersister:
     async def _answer(self, key: SharePartitionKey, decide: Callable[[StateCore, int], Outcome[R]]) -> R:
         until_ms = self._clock.now_ms() + self._write_timeout_ms
         if not self._has_topic():
-            with suppress(KafkaError):  # whether it was created or could not be is seen by asking
+            with suppress(KafkaError):  # the call below shows whether the topic exists
                 await self._create_topic(SHARE_GROUP_STATE)
         retry_ms = FIRST_RETRY_MS
         while True:

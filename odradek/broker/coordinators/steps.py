@@ -1,7 +1,7 @@
-"""The steps of a broker between which something else may be put, each as a method that leaves everything as it is.
+"""Hooks between the steps of a broker. Each is a method, and by default changes nothing.
 
-A broker calls these methods at the points that their docstrings name. Brokers under the control of a test are given an
-object of a subclass, which holds, refuses or changes what comes by.
+A broker calls these methods at the points that their docstrings name. A broker that a test controls gets an object of a
+subclass, whose methods delay, refuse or change a step.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ if TYPE_CHECKING:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BrokerSteps:
-    """The steps of a broker that nobody controls. A method that gets a part of the broker is called once, when the part
-    is made, and what it returns takes the place of the part."""
+    """The hooks of a broker that is not controlled. A method whose parameter is a part of the broker is called once,
+    when the part is created; its result is used instead of the part."""
 
     def placed(self, decision: Decision[Any]) -> Decision[Any]:
-        """Returns what is recorded in the metadata log in the place of a decision that has just been taken."""
+        """Returns the decision to record in the metadata log instead of the one that was just taken."""
         return decision
 
     def log_begun(self, partition: Partition) -> None:
-        """Is told of each new partition, whose log is still empty."""
+        """Called with each new partition, whose log is still empty."""
 
     def load(self, topic: str, go_on: Callable[[], None]) -> None:
         """Calls `go_on` when partitions of a coordinator's topic may be loaded."""
         go_on()
 
     def producer_ids(self, plain: ProducerIdSource) -> ProducerIdSource:
-        """Returns the source of the producer ids that are given out."""
+        """Returns the source of new producer ids."""
         return plain
 
     def member_id(self, plain: str) -> str:
-        """Returns the id of a new member of a group, for which the broker has drawn `plain`."""
+        """Returns the id of a new member of a group, for which the broker has generated `plain`."""
         return plain
 
     def first_epoch(self) -> int:
-        """Returns what is added to the first epoch, or generation, of a new group."""
+        """Returns a number to add to the first epoch, or generation, of a new group."""
         return 0
 
     def session_id(self, plain: int) -> int:
-        """Returns the id of a new fetch session, for which the broker has drawn `plain`."""
+        """Returns the id of a new fetch session, for which the broker has generated `plain`."""
         return plain
 
     def markers(self, plain: TopicMarkerWriter) -> TopicMarkerWriter:
@@ -58,13 +58,14 @@ class BrokerSteps:
         return plain
 
     def marker_round(self, plain: type[MarkerRound]) -> NewMarkerRound:
-        """Returns what makes the round of markers of one decided transaction."""
+        """Returns a factory of marker rounds, one for each decided transaction."""
         return plain
 
     def verifier(self, plain: Verifier) -> Verifier:
-        """Returns what asks coordinators whether partitions are in a transaction."""
+        """Returns the verifier, which asks coordinators whether partitions are part of a transaction."""
         return plain
 
     def persister(self, plain: Persister, image: MetadataImage) -> Persister:
-        """Returns what the leaders of share partitions store their state with. image: has the names of topics"""
+        """Returns the persister with which leaders of share partitions store their state. image: for the names of
+        topics"""
         return plain

@@ -1,6 +1,7 @@
-"""Looks for acknowledgements that were pending in transactions, in the files of `__share_group_state`.
+"""Searches the files of `__share_group_state` for acknowledgements that are pending in transactions.
 
-Asked before the logs are open, at the first start on a directory of an Odradek that had no feature for them (ADR 35).
+This happens before the logs are open, at the first start with a directory of an older Odradek, which had no feature for
+them (ADR 35).
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
 
 
 def stores_pending(disk: Disk, path: str, partitions: Iterable[TopicPartition]) -> Steps[bool]:
-    """Tells whether any record of share state has private tags: of acknowledgements pending or resolved.
+    """Returns whether any record of share state has private tags, which mean pending or resolved acknowledgements.
 
-    Reads up to the first batch of each file that is not whole: what is behind it is no part of the log after recovery.
-    A record that cannot be read is passed over; the share coordinator tells of it when it loads.
+    Reads each file up to its first incomplete batch, since recovery removes the rest. Ignores a record that cannot be
+    decoded; the share coordinator will report it when it loads.
 
     path        the data directory
-    partitions  those that have a directory in it
+    partitions  the partitions that have a directory there
     """
     for topic, index in partitions:
         if topic != SHARE_GROUP_STATE:

@@ -1,9 +1,9 @@
-"""The topics that regular expressions match (KIP-848): searched in slices, and remembered for each expression.
+"""Finds the topics that match regular expressions (KIP-848), in slices, and caches the result of each expression.
 
-A client chooses the expression, and every topic name has to be compared with it. Other clients are therefore served
-during a search; groups that search with the same expression share the work; and when topics are created, only their
-names are compared. However many groups search, each turn of the loop has one slice of one search, and only so many have
-begun. An expression that needs far more work than others is refused (MOST_WORK).
+A client chooses the expression, and every topic name has to be compared with it. Therefore other clients are served
+during a search, groups that use the same expression share its search, and only the names of new topics are compared
+later. However many groups search, each turn of the loop runs one slice of one search, and the number of searches in
+progress is limited. An expression that needs far more work than usual is refused (MOST_WORK).
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from odradek.protocol.quoting import MOST_QUOTED, quoted, shortened
 
 logger = logging.getLogger(__name__)
 
-MOST_WORK: Final = 30_000_000  # units of a pattern's work in one search: about ten seconds of CPU time
-STEPS_PER_ROUND: Final = 150  # of one search, then it is the turn of the next; some milliseconds
-MOST_BEGUN: Final = 16  # a large pattern may take 6 MiB while it searches
+MOST_WORK: Final = 30_000_000  # units of a pattern's work per search; about ten seconds of CPU time
+STEPS_PER_ROUND: Final = 150  # of one search, before the next search gets its turn; some milliseconds
+MOST_BEGUN: Final = 16  # a large pattern may use 6 MiB during its search
 NAMES_PER_STEP: Final = 20
-MOST_EXPRESSIONS: Final = 1_000  # that are remembered
-MOST_NAMES: Final = 1_000_000  # that are remembered, of all expressions together
+MOST_EXPRESSIONS: Final = 1_000  # in the cache
+MOST_NAMES: Final = 1_000_000  # in the cache, over all expressions
 
 
 class Names(NamedTuple):
-    """All topics at one version of the cluster."""
+    """All topic names at one version of the cluster."""
 
     version: int
     names: frozenset[str]
 
 
 class SearchResult(NamedTuple):
-    """searched: the topics that were compared; matching: those of them that match"""
+    """searched: the topics that were compared; matching: those that match"""
 
     searched: Names
     matching: frozenset[str]
 
 
 class TopicSearch:
-    """One expression that is being compared with all topics. users: searches that wait for it"""
+    """The comparison of one expression with all topics. users: the number of searches that wait for it"""
 
     __slots__ = ("known", "steps", "users")
 
@@ -62,7 +62,7 @@ class TopicSearch:
 
 
 class Search:
-    """The search of one group. found: None while it goes on"""
+    """The search of one group. found: None until it has ended"""
 
     __slots__ = ("found", "group_id", "regexes", "steps")
 
@@ -74,7 +74,7 @@ class Search:
 
 
 def check_regex(regex: str) -> None:
-    """Raises KafkaError INVALID_REGULAR_EXPRESSION."""
+    """Checks a regular expression. Raises INVALID_REGULAR_EXPRESSION."""
     try:
         check(regex)
     except InvalidPattern as error:
@@ -88,26 +88,26 @@ class TopicSearches:
         topics     returns the version of the cluster's topics, and their names
         most_work  units of a pattern's work after which its search is given up
         """
-        self.work = 0  # units of the work of all patterns so far
+        self.work = 0  # total work of all patterns so far
         self._topics = topics
         self._most_work = most_work
         self._notify: Callable[[str], None] = _nobody
         self._names = Names(-1, frozenset())
-        self._known: dict[str, SearchResult] = {}  # by expression; used last stands last
+        self._known: dict[str, SearchResult] = {}  # by expression, the most recently used last
         self._known_names = 0
-        self._comparisons: dict[str, TopicSearch] = {}  # by expression; those that are under way
-        self._searches: dict[str, Search] = {}  # by group: under way, or not yet fetched
+        self._comparisons: dict[str, TopicSearch] = {}  # comparisons in progress, by expression
+        self._searches: dict[str, Search] = {}  # by group: in progress, or ended with a result that was not fetched
         self._begun: deque[Search] = deque()
         self._waiting: deque[Search] = deque()
         self._task: asyncio.Task[None] | None = None
         self._costly: dict[str, None] = {}
 
     def when_found(self, notify: Callable[[str], None]) -> None:
-        """notify: gets the id of each group whose search has ended after `find` returned None"""
+        """notify: called with the id of each group whose search has ended after `find` returned None"""
         self._notify = notify
 
     def check_cost(self, regex: str) -> None:
-        """Raises KafkaError INVALID_REGULAR_EXPRESSION if a search with this expression was given up."""
+        """Raises INVALID_REGULAR_EXPRESSION if a search with this expression was given up."""
         if regex in self._costly:
             what = (
                 f"SubscribedTopicRegex `{shortened(regex, MOST_QUOTED)}` needs more than {self._most_work:,} steps"
@@ -116,7 +116,7 @@ class TopicSearches:
             raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, what)
 
     def find(self, group_id: str, regexes: Collection[str], may_see: Callable[[str], bool]) -> FoundTopics | None:
-        """See `ClusterView.find_topics`. A group that asks for other expressions gives up its search for the former."""
+        """See `ClusterView.find_topics`. If the group's expressions have changed, its previous search is given up."""
         wanted = frozenset(regexes)
         search = self._searches.get(group_id)
         if search is not None and search.regexes == wanted:
@@ -139,7 +139,7 @@ class TopicSearches:
         return None
 
     def _all_steps(self) -> Iterator[None]:
-        """Yields after each step of the searches, which take turns, until none is left."""
+        """Runs the searches in turn until none is left. Yields after each step."""
         while self._begun or self._waiting:
             while self._waiting and len(self._begun) < MOST_BEGUN:
                 self._begun.append(self._waiting.popleft())
@@ -152,7 +152,7 @@ class TopicSearches:
         self._task = None
 
     def _steps_of(self, search: Search) -> Iterator[None]:
-        """Goes on with a search for one round, or until it has found everything or nobody wants it any more."""
+        """Continues a search for one round, or until it has ended or is no longer needed."""
         steps = search.steps
         assert steps is not None, "it was given them when it was made"
         for _ in range(STEPS_PER_ROUND):
@@ -165,13 +165,13 @@ class TopicSearches:
                 search.found = done.value
                 return
             except Exception:
-                del self._searches[search.group_id]  # so that the group's next attempt begins a new search
+                del self._searches[search.group_id]  # lets the group's next attempt begin a new search
                 logger.exception("the regular expressions of %s cannot be resolved", quoted(search.group_id))
                 return
             yield
 
     def _is_wanted(self, search: Search) -> bool:
-        """False as soon as the group has begun another search."""
+        """Whether the search is still the group's current one."""
         return self._searches.get(search.group_id) is search
 
     def _search(self, search: Search, may_see: Callable[[str], bool]) -> Steps[FoundTopics]:
@@ -190,7 +190,7 @@ class TopicSearches:
         return FoundTopics(version, topics)
 
     def _matching(self, regex: str) -> Steps[SearchResult]:
-        """Finds the topics that one expression matches, together with other searches for the same expression."""
+        """Finds the topics that match one expression, sharing the work with other searches for the same expression."""
         known = self._known.get(regex)
         if known is not None and known.searched.version == self._topics()[0]:
             self._known[regex] = self._known.pop(regex)
@@ -257,4 +257,4 @@ class TopicSearches:
 
 
 def _nobody(group_id: str) -> None:
-    """Nobody waits for searches to end."""
+    """Does nothing when a search ends."""

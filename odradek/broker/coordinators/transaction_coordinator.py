@@ -1,8 +1,9 @@
-"""The transaction coordinator: all `__transaction_state` partitions, each a `Shard` around a `TransactionCore`.
+"""The transaction coordinator: all partitions of `__transaction_state`, each a `Shard` with a `TransactionCore`.
 
-Finds the shard of a transactional id, loads shards at start and when the topic is created, fetches producer ids for
-decisions that need one, carries markers between core and partitions, and triggers timeouts: transactions that are open
-for too long are aborted, unused transactional ids expire. Decisions are in `odradek/broker/transactions`.
+Finds the shard of a transactional id, loads shards at the start and when the topic is created, gets producer ids for
+decisions that need one, and exchanges markers between core and partitions. It also triggers timeouts: transactions that
+have been open for too long are aborted, and unused transactional ids expire. Decisions are in
+`odradek/broker/transactions`.
 """
 
 from __future__ import annotations
@@ -48,13 +49,14 @@ logger = logging.getLogger("odradek.transactions")
 R = TypeVar("R")
 TransactionShard = Shard[TransactionCore]
 
-# Nobody but the broker writes there. The other internal topics take part in transactions that commit offsets or
-# acknowledge records of share groups; those are added by brokers only, since clients need rights on the topic.
+# Only the broker writes to this topic. Other internal topics can be part of a transaction that commits offsets or
+# acknowledges records of share groups. Only brokers add those, since clients need permissions for the topic.
 NOT_TO_BE_ADDED: Final = frozenset({TRANSACTION_STATE})
-# Busy producers begin their next transaction sooner; its record takes that of the end along.
+# Busy producers begin their next transaction within this time; its first record is written together with the
+# completion.
 COMPLETION_DELAY_MS: Final = 50
-FORGOTTEN_AT_ONCE: Final = 200  # some 3 ms
-SHORTEST_SCAN_MS: Final = 1_000  # of transactional ids, for those that a rule lets expire
+FORGOTTEN_AT_ONCE: Final = 200  # take some 3 ms
+SHORTEST_SCAN_MS: Final = 1_000  # minimum interval of the expiry scan if there are expiration rules
 
 
 class ProducerIdSource(Protocol):
@@ -83,7 +85,7 @@ class TransactionSettings:
             ),
             partition_count=config.transaction_state_log_num_partitions,
             abort_timed_out_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
-            # A rule that says "after a minute" does not wait for the hourly scan.
+            # A rule with an expiration of one minute must not wait for the hourly scan.
             remove_expired_interval_ms=min([remove_expired_ms, *[max(ms, SHORTEST_SCAN_MS) for _, ms in rules]]),
         )
 
@@ -110,15 +112,15 @@ class TransactionCoordinator:
         new_round: NewMarkerRound = MarkerRound,
     ) -> None:
         """
-        open_log             the log of one partition of `__transaction_state`; raises KafkaError if it cannot be used
-        coordinator_epoch    the leader epoch of that partition, strictly higher after each restart
-        features             the finalised levels, kept up to date
-        partition_exists     whether metadata knows it
-        spawn                runs a coroutine beside what the loop is doing
-        two_phase            is kept up to date here
-        seals                are kept up to date here
-        new_core             takes what `TransactionCore` takes
-        new_round            has the markers of a decision written: see the steps of `MarkerRound`
+        open_log             opens the log of a partition of `__transaction_state`; raises KafkaError if it is unusable
+        coordinator_epoch    returns the leader epoch of that partition, which increases with each restart
+        features             the finalised levels, kept up to date by the metadata
+        partition_exists     whether the metadata has this partition
+        spawn                runs a coroutine as a task of the loop
+        two_phase            kept up to date by this object
+        seals                kept up to date by this object
+        new_core             makes a core, with the parameters of `TransactionCore`
+        new_round            makes the round of markers of a decision: see the steps of `MarkerRound`
         """
         self.settings = settings
         self._clock = clock
@@ -133,7 +135,7 @@ class TransactionCoordinator:
         self._seals = Seals() if seals is None else seals
         self._new_core = new_core
         self._new_round = new_round
-        self._deleted_while_loading: dict[int, set[str]] = {}  # names of topics, by the shard that was loading
+        self._deleted_while_loading: dict[int, set[str]] = {}  # topic names, by the shard that was loading
         self._scans = Scans(timers)
         self._format = RecordFormat(
             partial(_encode, features), decode_record, base_sequence=NO_SEQUENCE, headers=record_headers, revive=revive
@@ -148,10 +150,11 @@ class TransactionCoordinator:
             loaded=lambda _: self._look_whether_all_are_known(),
         )
 
-    # The topic's life.
+    # The life cycle of the topic.
 
     def start(self, partition_count: int | None) -> None:
-        """Begin to load, if the topic is there. A partition that is not loaded says COORDINATOR_LOAD_IN_PROGRESS."""
+        """Starts to load if the topic exists. Requests for an unloaded partition are answered
+        COORDINATOR_LOAD_IN_PROGRESS."""
         self._scans.every(
             self.settings.abort_timed_out_interval_ms,
             self.abort_timed_out,
@@ -166,7 +169,8 @@ class TransactionCoordinator:
             self.state_topic_created(partition_count)
 
     def state_topic_created(self, partition_count: int) -> None:
-        """Opens it once in a process: ids keep their partition until the restart, even if partitions are added."""
+        """Opens the topic, once per process: ids keep their partitions until a restart, even if partitions are
+        added."""
         if not self.shards.is_open:
             self._two_phase.are_all_known = False
             self.shards.open(partition_count)
@@ -188,7 +192,8 @@ class TransactionCoordinator:
             self._format,
             self._clock,
             self._timers,
-            # Kafka serves what it could read. An id whose last record is missing would commit or fence wrongly.
+            # Kafka serves the records that it could read. But an id whose last record is missing could commit or fence
+            # wrongly.
             when_unreadable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
             when_durable=rounds.carry_out,
         )
@@ -200,40 +205,41 @@ class TransactionCoordinator:
             self._two_phase.are_all_known = True
 
     def state_topic_deleted(self) -> None:
-        """Drops its ids, and their transactions with them."""
+        """Drops all transactional ids and their transactions, because the topic was deleted."""
         self.shards.delete()
         self._two_phase.ids.clear()
         self._seals.by_producer.clear()
         self._two_phase.are_all_known = True
 
     def stop(self) -> None:
-        """Waiting requests are told to look for another coordinator."""
+        """Answers waiting requests NOT_COORDINATOR, and stops."""
         self._scans.stop()
         self.shards.unload()
 
-    # Finding one's way.
+    # Finding shards.
 
     @property
     def partition_count(self) -> int:
-        """Partitions of the topic, or of the topic that will be."""
+        """The number of partitions of the topic, or the configured number if it does not exist yet."""
         return self.shards.partition_count
 
     def partition_for(self, transactional_id: str) -> int:
         return self.shards.partition_for(transactional_id)
 
     def shard_for(self, transactional_id: str) -> TransactionShard:
-        """Raises NOT_COORDINATOR where there is no such partition, which is so before the topic is made."""
+        """Returns the shard of a transactional id. Raises NOT_COORDINATOR if it does not exist, for instance without
+        the topic."""
         return self.shards.of_key(transactional_id)
 
     @property
     def is_loaded(self) -> bool:
-        """Whether every partition is served."""
+        """Whether every partition is loaded."""
         return self.shards.is_loaded
 
-    # Requests. Each answers at once or when its records are durable, and raises KafkaError for a refusal.
+    # Requests. Each answers at once, or when its records are durable. A refusal is raised as KafkaError.
 
     def init_producer_id(self, request: InitProducerIdRequest) -> NowOrLater[InitProducerIdResponse]:
-        """Answers a request with a transactional id."""
+        """Answers a request that has a transactional id."""
         return started(self._init_producer_id(request))
 
     async def _init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
@@ -253,7 +259,8 @@ class TransactionCoordinator:
         return response
 
     def end_txn(self, request: EndTxnRequest, *, asked_version: int) -> NowOrLater[EndTxnResponse]:
-        """asked_version: what the request's own version stands for, 2 from EndTxn v5 on, else 0."""
+        """Ends a transaction. asked_version: the transaction version of the request, 2 from EndTxn v5 on, otherwise
+        0."""
         _require_id(request.transactional_id)
         parked: Deferred[EndTxnResponse] = Deferred()
         return self._turn(
@@ -272,10 +279,11 @@ class TransactionCoordinator:
         verify_only: bool,
         asked_version: int,
     ) -> NowOrLater[PartitionCodes]:
-        """Add partitions to a transaction, or ask whether they are part of it; one code for each, never an exception.
+        """Adds partitions to a transaction, or verifies that they are part of it. Returns a code for each; never
+        raises.
 
-        asked_version  2 where a produce or a commit of offsets brings its partition itself (AddPartitionsToTxn v4 and
-                       later), else 0
+        asked_version  2 if a Produce or a commit of offsets adds its own partition (AddPartitionsToTxn v4 and later),
+                       otherwise 0
         """
         wanted = frozenset(partitions)
         refused = {each for each in wanted if each[0] in NOT_TO_BE_ADDED}
@@ -310,13 +318,14 @@ class TransactionCoordinator:
         _require_id(transactional_id)
         return self.shard_for(transactional_id).look(lambda core: core.describe(transactional_id))
 
-    # What happens by itself.
+    # Background work.
 
     def topic_deleted(self, topic: str) -> Deferred[None] | None:
-        """Takes its partitions out of their transactions, so that no marker goes to another topic of that name.
+        """Removes the partitions of a deleted topic from their transactions, so that no marker is written to a new
+        topic with this name.
 
-        Returns a Deferred, once that is recorded as durably as the settings ask: before that, there must not be
-        another topic of that name. None where there is nothing to wait for.
+        Returns a Deferred that resolves when that is recorded as durably as the settings require; until then no topic
+        with this name may be created. Returns None if there is nothing to wait for.
         """
         if topic == TRANSACTION_STATE:
             self.state_topic_deleted()
@@ -327,7 +336,7 @@ class TransactionCoordinator:
                 self._deleted_while_loading[index].add(topic)
                 continue
             if not shard.look(lambda core: core.open_count):
-                continue  # nearly always: no answer has to wait for the disk
+                continue  # the usual case: nothing has to wait for the disk
             try:
                 answers.append(shard.submit(lambda core, _: core.forget_topic(topic)))
             except KafkaError as error:
@@ -340,12 +349,12 @@ class TransactionCoordinator:
             try:
                 timed_out = shard.look(lambda core: core.timed_out(self._clock.now_ms()))
             except KafkaError:
-                continue  # not loaded yet; its transactions do not get younger
+                continue  # not loaded yet; the next scan finds its overdue transactions
             for transactional_id in timed_out:
                 unattended(self._abort_timed_out(shard, transactional_id))
 
     async def _abort_timed_out(self, shard: TransactionShard, transactional_id: str) -> None:
-        """Aborts it; if that cannot be done now, the next scan tries again."""
+        """Aborts a transaction that has timed out. If that fails, the next scan tries again."""
         try:
             await arrived(self._turn(shard, lambda core, moment: core.abort_timed_out(transactional_id, moment)))
         except KafkaError as error:
@@ -359,11 +368,11 @@ class TransactionCoordinator:
         )
 
     def record_completions(self) -> None:
-        """Records what is complete, before a clean stop and before `transaction.version` is lowered."""
+        """Records all completed transactions, before a clean stop and before `transaction.version` is lowered."""
         for shard in self.shards:
             shard.tidy(lambda core, _: core.record_completions())
 
-    # Within.
+    # Private methods.
 
     def _turn(
         self,
@@ -373,9 +382,9 @@ class TransactionCoordinator:
         *,
         before_again: Callable[[int], None] | None = None,
     ) -> NowOrLater[R]:
-        """`Shard.submit`; where the decision needs a producer id, it is taken again once there is one.
+        """Like `Shard.submit`, but if the decision needs a producer id, gets one and decides again.
 
-        before_again  takes the producer id first then
+        before_again  called with the producer id before the second decision
         """
         now_ms = self._clock.now_ms()
         outcome = decide(shard.core, self._moment(now_ms))
@@ -408,7 +417,7 @@ def _encode(features: Mapping[str, int], record: Any) -> tuple[bytes, bytes | No
 
 
 async def _codes(answer: Deferred[PartitionCodes], wanted: Iterable[TopicPartition]) -> PartitionCodes:
-    """Waits for the answer; where it is a refusal, that is the code of all partitions."""
+    """Waits for the answer. If it is a refusal, returns its code for all partitions."""
     try:
         return await answer
     except KafkaError as error:
@@ -416,7 +425,7 @@ async def _codes(answer: Deferred[PartitionCodes], wanted: Iterable[TopicPartiti
 
 
 async def _all_recorded(answers: Sequence[NowOrLater[int]]) -> None:
-    """Waits until all are recorded, or cannot be."""
+    """Waits until every change is recorded or has failed."""
     await each_of(answers)
 
 
@@ -430,8 +439,8 @@ def _require_id(transactional_id: str) -> None:
 
 
 class IdExpiry:
-    """Forgets transactional ids that nobody has used for long: one shard after the other, each in slices, since a
-    million of them may expire at the same time.
+    """Expires transactional ids that have been unused for a long time. Handles one shard after the other, each in
+    slices, since a million ids may expire at the same time.
     """
 
     def __init__(self, shards: Shards[TransactionCore, Any], timers: Timers) -> None:
@@ -440,7 +449,7 @@ class IdExpiry:
         self._left: list[Shard[TransactionCore]] = []
 
     def begin(self) -> None:
-        """Does nothing while a run is under way."""
+        """Starts a run, unless one is in progress."""
         if not self._left:
             self._left = list(self._shards)
             self._go_on()

@@ -3,8 +3,8 @@
     outcome's markers → MarkerRound.prepared → MarkerWriter → the leaders' logs → MarkerRound.written
                       → MarkerRound.completed, or late → the core's next turn
 
-Only `MarkerWriter` knows that coordinator and leaders live in one process: what passes through it is what a
-WriteTxnMarkers request and its response hold.
+Only `MarkerWriter` knows that coordinator and leaders run in one process: its parameters and results are the contents
+of a WriteTxnMarkers request and its response.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("odradek.transactions")
 
 NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
-FIRST_TOLD: Final = 2  # of the refusals of a marker
+FIRST_TOLD: Final = 2  # number of identical refusals of a marker after which they are logged
 OnWritten = Callable[[Sequence[PartitionCodes]], None]
 
 
@@ -46,10 +46,10 @@ OnWritten = Callable[[Sequence[PartitionCodes]], None]
 class TxnMarker:
     """One entry of WriteTxnMarkers: the end of one producer's transaction in some partitions.
 
-    transaction_version  None: nobody knows, since version 1 of the request has no field for it. Logs then compare
-                         epochs as below version 2, so that operators can end what no coordinator knows. Share groups
-                         compare them as at version 2, where a repeated marker ends nothing of the next transaction
-    must_sync            a marker counts as written only after an fdatasync. A request has no field for this
+    transaction_version  None if unknown, since version 1 of the request has no field for it. Logs then compare epochs
+                         as below version 2, so that operators can end transactions that no coordinator knows. Share
+                         groups compare them as at version 2, so that a repeated marker cannot end the next one
+    must_sync            a marker only counts as written after an fdatasync. The request has no field for this
     """
 
     producer_id: int
@@ -65,22 +65,21 @@ class MarkerWriter(Protocol):
     def write(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
         """Writes markers, and reports by `then` the code of each partition whose marker is durable or refused.
 
-        `then` takes one mapping of partitions to codes for each marker, in the order of the markers. It is called at
-        least once, maybe before this method returns. A partition that no call has named is pending: a later call of
-        `then` names it. `LocalMarkerWriter` calls `then` once, with all partitions.
+        `then` gets one mapping from partitions to codes for each marker, in the order of the markers. It is called at
+        least once, possibly before this method returns. A partition that no call has named is pending, and a later call
+        will name it. `LocalMarkerWriter` calls `then` once, with all partitions.
         """
 
 
 class TopicMarkerWriter(MarkerWriter, Protocol):
-    """A marker writer that the broker tells of deleted topics."""
+    """A marker writer that is notified of deleted topics."""
 
     def topic_deleted(self, topic: str) -> None:
-        """Reports UNKNOWN_TOPIC_OR_PARTITION for the pending partitions of this topic, which metadata does not know
-        any more."""
+        """Reports UNKNOWN_TOPIC_OR_PARTITION for the pending partitions of this topic, which has been deleted."""
 
 
 class AllWritten:
-    """An `OnWritten` that waits until no partition is pending, and then calls `then` once with all codes."""
+    """An `OnWritten` that waits until no partition is pending, then calls `then` once with all codes."""
 
     def __init__(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
         self._codes: list[dict[TopicPartition, ErrorCode]] = [{} for _ in markers]
@@ -107,32 +106,32 @@ class ShareGroupMarkers(Protocol):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class MarkerRound:
-    """One decision of a transaction, from its record to its last marker.
+    """The markers of one decided transaction, from its record to the last marker.
 
-    Its steps are methods, so that another class in its place can hold or fail a transaction between them:
-    `prepared`, the decision is in the log and nobody has been told; `MarkerWriter`, around each marker;
-    `completed`, the last marker is written and the coordinator has not heard of it.
+    The steps are methods, so that a subclass can delay or fail a transaction between them. `prepared`: the decision is
+    in the log, but nobody has been told. `MarkerWriter`: around each marker. `completed`: the last marker is written,
+    but the coordinator does not know it yet.
     """
 
     def __init__(self, rounds: MarkerRounds, owed: MarkersOwed) -> None:
         self.owed = owed
         self._rounds = rounds
         self._done = NO_PARTITIONS
-        self._pending = NO_PARTITIONS  # their markers are at the writer, which has not reported their end
+        self._pending = NO_PARTITIONS  # partitions whose markers the writer has accepted but not reported
         self._refusals: Counter[tuple[TopicPartition, ErrorCode]] | None = None
 
     def prepared(self) -> None:
-        """Begins, once for each decision and again after a restart."""
+        """Starts the round: once for each decision, and again after a restart."""
         self.send()
 
     def send(self) -> None:
-        """Sends the markers that are `owed` now, except those that are pending already."""
+        """Sends the markers that are currently `owed`, except pending ones."""
         owed = self.owed
         partitions = owed.partitions
         if self._pending:
             self._pending &= partitions
             partitions -= self._pending
-            if not partitions:  # nothing to do before the writer reports
+            if not partitions:  # nothing to do until the writer reports
                 self._rounds.late[owed.transactional_id] = self
                 return
         if not partitions:
@@ -151,13 +150,14 @@ class MarkerRound:
         try:
             self._rounds.writer.write([marker], self.written)
         except Exception:
-            # A bug, and not the transaction's: that one is tried again, rather than stuck for good.
+            # A bug, but not one of the transaction, which must not get stuck: its markers are sent again.
             logger.exception("%s: the markers of %r could not be written", self._rounds.name, owed.transactional_id)
             self._pending -= partitions
             self.late(NO_PARTITIONS)
 
     def written(self, results: Sequence[PartitionCodes]) -> None:
-        """Takes the leaders' answers. A partition that they do not name is pending, and comes in a later call."""
+        """Processes the leaders' answers. A partition that they do not name is pending, and will be named by a later
+        call."""
         codes, asked = results[0], self._pending
         refused, pending = [], []
         for each in asked:
@@ -178,13 +178,13 @@ class MarkerRound:
             self.late(asked)
 
     def completed(self) -> None:
-        """Has the coordinator record the end, once the turn under way is over."""
+        """Lets the coordinator record the completion after the current turn."""
         if self._rounds.late:
             self._rounds.late.pop(self.owed.transactional_id, None)
         self._rounds.shard.follow_up(self._report)
 
     def late(self, done: frozenset[TopicPartition]) -> None:
-        """Has the coordinator answer the client. By a timer it sends those markers again that are neither done nor
+        """Lets the coordinator answer the client. Its timer will send the markers again that are neither done nor
         pending."""
         self._done |= done
         self._rounds.late[self.owed.transactional_id] = self
@@ -193,7 +193,7 @@ class MarkerRound:
     def _report(self) -> None:
         owed, rounds = self.owed, self._rounds
         shard, done, pending = rounds.shard, self._done, self.not_to_be_asked_for()
-        if shard.is_away:  # the next coordinator of this partition reads the decision, and sends the markers again
+        if shard.is_away:  # the partition's next coordinator reads the decision and sends the markers again
             return
         try:
             shard.submit(lambda core, now_ms: core.markers_written(owed, done, rounds.moment(now_ms), pending))
@@ -203,11 +203,12 @@ class MarkerRound:
             shard.tidy(lambda core, _: core.send_later(owed.transactional_id))
 
     def not_to_be_asked_for(self) -> frozenset[TopicPartition]:
-        """Returns the partitions whose markers the coordinator's timer is not to send again."""
+        """Returns the partitions whose markers the coordinator's timer must not send again."""
         return self._pending
 
     def _is_needless(self, topic_partition: TopicPartition, code: ErrorCode) -> bool:
-        """Whether the partition needs no marker any more; else complains, since it will be asked again."""
+        """Whether the partition needs no marker any more. Otherwise logs the refusal, as the marker will be sent
+        again."""
         if code in NEEDS_NO_MARKER:
             return True
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not self._rounds.exists(topic_partition):
@@ -216,8 +217,8 @@ class MarkerRound:
         return False
 
     def _complain(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
-        """Logs each reason once, as there are several attempts a second; not at the first, which after a restart may
-        meet a partition that is loading."""
+        """Logs each reason once, since there are several attempts per second. The first refusal is not logged: after a
+        restart it may only mean that the partition is loading."""
         if self._refusals is None:
             self._refusals = Counter()
         self._refusals[topic_partition, code] += 1
@@ -239,7 +240,7 @@ NewMarkerRound: TypeAlias = "Callable[[MarkerRounds, MarkersOwed], MarkerRound]"
 class MarkerRounds:
     """The decisions of one `__transaction_state` partition that owe markers."""
 
-    shard: Shard[TransactionCore]  # which in its turn is made with `carry_out`
+    shard: Shard[TransactionCore]  # set after construction, since the shard needs `carry_out`
 
     def __init__(
         self,
@@ -250,21 +251,21 @@ class MarkerRounds:
         new_round: NewMarkerRound,
     ) -> None:
         """
-        exists  whether metadata knows the partition; the marker of one that is gone is not owed any more
-        moment  makes the moment of a decision, of the time now
+        exists  whether the metadata has the partition; a deleted partition needs no marker
+        moment  makes the moment of a decision from the current time
         """
         self.name = name
         self.writer = writer
         self.exists = exists
         self.moment = moment
         self._new_round = new_round
-        self.late: dict[str, MarkerRound] = {}  # by transactional id: they know who refused them before
+        self.late: dict[str, MarkerRound] = {}  # by transactional id; a round remembers earlier refusals
 
     def carry_out(self, outcome: Outcome[object], failure: KafkaError | None) -> None:
-        """Takes an outcome whose decision is as durable as the settings ask. failure: why it is not."""
+        """Sends the markers of an outcome that is as durable as the settings require. failure: why it is not"""
         for owed in outcome.markers:
             if failure is not None:
-                # A failed fsync is final for a log: what is in memory may not be what a restart finds.
+                # A failed fsync is final for a log: a restart may find a state that differs from the one in memory.
                 logger.error("%s: a decision may not be on the disk, its coordinator stops: %s", self.name, failure)
                 self.shard.unload()
                 return
@@ -277,7 +278,7 @@ class MarkerRounds:
 
 
 class LocalMarkerWriter:
-    """The partitions of this broker: the leader's side of WriteTxnMarkers.
+    """Writes markers to partitions of this broker: the leader's side of WriteTxnMarkers.
 
     Source: docs/spec/transactions.md#s2-6.
     """
@@ -295,7 +296,7 @@ class LocalMarkerWriter:
         waiting: list[tuple[int, Partition]] = []
         for marker in markers:
             codes: dict[TopicPartition, ErrorCode] = {}
-            if not marker.partitions:  # from a coordinator elsewhere: to those who lead share partitions
+            if not marker.partitions:  # from an external coordinator, for the leaders of share partitions
                 self._share_groups.check(_ending_of(marker))
             for each in marker.partitions:
                 try:
@@ -306,7 +307,7 @@ class LocalMarkerWriter:
                 log = partition.log
                 if (marker.must_sync or log.needs_sync) and log.synced_offset < log.log_end_offset:
                     waiting.append((len(results), partition))
-                else:  # nearly always
+                else:  # the usual case
                     codes[each] = ErrorCode.NONE
             results.append(codes)
         if waiting:
@@ -315,7 +316,7 @@ class LocalMarkerWriter:
             then(results)
 
     def topic_deleted(self, topic: str) -> None:
-        """Nothing of it is pending here."""
+        """Does nothing, since no partition is ever pending here."""
 
     def _append(self, marker: TxnMarker, topic_partition: TopicPartition) -> Partition:
         topic, index = topic_partition
@@ -355,7 +356,8 @@ class LocalMarkerWriter:
         return partition
 
     def _require_coordinator(self, require_loaded: Callable[[int], None], index: int) -> None:
-        """Checks before the marker is in the log, since what it commits must take effect with it."""
+        """Checks that the coordinator is loaded before the marker is appended, since the marker must take effect at
+        once."""
         try:
             require_loaded(index)
         except KafkaError as error:
@@ -373,9 +375,9 @@ def _when_durable(
     waiting: Sequence[tuple[int, Partition]],
     then: OnWritten,
 ) -> None:
-    """Calls `then` when the last of the markers that wait for the disk is there, or has failed.
+    """Calls `then` when the last of the markers that wait for a sync is durable or has failed.
 
-    waiting  the number of a marker, and a partition that has it
+    waiting  pairs of a marker's index and a partition that has the marker
     """
     missing = len(waiting)
 

@@ -1,13 +1,13 @@
-"""Verification (KIP-890): before transactional records are written, their coordinator confirms that they are expected.
+"""Verification (KIP-890): before transactional records are written, the coordinator confirms that they are expected.
 
     partition: open here? then write    else: take a guard → ask the coordinator → write with the guard
 
-A transaction that is open here may be sealed nevertheless. `Partition.append` finds that out by itself once all
-transactional ids are loaded. Until then the coordinator is always asked.
+A transaction that is open here may be sealed nevertheless. Once all transactional ids are loaded, `Partition.append`
+checks that itself; until then the coordinator is always asked.
 
-Which question depends on the producer's client: whether it has added its partitions, or relies on being added. What
-clients are told of each answer is in `odradek/broker/api/error_translations.py`; where the guards live and what
-invalidates them in `storage/verification.py`. Source: docs/spec/transactions.md#s2-7, #s2-8, #s4-6.
+The question depends on the producer's client: whether it has added its partitions, or relies on the broker to add them.
+The codes that clients get are in `odradek/broker/api/error_translations.py`; the guards, and what invalidates them, are
+in `storage/verification.py`. Source: docs/spec/transactions.md#s2-7, #s2-8, #s4-6.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ E = ErrorCode
 # From these versions on (transaction.version 2) a client relies on the broker to add its partitions to the transaction.
 PRODUCE_ADDS_SINCE: Final = 12
 TXN_OFFSET_COMMIT_ADDS_SINCE: Final = 5
-RETRIED_SOON: Final = E.CONCURRENT_TRANSACTIONS  # the transaction before is about to be complete
-# Answers after which nobody knows whether the transaction is sealed.
+RETRIED_SOON: Final = E.CONCURRENT_TRANSACTIONS  # the previous transaction is about to be complete
+# Answers after which it is unknown whether the transaction is sealed.
 UNREACHABLE: Final = frozenset({E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR})
 
 
 class TransactionalProducer(NamedTuple):
-    """The writer, as it says itself."""
+    """The producer of a batch, according to the request."""
 
     transactional_id: str
     producer_id: int
@@ -51,20 +51,20 @@ class TransactionalProducer(NamedTuple):
 
 @dataclass(slots=True)
 class Unverified:
-    """A batch that wants to be written. base_sequence: None where it is the broker's own."""
+    """A batch to be verified. base_sequence: None if the broker assigns it."""
 
     partition: Partition
     base_sequence: int | None
 
 
 VerificationResult = VerificationGuard | KafkaError | None
-"""What to append the batch with; or why it is refused. None: nobody asks for a guard."""
+"""The guard to append the batch with, or the error that refuses it. None if no guard is needed."""
 
 VerificationResults = Mapping[TopicPartition, VerificationResult]
 
 
 class VerificationSettings(Protocol):
-    """Read at each use: the first one changes while the broker runs."""
+    """Settings that are read at each use; the first one may change while the broker runs."""
 
     @property
     def transaction_partition_verification_enable(self) -> bool: ...
@@ -77,7 +77,7 @@ class VerificationSettings(Protocol):
 
 
 class AddsPartitions(Protocol):
-    """The transaction coordinator, asked as by AddPartitionsToTxn v4 and later. It answers, whatever happens."""
+    """The transaction coordinator, called as by AddPartitionsToTxn v4 and later. It always answers."""
 
     def add_partitions(
         self,
@@ -103,27 +103,28 @@ class Verifier:
         two_phase: TwoPhaseProducers | None = None,
     ) -> None:
         """
-        coordinator  that of transactional ids; None while there is none to be asked
-        two_phase    says whether all transactional ids are loaded; None: they are
+        coordinator  returns the coordinator of transactional ids, or None if there is none
+        two_phase    tells whether all transactional ids are loaded; None if they are
         """
         self.settings = settings
         self.clock = clock
         self.timers = timers
         self.coordinator = coordinator
         self.two_phase = TwoPhaseProducers(are_all_known=True) if two_phase is None else two_phase
-        # For the metrics: questions to the coordinator that have been answered, how long all of them took,
-        # and partitions for which the answer was no.
+        # For metrics: the number of answers of the coordinator, their total time, and the number of partitions that
+        # failed.
         self.answered = self.answered_ms = self.failed = 0
 
     def asks_for(self, adds: bool) -> bool:
-        """Returns whether the coordinator is asked at all. adds: whether the client relies on being added"""
+        """Returns whether the coordinator has to be asked. adds: whether the client relies on the broker to add
+        partitions"""
         return adds or self.settings.transaction_partition_verification_enable or not self.two_phase.are_all_known
 
     def verified_at_once(
         self, transactional_id: str, header: BatchHeader, partition: Partition, adds: bool, now_ms: int
     ) -> VerificationGuard | None:
-        """Returns what to append a batch with. Raises KafkaError where there is no yes now: `verify` tells why, and
-        loses nothing by asking again."""
+        """Returns the guard to append a batch with. Raises KafkaError if the answer is not a simple yes; then call
+        `verify`, which finds out the reason by asking again."""
         is_enabled = self.settings.transaction_partition_verification_enable
         are_all_known = self.two_phase.are_all_known
         if not adds and not is_enabled and are_all_known:
@@ -147,7 +148,7 @@ class Verifier:
             )
             if isinstance(codes, Deferred):
                 raise KafkaError(RETRIED_SOON)
-            if codes[key] is not E.NONE:  # `verify` knows which refusals count
+            if codes[key] is not E.NONE:  # `verify` distinguishes the refusals
                 raise KafkaError(codes[key])
             self.answered += 1
             self.answered_ms += self.clock.now_ms() - now_ms
@@ -164,7 +165,7 @@ class Verifier:
     ) -> None:
         """Calls `then`, mostly at once, with a result for each batch's partition.
 
-        waits_for_the_last  whether to ask again for a while where `adds`, when the last transaction is not complete yet
+        waits_for_the_last  whether to retry for a while, if `adds`, while the previous transaction is not complete
         """
         if not self.asks_for(adds):
             then({(each.partition.topic, each.partition.index): None for each in batches})
@@ -182,7 +183,8 @@ class Verifier:
     ) -> None:
         since_ms, settings = self.clock.now_ms(), self.settings
         window_ms = min(settings.add_partitions_to_txn_retry_backoff_max_ms, settings.request_timeout_ms)
-        while True:  # all of it again: a transaction may have been opened here meanwhile, or its producer fenced
+        # Everything is repeated: meanwhile a transaction may have been opened here, or its producer fenced.
+        while True:
             guards, results = self._begin_verification(producer, batches, adds)
             unknown = [
                 key for key, guard in guards.items() if guard is not NO_GUARD or not self.two_phase.are_all_known
@@ -204,7 +206,7 @@ class Verifier:
     def _begin_verification(
         self, producer: TransactionalProducer, batches: Sequence[Unverified], adds: bool
     ) -> tuple[dict[TopicPartition, VerificationGuard], dict[TopicPartition, VerificationResult]]:
-        """Returns the guard of each partition's log, and the refusals of the logs that have fenced the producer."""
+        """Returns the guard of each partition, and the errors of partitions whose logs have fenced the producer."""
         guards: dict[TopicPartition, VerificationGuard] = {}
         refused: dict[TopicPartition, VerificationResult] = {}
         for batch in batches:

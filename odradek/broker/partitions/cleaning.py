@@ -136,9 +136,8 @@ class LogCleaner:
 class Cleaning:
     """One pass, in which a thread and the loop alternate.
 
-    then   called once, on the loop, with the offset up to which the log is clean; None if the
-           pass was given up, because the partition was deleted, the broker stops or retention was faster; or
-           the log's error
+    then   called once, on the loop, with the offset up to which the log is clean; with None if the pass was given up,
+           because the partition was deleted, the broker stops or retention was faster; or with the log's error
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Hosts of ACLs that are ranges of addresses, such as 10.0.0.0/8 (KIP-1276). Source: docs/spec/kafka-4.4.md#s5-4."""
+"""Ranges of addresses as hosts of ACLs, such as 10.0.0.0/8 (KIP-1276). Source: docs/spec/kafka-4.4.md#s5-4."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Final, NamedTuple
 IPV4_RANGE: Final = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})/([0-9]{1,2})")
 PREFIX_OF_IPV6: Final = re.compile(r"[0-9]{1,3}")
 LAST_OCTET: Final = 255
-MOST_KEPT: Final = 10_000  # of what was read last: a decision asks for the range of each ACL of a resource
+MOST_KEPT: Final = 10_000  # cached results: a decision needs the range of each ACL of the resource
 
 
 class AddressRange(NamedTuple):
-    """The addresses of `bit_count` bits that are alike in their first bits: all that `shift` does not push away."""
+    """The addresses of `bit_count` bits whose first bits are `first_bits`, where `shift` is the number of other bits."""
 
     bit_count: int
     first_bits: int
     shift: int
 
     def holds(self, address: str) -> bool:
-        """Returns whether the address, as text, lies inside. Text that is no address lies nowhere."""
+        """Returns whether the range contains this address, given as text. It contains no text that is not an address."""
         read = address_of(address)
         return read is not None and read[0] == self.bit_count and read[1] >> self.shift == self.first_bits
 
 
 class NotARange(Exception):
-    """The text is no range of addresses; its words are Kafka's."""
+    """The text is not a range of addresses. The message is Kafka's."""
 
 
 def is_written_as_range(host: str) -> bool:
@@ -35,7 +35,7 @@ def is_written_as_range(host: str) -> bool:
 
 
 def range_written(host: str) -> AddressRange:
-    """Reads a range of IPv4 or IPv6 addresses; bits of the host may be set. Raises NotARange."""
+    """Parses a range of IPv4 or IPv6 addresses. Bits after the prefix may be set. Raises NotARange."""
     if found := IPV4_RANGE.fullmatch(host):
         *octets, prefix = (int(each) for each in found.groups())
         for octet in octets:
@@ -46,7 +46,7 @@ def range_written(host: str) -> AddressRange:
     if PREFIX_OF_IPV6.fullmatch(prefix_text) is None:
         raise NotARange(f"Could not parse [{host}]")
     try:
-        value = int(IPv6Address(address))  # a zone, as in fe80::1%eth0, counts for nothing
+        value = int(IPv6Address(address))  # a zone, as in fe80::1%eth0, is ignored
     except ValueError:
         raise NotARange(f"Could not parse [{host}]") from None
     _check_within(int(prefix_text), 128)
@@ -65,7 +65,7 @@ def _range(bit_count: int, address: int, prefix: int) -> AddressRange:
 
 @lru_cache(MOST_KEPT)
 def range_of(host: str) -> AddressRange | None:
-    """Returns the range that the host of an ACL stands for; None where it is no range."""
+    """Returns the range that the host of an ACL specifies, or None if it is not a range."""
     if not is_written_as_range(host):
         return None
     try:
@@ -76,7 +76,7 @@ def range_of(host: str) -> AddressRange | None:
 
 @lru_cache(MOST_KEPT)
 def address_of(text: str) -> tuple[int, int] | None:
-    """Returns number of bits and value of an address; one of IPv4 that is written as IPv6 is one of IPv4."""
+    """Returns the number of bits and the value of an address. An IPv4 address in IPv6 notation counts as IPv4."""
     try:
         address = ip_address(text.partition("%")[0])
     except ValueError:
