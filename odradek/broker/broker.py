@@ -182,7 +182,8 @@ class Broker:
         if SHARE_GROUP_STATE in topics:
             self.loop.call_soon(lambda: self.share_coordinator)
         if self.config.delegation_token_secret_key:
-            from odradek.broker.metadata.token_expiry import TokenExpiry  # here: most brokers have no tokens
+            # imported here because most brokers have no tokens
+            from odradek.broker.metadata.token_expiry import TokenExpiry
 
             interval_ms = self.config.delegation_token_expiry_check_interval_ms
             self._token_expiry = TokenExpiry(self.metadata, self.clock, self.timers, interval_ms)

@@ -14,14 +14,14 @@ MOST_KEPT: Final = 10_000  # cached results: a decision needs the range of each 
 
 
 class AddressRange(NamedTuple):
-    """The addresses of `bit_count` bits whose first bits are `first_bits`, where `shift` is the number of other bits."""
+    """The addresses of `bit_count` bits whose first bits are `first_bits`; `shift` is the number of other bits."""
 
     bit_count: int
     first_bits: int
     shift: int
 
     def holds(self, address: str) -> bool:
-        """Returns whether the range contains this address, given as text. It contains no text that is not an address."""
+        """Returns whether the range contains this address, given as text; False if the text is not an address."""
         read = address_of(address)
         return read is not None and read[0] == self.bit_count and read[1] >> self.shift == self.first_bits
 
