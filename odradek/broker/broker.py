@@ -321,7 +321,7 @@ class Broker:
         self._flush.flush()
 
     def has_started(self, coordinator: str) -> bool:
-        """Whether the lazy part of this name exists. Accessing the attribute would create it."""
+        """Whether this lazily created part exists. Accessing the attribute would create it."""
         return coordinator in vars(self)
 
     # Called after a commit to the metadata log, in this order. A coordinator that has not started yet needs none of

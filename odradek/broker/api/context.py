@@ -19,7 +19,7 @@ from odradek.protocol.struct import Message
 class Audit(Enum):
     """Which results of a decision are logged, and at which level (docs/spec/security.md#s5-1, 150)."""
 
-    __hash__ = object.__hash__  # Enum hashes the name, in Python code
+    __hash__ = object.__hash__  # Enum's own hash is computed in Python, from the name
 
     CHECK = "check"  # refusals at INFO, permissions at DEBUG
     PROBE = "probe"  # another resource would do as well: permissions at DEBUG, refusals only at TRACE
@@ -112,7 +112,8 @@ IPV4_IN_IPV6: Final = "::ffff:"  # prefix of IPv4 addresses on sockets for both 
 
 
 def ip_address(socket_address: Any) -> Address | None:
-    """Normalizes one end's address of a connection. Returns None if the peer has disconnected already."""
+    """Returns the address of one end of a connection, or None if the peer has disconnected already. An IPv4 address in
+    IPv6 notation becomes IPv4."""
     return (socket_address[0].removeprefix(IPV4_IN_IPV6), socket_address[1]) if socket_address else None
 
 

@@ -140,7 +140,7 @@ class PendingRequest(RequestContext, Generic[B]):
     __slots__ = ("_answer", "_dispatcher", "_request", "_route", "deferred", "parked_s", "size_bytes", "started_s")
 
     deferred: Deferred[Message | NoResponse]
-    started_s: float  # when it arrived, by the clock of `Route.local_s`
+    started_s: float  # when it arrived, by `perf_counter`
     parked_s: float
 
     def __init__(
@@ -341,7 +341,7 @@ class Dispatcher(Generic[B]):
         self.throttling: MeteredRequests | None = None  # None while no client quota is configured
         # called for requests that took LONG_S or longer
         self.took_long: Callable[[ApiKey, float], None] = lambda api_key, time_s: None
-        self.errors: dict[tuple[ApiKey, ErrorCode], int] = {}  # number of refused requests, by code
+        self.errors: dict[tuple[ApiKey, ErrorCode], int] = {}  # number of refused requests, by API and code
         self._handler_of = handler_of
         self._fast_path_of = fast_path_of
         self._served = by_number(served)

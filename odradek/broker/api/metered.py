@@ -110,7 +110,8 @@ class MeteredRequest(PendingRequest[B]):
         return self._client.most_fetched_bytes
 
     def throttles_fetch(self, answer: Message) -> bool:
-        """Whether to send an answer without records instead of this answer to a Fetch, which is not counted then."""
+        """Whether this answer to a Fetch exceeds the quota. If so, it is not counted, and must be replaced by an answer
+        without records."""
         now_ms = self._dispatcher.now_ms()
         size_bytes = self._size_bytes(answer)
         by_request_ms = self._client.handled(self._time_s(), now_ms)

@@ -24,7 +24,7 @@ class ConfigResourceType(Enum):
     CLIENT_METRICS = 16
     GROUP = 32
 
-    __hash__ = object.__hash__  # Enum hashes the name, in Python code, and every request looks up settings
+    __hash__ = object.__hash__  # Enum's own hash is slow, and every request looks up settings
 
 
 class ConfigOperation(Enum):

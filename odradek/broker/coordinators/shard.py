@@ -183,7 +183,7 @@ class Shard(Generic[C]):
         self._follow_ups.add(turn)
 
     def tidy(self, decide: Callable[[C, int], OutcomeLike[object]]) -> bool:
-        """Runs a turn that no request caused. If it fails, the caller tries again later.
+        """Runs a turn that no request caused. If it fails, the next occasion repeats it.
 
         returns  whether the turn was made, and its records are in the log
         """
@@ -215,8 +215,7 @@ class Shard(Generic[C]):
     # Loading and unloading.
 
     def load_if_empty(self) -> bool:
-        """Serves at once if the log is empty. Returns False if it is not, or if loading has begun; then `load` is
-        needed."""
+        """Serves at once if the log is empty. Returns whether it did: False also if loading has begun before."""
         if self.has_begun_to_load or not self._log.is_empty:
             return False
         self.has_begun_to_load = True

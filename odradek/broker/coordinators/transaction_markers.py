@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("odradek.transactions")
 
 NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
-FIRST_TOLD: Final = 2  # number of identical refusals of a marker after which they are logged
+FIRST_TOLD: Final = 2  # the second identical refusal of a marker is logged
 OnWritten = Callable[[Sequence[PartitionCodes]], None]
 
 

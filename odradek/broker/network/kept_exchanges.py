@@ -106,7 +106,7 @@ class KeptClient(ExchangeObserver):
 
     @property
     def in_flight(self) -> int:
-        """Number of requests without an answer, including answers that are being sent."""
+        """Number of requests without an answer, plus answers that are being sent."""
         return len(self.unanswered) + self._connection.senders
 
     def received(self, frame: memoryview) -> bool:

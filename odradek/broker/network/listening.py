@@ -1,7 +1,7 @@
 """Opens the configured listeners and reads the connection limits. Errors name the setting to correct.
 
-Settings and quotas of addresses may name hosts. Resolving them may block, so it runs in a thread once the broker
-serves.
+Settings and quotas of addresses may name hosts. Resolving a name may block. Names in quotas are resolved in a thread;
+those in max.connections.per.ip.overrides are resolved by the caller.
 """
 
 from __future__ import annotations

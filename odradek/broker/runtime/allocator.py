@@ -17,7 +17,7 @@ KEPT_BYTES: Final = 16 * 1024 * 1024  # maximum of free memory at the end of the
 # buffers of at least this size are mapped from the kernel directly, and unmapped when freed
 MAPPED_BYTES: Final = 8 * 1024 * 1024
 
-STUCK: Final = 50  # brokers not freed by reference counting before a full collection; plus half the number of clusters
+STUCK: Final = 50  # unfreed brokers that cause a full collection, in addition to half the number of clusters
 # freezes after which a full collection looks for cycles among frozen objects; the second is for when it delays nobody
 FREEZES: Final = 500
 FREEZES_OF_THE_LAST: Final = 100

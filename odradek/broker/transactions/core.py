@@ -135,7 +135,7 @@ class TransactionCore:
             self._ongoing[transactional_id] = None
 
     def replay_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
-        """Does nothing: a marker in the coordinator's own partition does not affect its state. A client of Kafka could
+        """Does nothing: a marker in the coordinator's own partition does not affect its state. Kafka can be made to
         write one."""
 
     def settle(self, outcome: Outcome[object]) -> None:

@@ -250,7 +250,7 @@ def kept(txn: Txn, *, timeout_ms: int, now_ms: int, new_producer_id: int | None)
 
 def without_topic(txn: Txn, partitions: frozenset[TopicPartition]) -> Txn:
     """Returns the entry with the partitions that are left after a topic was deleted. The client has done nothing, so
-    the timeout is not restarted."""
+    the times stay."""
     _check_next(txn, txn.row)
     after = txn.copy()
     after.partitions = partitions

@@ -199,8 +199,7 @@ def end_claim(txn: Txn, request: EndTxnRequest, version: int) -> Claim:
         return Claim.RETRY if may_be_retry and was_rotated else Claim.OTHER_ID
     if producer_epoch == known_epoch:
         return Claim.CURRENT
-    # Only an end under version 2 bumps the epoch and leaves the producer its owner; InitProducerId would have replaced
-    # the producer.
+    # Only an end under version 2 bumps the epoch of the same producer; InitProducerId would have replaced it.
     if may_be_retry and txn.client_version == 2 and producer_epoch + 1 == known_epoch:
         return Claim.RETRY
     return Claim.OTHER_EPOCH

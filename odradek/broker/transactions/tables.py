@@ -29,7 +29,7 @@ class TxnState(Enum):
     DEAD = 6
     PREPARE_EPOCH_FENCE = 7
 
-    # Enum hashes the name, in Python code, and each transaction looks up the tables a dozen times
+    # Enum's own hash is slow, and each transaction looks up the tables a dozen times
     __hash__ = object.__hash__
 
     @property

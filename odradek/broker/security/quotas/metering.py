@@ -37,7 +37,7 @@ class Windows(NamedTuple):
 
     @property
     def full_ms(self) -> int:
-        """Length of all windows but the current one. A client may use its limit for this long at once."""
+        """The time for which a client may use its limit at once: all windows but the current one."""
         return (self.samples - 1) * self.size_ms
 
 
