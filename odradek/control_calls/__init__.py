@@ -1,8 +1,8 @@
-"""The calls of the control interface below /control/v1, each described once.
+"""Describes each call of the control interface, below /control/v1, in one place.
 
-call      what a row of the table says of a call: method, path, fields, answer
-table     the rows. The routes, the OpenAPI document, `odradek control` and `odradek.testing` follow from them
-rules     the JSON schema of a rule of faults, as it is sent and as it is answered
-answers   the JSON schemas of the other answers
-openapi   makes the OpenAPI document of the rows
+call      the description of a call: method, path, fields, response
+table     all calls, a row each. The HTTP routes, the OpenAPI document, `odradek control` and `odradek.testing` use it
+rules     the JSON schema of a fault rule, in requests and in responses
+answers   the JSON schemas of the other responses
+openapi   creates the OpenAPI document from the table
 """

@@ -1,4 +1,4 @@
-"""The JSON schemas of what control calls answer with. Answers may get further fields; those that are here stay."""
+"""The JSON schemas of the responses of control calls. Later versions may add fields, but remove none."""
 
 from __future__ import annotations
 

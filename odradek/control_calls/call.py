@@ -1,4 +1,4 @@
-"""A row of the table of control calls: what the server serves, the document describes, and clients send."""
+"""The description of a control call, which the server, the OpenAPI document and the clients are based on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ JsonSchema: TypeAlias = Mapping[str, Any]
 
 
 class CallScope(Enum):
-    """Below which paths a call is served."""
+    """The paths at which a call is available."""
 
     PROCESS = "once, for the whole process"
     NAMED = "below /clusters/{id} only"
@@ -20,7 +20,7 @@ class CallScope(Enum):
 
 
 class FieldKind(Enum):
-    """How a person writes a field on the command line."""
+    """How a field is written on the command line."""
 
     TEXT = "text"
     NUMBER = "a whole number"
@@ -34,15 +34,15 @@ class FieldKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CallField:
-    """One field of a call: a part of its path, of its query, of its headers or of its body.
+    """A field of a call, in its path, query, headers or body.
 
-    schema       JSON schema of its values, without null
-    words        what it means, for the OpenAPI document and for `odradek control --help`
-    is_nullable  whether null is an answer too, and means the same as leaving the field out
-    option       the option of `odradek control` that gives it; None for an argument in its place
-    metavar      how the help names its value; "" for a field that `odradek control` does not ask for
-    default      the value that the command sends if it is not given
-    is_asked     whether the command asks for it although the call may be made without it
+    schema       JSON schema of the values, without null
+    words        the meaning, for the OpenAPI document and for `odradek control --help`
+    is_nullable  whether null is allowed, with the same meaning as a missing field
+    option       the option of `odradek control` for this field; None: it is a positional argument
+    metavar      the name of the value in the help; empty if `odradek control` does not offer the field
+    default      the value that the command sends if the user gives none
+    is_asked     whether the command requires the field although the call does not
     """
 
     name: str
@@ -58,7 +58,7 @@ class CallField:
 
     @property
     def full_schema(self) -> JsonSchema:
-        """The JSON schema of the field, null included."""
+        """The JSON schema of the field, including null if it is allowed."""
         described = {"description": self.words} if self.words else {}
         if not self.is_nullable:
             return {**self.schema, **described}
@@ -69,20 +69,20 @@ class CallField:
 
 @dataclass(frozen=True, slots=True)
 class ControlCall:
-    """One call of the control interface.
+    """A call of the control interface.
 
-    action         the action of `odradek control` that makes it; None where no action does
+    action         the action of `odradek control` for this call; None if there is none
     words          what the call does, as an imperative sentence without its full stop
-    path           below that of the cluster, or below /control/v1 where `scope` is PROCESS
-    path_fields    those that `path` names; the last of them may be left out with the `/` before it if not required
-    body           fields of the JSON object that is sent; None for a call whose body is not looked at
-    document       the whole body, where it is not an object of fields
-    has_any_field  whether the body may have more fields than `body` names, which the command takes as NAME=VALUE
-    status         of the answer if it is done
-    answer         JSON schema of the answer; None for an answer in another form, see `media_types`
-    also           further statuses that are answers and no refusals, with their words
-    is_noted       whether recordings of the cluster keep the call, as what changed what clients see
-    python         the methods of `odradek.testing.sync` that make it
+    path           relative to the path of the cluster, or to /control/v1 if `scope` is PROCESS
+    path_fields    the fields in `path`. If the last one is not required, it can be omitted with the `/` before it
+    body           fields of the JSON object in the body; None if the body is ignored, or described by `document`
+    document       describes the whole body if it is not an object with known fields
+    has_any_field  whether the body may have fields besides those in `body`; the command accepts them as NAME=VALUE
+    status         HTTP status of a successful response
+    answer         JSON schema of the response; None if it is not JSON, see `media_types`
+    also           further HTTP statuses that are not errors, with their descriptions
+    is_noted       whether recordings of the cluster include the call, because it changes what clients observe
+    python         the methods of `odradek.testing.sync` that make the call
     """
 
     name: str
@@ -128,11 +128,12 @@ class ControlCall:
                 yield f"/clusters/{{id}}{path}", True
 
     def request(self, values: Mapping[str, object]) -> tuple[str, str, object]:
-        """Returns the method, the path below that of the cluster with the query, and the body that carry the values.
+        """Returns the method, the path with the query, and the body of a request with these values.
 
-        A value of None leaves a field of the path or of the query out; in the body it is null.
+        The path is relative to that of the cluster. A value of None omits a field of the path or of the query; in the
+        body it becomes null.
 
-        Raises TypeError for values that the call does not have, and for required ones that are missing.
+        Raises TypeError if a value has no field, or a required value is missing.
         """
         left = dict(values)
         path = self.path
@@ -153,7 +154,7 @@ class ControlCall:
         return self.method, path, body
 
     def _body(self, left: dict[str, object]) -> object:
-        """Takes the values of the body out of `left`."""
+        """Returns the body, and removes its values from `left`."""
         sent: dict[str, object] = {}
         for field in self.body or ():
             if field.name in left:

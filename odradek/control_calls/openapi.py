@@ -1,4 +1,4 @@
-"""Makes the OpenAPI document of the control interface of the table of its calls."""
+"""Creates the OpenAPI document of the control interface from the table of its calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IDENTIFIED_BY: Final[JsonSchema] = {"name": "id", "in": "path", "required": True
 
 
 def openapi_document(calls: Iterable[ControlCall]) -> dict[str, Any]:
-    """Returns the document of these calls, each at every path at which it is served."""
+    """Returns the OpenAPI document of these calls, with every path at which each of them is available."""
     paths: dict[str, dict[str, Any]] = {}
     for call in calls:
         for path, names_cluster in call.paths():

@@ -1,4 +1,4 @@
-"""The JSON schema of a rule of faults: as a test sends it, and as the broker answers with it."""
+"""The JSON schemas of a fault rule: in requests of tests, and in responses of the broker."""
 
 from __future__ import annotations
 

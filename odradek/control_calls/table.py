@@ -1,6 +1,6 @@
 """The calls of the control interface, one row each.
 
-A new call is a row here and a handler in `odradek/broker/control/http/routes.py`.
+To add a call, add a row here and a handler in `odradek/broker/control/http/routes.py`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ REFUSALS: Final[Mapping[int, str]] = {
     408: "the body did not arrive in time",
     413: "the body is larger than a mebibyte: send less in one call, such as fewer rules",
 }
-"""Refusals of the HTTP server itself, which any path and any body may meet."""
+"""Errors of the HTTP server itself, which are possible for every path and body."""
 ACCESS_REFUSALS: Final[Mapping[int, str]] = {
     401: "the token is missing or wrong: odradek.http.token, or that of the cluster",
     403: "the port is open to other machines without a token, or a page of another site asks",
 }
-"""Refusals that any call may meet before anything else is looked at."""
+"""Refused access, which every call checks before anything else."""
 
 
 def _whole(least: int = 0, most: int | None = None) -> JsonSchema:
@@ -82,7 +82,7 @@ def _unclean(words: str) -> CallField:
 
 
 def _of_condition(name: str, schema: JsonSchema, *, is_nullable: bool = False) -> CallField:
-    """Returns a field of a condition of `wait`, which the command takes as NAME=VALUE."""
+    """Returns a field for a condition of `wait`; the command accepts it as NAME=VALUE."""
     return CallField(name, FieldKind.JSON_PAIRS, schema, is_nullable=is_nullable)
 
 
@@ -633,7 +633,7 @@ SHARE_PARTITIONS = _list("share_partitions", "share partitions, with records in 
 SESSIONS = _list("sessions", "fetch and share sessions")
 CONNECTIONS = _list("connections", "the connections")
 
-# In the order in which `odradek control --help` and the OpenAPI document list them.
+# `odradek control --help` and the OpenAPI document list the calls in this order.
 CALLS: Final[tuple[ControlCall, ...]] = (
     *(OPENAPI, CLUSTERS, CREATE, SHOW, DELETE, CHECKPOINT, REWIND, CRASH, RESTART, LEASE),
     *(STOP_NODE, START_NODE, CUT_OFF, MOVE_LEADER, RACK, FOLLOWER, TRUNCATE, MOVE_COORDINATOR),

@@ -1,10 +1,11 @@
-"""HTTP on loopback for operators: /metrics, /healthz, /readyz.
+"""The HTTP port for operators, by default on the loopback interface: /metrics, /healthz, /readyz and the page.
 
-listener    the socket, from the start; everything else is imported with the first connection
-pages       the HTTP pages, with aiohttp; connections: what a connection to them may cost
-measures    the metrics as plain numbers, collected on the loop
-exposition  the metrics in Prometheus' text form
-access      who is answered
-guard       which Host and Origin headers are let in
-page/       the page
+listener     the socket, which is open from the start; all other modules are imported at the first connection
+pages        the HTTP server, with aiohttp
+connections  the limits of connections to it
+measures     the metrics as plain numbers, collected on the loop
+exposition   the metrics in Prometheus' text format
+access       decides which requests are answered
+guard        checks the Host and Origin headers
+page/        the page for people
 """

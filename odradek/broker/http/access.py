@@ -1,13 +1,13 @@
-"""Access to the HTTP port. Pure.
+"""Decides which requests to the HTTP port are answered. Pure.
 
-    where it listens, and what is set                       who is answered
-    odradek.http.token                                      who has the token, wherever it comes from; below the path of
-                                                            a cluster of tests, who has that one's, too
-    no token, but TLS that requires a client's certificate  who has such a certificate
-    neither, on the loopback                                whoever is on this machine
-    neither, elsewhere                                      nobody: only whether the broker is alive and ready is told
+    configuration                                  answered requests
+    odradek.http.token is set                      from any address, if they have the token; below the path of a test
+                                                   cluster, the token of that cluster is sufficient
+    no token; TLS requires client certificates     all that arrive, since their clients have a certificate
+    neither; listens on the loopback interface     all from this machine
+    neither; listens on another interface          health checks only
 
-Whether it is alive and ready is told to everybody who gets that far. Source: RFC 6750, 2.1; RFC 7617.
+Health checks (/healthz, /readyz) are always answered. Source: RFC 6750, 2.1; RFC 7617.
 """
 
 from __future__ import annotations
@@ -38,14 +38,21 @@ class Refusal:
 
 
 def access(host: str, token: str | None, *, requires_certificate: bool) -> Access:
-    """Returns who is answered. host: `odradek.http.host`"""
+    """Returns the rule for the HTTP port.
+
+    host   the setting `odradek.http.host`
+    token  the setting `odradek.http.token`
+    """
     if token:
         return Access.TOKEN
     return Access.EVERYBODY if requires_certificate or is_loopback(host) else Access.HEALTH_ONLY
 
 
 def refusal(allowed: Access, tokens: Sequence[str], path: str, authorization: str) -> Refusal | None:
-    """Says why a request is not answered; None: it is. authorization: its header, empty without one"""
+    """Returns the refusal of a request, or None if it may be answered.
+
+    authorization  the header Authorization; empty if the request has none
+    """
     if allowed is Access.EVERYBODY or path in FOR_EVERYBODY:
         return None
     if allowed is Access.HEALTH_ONLY:
@@ -61,7 +68,7 @@ def refusal(allowed: Access, tokens: Sequence[str], path: str, authorization: st
 
 
 def said(authorization: str) -> str:
-    """Returns the token in `Bearer <token>`, or the password in Basic, with any name; empty where there is neither."""
+    """Returns the token in `Bearer <token>`, or the password of Basic with any user name; else an empty text."""
     scheme, _, credentials = authorization.strip().partition(" ")
     if scheme.lower() == "bearer":
         return credentials.strip()
@@ -69,5 +76,5 @@ def said(authorization: str) -> str:
         return ""
     try:
         return b64decode(credentials.strip(), validate=True).decode().partition(":")[2]
-    except ValueError:  # no base64, or no text in it
+    except ValueError:  # the credentials are not base64, or do not contain text
         return ""

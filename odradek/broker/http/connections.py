@@ -1,7 +1,7 @@
-"""The connections of the HTTP port, and what each may cost. Imported with the first one.
+"""Accepts connections to the HTTP port, and limits them. Imported at the first connection.
 
-A connection that is being made counts too: a peer that begins a TLS handshake and stops takes a place for as long as
-one that begins a request and stops, and no longer. Bytes that trickle in put nothing off.
+Connections in a TLS handshake count toward the limit. A peer that stalls in its handshake or in its request is
+disconnected after the same timeout, and sending single bytes does not extend the timeout.
 """
 
 from __future__ import annotations
@@ -22,35 +22,37 @@ from aiohttp.typedefs import Middleware
 from odradek.broker.http.access import FOR_EVERYBODY
 
 log = logging.getLogger("odradek.control")
-bugs = logging.getLogger("odradek.control.http")  # exceptions of handlers, by aiohttp
+bugs = logging.getLogger("odradek.control.http")  # aiohttp logs exceptions of handlers here
 
 SHUTDOWN_TIMEOUT_S = 1.0
-PAUSE_S = 1.0  # before a connection is accepted again, after the process had no file descriptor left for one
+PAUSE_S = 1.0  # wait before the next accept, after an accept failed because no file descriptor was left
 Stop: TypeAlias = Callable[[], Awaitable[None]]
 AddRoutes: TypeAlias = Callable[[web.Application], None]
-Reserved: TypeAlias = dict[object, asyncio.BaseTransport]  # by the protocol of the connection
+Reserved: TypeAlias = dict[object, asyncio.BaseTransport]  # transports of reserved connections, by their protocol
 
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
     """Limits of one HTTP port.
 
-    request_timeout_s  until a TLS handshake is over, and until the head of a request is there: from the connection, or
-                       from the answer before it
-    reserve            connections beyond the most, for FOR_EVERYBODY alone: who watches the broker gets an answer
-                       although the others are taken. The oldest of them makes room for one more
-    most_headers       of a request; each, and the request line, has at most `max_line_bytes`
+    most_connections   limit of ordinary connections
+    reserve            number of additional connections, which only serve health checks, so that monitoring works even
+                       if all others are in use. When one more arrives, the oldest is closed
+    request_timeout_s  longest time for a TLS handshake, and for the head of a request. The latter counts from the start
+                       of the connection or from the previous response
+    most_headers       limit of headers per request
+    max_line_bytes     limit of each header and of the request line
     """
 
     most_connections: int = 200
     reserve: int = 8
     request_timeout_s: float = 30.0
     most_headers: int = 64
-    max_line_bytes: int = 8190  # browsers send the cookies of every server on localhost
+    max_line_bytes: int = 8190  # large, since browsers send the cookies of all servers on localhost
 
 
 def is_ours(record: logging.LogRecord) -> bool:
-    """Says whether this exception is a bug, and no nonsense from a peer, who could fill the log with that."""
+    """Whether an exception is a bug of ours. Malformed requests are not logged, since peers could fill the log."""
     return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 
 
@@ -58,7 +60,10 @@ bugs.addFilter(is_ours)
 
 
 async def serve_http(app: web.Application, bound: socket, context: ssl.SSLContext | None, limits: HttpLimits) -> Stop:
-    """Answer on `bound`, which is the server's from now on; returns what ends it. context: None for no TLS"""
+    """Serves `app` on a socket. Returns a function that stops the server and closes the socket.
+
+    context  None for HTTP without TLS
+    """
     reserved: Reserved = {}
     app.middlewares.insert(0, reserving(reserved))
     runner = web.AppRunner(
@@ -116,7 +121,7 @@ class HttpConnections:
         self._loop = asyncio.get_running_loop()
         self._making: set[asyncio.Task[None]] = set()
         self._reserved = reserved  # the oldest first
-        self._in_reserve: deque[asyncio.Task[None]] = deque()  # being made, or at most `reserve` behind
+        self._in_reserve: deque[asyncio.Task[None]] = deque()  # the last `reserve` tasks that set up such a connection
 
     async def accept(self) -> None:
         while True:
@@ -137,7 +142,7 @@ class HttpConnections:
             task.add_done_callback(self._making.discard)
 
     def give_up(self) -> None:
-        """Cancels the connections that are being made."""
+        """Cancels the connections that are still being set up."""
         for task in self._making:
             task.cancel()
 
@@ -149,7 +154,7 @@ class HttpConnections:
             )
             if is_reserved:
                 self._reserve(protocol, transport)
-        except OSError as error:  # TLS that failed, or took too long
+        except OSError as error:  # the TLS handshake failed or timed out
             log.debug("a connection to the HTTP port failed: %s", error)
 
     def _reserve(self, protocol: asyncio.BaseProtocol, transport: asyncio.BaseTransport) -> None:

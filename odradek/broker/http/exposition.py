@@ -1,6 +1,6 @@
-"""Measures in Prometheus' text form, under the names that Kafka's metrics get from the usual JMX exporter.
+"""Formats the metrics as Prometheus' text, with the names that the usual JMX exporter gives to Kafka's metrics.
 
-docs/metrics.md lists the MBean of each metric. Formatting takes milliseconds with thousands of partitions, so it runs
+docs/metrics.md lists the MBean of each metric. With thousands of partitions, formatting takes milliseconds, so it runs
 in a thread.
 """
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 BUCKET_BITS = range(5, 26)
 GROUP_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty")
-RUNNING = 3  # Kafka's number for a broker that serves
+RUNNING = 3  # Kafka's number of the state RUNNING
 
-# Key of a quota → the type of Kafka's MBean, its rate, and what that is.
+# Key of a quota → type of Kafka's MBean, name of its rate, help text of that rate.
 QUOTAS = {
     "producer_byte_rate": ("produce", "byte_rate", "Bytes of Produce requests per second"),
     "consumer_byte_rate": ("fetch", "byte_rate", "Bytes of the answers to fetches per second"),
@@ -101,7 +101,7 @@ def requests(measures: Measures) -> Families:
 
 
 def buckets(answered_in: Sequence[int]) -> list[tuple[str, int]]:
-    """Counts, by upper bound in ms, how many took no longer; bounds double from 32 µs to half a minute."""
+    """Returns the cumulative count for each upper bound in ms. Bounds double from 32 µs to about half a minute."""
     counts = list(accumulate(answered_in))
     bounds = [(str((1 << bits) / 1000), counts[bits]) for bits in BUCKET_BITS]
     return [*bounds, ("+Inf", counts[-1])]
@@ -129,7 +129,7 @@ def connections(measures: Measures) -> Families:
 
 
 def logins(measures: Measures) -> Families:
-    """Yields the counters of listeners with SASL."""
+    """Yields the login counters of listeners with SASL."""
     for name, help_, count_of in LOGINS:
         family = CounterMetricFamily(f"kafka_server_socket_server_metrics_{name}", help_, labels=("listener",))
         for each in measures.listeners:
@@ -139,7 +139,7 @@ def logins(measures: Measures) -> Families:
 
 
 def quotas(measures: Measures) -> Families:
-    """Yields the quotas in use. Kafka leaves the user or the client id empty where the quota is not by it."""
+    """Yields the quotas in use. As in Kafka, the label for user or client id is empty if the quota does not have it."""
     labels = ("user", "client_id")
     for key, (name, rate_name, help_) in QUOTAS.items():
         prefix = f"kafka_server_{name}"

@@ -1,8 +1,8 @@
-"""Guard against pages elsewhere: a browser on any page of the world can be made to send requests to localhost.
+"""Protects against malicious web sites, which can make a visitor's browser send requests to localhost.
 
-A page elsewhere can give its own name the address 127.0.0.1 (DNS rebinding); then `Host` holds that name. It can send a
-request from where it is; then `Origin` does, where a page at another port of this host is another page. An IP address
-in `Host` is no such name. Source: RFC 9110, 7.2; RFC 6454, 4.
+There are two attacks. A site can resolve its own name to 127.0.0.1 (DNS rebinding); then `Host` contains that name. Or
+it can send a cross-origin request; then `Origin` contains its name. A page on another port of this host is a different
+origin as well. IP addresses in `Host` are allowed, since rebinding needs a name. Source: RFC 9110, 7.2; RFC 6454, 4.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ LOCAL = "localhost"
 
 
 def host_name(header: str) -> str:
-    """Returns the host without the port and the brackets of an IPv6 address; empty if there is none."""
+    """Returns the host without its port, and without the brackets of an IPv6 address; empty if there is no host."""
     return (urlsplit(f"//{header}").hostname or "") if header else ""
 
 
 def is_our_name(name: str, ours: Container[str]) -> bool:
-    """Says whether `name`, in lower case, can only be this broker: localhost, an address, or one of `ours`."""
+    """Whether a name certainly means this broker: localhost, an IP address, or one of `ours`.
+
+    name  in lower case
+    """
     if name == LOCAL or name.endswith(f".{LOCAL}") or name in ours:
         return True
     try:
@@ -31,7 +34,7 @@ def is_our_name(name: str, ours: Container[str]) -> bool:
 
 
 def refusal(host: str, origin: str | None, ours: Container[str]) -> str | None:
-    """Says why a request with these headers is not answered; None: it is."""
+    """Returns the reason to refuse a request with these headers, or None if it may be answered."""
     try:
         name = host_name(host)
         asking = urlsplit(origin).netloc.lower() if origin else host.lower()

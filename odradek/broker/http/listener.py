@@ -1,7 +1,8 @@
-"""Socket of the HTTP pages. It listens from the start, but the pages are imported with the first connection.
+"""The socket of the HTTP port. It listens from the start, but the HTTP server is imported at the first connection.
 
-aiohttp and prometheus-client take longer to import than the broker takes to start, and as much memory: a broker whose
-metrics nobody reads does without. They are imported in a thread, so that clients are served meanwhile."""
+Importing aiohttp and prometheus-client takes longer than starting the broker, and as much memory again. A broker whose
+HTTP port nobody uses saves both. The import runs in a thread, so that Kafka clients are served meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.control")
 
 BACKLOG = 16
-KEPT = 200  # warnings
-CLOSED = -1  # as the file descriptor of a socket
+KEPT = 200  # number of recent warnings for the page
+CLOSED = -1  # file descriptor of a closed socket
 ANY_FREE_PORT, NO_HTTP = 0, -1
 
 
@@ -42,14 +43,17 @@ Serve: TypeAlias = (
 
 
 def port_of(config: BrokerConfig) -> int:
-    """Returns the configured port; any free one beside a Kafka listener that takes any, unless one is asked for."""
+    """Returns the configured port.
+
+    If the port is not configured and the Kafka listener uses any free port, the HTTP port does so, too.
+    """
     if config.serving[0].port == 0 and "odradek.http.port" not in config.given:
         return ANY_FREE_PORT
     return config.odradek_http_port
 
 
 def bind_pages(host: str, port: int) -> socket.socket | None:
-    """Returns a listening socket; None, with a warning, if that cannot be: clients do not need it."""
+    """Returns a listening socket. If that fails, logs a warning and returns None, as Kafka clients do not need it."""
     try:
         bound = bind(host, port)
         bound.listen(BACKLOG)
@@ -64,7 +68,7 @@ def bind_pages(host: str, port: int) -> socket.socket | None:
 
 
 class RecentWarnings(logging.Handler):
-    """Handler of the root logger, from `begin` to `end`: the latest warnings and errors, kept for the page."""
+    """Collects the most recent warnings and errors for the page. Attached to the root logger by `begin`."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -81,7 +85,7 @@ class RecentWarnings(logging.Handler):
 
 
 class ControlListener:
-    """Listener of the pages, on the loop."""
+    """Waits for the first connection to the HTTP port, and then imports and starts the HTTP server."""
 
     def __init__(
         self,
@@ -91,7 +95,10 @@ class ControlListener:
         certificates: LoadedTls | None,
         add_routes: AddRoutes | None,
     ) -> None:
-        """certificates: None for HTTP in the clear"""
+        """
+        certificates  None for HTTP without TLS
+        add_routes    adds further routes to the HTTP server, such as those of the control interface
+        """
         self._add_routes = add_routes
         self.port: int = bound.getsockname()[1]
         self._broker = broker
@@ -158,7 +165,7 @@ def import_pages() -> Serve:
 
 
 def listen(broker: Broker, traffic: Traffic, add_routes: AddRoutes | None = None) -> ControlListener | None:
-    """Returns None where nothing is to be served, or can be."""
+    """Opens the HTTP port. Returns None if it is disabled or cannot be opened."""
     port = port_of(broker.config)
     bound = None if port == NO_HTTP else bind_pages(broker.config.odradek_http_host, port)
     if bound is None:
@@ -171,5 +178,6 @@ def listen(broker: Broker, traffic: Traffic, add_routes: AddRoutes | None = None
         connection.context = certificates.of(HTTP_LISTENER).context
 
     loaded = certificates.of(HTTP_LISTENER)
-    loaded.context.sni_callback = newest  # a server keeps its context; this is asked at each handshake
+    # A server cannot change its context later, but calls this at each handshake; so renewed certificates are used.
+    loaded.context.sni_callback = newest
     return ControlListener(broker, traffic, bound, loaded, add_routes)

@@ -1,5 +1,7 @@
-"""Metrics as plain numbers, collected on the loop when they are requested. Between requests only counters are kept: of
-requests (`odradek.broker.api.dispatch`), bytes, connections and verifications.
+"""Collects the metrics as plain numbers, on the loop, when they are requested.
+
+Between two collections, the broker only maintains counters of requests (`odradek.broker.api.dispatch`), bytes,
+connections and verifications.
 """
 
 from __future__ import annotations
@@ -34,14 +36,14 @@ if TYPE_CHECKING:
     from odradek.broker.transactions.core import TransactionCore
     from odradek.broker.transactions.tables import TxnState
 
-METRICS = "metrics"  # to the watchdog
-CLASSIC = "classic"  # a type of groups
-MOST_PENDING = 200  # rows by share partition and transaction; the total counts them all
-LATE_AFTER_MS = 5 * 60 * 1000  # beyond transaction.max.timeout.ms, by which the coordinator would have ended it
+METRICS = "metrics"  # name of this work in the loop watch
+CLASSIC = "classic"  # type of a group
+MOST_PENDING = 200  # limit of rows for share partitions and transactions; the total includes all of them
+LATE_AFTER_MS = 5 * 60 * 1000  # a transaction this much older than transaction.max.timeout.ms counts as late
 
 
 class Traffic(NamedTuple):
-    """Counters of requests and connections, and since when they count."""
+    """The counters of requests and connections, and the time at which they started."""
 
     dispatcher: Dispatcher[HandlerBroker]
     servers: Sequence[Server]
@@ -50,9 +52,12 @@ class Traffic(NamedTuple):
 
 
 class RequestMeasure(NamedTuple):
-    """Times in ms, summed over all requests: until answered or parked; parked. `answered_in`: see `Route`.
+    """Counters of the requests of one API version. Times are sums over all requests.
 
-    throttle_ms: for how long clients were throttled afterwards, because of a quota
+    local_ms     time until requests were answered or parked
+    remote_ms    time for which requests were parked
+    answered_in  see `Route`
+    throttle_ms  time for which clients were throttled after their requests because of a quota
     """
 
     api: str
@@ -75,8 +80,11 @@ class RequestMeasure(NamedTuple):
 
 
 class ListenerMeasure(NamedTuple):
-    """Connections of a listener. delayed, held: how many connections were made too quickly, and for how long they were
-    throttled, in ms; by the rate of all, which lets them in later, or that of their address, which does not.
+    """Counters of the connections of one listener.
+
+    delayed  number of connections that had to wait because of the listener's connection rate, and their total time, ms
+    held     number of connections that were held and then closed because of the rate of their address, and that time
+    logins   None if the listener has no SASL
     """
 
     listener: str
@@ -84,13 +92,15 @@ class ListenerMeasure(NamedTuple):
     connections_made: int
     delayed: tuple[int, int] = (0, 0)
     held: tuple[int, int] = (0, 0)
-    logins: LoginCounts | None = None  # None where nobody logs in
+    logins: LoginCounts | None = None
 
 
 class QuotaMeasure(NamedTuple):
-    """Use of a quota by those who share it; None stands for all users, or all client ids.
+    """Use of one quota by the clients that share it.
 
-    throttle_ms, throttled: for how long their connections were muted in all, and how often
+    user, client_id  None: the quota does not depend on it
+    throttle_ms      total time for which connections were muted
+    throttled        how often connections were muted
     """
 
     key: str
@@ -103,11 +113,11 @@ class QuotaMeasure(NamedTuple):
 
 
 class PartitionMeasure(NamedTuple):
-    """Log of a partition.
+    """Measures of one partition's log.
 
-    stable_lag             records between last stable offset and high watermark, which readers of committed data await
-    records_in, bytes_in,
-    bytes_out              since this process has the partition; markers count as records, as in Kafka
+    stable_lag   records between last stable offset and high watermark, which read_committed consumers wait for
+    records_in, bytes_in, bytes_out
+                 since this process opened the partition; markers count as records, as in Kafka
     """
 
     topic: str
@@ -126,15 +136,20 @@ class PartitionMeasure(NamedTuple):
 
 
 class GroupMeasure(NamedTuple):
-    """Classic groups by state; committed `offsets`, of groups of any kind."""
+    """The number of classic groups by state, and the number of committed offsets of groups of all types."""
 
     classic_by_state: Mapping[str, int]
     offsets: int
 
 
 class TransactionMeasure(NamedTuple):
-    """Transactional ids by state, for how long the oldest open transaction has been open, how many are kept for their
-    recovery to decide (KIP-939), and how many partitions take part in open ones (KIP-1289)."""
+    """Measures of all transactional ids.
+
+    ids_by_state      number of ids in each state
+    open_time_max_ms  age of the oldest open transaction
+    kept              open transactions that are kept until their recovery decides them (KIP-939)
+    partitions        partitions in open transactions (KIP-1289)
+    """
 
     ids_by_state: Mapping[str, int]
     open_time_max_ms: int
@@ -143,7 +158,7 @@ class TransactionMeasure(NamedTuple):
 
 
 class PendingMeasure(NamedTuple):
-    """The number of records that one transaction has pending in one share partition (KIP-1289).
+    """The number of records that one transaction has acknowledged, but not decided, in a share partition (KIP-1289).
 
     transactional_id  None if the stored records do not name it
     """
@@ -156,7 +171,7 @@ class PendingMeasure(NamedTuple):
 
 
 class DeadLetterMeasure(NamedTuple):
-    """Dead letters of one share group since this process began; the numbers are those of `DeadLetterCounts`."""
+    """Counters of the dead letters of one share group since the process started; see `DeadLetterCounts`."""
 
     group: str
     records: int
@@ -168,11 +183,11 @@ class DeadLetterMeasure(NamedTuple):
 class ShareMeasure(NamedTuple):
     """Acknowledgements of share groups in transactions (KIP-1289), and dead-letter queues (KIP-1191).
 
-    txn_pending       the number of records whose acknowledgement waits for the end of a transaction, as the share
-                      coordinator has stored it; None while it loads
-    txn_lock_expired  the number of records that were given back since this process began because their lock ran out
-    pending           which transactions have records pending, and where; at most `MOST_PENDING` rows
-    dead_letters      of the groups that have had any
+    txn_pending       number of records whose acknowledgement waits for the end of a transaction, from the share
+                      coordinator; None while it loads
+    txn_lock_expired  number of pending records that were released since the process started because their lock expired
+    pending           pending records by share partition and transaction; at most `MOST_PENDING` rows
+    dead_letters      a row for each group that has had dead letters
     """
 
     txn_pending: int | None
@@ -182,8 +197,13 @@ class ShareMeasure(NamedTuple):
 
 
 class DiskMeasure(NamedTuple):
-    """fdatasyncs of partitions, with the time that they took in all, and how many took so long (see `LogSyncs`); the
-    file system of the data directory, in bytes."""
+    """Measures of the disk.
+
+    sync_ms     total time of the fdatasyncs of partitions
+    synced_in   number of fdatasyncs by duration, see `LogSyncs`
+    total_bytes, usable_bytes
+                of the file system with the data directory
+    """
 
     sync_ms: float
     synced_in: Sequence[int]
@@ -192,7 +212,7 @@ class DiskMeasure(NamedTuple):
 
 
 class BlockingMeasure(NamedTuple):
-    """One kind of work, the times that it kept the loop for longer than `loop_watch.LONG_S`, and for how long."""
+    """One kind of work that blocked the loop for longer than `loop_watch.LONG_S`: how often, and for how long."""
 
     name: str
     times: int
@@ -201,7 +221,7 @@ class BlockingMeasure(NamedTuple):
 
 
 class LoopMeasure(NamedTuple):
-    """Lateness of the loop's ticks, in ms in all, and how many came so late (see `LoopWatch`)."""
+    """Lateness of the loop's ticks: the total, and the number of ticks by lateness (see `LoopWatch`)."""
 
     late_ms: float
     late_by: Sequence[int]
@@ -217,13 +237,13 @@ class VerificationMeasure(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Measures:
     requests: Sequence[RequestMeasure]
-    errors: Mapping[tuple[str, str], int]  # (API, error) → how often a whole request was refused with it
+    errors: Mapping[tuple[str, str], int]  # (API, error) → number of requests that were refused as a whole
     listeners: Sequence[ListenerMeasure]
     quotas: Sequence[QuotaMeasure]
     partitions: Sequence[PartitionMeasure]
     offline_partitions: int
-    groups: GroupMeasure | None  # None: no coordinator, or it is loading
-    transactions: TransactionMeasure | None  # None: no coordinator, or it is loading
+    groups: GroupMeasure | None  # None if there is no coordinator, or while it loads
+    transactions: TransactionMeasure | None  # None if there is no coordinator, or while it loads
     verification: VerificationMeasure
     shares: ShareMeasure
     disk: DiskMeasure
@@ -231,8 +251,9 @@ class Measures:
 
 
 async def measure(broker: Broker, traffic: Traffic) -> Measures:
-    """Collects all measures. Clients are served in between: it is no picture of one moment, and what is deleted
-    meanwhile may be in it.
+    """Collects all measures.
+
+    Clients are served in between, so the measures are not from a single moment, and may include deleted objects.
     """
     now_ms = broker.clock.now_ms()
     late_before_ms = now_ms - broker.config.transaction_max_timeout_ms - LATE_AFTER_MS
@@ -379,7 +400,7 @@ async def pending_measure(broker: Broker) -> ShareMeasure:
     if SHARE_GROUP_STATE not in broker.metadata.image.topics:
         return ShareMeasure(0, expired)
     if not broker.has_started("share_coordinator"):
-        return ShareMeasure(None, expired)  # its topic is there, and nobody has read it yet
+        return ShareMeasure(None, expired)  # the topic exists, but its coordinator has not started
     names = {topic_id: each.name for topic_id, each in broker.metadata.image.topics_by_id.items()}
     total = 0
     rows: list[PendingMeasure] = []

@@ -1,4 +1,4 @@
-"""HTTP pages, with whether the broker is ready. Imported with the first connection."""
+"""The HTTP server of the broker: metrics, health checks, and the page. Imported at the first connection."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 
 class Readiness(NamedTuple):
-    """State of loading. `waiting_for`: names of topics whose coordinators are not loaded; `offline`: partitions that
-    cannot be used.
+    """Whether the broker is ready.
+
+    waiting_for  internal topics whose coordinators are not loaded
+    offline      partitions that cannot be used
     """
 
     waiting_for: tuple[str, ...]
@@ -70,7 +72,10 @@ async def serve(
     context: ssl.SSLContext | None,
     add_routes: AddRoutes | None,
 ) -> Stop:
-    """Answer on `bound`, which is the server's from now on; returns what ends it. context: None for no TLS"""
+    """Serves the HTTP port on a socket. Returns a function that stops the server and closes the socket.
+
+    context  None for HTTP without TLS
+    """
     app = pages(broker, traffic, warnings, allowed)
     if add_routes is not None:
         add_routes(app)
@@ -86,7 +91,7 @@ def pages(broker: Broker, traffic: Traffic, warnings: Sequence[LogRecord], allow
 
 
 class AccessRefused(web.HTTPException):
-    """The answer to a request that may not be answered; `told` says why."""
+    """Raised for a request that access rules refuse; becomes an HTTP response with the reason in `told`."""
 
     def __init__(self, told: Refusal) -> None:
         self.status_code = told.status
@@ -109,10 +114,10 @@ def guarded(allowed: Access, token: str | None) -> Middleware:
         if request.can_read_body:
             try:
                 async with asyncio.timeout(LIMITS.request_timeout_s):
-                    await request.read()  # and keeps it for the handler
+                    await request.read()  # aiohttp keeps the body for the handler
             except TimeoutError:
                 raise web.HTTPRequestTimeout from None
-            except ConnectionResetError:  # who asked has gone
+            except ConnectionResetError:  # the client has disconnected
                 raise web.HTTPBadRequest from None
         return await handler(request)
 
@@ -126,7 +131,7 @@ async def metrics(broker: Broker, traffic: Traffic, request: web.Request) -> web
 
 
 async def healthz(broker: Broker, request: web.Request) -> web.Response:
-    """Says that the loop turns; the listener was there before it."""
+    """Answers a liveness check: any response shows that the event loop is running."""
     return web.json_response({"status": "ok", "offline_partitions": readiness(broker).offline})
 
 

@@ -1,6 +1,7 @@
-"""Requests of Kafka's protocol that the page makes of its own broker, without a socket: the dispatcher treats them as
-those of any client, so that rights, checks and errors are the same. The page logs nobody in: where an authorizer is
-configured, it may do what the ACLs allow to User:ANONYMOUS.
+"""A client that sends requests to its own broker without a socket. The page and the presets of control use it.
+
+The dispatcher handles the requests like those of any other client, so authorization, checks and errors are the same.
+The page has no login: if an authorizer is configured, the page may do what ACLs allow to User:ANONYMOUS.
 """
 
 from __future__ import annotations
@@ -28,22 +29,27 @@ CLIENT_ID = "odradek-page"
 
 class Ask(Protocol):
     async def __call__(self, request: Message, response_class: type[M], *, max_version: int | None = None) -> M:
-        """Returns the broker's answer, at the newest version, or at `max_version`."""
+        """Sends a request in the newest version, or in `max_version` if that is lower, and returns the response."""
 
 
 class InProcessClient:
-    """Client without a socket. client_host: whose HTTP request this is; ACLs may name it."""
+    """A client without a socket.
+
+    client_host  address of the client whose HTTP request causes the requests; ACLs may refer to it
+    """
 
     def __init__(
         self, dispatcher: Dispatcher[HandlerBroker], client_host: str, client_port: int, principal: str | None = None
     ) -> None:
-        """principal: None for User:ANONYMOUS."""
+        """
+        principal  the user that the client acts as; None for User:ANONYMOUS
+        """
         self._dispatcher = dispatcher
         self._connection = ConnectionInfo(
             connection_id=next(CONNECTION_IDS),
             client_host=client_host,
             client_port=client_port,
-            listener=dispatcher.broker.advertised[0].name,  # whose address coordinators are asked for at
+            listener=dispatcher.broker.advertised[0].name,  # FindCoordinator returns addresses of this listener
             client_software_name=CLIENT_ID,
         )
         if principal is not None:
@@ -62,12 +68,12 @@ class InProcessClient:
         return answer
 
     def begin(self, request: Message, version: int) -> list[Chunk] | Parked:
-        """Sends it; the answer may be left unread."""
+        """Sends a request. Returns the response, or a parked reply; the caller may ignore either."""
         frame = memoryview(request_bytes(request, version, 0, CLIENT_ID))[LENGTH_BYTES:]
         return self._dispatcher.start(frame, self._connection)
 
     def version_of(self, request: Message, max_version: int | None) -> int:
-        """Raises KafkaError (UNSUPPORTED_VERSION) where the broker does not serve this API."""
+        """Returns the version to use. Raises KafkaError (UNSUPPORTED_VERSION) if the broker does not serve the API."""
         served = self._dispatcher.broker.offered.apis.get(ApiKey(request.API_KEY))
         if served is None:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{ApiKey(request.API_KEY).kafka_name} is not served")
@@ -77,4 +83,4 @@ class InProcessClient:
         self._connection.closed()
 
 
-CONNECTION_IDS = count(-1, -1)  # those of sockets are positive
+CONNECTION_IDS = count(-1, -1)  # negative, because the ids of real connections are positive
