@@ -1,15 +1,15 @@
-"""The page at http://localhost:9644/, for people who want to see what goes on. Imported when it is first asked for.
+"""The page at http://localhost:9644/, which shows people the state of the broker. Imported when it is first requested.
 
-overview, topics, records, groups, transactions
-             the facts of one view each, as JSON values read on the loop; nothing is kept between requests
-clusters     those that tests control
+overview, topics, records, groups, transactions, shares
+             the facts of one view each, as JSON values that are read on the loop; requests share no state
+clusters     the clusters that tests control
 history, partition_timeline
-             what the logs say of the past
-picture      the same as lanes and columns, with the holds where something waits
-actions      what the page can change, each a request of Kafka's protocol that `broker/in_process` makes
-served       what they look at
-routes       HTTP: the page, its views, their changes as server-sent events, and the actions
-rights       which right a view needs
+             past events, as the logs still contain them
+picture      the same events as a diagram of lanes and columns, with the holds at which something waits
+actions      the changes that the page can make; each is a request of Kafka's protocol by `broker/in_process`
+served       the types that all views share, and the broker that they show
+routes       HTTP: the page, its views, their updates as server-sent events, and the actions
+rights       the permission that each view needs
 document     the page as one file: HTML with its style, its script and the first view
-assets/      what browsers get: one module for each view, and those that they share
+assets/      the sources of that file: a module for each view, and shared modules
 """

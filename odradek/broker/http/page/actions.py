@@ -1,6 +1,8 @@
-"""Changes that the page can make, if `odradek.http.actions` says so. Each is a request that any client could make.
+"""The changes that the page can make if `odradek.http.actions` is true. Any Kafka client could send the same requests.
 
-Each takes the fields of its JSON body, and returns what was done. It raises KafkaError, with the broker's code."""
+Each action receives the fields of its JSON body, and returns a description of the change. If the broker refuses, it
+raises KafkaError with the broker's error code.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class Fields:
-    """JSON body of an action. Raises KafkaError, INVALID_REQUEST, for what is missing, mistyped or not known."""
+    """The JSON body of an action. Raises KafkaError (INVALID_REQUEST) for missing, mistyped or unknown fields."""
 
     def __init__(self, body: object, known: frozenset[str]) -> None:
         if not isinstance(body, Mapping):
@@ -78,7 +80,7 @@ class Fields:
         return found
 
     def texts(self, name: str) -> Mapping[str, str]:
-        """Returns an object of texts; empty if it is not there."""
+        """Returns a field whose value is an object with texts; empty if the field is missing."""
         found = self._body.get(name)
         if found is None:
             return {}
@@ -92,9 +94,9 @@ def refused(words: str) -> KafkaError:
 
 
 TIMEOUT_MS = 30_000
-BEFORE_TWO_PHASE_COMMIT = 5  # the newest InitProducerId that does not know of it
+BEFORE_TWO_PHASE_COMMIT = 5  # the newest version of InitProducerId without two-phase commit
 ONGOING = "Ongoing"
-NO_TIMEOUT = frozenset({-1, 2**31 - 1})  # of a transaction that is part of a two-phase commit
+NO_TIMEOUT = frozenset({-1, 2**31 - 1})  # timeouts of transactions in a two-phase commit
 BROKER_DEFAULT = -1
 RETRY_S = 0.02
 RETRIES = 1000
@@ -102,7 +104,10 @@ RETRIES = 1000
 
 @dataclass(frozen=True, slots=True)
 class PageAction:
-    """One change. fields: what its body may hold."""
+    """An action of the page.
+
+    fields  names of the fields that its body may have
+    """
 
     run: Callable[[Ask, Fields], Awaitable[View]]
     fields: frozenset[str]
@@ -116,7 +121,7 @@ def check(code: int, words: str | None = None) -> None:
 
 
 async def abort(ask: Ask, fields: Fields) -> View:
-    """Aborts an ordinary transaction, as a new producer with the same id would: its producer is fenced."""
+    """Aborts an ordinary transaction and fences its producer, like a new producer with the same transactional id."""
     found = await described(ask, fields.text("transactional_id"))
     name = found.transactional_id
     if found.transaction_state != ONGOING:
@@ -134,7 +139,7 @@ async def abort(ask: Ask, fields: Fields) -> View:
 
 
 async def force_terminate(ask: Ask, fields: Fields) -> View:
-    """Aborts whatever is open, a prepared transaction included (KIP-939)."""
+    """Aborts the open transaction of an id, even if it is prepared for a two-phase commit (KIP-939)."""
     found = await described(ask, fields.text("transactional_id"))
     name = found.transactional_id
     await take_over(ask, name, TIMEOUT_MS)
@@ -162,7 +167,7 @@ async def take_over(ask: Ask, name: str, timeout_ms: int) -> None:
 
 
 async def delete_records(ask: Ask, fields: Fields) -> View:
-    """Deletes the records below `before_offset`; -1 deletes all that is committed."""
+    """Deletes the records below `before_offset`; -1 deletes all records below the high watermark."""
     topic, index = fields.text("topic"), fields.number("partition", least=0)
     asked = DeleteRecordsPartition(partition_index=index, offset=fields.number("before_offset", least=-1))
     request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[asked])], timeout_ms=TIMEOUT_MS)
@@ -176,8 +181,9 @@ async def delete_records(ask: Ask, fields: Fields) -> View:
 
 
 async def create_topic(ask: Ask, fields: Fields) -> View:
-    """Creates a topic. `partitions` and `replication_factor` are the broker's unless they are given; `configs` are
-    texts.
+    """Creates a topic.
+
+    `partitions` and `replication_factor` default to the broker's settings. The values of `configs` are texts.
     """
     topic = CreatableTopic(
         name=fields.text("topic"),
@@ -215,11 +221,11 @@ WORDS: Mapping[ErrorCode, str] = {
 
 SHARE = "share"
 WITHOUT_MEMBERS = frozenset({"Empty", "Dead"})
-BY_NAME = 9  # the newest OffsetCommit that names topics
-LATEST, EARLIEST = -1, -2  # what ListOffsets takes for a timestamp
+BY_NAME = 9  # the newest version of OffsetCommit that has topic names instead of ids
+LATEST, EARLIEST = -1, -2  # special timestamps of ListOffsets
 NAMED: Mapping[str, int] = {"earliest": EARLIEST, "latest": LATEST}
 NOT_FOUND = -1
-GROUPS = 0  # a type of coordinator
+GROUPS = 0  # the key type of FindCoordinator for groups
 NOT_YET = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE.value, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value})
 
 
@@ -227,10 +233,11 @@ Offsets = Mapping[int, int]  # by partition
 
 
 async def reset_offsets(ask: Ask, fields: Fields) -> View:
-    """Moves the offsets of `group`, `topic`, `partition` (every one of the topic if it is missing), and one of `to`
-    (earliest, latest), `offset` and `timestamp` (ms: the first record since, or the end). Offsets stay within the log.
+    """Resets the offsets of a group in a topic. The offsets are limited to those in the log.
 
-    A group that does not exist is created, as by Kafka's tool.
+    Needs `group`, `topic`, and one of `to` (earliest or latest), `offset` and `timestamp`. A timestamp, in ms, means
+    the first record at that time or later, or else the end of the log. If `partition` is missing, all partitions of
+    the topic are reset. Like Kafka's tool, this creates the group if it does not exist.
     """
     group, topic = fields.text("group"), fields.text("topic")
     if sum(name in fields for name in ("to", "offset", "timestamp")) != 1:
@@ -286,7 +293,7 @@ async def listed(ask: Ask, group: str) -> ListedGroup | None:
 
 
 async def coordinator_of(ask: Ask, group: str) -> None:
-    """Waits until there is one: who asks first creates its topic."""
+    """Waits until the group has a coordinator: the first request creates the topic of the coordinators."""
     request = FindCoordinatorRequest(key_type=GROUPS, coordinator_keys=[group])
     for _ in range(RETRIES):
         (found,) = (await ask(request, FindCoordinatorResponse)).coordinators
@@ -331,7 +338,7 @@ async def alter(ask: Ask, group: str, topic: str, offsets: Offsets) -> None:
 
 
 def require_none(code: int, what: str) -> None:
-    """Raises KafkaError that says of what for any code but NONE."""
+    """Raises KafkaError, whose message is `what`, for any code but NONE."""
     if code != ErrorCode.NONE.value:
         raise KafkaError(ErrorCode(code), f"{what}.".replace("..", "."))
 

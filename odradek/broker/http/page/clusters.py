@@ -1,4 +1,4 @@
-"""Clusters that tests control, and one of them with its clock, rules and holds."""
+"""The views of the clusters that tests control: their list, and one cluster with its clock, rules and holds."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ OFF = "Control is off: start the broker with `odradek serve --control`, or set o
 
 
 def clusters(served: ViewedBroker, query: Query) -> View:
-    """Lists clusters. `find`: part of an id."""
+    """Lists clusters. `find`: only those whose id contains this text."""
     if served.clusters is None:
         return {"off": OFF, "total": 0, "clusters": []}
     return served.clusters.list(query.get("find", ""))
 
 
 def cluster(served: ViewedBroker, query: Query) -> View:
-    """Shows the cluster `id`. Raises KafkaError."""
+    """Shows the cluster `id`. Raises KafkaError if it does not exist."""
     return {"off": OFF} if served.clusters is None else served.clusters.show(query["id"])

@@ -1,8 +1,9 @@
-"""The page as one file, HTML with its style, its script and the first view: one request brings the first paint.
+"""Renders the page as one file, HTML with its style, script and first view, so that one request shows something.
 
-The script is written as modules, which browsers would fetch one by one. Here each becomes a function that is called
-once, after those it imports: `const $text = (() => { ...; return { whole, size }; })();`. Two forms are understood,
-`import { a, b } from "./c.js"` and `export const`; `tests/unit/broker/http/test_document.py` holds modules to them.
+The script is written as modules, which browsers would fetch one by one. This module turns each of them into a function
+that is called once, after the modules that it imports: `const $text = (() => { ...; return { whole, size }; })();`.
+Only two forms are supported, `import { a, b } from "./c.js"` and `export const`;
+`tests/unit/broker/http/test_document.py` checks that the modules use no others.
 """
 
 from __future__ import annotations
@@ -23,9 +24,13 @@ EXPORT = re.compile(r"^export const (?P<names>\w+|\{[^}]*\})", re.MULTILINE)
 
 
 def document(first: View, token: str | None) -> str:
-    """Renders the page. first: shown until the browser has asked for more. token: None where actions are off."""
+    """Renders the page.
+
+    first  the view to show until the browser has loaded another one
+    token  the token for actions; None if actions are off
+    """
     given = json.dumps({"token": token, "first": first})
-    return template().replace("/*GIVEN*/", given.replace("<", "\\u003c"))  # "<" could end the element, or comment it
+    return template().replace("/*GIVEN*/", given.replace("<", "\\u003c"))  # "<" could end the script, or open a comment
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Groups of every type: members, lag and history."""
+"""The views of groups of all types: their list, and one group with its members, lag and history."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from odradek.broker.groups.core import GroupCore
     from odradek.protocol.messages.list_groups_response import ListedGroup
 
-HISTORY_RECORDS = 100_000  # of the partition of a group, which it shares with others
+HISTORY_RECORDS = 100_000  # records that are searched in the group's partition, which other groups use as well
 
 
 async def groups(served: ViewedBroker, query: Query) -> View:
-    """Lists groups. `find`: part of an id."""
+    """Lists groups. `find`: only those whose id contains this text."""
     broker = served.broker
     if not broker.has_started("groups"):
         return {"total": 0, "groups": []}
@@ -61,8 +61,9 @@ def group_row(listed: ListedGroup, broker: Broker, core: GroupCore) -> JsonValue
 
 
 def group(served: ViewedBroker, query: Query) -> Job:
-    """Shows the group `id`, with what happened to it as `__consumer_offsets` still has it. Raises KafkaError if there
-    is none.
+    """Shows the group `id`, with its history as far as `__consumer_offsets` still contains it.
+
+    Raises KafkaError if the group does not exist.
     """
     broker, name = served.broker, query["id"]
     facts = group_facts(broker, name)

@@ -1,6 +1,7 @@
-"""Records of one transactional id or group in the partition of an internal topic, which it shares with others.
+"""The history of a transactional id or group, from its records in a partition of an internal topic.
 
-Compaction leaves the last record of each key, so that old steps go."""
+Other ids and groups share the partition. Compaction keeps only the last record of each key, so old steps disappear.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +22,22 @@ if TYPE_CHECKING:
 
 
 def records_naming(name: bytes, portions: Iterable[bytes]) -> Iterator[Record]:
-    """Yields records of batches that hold the name's bytes, or are compressed. The others are not decoded."""
+    """Yields the records of batches that contain the bytes of the name or are compressed. Decodes no other batches."""
     for portion in portions:
         for position, header in batches(portion):
             if header.is_compressed or portion.find(name, position, position + header.size_bytes) >= 0:
                 yield from records_of(portion, position)
 
 
-HISTORY_RECORDS = 100_000  # of the partition of an id, which it shares with others
+HISTORY_RECORDS = 100_000  # records that are searched in the id's partition, which other ids use as well
 
 
 class TxnStep(NamedTuple):
-    """One record, and what was before it; `txn` is None where the id was forgotten."""
+    """A change of a transactional id, by one record.
+
+    before  the state before the record; None if the record is the first
+    txn     the state after the record; None if the id has expired
+    """
 
     at_ms: int
     offset: int
@@ -44,12 +49,12 @@ class TxnStep(NamedTuple):
 
 
 def steps_start(log: Log) -> int:
-    """Returns the offset from which steps are looked for."""
+    """Returns the offset at which the search for steps begins."""
     return max(log.log_start_offset, log.log_end_offset - HISTORY_RECORDS)
 
 
 def steps_of(portions: Iterable[bytes], transactional_id: str) -> list[TxnStep]:
-    """Returns the steps, oldest first."""
+    """Returns the steps of a transactional id, oldest first."""
     steps: list[TxnStep] = []
     before: Txn | None = None
     for record in records_naming(transactional_id.encode(), portions):
@@ -63,7 +68,7 @@ def steps_of(portions: Iterable[bytes], transactional_id: str) -> list[TxnStep]:
 
 
 def in_words(before: Txn | None, txn: Txn | None) -> dict[str, JsonValue]:
-    """Says what a record changes; `kind` is for the color."""
+    """Describes in words how a record changed a transactional id. `kind` determines the color."""
     if txn is None:
         return {"kind": "end", "what": "forgotten: the id was unused for too long"}
     pair = f"producer id {txn.producer_id}, epoch {txn.producer_epoch}"
@@ -86,7 +91,8 @@ def in_words(before: Txn | None, txn: Txn | None) -> dict[str, JsonValue]:
         case TxnState.PREPARE_ABORT:
             why = ""
             if is_new_epoch and before is not None:
-                # Past the timeout, a new producer has only the seconds until the coordinator looks.
+                # This is a guess. Between the timeout and the coordinator's next check, which is seconds later, a new
+                # producer could have caused the abort as well.
                 is_late = before.is_timed_out(txn.updated_ms)
                 why = " by its timeout" if is_late else " because a new producer took over"
             return {"kind": "abort", "what": f"abort decided{why}; markers are written to each partition"}
@@ -98,15 +104,18 @@ def in_words(before: Txn | None, txn: Txn | None) -> dict[str, JsonValue]:
             return {"kind": "fence", "what": f"initialised: {pair}" if is_new_epoch else "recorded again"}
 
 
-OFFSET_COMMITS = (b"\x00\x00", b"\x00\x01")  # how their keys begin: they are many, and no part of this
+OFFSET_COMMITS = (b"\x00\x00", b"\x00\x01")  # first bytes of the keys of offset commits, which the history leaves out
 CLASSIC = "GroupMetadata"
 PREFIXES = ("ConsumerGroup", "ShareGroup", "StreamsGroup")
-REVOKING = 1  # a state of a member: it has not given up what another waits for
-Told = tuple[str, str]  # kind, for the color; what happened
+REVOKING = 1  # state of a member that must revoke partitions for others
+Told = tuple[str, str]  # the kind, which determines the color; the description
 
 
 def group_history(portions: Iterable[bytes], group_id: str, topics: Mapping[str, str]) -> list[JsonValue]:
-    """Returns the last steps, oldest first. topics: names by topic ids, as the decoder writes these."""
+    """Returns the last steps of a group, oldest first.
+
+    topics  names of topics by id; ids have the form that the decoder uses
+    """
     history = GroupHistory(group_id, topics)
     steps: list[JsonValue] = []
     for record in records_naming(group_id.encode(), portions):
@@ -122,12 +131,12 @@ def group_history(portions: Iterable[bytes], group_id: str, topics: Mapping[str,
 
 
 class GroupHistory:
-    """State of a group as of the records so far, against which each is compared."""
+    """Compares each record of a group with the state from the records before, and describes the difference."""
 
     def __init__(self, group_id: str, topics: Mapping[str, str]) -> None:
         self._group_id = group_id
         self._topics = topics
-        self._members: dict[str, Any] = {}  # what each subscribes to, or has
+        self._members: dict[str, Any] = {}  # the last value of each member's record, by member id
         self._generation: int | None = None
         self._given: dict[str, str] = {}
 
@@ -202,7 +211,7 @@ class GroupHistory:
 
 
 def assigned(said: object) -> str:
-    """Names what a member of a classic group was given, where it is a consumer."""
+    """Describes the assignment of a member of a classic group; lists its partitions if it is a consumer."""
     if not isinstance(said, Mapping):
         return "what its protocol says"
     found = [f"{each['topic']}-{index}" for each in said["assignedPartitions"] for index in each["partitions"]]

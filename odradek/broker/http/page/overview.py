@@ -1,4 +1,4 @@
-"""The broker at a glance, its connections, and the warnings of its log."""
+"""The views of the broker as a whole: the overview, the connections, and the warnings of its log."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def overview(served: ViewedBroker, query: Query) -> View:
         "connections": sum(server.connection_count for server in traffic.servers),
         "groups": groups,
         "transactions": transactions,
-        # Sums since the start: a rate is the difference of two.
+        # These are totals since the start. The browser computes rates from the difference between two of them.
         "requests_total": sum(route.requests for route in traffic.dispatcher.routes),
         "records_in_total": totals.records_in,
         "bytes_in_total": totals.bytes_in,
@@ -57,7 +57,7 @@ async def overview(served: ViewedBroker, query: Query) -> View:
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over all partitions; what came in and went out, since the start."""
+    """Sums over all partitions. Records and bytes in and out count since the start of the process."""
 
     partitions: int = 0
     size_bytes: int = 0
@@ -66,7 +66,7 @@ class Totals:
     bytes_out: int = 0
 
     def add(self, partition: Partition) -> None:
-        if partition.is_deleted:  # since the first of them was visited
+        if partition.is_deleted:  # it was deleted while other partitions were visited
             return
         log = partition.log
         self.partitions += 1
@@ -83,7 +83,7 @@ async def partition_totals(served: ViewedBroker) -> Totals:
 
 
 async def group_counts(served: ViewedBroker) -> JsonValue:
-    """Counts groups by type; None while they are loaded."""
+    """Returns the number of groups by type, or None while a coordinator loads."""
     broker = served.broker
     counts = {"classic": 0, "consumer": 0, "share": 0}
     if not broker.has_started("groups"):
@@ -106,7 +106,7 @@ def resident_bytes() -> int:
 
 
 def connections(served: ViewedBroker, query: Query) -> View:
-    """Lists connections. `find`: part of an address or of a client's name."""
+    """Lists connections. `find`: only those whose address or client software contains this text."""
     part = query.get("find", "")
     infos = [info for server in served.traffic.servers for info in server.connections()]
     software = Counter(f"{info.client_software_name} {info.client_software_version}" for info in infos)

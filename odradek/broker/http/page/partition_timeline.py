@@ -1,9 +1,9 @@
-"""Timeline of a partition, in the order of its offsets: batches and markers as its log has them, and around the
-batches of a transaction the steps of its coordinator, as `__transaction_state` still has those.
+"""The timeline of a partition: the batches and markers of its log, and the steps of the transactions' coordinators.
 
-Batches carry their producers' clock, which may be any; a marker and the steps carry that of the broker. So steps find
-their place by the transaction, not by the time: its begin stands before its first batch, the decision before its
-marker, the completion behind it.
+The order is that of the offsets. Steps come from `__transaction_state`, as far as it still contains them. The
+timestamps of batches are from the producers' clocks, which may be wrong; those of markers and steps are from the
+broker's clock. Therefore the place of a step depends on its transaction, not on its time: the begin comes before the
+first batch, the decision before the marker, and the completion after the marker.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ NO_PRODUCER_ID = -1
 
 @dataclass(slots=True)
 class BatchRun:
-    """Batches of one producer and transaction that nothing stands between, or one marker. Offsets include both ends."""
+    """Consecutive batches of one producer and transaction, or a single marker.
+
+    first_offset, last_offset  both belong to the run
+    is_commit                  of a marker; None if this is not a marker
+    """
 
     at_ms: int
     first_offset: int
@@ -38,7 +42,7 @@ class BatchRun:
     is_transactional: bool
     records: int = 0
     batches: int = 0
-    is_commit: bool | None = None  # None: it is no marker
+    is_commit: bool | None = None
 
     @property
     def owner(self) -> tuple[int, int, bool, bool]:
@@ -46,7 +50,7 @@ class BatchRun:
 
 
 class PastTransaction(NamedTuple):
-    """Steps of one transaction of a transactional id, from the one after the completion of the last."""
+    """The steps of one transaction of a transactional id, up to its completion."""
 
     steps: Sequence[TxnStep]
 
@@ -60,7 +64,7 @@ class PastTransaction(NamedTuple):
 
 
 def runs_of(portions: Iterable[bytes], start: int, end: int) -> list[BatchRun]:
-    """Returns the runs of batches that begin within [start, end)."""
+    """Returns the runs of the batches whose base offsets are in [start, end)."""
     runs: list[BatchRun] = []
     for portion in portions:
         for position, header in batches(portion):
@@ -102,7 +106,7 @@ def transactions_of(steps: Iterable[TxnStep]) -> list[PastTransaction]:
 
 @dataclass(slots=True)
 class Around:
-    """Steps that stand before and behind a run."""
+    """The steps to show before and after a run."""
 
     before: list[tuple[str, TxnStep]] = field(default_factory=list)
     behind: list[tuple[str, TxnStep]] = field(default_factory=list)
@@ -114,11 +118,15 @@ def timeline(
     steps: Mapping[str, Sequence[TxnStep]],
     names: Mapping[int, str],
 ) -> list[JsonValue]:
-    """Returns events, oldest first. steps: by transactional id; names: transactional ids by producer id."""
+    """Returns the events of a partition, oldest first.
+
+    steps  steps of the coordinator by transactional id
+    names  transactional ids by producer id
+    """
     around = [Around() for _ in runs]
     transactions = {name: [each for each in transactions_of(of) if partition in each.partitions]
                     for name, of in steps.items()}  # fmt: skip
-    first: dict[int, int] = {}  # producer id → its first run of the transaction that is read
+    first: dict[int, int] = {}  # producer id → index of the first run of its current transaction
     for at, run in enumerate(runs):
         if not run.is_transactional:
             continue
@@ -130,7 +138,7 @@ def timeline(
         found = None if name is None else decided_before(transactions.get(name, ()), run.at_ms)
         if name is not None and found is not None:
             place(found, name, around[begin], around[at])
-    for producer_id, at in first.items():  # no marker yet
+    for producer_id, at in first.items():  # these transactions have no marker yet
         name = names.get(producer_id)
         of = transactions.get(name, ()) if name is not None else ()
         if name is not None and of and not is_complete(of[-1]):
@@ -147,7 +155,7 @@ def timeline(
 
 
 def decided_before(transactions: Sequence[PastTransaction], at_ms: int) -> PastTransaction | None:
-    """Returns the one that a marker of this time ends."""
+    """Returns the transaction that a marker with this time ends."""
     found = [each for each in transactions if each.decided_ms is not None and each.decided_ms <= at_ms]
     return found[-1] if found else None
 
@@ -158,7 +166,10 @@ def is_complete(transaction: PastTransaction) -> bool:
 
 
 def place(transaction: PastTransaction, name: str, begin: Around, end: Around, *, behind: bool = False) -> None:
-    """Puts the steps around its runs. behind: where the end is a run of others, and no marker of its own."""
+    """Places the steps of a transaction around its runs.
+
+    behind  whether decisions come after `end`; True if the transaction has no marker, so that `end` is the last run
+    """
     for step in transaction.steps:
         state = None if step.txn is None else step.txn.state
         if state in COMPLETE:

@@ -1,7 +1,7 @@
-"""Picture of a timeline: lanes for the coordinator and for partitions, columns in the order of events. Pure.
+"""The diagram of a timeline: lanes for the coordinator and the partitions, and columns in the order of events. Pure.
 
-Time goes to the right, and is not to scale: a transaction may last a millisecond or a week. Events of one kind that
-follow one another in different lanes share a column. The browser draws it (assets/picture.js).
+Time goes to the right, but not to scale, because a transaction may last a millisecond or a week. Successive events of
+one kind in different lanes share a column. The browser draws the diagram (assets/picture.js).
 """
 
 from __future__ import annotations
@@ -17,16 +17,21 @@ if TYPE_CHECKING:
     from odradek.broker.http.page.served import JsonValue, View
     from odradek.protocol.topic_partition import TopicPartition
 
-COORDINATOR = 0  # the first lane
-MOST_LANES = 8  # of partitions
-MOST_COLUMNS = 24  # the latest; the list below has the others
+COORDINATOR = 0  # number of the coordinator's lane
+MOST_LANES = 8  # limit of lanes for partitions
+MOST_COLUMNS = 24  # only the most recent columns are drawn; the list below the diagram has all events
 AT_PARTITIONS = frozenset({"marker", "received", "applied", "replying"})
 PARALLEL = frozenset({"batch", "marker", "hold"})
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """One event. kind: step, batch, marker, hold or ahead. tone: its color. at_ms: None where it is not over."""
+    """An event in the diagram.
+
+    kind   step, batch, marker, hold or ahead
+    tone   name of the color
+    at_ms  None if the event is not over yet
+    """
 
     lane: int
     kind: str
@@ -38,7 +43,10 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """last_stable, end: offsets of a partition; None for the coordinator."""
+    """A lane of the diagram.
+
+    last_stable, end  last stable offset and high watermark of a partition; None for the coordinator
+    """
 
     name: str
     last_stable: int | None = None
@@ -47,7 +55,10 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A hold that something of this timeline waits at. who: as `GET /control/v1/holds` tells it."""
+    """A hold at which an event of this timeline waits.
+
+    who  the waiter, in the form of `GET /control/v1/holds`
+    """
 
     name: str
     who: Mapping[str, object]
@@ -59,7 +70,7 @@ class Hold:
 
     @property
     def words(self) -> str:
-        """Says what waits, and what would let it go on."""
+        """A sentence about what waits, and what would let it continue."""
         where = ", ".join(self.partitions)
         within = f" in {where}" if where else ""
         match self.who.get("at"):
@@ -85,7 +96,10 @@ def holds_of(
     producer_id: int | None = None,
     partition: str | None = None,
 ) -> list[Hold]:
-    """Returns those of one transaction, or of one partition, as `GET /control/v1/holds` has them."""
+    """Returns the holds of one transaction or of one partition.
+
+    told  all holds, in the form of `GET /control/v1/holds`
+    """
     found = []
     for each in told:
         who = each["who"]
@@ -101,10 +115,10 @@ def holds_of(
 
 
 def picture(lanes: Sequence[Lane], events: Sequence[Drawn], holds: Sequence[Hold], until: str | None = None) -> View:
-    """Returns lanes, columns and events.
+    """Returns the lanes, columns and events of the diagram as JSON.
 
-    events  in their order; what waits at `holds` comes behind them
-    until   what lets readers of committed data go on; None where something else says it
+    events  in their order; the events that wait at `holds` follow them
+    until   when read_committed consumers can continue, as the end of a sentence; None if another text says it
     """
     drawn = [*events, *(held for each in holds for held in held_events(each, lanes))]
     placed = in_columns(drawn)
@@ -156,7 +170,7 @@ def in_columns(events: Iterable[Drawn]) -> list[tuple[int, Drawn]]:
 
 
 def shown_lane(number: int, lane: Lane, shown: Sequence[tuple[int, Drawn]], columns: int) -> JsonValue:
-    """`stable_column`: the last stable offset is before it."""
+    """Returns a lane as JSON. `stable_column` is the first column at or after the last stable offset."""
     if lane.last_stable is None:
         return {"name": lane.name, "last_stable": None, "end": None, "stable_column": None}
     column = next(
@@ -172,7 +186,7 @@ def shown_lane(number: int, lane: Lane, shown: Sequence[tuple[int, Drawn]], colu
 
 
 def held_events(hold: Hold, lanes: Sequence[Lane]) -> list[Drawn]:
-    """Returns one in each lane where it stands."""
+    """Returns an event for each lane in which something waits at the hold."""
     at = [number for number, lane in enumerate(lanes) if number != COORDINATOR and lane.name in hold.partitions]
     if hold.who.get("at") not in AT_PARTITIONS or not at:
         at = [COORDINATOR]
@@ -180,7 +194,10 @@ def held_events(hold: Hold, lanes: Sequence[Lane]) -> list[Drawn]:
 
 
 def step_event(what: str, kind: str, at_ms: int, name: str | None = None, *, is_ahead: bool = False) -> Drawn:
-    """Returns a step of the coordinator. what: as the list has it."""
+    """Returns the event for a step of the coordinator.
+
+    what  the description of the step in the list
+    """
     words = what.partition(":")[0].partition(";")[0]
     label = (words,) if name is None else (words, name)
     return Drawn(COORDINATOR, "ahead" if is_ahead else "step", kind, label, at_ms)
@@ -198,7 +215,10 @@ def run_event(run: BatchRun, lane: int) -> Drawn:
 
 
 def timeline_events(timeline: Sequence[JsonValue], runs: Sequence[BatchRun]) -> list[Drawn]:
-    """Returns the events of a partition's timeline, in its order. runs: those of the timeline, in the same order."""
+    """Returns the events for a partition's timeline, in the same order.
+
+    runs  the runs in the timeline, in the same order
+    """
     left = iter(runs)
     found = []
     for each in timeline:
@@ -214,15 +234,17 @@ def timeline_events(timeline: Sequence[JsonValue], runs: Sequence[BatchRun]) -> 
 
 
 def last_transaction(transactions: Sequence[PastTransaction]) -> PastTransaction | None:
-    """Returns the last in which something took part."""
+    """Returns the last transaction that has any partition, or None."""
     return next((each for each in reversed(transactions) if each.partitions), None)
 
 
 def transaction_events(transaction: PastTransaction, runs: Mapping[TopicPartition, Sequence[BatchRun]]) -> list[Drawn]:
-    """Returns the events of a transaction. runs: in each partition, lane by lane, its batches and its marker.
+    """Returns the events of a transaction in their order.
 
-    Batches carry their producers' clock: whatever it says, they are put between the step that added their partition
-    and the decision.
+    Batches have the time of their producer's clock, which may be wrong. So they are always placed between the step that
+    added their partition and the decision.
+
+    runs  batches and marker of the transaction by partition, in the order of the lanes
     """
     begun_ms = transaction.steps[0].at_ms
     decided_ms = transaction.decided_ms
@@ -250,7 +272,7 @@ def transaction_events(transaction: PastTransaction, runs: Mapping[TopicPartitio
 
 
 def phase(step: TxnStep, last_ms: int) -> tuple[int, int]:
-    """Returns the place of a step among batches (1) and markers (3)."""
+    """Returns the sort key of a step. At the same time, batches have the number 1 and markers 3."""
     state = None if step.txn is None else step.txn.state
     if state in COMPLETE or state is None:
         return max(step.at_ms, last_ms), 4
@@ -262,8 +284,8 @@ def runs_of_last(
 ) -> list[BatchRun]:
     """Returns the runs of the last transaction of a producer in one partition.
 
-    is_open     it has records here without a marker
-    decided_ms  of a decision whose marker may be written here; None where there is no marker yet
+    is_open     whether the transaction has records in this partition, but no marker yet
+    decided_ms  time of the decision, to recognize its marker; None if the transaction is not decided
     """
     parts: list[list[BatchRun]] = [[]]
     for run in runs:

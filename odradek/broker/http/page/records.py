@@ -1,4 +1,4 @@
-"""Records of a partition, a screenful at a time, each with what a reader of committed data makes of it."""
+"""The view of the records in a partition. Shows whether each record is committed, open or aborted."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 SHOWN = 50
 READ_BYTES = 512 * 1024
-SHOWN_BYTES = 4096  # of a key, a value, a header; what is longer is cut, and says how long it is
+SHOWN_BYTES = 4096  # longer keys, values and headers are truncated, and shown with their size
 COMMITTED, OPEN, ABORTED, CONTROL, PLAIN = "committed", "open", "aborted", "control", "plain"
 
 
 class Bounds(NamedTuple):
-    """Facts that the loop knows of the log when it is asked."""
+    """Offsets of a log, as the loop reads them when the view is requested."""
 
     log_start_offset: int
     last_stable_offset: int
@@ -31,8 +31,10 @@ class Bounds(NamedTuple):
 
 
 def records(served: ViewedBroker, query: Query) -> Job:
-    """Shows records of `topic`, `partition`; `offset` or `timestamp` (ms): where to begin, the last ones if neither is
-    given; `isolation=committed`: without what readers of committed data do not see. Raises KafkaError.
+    """Shows records of `topic` and `partition`. Raises KafkaError.
+
+    `offset` or `timestamp` (ms) is the first record to show; without either, the last records are shown.
+    `isolation=committed` leaves out the records that read_committed consumers do not see.
     """
     try:
         index = int(query.get("partition", "0"))
@@ -101,7 +103,7 @@ def read(reader: LogReader, start: int, end: int) -> Iterator[tuple[BatchHeader,
 
 
 def aborted_ranges(reader: LogReader, start: int, end: int) -> Sequence[tuple[int, int, int]]:
-    """Returns (producer id, first offset, last offset) of aborted transactions with data in between."""
+    """Returns the aborted transactions between two offsets, as (producer id, first offset, last offset)."""
     return [(each.producer_id, each.first_offset, each.last_offset) for each in reader.aborted(start, end)]
 
 
@@ -144,14 +146,14 @@ def row(topic: str, header: BatchHeader, record: Record, status: str) -> JsonVal
 
 
 def shown(data: bytes | None) -> JsonValue:
-    """Returns text where it is UTF-8, else hexadecimal; with its size where it is cut."""
+    """Returns bytes as text if they are UTF-8, or else as hexadecimal digits; adds their size if they are truncated."""
     if data is None:
         return None
     part = data[:SHOWN_BYTES]
     try:
         text: dict[str, JsonValue] = {"text": part.decode()}
     except UnicodeDecodeError as error:
-        cut = len(data) > SHOWN_BYTES and error.start > len(part) - 4  # within a character
+        cut = len(data) > SHOWN_BYTES and error.start > len(part) - 4  # the truncation split a character
         text = {"text": part[: error.start].decode()} if cut else {"hex": part.hex(" ")}
     if len(data) > SHOWN_BYTES:
         text["size"] = len(data)

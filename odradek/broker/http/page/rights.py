@@ -1,6 +1,7 @@
-"""Rights that a view needs, where an authorizer is configured. The page logs nobody in: it is User:ANONYMOUS at the
-address of whoever asks for it, and may be shown what the ACLs allow to that principal (docs/page.md). Actions are
-requests of Kafka's protocol, which check rights themselves.
+"""Checks whether ACLs allow a view, if an authorizer is configured.
+
+The page has no login. It acts as User:ANONYMOUS at the address of the HTTP client, and shows what the ACLs allow to
+that principal (docs/page.md). Actions are requests of Kafka's protocol, which check their rights themselves.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ NO_CONNECTION = 0
 
 
 class Right(NamedTuple):
-    """Right to a view. like: the API that shows the same, for the audit log. parameter: of the query, which names the
-    resource.
+    """The permission that a view needs.
+
+    like       the API that returns the same facts; used in the audit log
+    parameter  the query parameter that names the resource; None if the resource is the cluster
     """
 
     like: ApiKey
@@ -36,7 +39,10 @@ def of_cluster(like: ApiKey) -> Right:
 def require_right(
     needed: Right, query: Query, client_host: str, authorizer: Authorizer, now_ms: int, *, audit: Audit = Audit.CHECK
 ) -> None:
-    """Raises the AUTHORIZATION_FAILED of the resource, and KeyError with the name of a parameter that is missing."""
+    """Raises KafkaError if the permission is missing, with the code for that type of resource.
+
+    Raises KeyError, with the name of the parameter, if the query does not name the resource.
+    """
     name = CLUSTER_NAME if needed.parameter is None else query[needed.parameter]
     connection = ConnectionInfo(NO_CONNECTION, client_host, 0)
     context = RequestContext(needed.like, 0, 0, None, now_ms, connection, authorizer)

@@ -1,13 +1,14 @@
-"""HTTP of the page: `/` is the page, `/api/<view>` its facts as JSON, `/live/<view>` the same as server-sent events,
-`/api/actions` what it can change.
+"""The HTTP routes of the page.
 
-Each view takes the query parameters that its function names, and `cluster` where control is on. Source: HTML, 9.2, for
-server-sent events.
+`/` is the page. `/api/<view>` returns the facts of a view as JSON, and `/live/<view>` sends the same as server-sent
+events. `/api/actions` lists the actions. A view accepts the query parameters that its function documents, and `cluster`
+if control is on. Source: HTML, 9.2, for server-sent events.
 
-A POST is refused unless `odradek.http.actions` is true, its Host and Origin are this broker's (`guard`), its body is
-JSON, and the header X-Odradek-Token holds the token that this process drew when it began. A page elsewhere can neither
-read the token nor send the header, which browsers ask about beforehand. Source: OWASP, Cross-Site Request Forgery
-Prevention, "custom request headers"."""
+A POST is accepted only if `odradek.http.actions` is true, its Host and Origin belong to this broker (`guard`), its body
+is JSON, and the header X-Odradek-Token contains the token that this process created at its start. A page of another
+site cannot read the token. It cannot send the header either, because browsers first ask the server for permission.
+Source: OWASP, Cross-Site Request Forgery Prevention, "custom request headers".
+"""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ VIEWS: Mapping[str, tuple[Show, Right]] = {
     "clusters": (clusters, CLUSTER),
     "cluster": (cluster, CLUSTER),
 }
-CONTROLLED: web.AppKey[ControlledClusters] = web.AppKey("controlled")  # where control is on
+CONTROLLED: web.AppKey[ControlledClusters] = web.AppKey("controlled")  # present if control is on
 
 
 log = logging.getLogger("odradek.control")
@@ -94,7 +95,10 @@ HTTP_STATUS: Mapping[ErrorCode, int] = {
 
 
 class Acting:
-    """HTTP of the actions. token: None where they are off."""
+    """The HTTP handlers of the actions.
+
+    token  None if actions are off
+    """
 
     def __init__(self, dispatcher: Dispatcher[HandlerBroker], headers: Mapping[str, str], *, is_on: bool) -> None:
         self._dispatcher = dispatcher
@@ -102,7 +106,7 @@ class Acting:
         self.token = secrets.token_urlsafe(32) if is_on else None
 
     async def listing(self, request: web.Request) -> web.Response:
-        """Lists the actions, with the token; a page elsewhere may ask for this, but not read the answer."""
+        """Returns the actions and the token. Pages of other sites can send this request, but not read its response."""
         offered = {} if self.token is None else {name: sorted(action.fields) for name, action in ACTIONS.items()}
         return web.json_response({"token": self.token, "actions": offered}, headers=self._headers)
 
@@ -119,7 +123,7 @@ class Acting:
             return self._error(404, f"there is no action {name}; actions are {', '.join(ACTIONS)}")
         try:
             body = json.loads(await request.read())
-            json.dumps(body, ensure_ascii=False).encode()  # half a pair of surrogates is no text
+            json.dumps(body, ensure_ascii=False).encode()  # fails for lone surrogates, which are not valid text
         except (ValueError, RecursionError) as error:
             return self._error(400, f"the body is not JSON: {error}")
         return await self._done(name, body, request)
@@ -171,7 +175,10 @@ def add_page(
 
 
 class Page:
-    """Handlers of the page. token: what actions need; None where they are off."""
+    """The HTTP handlers of the page and its views.
+
+    token  the token that actions need; None if they are off
+    """
 
     def __init__(self, broker: Broker, served: ViewedBroker, token: str | None, authorizer: Authorizer) -> None:
         self._token = token
@@ -191,7 +198,10 @@ class Page:
         return handle
 
     def metrics_by(self, handler: Handler) -> Handler:
-        """Guards them as the views, since they name topics and groups. Whoever has the token asks by any name."""
+        """Protects the metrics like a view, since they contain the names of topics and groups.
+
+        If a token is configured, requests have already presented it, so they may use any host name.
+        """
 
         async def handle(request: web.Request) -> web.StreamResponse:
             try:
@@ -227,13 +237,13 @@ class Page:
             return web.json_response({"error": str(error), "code": error.code.name}, status=status)
 
     async def live(self, request: web.Request) -> web.StreamResponse:
-        """Sends the view now, and again whenever it has changed, at most once a second. Comments keep the line open."""
+        """Sends a view now and after each change, at most once a second. Empty comments keep the connection open."""
         name = request.match_info["view"]
         if name not in VIEWS:
             return web.json_response({"error": f"there is no view {name}"}, status=404)
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         before = ""
-        with suppress(ConnectionResetError):  # the page was left, maybe before the first word
+        with suppress(ConnectionResetError):  # the browser has closed the page, possibly before the first event
             await response.prepare(request)
             while not self._stopping.is_set():
                 now = await self._text(name, request, is_first=not before)
@@ -248,7 +258,10 @@ class Page:
         self._stopping.set()
 
     def _require(self, needed: Right, request: web.Request, audit: Audit = Audit.CHECK) -> None:
-        """Raises KafkaError, KeyError. Where there is a token, whoever got here has it, and may see everything."""
+        """Raises KafkaError or KeyError if the permission is missing, see `require_right`.
+
+        If a token is configured, the request has already presented it, and may see everything.
+        """
         if not self._broker.config.odradek_http_token:
             client_host = (request.remote or "").removeprefix(IPV4_IN_IPV6)
             now_ms = self._broker.clock.now_ms()
@@ -265,8 +278,9 @@ class Page:
             return json.dumps({"error": str(error), "code": error.code.name})
 
     async def _view(self, show: Show, request: web.Request) -> View:
-        """Shows `cluster`, or the broker of the process. Raises KafkaError, and KeyError with the name of a parameter
-        that is missing.
+        """Returns a view of the cluster that the query names, or else of the broker of the process.
+
+        Raises KafkaError, or KeyError with the name of a missing parameter.
         """
         shown = show(self._served_by(request), request.query)
         if isinstance(shown, Awaitable):
@@ -274,7 +288,7 @@ class Page:
         return await in_thread(self._broker.workers, shown) if callable(shown) else shown
 
     def _served_by(self, request: web.Request) -> ViewedBroker:
-        """Raises KafkaError."""
+        """Returns the broker of the cluster that the query names. Raises KafkaError if there is none."""
         controlled = request.app.get(CONTROLLED)
         if controlled is not None:
             return controlled.served(request.query.get("cluster", ""), self._served)

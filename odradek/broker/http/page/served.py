@@ -1,4 +1,4 @@
-"""Shared parts of the views: their values, what they look at, and how they are asked."""
+"""The types that all views share: their JSON values, their functions, and the broker that they show."""
 
 from __future__ import annotations
 
@@ -19,31 +19,34 @@ View: TypeAlias = "Mapping[str, JsonValue]"
 
 
 Query: TypeAlias = "Mapping[str, str]"
-Job: TypeAlias = "Callable[[], View]"  # what is left to do waits for the disk: for a thread
+Job: TypeAlias = "Callable[[], View]"  # the rest of a view's work, which reads from the disk and so runs in a thread
 Show: TypeAlias = (
-    "Callable[[ViewedBroker, Query], View | Job | Awaitable[View | Job]]"  # awaited where there may be many
+    "Callable[[ViewedBroker, Query], View | Job | Awaitable[View | Job]]"  # a coroutine if it visits many items
 )
 
 T = TypeVar("T")
 
-PAGE = "page"  # to the watchdog
-SHOWN = 200  # of a list; `find` finds the others
+PAGE = "page"  # name of this work in the loop watch
+SHOWN = 200  # limit of rows in a list; use `find` to see the others
 
 
 class ControlledClusters(Protocol):
-    """Clusters that tests control, where control is on (docs/testing.md)."""
+    """The clusters that tests control, if control is on (docs/testing.md)."""
 
     def list(self, part: str) -> View:
-        """Lists those whose id contains `part`."""
+        """Lists the clusters whose id contains `part`."""
 
     def show(self, name: str) -> View:
-        """Raises KafkaError where there is none."""
+        """Shows one cluster. Raises KafkaError if it does not exist."""
 
     def served(self, name: str, default: ViewedBroker) -> ViewedBroker:
-        """Returns the broker of a cluster. default: that of the process. Raises KafkaError where it does not run."""
+        """Returns the broker of a cluster. Raises KafkaError if it is not running.
+
+        default  the broker of the process, for the cluster `default` and for an empty name
+        """
 
     def tokens(self, name: str | None) -> Sequence[str]:
-        """Returns what opens the calls below the path of a cluster, beside the token of the process."""
+        """Returns the tokens, besides that of the process, that give access to the calls of a cluster."""
 
 
 def nothing_held() -> Sequence[View]:
@@ -52,11 +55,11 @@ def nothing_held() -> Sequence[View]:
 
 @dataclass(frozen=True, slots=True)
 class ViewedBroker:
-    """Broker that the views look at.
+    """The broker that the views show.
 
-    warnings  the latest of the log, oldest first
-    clusters  None where control is off
-    holds     what waits at holds, as `GET /control/v1/holds` tells it
+    warnings  the most recent warnings of the log, oldest first
+    clusters  None if control is off
+    holds     returns the holds at which something waits, in the form of `GET /control/v1/holds`
     """
 
     broker: Broker
@@ -66,7 +69,8 @@ class ViewedBroker:
     holds: Callable[[], Sequence[View]] = nothing_held
 
     async def visit(self, items: Iterable[T], look: Callable[[T], None]) -> None:
-        """Visits each of what may be very many: clients are served in between, and an item may be gone when it is its
-        turn.
+        """Calls `look` for each item, in slices, so that clients are served in between.
+
+        There may be very many items. An item may have been deleted when its turn comes.
         """
         await visit_in_slices(items, look, self.broker.watch, PAGE)

@@ -1,4 +1,4 @@
-"""Share partitions: records in flight with their states, and the transactions that hold pending acknowledgements.
+"""The view of share partitions: records in flight by state, and the transactions with pending acknowledgements.
 
 A leader keeps a share partition in memory only while members fetch from it. The share coordinator stores the state of
 all of them, so the list shows both: what a leader has in memory, and the stored state of the others. Therefore the list
@@ -27,8 +27,10 @@ STORED = "stored"  # the phase of a share partition that no leader has in memory
 
 
 async def shares(served: ViewedBroker, query: Query) -> View:
-    """Lists share partitions: those with pending acknowledgements first, then those that members fetch from, then all
-    others whose state is stored. `find`: part of a group id.
+    """Lists share partitions. `find`: only those whose group id contains this text.
+
+    Share partitions with pending acknowledgements come first, then those that members fetch from, then all others that
+    have a stored state.
     """
     broker = served.broker
     part = query.get("find", "")
@@ -66,7 +68,7 @@ async def shares(served: ViewedBroker, query: Query) -> View:
 def pending_in(broker: Broker, key: SharePartitionKey) -> Sequence[PendingHere]:
     try:
         return broker.share_coordinator.pending_in(key)
-    except KafkaError:  # it loads
+    except KafkaError:  # the share coordinator is loading
         return ()
 
 
@@ -100,8 +102,10 @@ def share_row(live: LiveSharePartition, topic: str) -> View:
 
 
 def stored_row(broker: Broker, key: SharePartitionKey, topic: str) -> View | None:
-    """Shows a share partition that no leader has in memory, as the share coordinator stores it. Returns None if it was
-    deleted meanwhile."""
+    """Shows a share partition that no leader has in memory, from the state that the share coordinator has stored.
+
+    Returns None if it was deleted meanwhile.
+    """
     stored = stored_facts(broker, key)
     if stored is None:
         return None

@@ -1,4 +1,4 @@
-"""Topics, their settings, and what happened in one partition."""
+"""The views of topics: their list, one topic with its settings, and one partition with its timeline."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 async def topics(served: ViewedBroker, query: Query) -> View:
-    """Lists topics, those of applications first. `find`: part of a name."""
+    """Lists topics, internal topics last. `find`: only those whose name contains this text."""
     part = query.get("find", "")
     members: dict[str, list[Partition]] = {}
 
@@ -61,7 +61,7 @@ def row(name: str, members: list[Partition]) -> JsonValue:
 
 
 async def topic(served: ViewedBroker, query: Query) -> View:
-    """Shows the topic `name`. Raises KafkaError if there is none."""
+    """Shows the topic `name`. Raises KafkaError if it does not exist."""
     broker, name = served.broker, query["name"]
     image = broker.metadata.image.topics.get(name)
     if image is None:
@@ -87,7 +87,10 @@ async def topic(served: ViewedBroker, query: Query) -> View:
 
 
 def partition_row(each: Partition, names: Mapping[int, str]) -> JsonValue:
-    """Returns a row. names: see `holders`"""
+    """Returns the row of a partition.
+
+    names  see `holders`
+    """
     log = each.log
     return {
         "partition": each.index,
@@ -104,13 +107,11 @@ def partition_row(each: Partition, names: Mapping[int, str]) -> JsonValue:
     }
 
 
-WRITERS = 20  # producers whose steps are looked for: those that wrote last
+WRITERS = 20  # only the steps of this many producers, those that wrote last, are searched
 
 
 async def partition(served: ViewedBroker, query: Query) -> Job:
-    """Shows what happened in `topic`, `partition`; `offset`: where to begin, near the end if it is missing. Raises
-    KafkaError.
-    """
+    """Shows the timeline of `topic` and `partition`, from `offset`, or by default its end. Raises KafkaError."""
     try:
         index = int(query.get("partition", "0"))
         offset = int(query["offset"]) if query.get("offset") else None
@@ -155,7 +156,7 @@ async def partition(served: ViewedBroker, query: Query) -> Job:
 
 
 async def writers(found: Partition, served: ViewedBroker) -> list[Txn]:
-    """Returns the transactional ids that wrote to it last, as far as coordinators know them."""
+    """Returns the transactional ids that wrote to a partition last, as far as the coordinators know them."""
     entries = sorted(
         found.log.producers(), key=lambda each: each.current_txn_first_offset or each.last_data_offset or 0
     )
@@ -166,13 +167,13 @@ async def writers(found: Partition, served: ViewedBroker) -> list[Txn]:
         if not wanted.isdisjoint(producer_ids(txn)):
             by.append(txn)
 
-    with suppress(KafkaError):  # while they are loaded
+    with suppress(KafkaError):  # a coordinator is loading
         await served.visit(await all_ids(served), add)
     return by
 
 
 def producer_ids(txn: Txn) -> tuple[int, int]:
-    """Returns the id of its records and, while it is kept, of its next ones."""
+    """Returns the producer id of the transaction's records, and that of the present owner of the transactional id."""
     return txn.producer_id, txn.client_pair[0]
 
 

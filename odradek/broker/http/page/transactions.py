@@ -1,5 +1,6 @@
-"""Transactional ids, those first that somebody has to decide; what holds readers of committed data back, and what
-would let them go on.
+"""The views of transactional ids, and the transactions that make read_committed consumers wait.
+
+The list begins with transactions that somebody must decide. The views also say what ends each transaction.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ if TYPE_CHECKING:
     from odradek.broker.transactions.core import TransactionCore
 
 UNKNOWN = "This id is not known: it was never used, or it expired."
-# What comes first: decided outside, open, decided and not complete, done.
+# The order of the list: decided by an external coordinator; open; decided, but not complete; complete.
 IN_DOUBT, OPEN, ENDING, ENDED = range(4)
 
 
 async def all_ids(served: ViewedBroker) -> list[Txn]:
-    """Returns all ids. Raises KafkaError while they are loaded."""
+    """Returns all transactional ids. Raises KafkaError while a coordinator loads."""
     found: list[Txn] = []
 
     def add(shard: Shard[TransactionCore]) -> None:
@@ -55,8 +56,9 @@ async def all_ids(served: ViewedBroker) -> list[Txn]:
 
 
 def open_ids(broker: Broker) -> list[Txn]:
-    """Returns ids with a transaction that is open, or decided and not complete. Raises KafkaError while they are
-    loaded.
+    """Returns the ids whose transaction is open, or decided but not complete.
+
+    Raises KafkaError while a coordinator loads.
     """
     if not broker.has_started("transactions"):
         return []
@@ -70,7 +72,7 @@ def rank(txn: Txn) -> int:
 
 
 async def transaction_counts(served: ViewedBroker) -> JsonValue:
-    """Counts ids by rank; None while they are loaded."""
+    """Returns the number of ids by rank, or None while a coordinator loads."""
     broker = served.broker
     ids = 0
     ranks: Counter[int] = Counter()
@@ -99,7 +101,7 @@ async def transaction_counts(served: ViewedBroker) -> JsonValue:
 
 
 async def transactions(served: ViewedBroker, query: Query) -> View | Job:
-    """Lists ids. `find`: part of an id. Those in doubt first, then by age."""
+    """Lists transactional ids by rank and age. `find`: only those that contain this text."""
     part = query.get("find", "")
     try:
         ids = await all_ids(served)
@@ -108,7 +110,7 @@ async def transactions(served: ViewedBroker, query: Query) -> View | Job:
     held = await held_partitions(served)
     pending = await pending_by_producer(served)
 
-    def job() -> View:  # in a thread not for the disk, but because there may be very many ids
+    def job() -> View:  # this runs in a thread because there may be very many ids, not because it reads the disk
         found = [txn for txn in ids if part in txn.transactional_id]
         return {
             "total": len(found),
@@ -124,13 +126,16 @@ async def transactions(served: ViewedBroker, query: Query) -> View | Job:
 
 
 def place(txn: Txn) -> tuple[int, int]:
-    """Returns the sort key in the list."""
+    """Returns the sort key of an id in the list."""
     of = rank(txn)
     return of, (txn.started_ms or 0 if of < ENDED else -txn.updated_ms)
 
 
 async def transaction(served: ViewedBroker, query: Query) -> View | Job:
-    """Shows one id, `id`: what it is now, and its steps as `__transaction_state` still has them. Raises KafkaError."""
+    """Shows the transactional id `id`: its state, and its past steps as far as `__transaction_state` contains them.
+
+    Raises KafkaError.
+    """
     broker, name = served.broker, query["id"]
     if not broker.has_started("transactions"):
         return {"id": name, "state": None, "words": UNKNOWN, "partitions": [], "timeline": [], "picture": None}
@@ -157,7 +162,11 @@ def transaction_picture(
     expected: Sequence[Mapping[str, JsonValue]],
     until: str | None,
 ) -> Callable[[], View | None]:
-    """Returns what draws the last transaction of an id, in a thread. until: see `what_releases`."""
+    """Returns a function that draws the last transaction of an id. It reads from the disk, so it runs in a thread.
+
+    expected  events that are still to come, from `timeline_ahead`
+    until     see `what_releases`
+    """
     last = last_transaction(transactions_of(steps))
     if last is None:
         return lambda: None
@@ -167,7 +176,7 @@ def transaction_picture(
     for place in sorted(last.partitions)[:MOST_LANES]:
         try:
             partition = served.broker.partitions.get(*place)
-        except KafkaError:  # deleted
+        except KafkaError:  # the partition has been deleted
             continue
         log = partition.log
         lanes.append(Lane(str(partition), log.last_stable_offset, log.high_watermark))
@@ -186,7 +195,10 @@ def transaction_picture(
 
 
 def last_runs(partition: Partition, producer_id: int, begin: int | None, decided_ms: int | None) -> list[BatchRun]:
-    """Returns the runs of a producer's last transaction. begin: its first offset here, while it has no marker."""
+    """Returns the runs of a producer's last transaction in a partition.
+
+    begin  its first offset in the partition, if it has no marker there yet
+    """
     start, end = bounds(partition, begin)
     runs = runs_of(partition.log.reader.scan(start, end), start, end)
     return runs_of_last(runs, producer_id, is_open=begin is not None, decided_ms=decided_ms)
@@ -197,7 +209,7 @@ BYTES_READ = 16 << 20
 
 
 def bounds(found: Partition, offset: int | None) -> tuple[int, int]:
-    """Returns what is read: `RECORDS_READ` records, or fewer where they are large."""
+    """Returns the range of offsets to read: `RECORDS_READ` records, or fewer if records are large."""
     log = found.log
     count = max(1, log.log_end_offset - log.log_start_offset)
     records = min(RECORDS_READ, max(1, BYTES_READ * count // max(1, log.size_bytes)))
@@ -207,7 +219,7 @@ def bounds(found: Partition, offset: int | None) -> tuple[int, int]:
 
 
 def timeline_ahead(txn: Txn | None) -> list[dict[str, JsonValue]]:
-    """Returns what comes by itself."""
+    """Returns the events that will happen without anybody's action: the timeout of an open transaction."""
     if txn is None or txn.state is not TxnState.ONGOING or txn.is_two_phase or txn.started_ms is None:
         return []
     return [
@@ -235,8 +247,10 @@ def shown(txn: Txn) -> dict[str, JsonValue]:
 
 
 def pending_shares(txn: Txn, broker: Broker) -> JsonValue:
-    """Returns the share partitions with acknowledgements that wait for the end of this transaction; None while they are
-    loaded."""
+    """Returns the share partitions with acknowledgements that wait for the end of this transaction.
+
+    Returns None while the share coordinator loads.
+    """
     if not broker.has_started("share_coordinator"):
         return []
     try:
@@ -246,7 +260,7 @@ def pending_shares(txn: Txn, broker: Broker) -> JsonValue:
 
 
 def what_releases(txn: Txn | None) -> str | None:
-    """Says until when readers of its partitions wait; None where they do not wait for it."""
+    """Returns the end of a sentence: until when read_committed consumers wait. None if they do not wait for it."""
     if txn is None:
         return None
     match txn.state:
@@ -261,7 +275,7 @@ def what_releases(txn: Txn | None) -> str | None:
 
 
 def what_ends(txn: Txn) -> tuple[str, str | None]:
-    """Says it in words, with the command with which a person would do it."""
+    """Describes what ends a transaction, and returns the command with which a person can end it, or None."""
     name = txn.transactional_id
     match txn.state:
         case TxnState.ONGOING if txn.is_two_phase:
@@ -285,7 +299,7 @@ def what_ends(txn: Txn) -> tuple[str, str | None]:
 
 
 async def held_partitions(served: ViewedBroker) -> list[JsonValue]:
-    """Returns where readers of committed data wait, at most `SHOWN`."""
+    """Returns the partitions in which read_committed consumers wait, at most `SHOWN`."""
     held: list[Partition] = []
 
     def add(partition: Partition) -> None:
@@ -303,19 +317,19 @@ def is_held(partition: Partition) -> bool:
 
 
 def held_in(partition: Partition, broker: Broker) -> JsonValue:
-    """Returns `held_back` of one partition; None where readers see all there is."""
+    """Returns `held_back` of one partition, or None if read_committed consumers can read all of it."""
     return held_back(partition, holders(broker)) if is_held(partition) else None
 
 
 def holders(broker: Broker) -> Mapping[int, str]:
-    """Returns transactional ids with an open transaction, by the producer id of its records."""
+    """Returns the transactional ids with an open transaction, by the producer id of its records."""
     with suppress(KafkaError):
         return {txn.producer_id: txn.transactional_id for txn in open_ids(broker)}
-    return {}  # while they are loaded
+    return {}  # a coordinator is loading
 
 
 def held_back(partition: Partition, names: Mapping[int, str]) -> JsonValue:
-    """Returns the open transaction that readers of committed data wait for."""
+    """Returns the open transaction that read_committed consumers wait for in a partition."""
     log = partition.log
     open_ = [entry for entry in log.producers() if entry.current_txn_first_offset is not None]
     oldest = min(open_, key=lambda entry: entry.current_txn_first_offset or 0, default=None)
@@ -325,7 +339,7 @@ def held_back(partition: Partition, names: Mapping[int, str]) -> JsonValue:
         "records": log.high_watermark - log.last_stable_offset,
         "holder": None if oldest is None else {
             "producer_id": oldest.producer_id,
-            "transactional_id": names.get(oldest.producer_id),  # None: no coordinator knows it, or they are loading
+            "transactional_id": names.get(oldest.producer_id),  # None if no loaded coordinator knows the producer id
             "last_record_ms": oldest.last_timestamp,
         },
     }  # fmt: skip

@@ -1,8 +1,8 @@
-// The part of the address behind "#": a view and its parameters.
+// Reads and writes the part of the address after "#", which names a view and its parameters.
 
 import { h } from "./elements.js";
 
-// In which section of the navigation each view is.
+// The section of the navigation that each view belongs to.
 export const SECTION = {
   overview: "overview",
   transactions: "transactions",
@@ -19,7 +19,7 @@ export const SECTION = {
   clusters: "clusters",
   cluster: "clusters",
 };
-// A view below a cluster is of that cluster, and so are those that it leads to.
+// Links in a view of a cluster lead to views of the same cluster, except for these views.
 const OF_ALL = ["clusters", "cluster"];
 
 export const route = () => {
@@ -43,7 +43,7 @@ export const go = (view, given) => {
 export const link = (text, view, given) => h("a", { href: to(view, given) }, text);
 export const transactionLink = (id) => link(id, "transaction", { id });
 
-// name: topic-partition
+// Splits a name such as "orders-0" into topic and partition.
 export const topicAndPartition = (name) => {
   const at = name.lastIndexOf("-");
   return [name.slice(0, at), name.slice(at + 1)];
@@ -53,7 +53,7 @@ export const partitionLink = (name) => {
   return link(name, "records", { topic, partition });
 };
 
-// Narrows a view to the names that contain what is typed, a quarter of a second after the last key.
+// A search field. A quarter of a second after the last key, it limits the view to names that contain the typed text.
 let typing;
 export const find = (query, words) => {
   const value = query.find ?? "";

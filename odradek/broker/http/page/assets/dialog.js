@@ -1,4 +1,4 @@
-// What can be changed, where the broker allows it (`token`): a button opens a dialog, which has to be confirmed.
+// Buttons for changes, if the broker allows them (`token`). A button opens a dialog that the user must confirm.
 
 import { route } from "./address.js";
 import { h } from "./elements.js";
@@ -6,16 +6,16 @@ import { token } from "./given.js";
 
 export const isChangeable = token !== null;
 
-// action: its name in the API. body: from the fields to what is sent. The rest is that of `asking`.
-// A view of another cluster has no such buttons: the API changes the broker of the process.
+// action: name of the action in the API. body: turns the fields into the body to send. The rest is for `asking`.
+// Views of other clusters have no such buttons, since the API changes only the broker of the process.
 export const button = (words, { action, body, ...rest }) => {
   if (!isChangeable || route().query.cluster) return null;
   return asking(words, { ...rest, send: (given) => post(action, body(given)) });
 };
 
-// A button that asks first. title, words: what happens. go: the verb on the button that does it.
-// fields: [name, label, attributes]. typed: what has to be typed before it can be done.
-// send: from the fields to a response. after: where to go then, made of the answer if it is a function.
+// A button that asks for confirmation. title, words: describe the change. go: the label of the button that makes it.
+// fields: [name, label, attributes]. typed: the text that the user must type to confirm. send: sends the fields and
+// returns the response. after: the address to go to afterwards, or a function of the response that returns it.
 export const asking = (words, action) => {
   const element = h("button", { type: "button", class: "act" }, words);
   element.addEventListener("click", () => confirm(action));

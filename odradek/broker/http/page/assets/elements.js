@@ -1,4 +1,4 @@
-// Elements of the document. Text is always text, so nothing that a broker holds can become markup.
+// Creates elements of the document. Texts are inserted as text nodes, so no data of a broker can become markup.
 
 import { whole } from "./text.js";
 
@@ -10,11 +10,11 @@ export const h = (name, given = {}, ...children) => {
   element.append(...flat(children));
   return element;
 };
-// Children come as nested lists, in which null, undefined and false stand for nothing.
+// Flattens nested lists of children, and drops null, undefined and false.
 export const flat = (children) =>
   children.flat(9).filter((each) => each !== null && each !== undefined && each !== false);
 
-// Which color a state has.
+// Colors of states.
 const COLOR = {
   ...{ Ongoing: "wait", PrepareCommit: "wait", PrepareAbort: "wait", CompleteCommit: "good", CompleteAbort: "bad" },
   ...{ Stable: "good", Empty: "", Dead: "bad" },
@@ -32,14 +32,14 @@ export const note = (kind, ...words) => h("div", { class: `note ${kind}` }, ...w
 export const facts = (pairs) =>
   h("dl", { class: "facts" }, pairs.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 
-// columns: [name, class of its cells]. rows: lists of as many cells.
+// columns: pairs of a name and the class of the cells. rows: lists with a cell for each column.
 export const table = (label, columns, rows) => {
   const head = columns.map(([name, kind]) => h("th", { scope: "col", class: kind }, name));
   const body = rows.map((row) => h("tr", {}, row.map((cell, at) => tableCell(columns[at], cell))));
   const shown = h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body));
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, shown);
 };
-// On a narrow screen a row is a list, in which each cell says what it is.
+// On a narrow screen, each row is shown as a list, in which every cell is labelled with the name of its column.
 const tableCell = ([name, kind], cell) => h("td", { class: kind, "data-name": name }, h("div", {}, cell));
 export const more = (total, shown) => {
   if (total <= shown) return null;

@@ -1,4 +1,4 @@
-// What the broker wrote into the document.
-// token: what a change needs, null where changes are off. first: the facts of the overview.
+// The values that the broker wrote into the document.
+// token: needed for actions; null if they are off. first: the facts of the overview.
 
 export const { token, first } = JSON.parse(document.getElementById("given").textContent);

@@ -1,14 +1,14 @@
-// Layout of the picture of a timeline: from its lanes and columns, and the width there is, to shapes.
-// Columns that do not fit go on below, as lines of text do: nothing is cut off.
+// Computes the shapes of a timeline's diagram from its lanes and columns, for the available width.
+// Columns that do not fit continue below, like lines of text, so nothing is cut off.
 
 import { count, when } from "./text.js";
 
 const COLUMN = 92;
 const WIDEST = 150;
-const LETTER = 6.9; // of the small text, at most
+const LETTER = 6.9; // greatest width of a letter of the small text
 const LINE = 14;
 const MOST_LINES = 6;
-const ROOM = 12; // above and below the symbols of a lane
+const ROOM = 12; // space above and below the symbols of a lane
 
 const wrap = (text, most) => {
   const letters = Math.max(1, most);
@@ -31,7 +31,7 @@ const wrap = (text, most) => {
   return lines.length > MOST_LINES ? [...lines.slice(0, MOST_LINES - 1), "…"] : lines;
 };
 
-// Shapes as [element, attributes, text], with the height that they take.
+// Returns shapes as [element, attributes, text], and the height that they need.
 export const layout = (picture, room) => {
   const width = Math.max(COLUMN, room);
   const fits = Math.max(1, Math.floor(width / COLUMN));

@@ -1,4 +1,4 @@
-// One view at a time, named by the address and fed by server-sent events.
+// Shows the view that the address names, and updates it from server-sent events.
 
 import { route, SECTION, to } from "./address.js";
 import { CHANGED } from "./dialog.js";
@@ -19,7 +19,7 @@ import { transaction } from "./views/transaction.js";
 import { transactions } from "./views/transactions.js";
 import { warnings } from "./views/warnings.js";
 
-// From the facts of a view, and the parameters in the address, to its elements.
+// Functions that turn the facts of a view, and the parameters in the address, into elements.
 const VIEWS = {
   ...{ overview, transactions, transaction, topics, topic, partition, records },
   ...{ groups, group, shares, connections, warnings, clusters, cluster },
@@ -40,7 +40,7 @@ const words = document.getElementById("live-words");
 let stream = null;
 let paintAgain = () => {};
 
-// What can have the focus, or be scrolled: it keeps both when the view is painted anew.
+// The elements that can have the focus or be scrolled. They keep both when the view is painted again.
 const marks = () => /** @type {HTMLElement[]} */ ([...main.querySelectorAll("a, button, .scroll")]);
 const findField = () => /** @type {HTMLInputElement | null} */ (document.getElementById("find"));
 
@@ -48,7 +48,7 @@ const paint = (name, query, view) => {
   const searching = findField();
   const typed = searching && document.activeElement === searching ? searching.selectionStart : null;
   const active = main.contains(document.activeElement) ? document.activeElement : null;
-  if (active?.closest("form") && typed === null) return; // somebody is filling in a form
+  if (active?.closest("form") && typed === null) return; // the user is filling in a form
   const kept = marks().map((each) => ({ left: each.scrollLeft, hasFocus: each === active }));
   main.replaceChildren(...flat([
     query.cluster ? clusterNote(query.cluster) : null,

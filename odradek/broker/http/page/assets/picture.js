@@ -1,4 +1,4 @@
-// The picture of a timeline, drawn as SVG.
+// Draws the diagram of a timeline as SVG.
 
 import { route } from "./address.js";
 import { doing } from "./dialog.js";

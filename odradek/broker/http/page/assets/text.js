@@ -1,4 +1,4 @@
-// Numbers, sizes and times as people read them. A dash stands for a value that is not there.
+// Formats numbers, sizes and times for people. A missing value becomes a dash.
 
 const isMissing = (value) => value === null || value === undefined;
 export const whole = (value) => isMissing(value) ? "–" : Number(value).toLocaleString("en");

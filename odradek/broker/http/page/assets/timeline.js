@@ -1,10 +1,10 @@
-// The past of a transaction, a partition or a group, and a note of what holds its readers back.
+// Shows the timeline of a transaction, a partition or a group, and a note about what its readers wait for.
 
 import { partitionLink, transactionLink } from "./address.js";
 import { empty, h, note } from "./elements.js";
 import { count, span, when, whole } from "./text.js";
 
-// steps: oldest first. Shown with the latest first.
+// steps: oldest first. The list shows the most recent step first.
 export const timeline = (steps, none) => {
   if (!steps.length) return empty(none);
   const shown = steps.map((each, at) => step(each, at ? each.at_ms - steps[at - 1].at_ms : -1));

@@ -49,7 +49,7 @@ export const cluster = (view) => {
   ];
 };
 
-// Above each view of a cluster that is not the broker of the process.
+// The note above each view of a cluster other than the broker of the process.
 export const clusterNote = (id) =>
   h(
     "p",

@@ -15,7 +15,7 @@ const COLUMNS = [
 const LEAD = "Brokers for tests of clients, each with its own log, clock and faults.";
 const API = "/control/v1";
 
-// Calls of the control interface; path: behind that of the cluster `id`, or of all.
+// Sends a call to the control interface. path: relative to that of the cluster `id`, or to that of all clusters.
 export const control = (method, path, body) => {
   const told = body === undefined
     ? {}

@@ -3,7 +3,7 @@ import { facts, h, note, title } from "../elements.js";
 import { rate, size, span, whole } from "../text.js";
 
 const SAMPLES = 60;
-const samples = []; // the last minute, for the rates
+const samples = []; // the overviews of the last minute, from which rates are computed
 
 export const overview = (view) => {
   samples.push(view);
@@ -63,7 +63,7 @@ const oldest = (transaction) =>
     ? [`oldest for ${span(Date.now() - transaction.since_ms)}: `, transactionLink(transaction.id)]
     : "no reader waits for one";
 
-// A total as a rate, and its last minute as a line.
+// Shows a total as a rate, with a line chart of the last minute.
 const trend = (total, words, show) => {
   const values = samples.slice(1).map((each, at) => {
     const grown = each[total] - samples[at][total];

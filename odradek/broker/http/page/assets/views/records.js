@@ -80,7 +80,7 @@ const row = (each) => [
 const MARKER = { COMMIT: "good", ABORT: "bad" };
 const header = ([name, value]) => h("div", {}, `${name}: `, value && "text" in value ? value.text : content(value));
 
-// value: null, a number, {text} or {hex}, with the size if it is cut, or what a record of an internal topic says.
+// value: null, a number, {text} or {hex} (with the size if it is truncated), or the fields of an internal record.
 const content = (value) => {
   if (value === null || value === undefined) return h("span", { class: "lead" }, "null");
   if (typeof value !== "object") return String(value);

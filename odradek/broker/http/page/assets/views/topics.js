@@ -33,7 +33,7 @@ const row = (each) => [
   each.held_records ? tag(whole(each.held_records), "wait") : "–",
 ];
 
-// "retention.ms=-1, cleanup.policy=compact,delete": a comma is between settings where a name and "=" follow.
+// Parses "retention.ms=-1, cleanup.policy=compact,delete". A comma separates settings only if a name and "=" follow.
 const settings = (text) => {
   const pairs = text.split(/,\s*(?=[a-z.]+=)/).filter(Boolean);
   const cut = (each) => [each.slice(0, each.indexOf("=")).trim(), each.slice(each.indexOf("=") + 1).trim()];

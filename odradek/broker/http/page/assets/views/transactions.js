@@ -3,7 +3,7 @@ import { empty, h, more, note, table, tag, title } from "../elements.js";
 import { since, span, whole } from "../text.js";
 import { heldNote } from "../timeline.js";
 
-// The rank of a transaction says how much has to be decided.
+// Ranks of transactions: the lower the rank, the more somebody still has to decide.
 export const IN_DOUBT = 0;
 export const OPEN = 1;
 const SHOWN_PARTITIONS = 4;
