@@ -1,12 +1,12 @@
-/* The load of the raw rows: connections that each keep some Produce requests in flight, and count the answers.
+/* Generates the load of the raw rows: each connection keeps some Produce requests in flight, and counts the responses.
 
    load HOST_PORT FRAMES CONNECTIONS IN_FLIGHT SECONDS WARM_UP_SECONDS ERROR_AT PID
 
-   FRAMES    a file of requests with their lengths, ready to be sent; connection i sends number i, again and again
-   ERROR_AT  where, behind the length of an answer, the int16 stands that must be 0
-   PID       whose CPU time to read at both ends of the measured time
+   FRAMES    a file of requests with their lengths, ready to be sent; connection i repeatedly sends request i
+   ERROR_AT  position of the error code (int16), which must be 0, after the length of a response
+   PID       the process whose CPU time is read at the beginning and the end of the measured time
 
-   Prints one line of JSON. Ends with status 1, and says why, when an answer is not what it should be. */
+   Prints one line of JSON. If a response is wrong, prints the reason and exits with status 1. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -28,7 +28,7 @@ typedef struct {
     const char *burst;  /* IN_FLIGHT copies of the request */
     size_t burst_size, burst_at;
     size_t unsent;      /* bytes of requests that may be sent now */
-    uint64_t *sent_ns;  /* when the requests in flight were begun, a ring */
+    uint64_t *sent_ns;  /* ring of the times at which the requests in flight were sent */
     unsigned oldest;
     char answer[ANSWER_MAX];
     size_t have;

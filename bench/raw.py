@@ -17,7 +17,7 @@ PRODUCE_VERSION = 9
 PARTITIONS = 8
 SECONDS = 1.5
 # Position of the error code in the response, after its length: correlation id, tags, number of topics, length of the
-# name, number of partitions, index; the name's bytes come on top.
+# name, number of partitions, index. The length of the name has to be added.
 ERROR_AT_WITHOUT_NAME = 4 + 1 + 1 + 1 + 1 + 4
 
 

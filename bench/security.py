@@ -26,7 +26,7 @@ KAFKA = "kafka"
 MODULES = "org.apache.kafka.common.security"
 LOGINS_AT_ONCE = 8
 LOGIN_SECONDS = 3.0
-STRANGERS = 100  # users whose ACLs the authorizer has in addition
+STRANGERS = 100  # other users, whose ACLs the authorizer also holds
 USER, PASSWORD = "alice", "pw"
 
 

@@ -1,22 +1,22 @@
-/* The load of the rows of share groups: members that fetch records and acknowledge them, each on a connection.
+/* Generates the load of the share group rows: members fetch and acknowledge records, each on its own connection.
 
    shares PORT SCRIPT PID
 
-   SCRIPT   a file, all integers in the machine's order: the mode, the count of members, the records (or in mode 2 the
-            transactions) before the measured ones, and those that are measured (all int32); the topic's id (16 bytes);
-            then for each member
-                partitions   their count, then each of them (int32)
-                pair         producer id (int64) and epoch (int32); 0 but in modes 2 and 3
+   SCRIPT   a file with integers in the machine's byte order: the mode, the number of members, the number of records (in
+            mode 2: transactions) before the measured ones, and the number of measured ones (all int32); the topic's id
+            (16 bytes); then for each member
+                partitions   their number, then each partition (int32)
+                pair         producer id (int64) and epoch (int32); 0 except in modes 2 and 3
                 heads        of ShareFetch v2, ShareAcknowledge v2, TxnShareAcknowledge v0 and EndTxn v5: the length,
-                             where the session epoch or the pair stands (int32 each), then so many bytes: a request
-                             without its length, up to its list of topics (EndTxn: all of it)
-   mode     0: each ShareFetch acknowledges what the one before brought, with one type for each range
-            1: each is acknowledged by a ShareAcknowledge of its own, with one type for each record
-            2: each record is acknowledged in a transaction of its own, by TxnShareAcknowledge and EndTxn
-            3: like 1, but a TxnShareAcknowledge and an EndTxn take the place of each ShareAcknowledge
-   PID      whose CPU time to read at both ends of the measured work
+                             the position of the session epoch or the pair (int32 each), then the head's bytes: a
+                             request without its length, up to its list of topics (EndTxn: the whole request)
+   mode     0: each ShareFetch acknowledges the records of the previous one, with one type for each range
+            1: each ShareFetch is followed by a ShareAcknowledge, with one type for each record
+            2: each record is acknowledged in its own transaction, by TxnShareAcknowledge and EndTxn
+            3: like 1, but with a TxnShareAcknowledge and an EndTxn in place of each ShareAcknowledge
+   PID      the process whose CPU time is read at the beginning and the end of the measured work
 
-   Prints one line of JSON. Ends with status 1, and says why, when an answer is not what it should be. */
+   Prints one line of JSON. If a response is wrong, prints the reason and exits with status 1. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -39,11 +39,11 @@ typedef struct { int32_t length, patch_at; unsigned char *bytes; } Head;
 typedef struct { int32_t partition; int64_t first, last; } Range;
 
 typedef struct {
-    int fd, asked;             /* asked: which of the heads waits for its answer */
+    int fd, asked;             /* asked: the head whose response is awaited */
     int32_t partitions, *partition, session_epoch, producer_epoch;
     int64_t producer_id;
     Head heads[HEADS];
-    Range ranges[RANGES_MAX];  /* acquired, and not acknowledged yet */
+    Range ranges[RANGES_MAX];  /* acquired and not yet acknowledged */
     int count, next;           /* next: the range whose first record is acknowledged next, in mode 2 */
     unsigned char *answer, *request;
     size_t have, size;
@@ -151,7 +151,7 @@ static void put_ranges(Member *m, int per_record) {
 
 static void fetch(Member *m) {
     begin(m, FETCH);
-    if (m->session_epoch == 1) { /* the first one names the partitions */
+    if (m->session_epoch == 1) { /* the first request lists the partitions */
         put_count(m, 1);
         memcpy(m->request + m->size, topic_id, 16);
         m->size += 16;
@@ -165,7 +165,7 @@ static void fetch(Member *m) {
     } else {
         put_ranges(m, 0);
     }
-    put_count(m, 0); /* nothing forgotten */
+    put_count(m, 0); /* no forgotten topics */
     put(m, 0, 1);
     send_request(m);
 }
@@ -177,7 +177,7 @@ static void acknowledge(Member *m) {
     send_request(m);
 }
 
-static void stage_all(Member *m) { /* the same as `acknowledge`, in a transaction */
+static void stage_all(Member *m) { /* like `acknowledge`, but in a transaction */
     begin(m, STAGE);
     put_ranges(m, 1);
     put(m, 0, 1);
@@ -201,7 +201,7 @@ static void stage(Member *m) {
     put(m, (uint64_t)range->first, 8);
     put_count(m, 1);
     put(m, ACCEPT, 1);
-    for (int i = 0; i < 4; i++) put(m, 0, 1); /* of batch, partition, topic and request */
+    for (int i = 0; i < 4; i++) put(m, 0, 1); /* tags of batch, partition, topic and request */
     send_request(m);
 }
 
@@ -210,7 +210,7 @@ static void end_transaction(Member *m) {
     send_request(m);
 }
 
-/* Answers. */
+/* Responses. */
 
 typedef struct { const unsigned char *at, *end; } Reader;
 
@@ -232,7 +232,7 @@ static void skip(Reader *r, uint64_t bytes) {
     r->at += bytes;
 }
 
-static void skip_bytes(Reader *r) { /* or a string */
+static void skip_bytes(Reader *r) { /* also skips a string */
     uint64_t size = get_varint(r);
     if (size) skip(r, size - 1);
 }
@@ -334,12 +334,12 @@ static void take_ended(Member *m, Reader *r) {
     if (range->first++ == range->last) m->next++;
 }
 
-static void go_on(Member *m) { /* after records came, or after a transaction ended */
+static void go_on(Member *m) { /* called when records have arrived, or a transaction has ended */
     if (mode == TRANSACTIONAL && m->next < m->count) stage(m);
     else if (mode == EXPLICIT && m->count) acknowledge(m);
     else if (mode == TOGETHER && m->count) stage(m);
     else {
-        if (mode == TRANSACTIONAL) m->count = 0; /* its ranges are acknowledged already */
+        if (mode == TRANSACTIONAL) m->count = 0; /* its ranges have been acknowledged */
         fetch(m);
     }
 }
@@ -350,7 +350,7 @@ static void answered(Member *m, size_t size) {
     skip_tags(&r);
     get(&r, 4); /* the throttle time */
     if (m->asked == FETCH || m->asked == ACKNOWLEDGE) {
-        /* what the request acknowledged is acknowledged */
+        /* the acknowledgements of the request have taken effect */
         if (m->asked == ACKNOWLEDGE || mode == IMPLICIT)
             for (int i = 0; i < m->count; i++) done += (uint64_t)(m->ranges[i].last - m->ranges[i].first + 1);
         if (m->asked == ACKNOWLEDGE) {

@@ -1,7 +1,7 @@
-/* What the raw rows are compared with: it appends what it reads to a file, and answers each request with the same bytes.
+/* The baseline of the raw rows: appends everything it reads to a file, and answers each request with the same bytes.
 
-   sink ANSWER DATA     ANSWER is a file: one answer with its length. DATA is made anew, and has no name any more when
-                        this prints its port. Serves until it is killed. */
+   sink ANSWER DATA     ANSWER is a file with one response and its length. DATA is created, and deleted before the
+                        program prints its port. Serves until it is killed. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -19,9 +19,9 @@ enum { BUFFER = 128 * 1024, EVENTS = 256, MOST_TOGETHER = 256 };
 
 typedef struct {
     int fd;
-    unsigned char length[4]; /* as much of it as has come */
+    unsigned char length[4]; /* the part of it that has arrived */
     unsigned have;
-    uint32_t left;           /* bytes of the present request that are still to come */
+    uint32_t left;           /* bytes of the current request that have not arrived */
 } Peer;
 
 static char answer[1024], buffer[BUFFER];
@@ -34,7 +34,7 @@ static void require(int is_so, const char *what) {
     exit(1);
 }
 
-/* Returns how many requests ended within these bytes. */
+/* Returns the number of requests that end within these bytes. */
 static unsigned requests_in(Peer *peer, const unsigned char *bytes, size_t size) {
     unsigned ended = 0;
     while (size) {
@@ -72,7 +72,7 @@ static void serve(Peer *peer) {
     for (unsigned done = 0; done < count;) {
         unsigned together = count - done < MOST_TOGETHER ? count - done : MOST_TOGETHER;
         for (unsigned i = 0; i < together; i++) memcpy(answers + i * answer_size, answer, answer_size);
-        if (send(peer->fd, answers, together * answer_size, MSG_NOSIGNAL) < 0) return; /* it will be closed */
+        if (send(peer->fd, answers, together * answer_size, MSG_NOSIGNAL) < 0) return; /* the connection will be closed */
         done += together;
     }
 }

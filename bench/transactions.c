@@ -1,17 +1,17 @@
-/* The load of the raw transaction rows: producers that run one transaction after the other, each on a connection.
+/* Generates the load of the raw transaction rows: each producer runs transactions on its own connection, one at a time.
 
    transactions PORT SCRIPTS SECONDS WARM_UP_SECONDS PID
 
-   SCRIPTS   a file, all integers int32 in the machine's order: the count of producers; then for each the count of its
-             steps, its producer id (int64), its epoch and its first sequence; then for each step
-                 length      of the request, whose bytes follow these five numbers
-                 pair_at     where producer id (int64) and epoch (int16) stand in it, or -1
-                 batch_at    where its record batch of one record begins, or -1
-                 error_at    where, behind the length of an answer, the int16 stands that must be 0 (51: ask again)
-                 told_at     where the answer tells the pair of the next transaction, or -1
-   PID       whose CPU time to read at both ends of the measured time
+   SCRIPTS   a file with int32 integers in the machine's byte order: the number of producers; then for each the number of
+             its steps, its producer id (int64), its epoch and its first sequence; then for each step
+                 length      length of the request, whose bytes follow these five numbers
+                 pair_at     position of the producer id (int64) and epoch (int16) in the request, or -1
+                 batch_at    position of the request's record batch, which has one record, or -1
+                 error_at    position of the error code (int16), which must be 0 (51: retry), after a response's length
+                 told_at     position of the next transaction's producer id and epoch in the response, or -1
+   PID       the process whose CPU time is read at the beginning and the end of the measured time
 
-   The last step of a script is the commit. Prints one line of JSON; ends with status 1 when an answer is wrong. */
+   The last step of a script is the commit. Prints one line of JSON. If a response is wrong, exits with status 1. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -109,7 +109,7 @@ static void send_step(Producer *producer) {
     }
     producer->sent_ns = now_ns();
     producer->have = 0;
-    /* small, and nothing else is under way on this connection: it fits into the socket's buffer */
+    /* fits into the socket's buffer: it is small, and nothing else is in flight on this connection */
     if (send(producer->fd, step->request, (size_t)step->length, MSG_NOSIGNAL) != step->length) fail("cannot send");
 }
 

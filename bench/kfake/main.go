@@ -1,4 +1,4 @@
-// A server of kfake, franz-go's broker in memory: the address is the only argument; ends with SIGTERM.
+// Runs kfake, franz-go's in-memory broker. The only argument is its address. SIGTERM ends it.
 package main
 
 import (
