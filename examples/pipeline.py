@@ -398,7 +398,8 @@ def arguments() -> argparse.Namespace:
         help="a broker that runs already, with KIP-939 enabled",
     )
     parser.add_argument("--master", default=MASTER, help="where the query runs; default: %(default)s")
-    parser.add_argument("--query", metavar="JOB", help=argparse.SUPPRESS)  # the process of the query
+    # Used internally, to run the query in a process of its own.
+    parser.add_argument("--query", metavar="JOB", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 

@@ -64,8 +64,8 @@ class PreparedPart:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """A sink's last decision: batch `batch` consists of the transactions `parts`. `doomed` lists ids that may be in the
-    course of being aborted.
+    """A sink's last decision: batch `batch` consists of the transactions `parts`. `doomed` lists ids that some process
+    may be aborting.
 
     is_finished     all parts have ended, so nobody needs to look them up at the broker
     expires_ms      when the key of a batch write may be used again; None for a stream
@@ -127,7 +127,7 @@ class LeaseLost(Exception):
 
 
 class Ledger:
-    """A driver's view of the ledger."""
+    """The ledger of one sink, as its driver uses it."""
 
     def __init__(self, brokers: Brokers, sink: Sink, observe: Observe = observe_nothing) -> None:
         self._brokers = brokers

@@ -21,7 +21,7 @@ from odradek.client.security.settings import PROTOCOLS, Security
 from odradek.spark.brokers import Brokers
 from odradek.spark.names import DEFAULT_PREFIX
 
-EARLIEST, LATEST = -2, -1  # stand in place of an offset
+EARLIEST, LATEST = -2, -1  # used in place of an offset
 PATH = "path"
 POLL_TIMEOUT_MS = 120_000
 STRATEGY = "startingOffsetsByTimestampStrategy"
@@ -90,8 +90,8 @@ class DeliveryMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where reading begins or ends: an offset per partition in `offsets`, with `everywhere` (an offset, EARLIEST or
-    LATEST) for all others; or the first record with a timestamp (ms)."""
+    """Where reading begins or ends. Either at an offset (`offsets` by partition, and `everywhere` for all others: an
+    offset, EARLIEST or LATEST), or at the first record with a timestamp (ms)."""
 
     everywhere: int
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)

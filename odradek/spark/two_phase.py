@@ -12,7 +12,7 @@ nothing.
 |---|---|
 | a later batch was decided | BEHIND: the checkpoint is older than the output |
 | `b` was decided | DECIDED, by an earlier call or by another driver: finish it, abort this copy |
-| one of the votes' ids is doomed | DOOMED: it may be in the course of being aborted, so this copy cannot be decided |
+| one of the votes' ids is doomed | DOOMED: some process may be aborting it, so this copy cannot be decided |
 | none of these | OPEN: decide |
 """
 

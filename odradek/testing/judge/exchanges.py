@@ -34,8 +34,9 @@ class Connection:
     """A connection of a client.
 
     is_pipelined  whether the client ever sent a request before it had read the response to the last one
-    first_us      when the first request arrived; `last_us`: the last one
-    shows_broker  like `sends_markers` and `sends_others` evidence about the sender, see `brokers.py`
+    first_us      when the first request arrived
+    last_us       when the last request arrived
+    shows_broker  evidence about the sender, like `sends_markers` and `sends_others`; see `brokers.py`
     """
 
     number: int

@@ -1,5 +1,4 @@
-"""Two drivers in one group: finds the partition that moves from the first to the second, and what the first still
-fetches.
+"""Runs two drivers in one group, to check that the first stops fetching partitions that move to the second.
 
 A Fetch does not name its member. But connections on which the first driver fetched before the second one started belong
 to the first.

@@ -44,8 +44,9 @@ class Interruption:
         """Runs a command to its end and returns its status, which is negative if a signal has ended it. Raises
         FileNotFoundError.
 
-        The command gets its own process group, so that a signal reaches all its processes. But if standard input is a
-        terminal, it stays in this group: it may read the terminal, and Ctrl-C reaches it anyway.
+        The command gets its own process group, so that a signal reaches all its processes. The exception is a terminal
+        as standard input: the command then stays in this process's group, because it may read the terminal, and Ctrl-C
+        reaches it anyway.
 
         output  replaces its standard output
         """

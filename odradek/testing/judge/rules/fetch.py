@@ -24,8 +24,8 @@ MOST_LOOPS: Final = 5
 MOST_HURRIED: Final = 20
 AT_ONCE_US: Final = 5_000
 PACED_US: Final = (
-    # If the broker delayed the response by so much, the client was held back enough; it must not wait longer, because
-    # of other partitions.
+    # If the broker delayed the response by this much, the client counts as held back. It need not wait longer, because
+    # other partitions may have records.
     50_000
 )
 EARLIEST: Final = -2

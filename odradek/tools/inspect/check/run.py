@@ -276,9 +276,9 @@ def _compare_markers(ended: dict[tuple[int, int], list[tuple[PartitionReport, En
 
 
 def _judge_open(report: Report) -> None:
-    """Judges open transactions. If the coordinator does not have a transaction as open, nothing will ever end it.
-    Judges only if the directory also contains the coordinators' log; and looks at each transaction twice, because a
-    broker may be running."""
+    """Judges open transactions. A transaction that its coordinator does not list as open will never end. Judges only if
+    the directory also contains the coordinators' log, and looks at each transaction twice, because a broker may be
+    running."""
     by_data: dict[Path, list[PartitionReport]] = defaultdict(list)
     for partition in report.partitions:
         if partition.open:

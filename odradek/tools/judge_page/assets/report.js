@@ -1,4 +1,4 @@
-// The report of `odradek judge --html`: a cell of the matrix opens the rule's verdict about that client, with its proof.
+// Script of the report of `odradek judge --html`: a cell of the matrix opens the verdict on one client, with its proof.
 const verdicts = JSON.parse(document.getElementById("verdicts").textContent);
 const dialog = document.querySelector("dialog");
 
