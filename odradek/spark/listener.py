@@ -276,7 +276,7 @@ def install(spark: Any, *, bootstrap_servers: str | None = None, prefix: str = D
     """
     from odradek.spark.data_source import OdradekSource
 
-    # Spark Connect has no such attribute, and its server's Python is not on this machine
+    # Spark Connect has no such attribute, and its server's Python is not on this machine.
     context = getattr(spark, "_sc", None)
     if context is not None and not context.getConf().get("spark.submit.pyFiles", ""):
         require_worker_python(context.pythonExec)

@@ -20,7 +20,7 @@ TopicIds = dict[str, str]  # topic ids in hexadecimal digits, by topic name
 # of Spark's own source lack it.
 TOPIC_IDS = "#topicIds"
 
-# fetched from a partition at a time; each Fetch costs the reader and the broker a round trip
+# Fetched from a partition at a time. It is large because each Fetch costs the reader and the broker a round trip.
 FETCH_BYTES = 8 * 1024 * 1024
 _FEW_FETCH_BYTES = 1024 * 1024  # used instead if the range holds few records
 _LARGE_RECORD_BYTES = 1024

@@ -70,7 +70,7 @@ _WITHOUT_MEANING = {
     "fetchOffset.retryIntervalMs": "the time between two tries is kafka.retry.backoff.ms",
 }
 
-# Spark's default, and the default time for which the ledger remembers the key of a batch write.
+# Spark's default of maxTriggerDelay, and how long the ledger remembers the key of a batch write by default.
 MAX_TRIGGER_DELAY = "15m"
 KEY_RETENTION = "30d"
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1}

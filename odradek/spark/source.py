@@ -119,8 +119,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         new = {each: offset for each, offset in earliest.items() if each not in begun.offsets}
         self._tell_of(losses(begun, end, target.topic_ids, new, log_ends))
         first = known | earliest
-        # If the log is long enough, the latest offset lies before the checkpoint because of an open transaction, whose
-        # records an earlier run has read without read_committed. The batch is then empty rather than the data lost.
+        # If the log itself reaches the checkpoint, the latest offset lies before it only because a transaction is open.
+        # An earlier run has read that transaction's records without read_committed. The batch is empty, and no data is
+        # lost.
         end = {each: first[each] if log_ends.get(each, -1) >= first[each] else at for each, at in end.items()}
         # With AvailableNow everything is read, however few records are left.
         if self._threshold and self._target is None and self._threshold.holds_back(first, end, time.monotonic()):

@@ -23,7 +23,7 @@ from odradek.spark.files.options import DamageMode, FileOptions, LogView
 from odradek.spark.offsets import OffsetRange, Offsets, asked_of, ranges, require_records, tell_of
 from odradek.spark.options import EARLIEST, Bound, OptionError
 
-# distance of places in the log, and so the granularity at which a timestamp can exclude records
+# Distance between the places of a survey. A timestamp can exclude records only in units of this size.
 _PLACES_APART_BYTES = 8 * 1024 * 1024
 INTERNAL = INTERNAL_TOPICS | {CLUSTER_METADATA}
 
