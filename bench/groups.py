@@ -23,7 +23,7 @@ from tests.support.wire import Wire
 HEARTBEAT_VERSION = 1
 DESCRIBE_VERSION = 1
 REBALANCE_TIMEOUT_MS = 60_000
-MEMBERS = 8  # members that send heartbeats
+MEMBERS = 8  # each sends heartbeats
 SECONDS = 1.5
 ERROR_AT = 9  # in the responses to both heartbeats, after the length: correlation id, tags, throttle time
 ROUND_S = 0.005  # pause before the next heartbeats if a round has changed nothing

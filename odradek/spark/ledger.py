@@ -33,7 +33,7 @@ from odradek.spark.steps import CommitStep, Observe, observe_nothing
 LEDGER_TOPIC = "__odradek_spark_ledger"
 PARTITIONS = 8
 CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024 * 1024)}
-# Timeout of the ledger's transactions. After a crash, an open transaction delays other sinks of its partition this long.
+# Timeout of the ledger's transactions. After a crash, an open one delays other sinks of its partition this long.
 LEASE_TIMEOUT_MS = 10_000
 POLL_MS = 50
 CLOSE_MS = 1_000

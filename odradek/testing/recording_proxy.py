@@ -180,7 +180,7 @@ class _ProxySide(asyncio.Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _UnansweredRequest:
-    """A request without a response yet."""
+    """A request whose response has not arrived."""
 
     exchange: int
     api: ApiKey | None

@@ -45,7 +45,7 @@ RULES = (
 @dataclass(slots=True)
 class HeldPartitions:
     """Partitions of a member: those of its last assignment, which response `by` contained, and those of the assignment
-    before."""
+    before it."""
 
     by: Exchange | None = None
     now: Owned = frozenset()

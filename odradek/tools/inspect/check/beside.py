@@ -70,7 +70,7 @@ def check_txn_index(check: PartitionCheck, segment: SegmentFile, end_offset: int
     first = bisect_left(aborted, segment.base_offset, key=lambda each: each.last_offset)
     after = bisect_left(aborted, end_offset, key=lambda each: each.last_offset)
     seen = set(aborted[first:after])
-    # Transactions that the log contains only in part may have begun before its present start.
+    # The index may have a transaction with an earlier first offset, from before the log's present start.
     longer = {(each.producer_id, each.last_offset) for each in indexed}
     for each in sorted(seen - indexed):
         if (each.producer_id, each.last_offset) not in longer:
