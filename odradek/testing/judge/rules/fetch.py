@@ -95,8 +95,8 @@ class Fetching:
 
 @dataclass(slots=True)
 class Stuck:
-    """A partition on a connection: counts how often the fetch of one offset returned the same control or truncated
-    batches."""
+    """A partition on a connection: counts how often fetches from one offset returned nothing but control batches, or
+    nothing but empty ones."""
 
     offset: int = -1
     end: int = -1

@@ -123,7 +123,8 @@ class Refusals:
 
     A client may pipeline requests of several APIs, so a request proves nothing about an error of another API or another
     partition. Requests with the same producer id and epoch share one Refusals. InitProducerId has a Refusals for each
-    transactional id and kind of connection, because other instances of the producer use the same transactional id.
+    transactional id and set of similar connections (`Connection.kin`), because other instances of the producer use the
+    same transactional id.
     """
 
     open: dict[tuple[ApiKey, Hashable], tuple[Exchange, int]] = field(default_factory=dict)

@@ -119,8 +119,8 @@ def offset_of_an_undefined_epoch(stage: ScenarioCluster) -> str | None:
 
 
 def beside_a_follower(stage: ScenarioCluster) -> DrivenClient:
-    """Returns a driver that reads from node 2, a follower. It polls for at least a second: by then its metadata has
-    expired, and the Java client asks the leader again. Raises Unimplemented."""
+    """Returns a driver that reads from node 2, a follower. It does so for at least a second, after which
+    its metadata expires and the Java client asks the leader again. Raises Unimplemented."""
     stage.topic()
     stage.kafka.move_leader(TOPIC, 0, 1)
     stage.kafka.put_in_rack(2, "beside")
