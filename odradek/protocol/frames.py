@@ -26,7 +26,7 @@ API_VERSIONS_KEY: Final = 18
 KEY_AND_VERSION: Final = Packing(">hh")  # the beginning of a request
 REQUEST_START: Final = Packing(">hhih")  # API key, API version, correlation id, size of the client id (-1: null)
 RESPONSE_START: Final = Packing(">ii")  # size of the rest, correlation id
-RESPONSE_START_WITH_TAGS: Final = Packing(">iix")  # without tagged fields
+RESPONSE_START_WITH_TAGS: Final = Packing(">iix")  # followed by an empty list of tagged fields
 LENGTH: Final = Packing(">i")
 
 _request_class = cache(request_class)  # once per API; unknown keys raise an error, which is not cached

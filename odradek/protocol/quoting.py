@@ -13,7 +13,7 @@ from odradek.protocol.struct import Struct
 
 MOST_QUOTED: Final = 200  # characters of one quoted value
 MOST_IN_MESSAGE: Final = 2_000  # characters of a whole message: at most 8,000 bytes, which fit into every response
-MOST_ELEMENTS: Final = 3  # of an array
+MOST_ELEMENTS: Final = 3  # shown elements of an array
 MOST_LEVELS: Final = 6  # nested arrays and structs
 
 

@@ -35,7 +35,7 @@ ONE: Final = 2  # a count of 1 in flexible versions
 MOST_IN_ONE_BYTE: Final = 127
 MOST_CLIENT_ID_BYTES: Final = 2**15 - 1  # a larger value stands for null
 MAGIC_AT: Final = 16
-# Of a request: one with more is kept as a whole, because the batches are counted in one turn of the loop.
+# Limit per request. A larger one is kept as a whole, because the batches are checked in one turn of the loop.
 MOST_BATCHES: Final = 1_000
 _SIZE, _SHORT_SIZE, _COUNT = Packing(">i"), Packing(">h"), Packing(">I")
 _TABLE_OF_ONE: Final = Packing(">5I")  # of a frame with one batch

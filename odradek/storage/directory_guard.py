@@ -32,7 +32,7 @@ class DirectoryGuard:
             self._is_gone = True
 
     def __enter__(self) -> None:
-        """Raises DirectoryGone."""
+        """Locks the guard. Raises DirectoryGone if the directory no longer belongs to this log."""
         self._lock.acquire()
         if self._is_gone:
             self._lock.release()

@@ -1,8 +1,8 @@
-"""The errors of the client, by the reaction that they require from the application.
+"""The errors of the client, grouped by what the application has to do.
 
 | exception | what to do |
 |---|---|
-| `RetriableError` | repeat the call: nothing speaks against it |
+| `RetriableError` | repeat the call: the failure may be temporary |
 | `AbortableError` | abort the transaction, then continue with the same producer |
 | `FatalError` | close this producer; another instance may own its transactional id now |
 | `IllegalState` | correct the program: the call is not allowed now, and nothing was sent |

@@ -170,7 +170,8 @@ class PreparedTxnState:
         raise ValueError(f"{text!r} is not the state of a prepared transaction: it takes producerId:epoch")
 
 
-# Limit per request that names partitions: brokers answer it without delaying others, and refuse 20,000.
+# How many partitions to name in one request. Brokers process this many without delaying other requests, and refuse
+# 20,000.
 ENTRIES_AT_A_TIME = 5_000
 
 

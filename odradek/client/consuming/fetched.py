@@ -1,4 +1,4 @@
-"""The records that one Fetch returned for one partition, returned in portions, without those of aborted transactions.
+"""Decodes the records that one Fetch returned for one partition, in portions, without aborted transactions.
 
 Every record that a consumer returns passes through here, so this module is written for speed. The records of a topic
 tend to have the same layout. A run of such records is read column by column: all values at once, all keys at once (0.2

@@ -318,7 +318,10 @@ class GroupMember:
             raise ClientError(f"the assignment of the group {settings.group_id!r}: {error}") from None
 
     def _goes_on(self, asked: GroupRequest, error_code: int) -> bool:
-        """Returns False to try again now. Raises RetriableError to try again after a pause, ClientError to stop."""
+        """Applies the error code of a response. Returns whether to continue; if not, the member must join again now.
+
+        Raises RetriableError if the request must be repeated after a pause, ClientError for a permanent refusal.
+        """
         code = code_of(error_code)
         refused = refusal(code, f"{asked.value} of the group {self._settings.group_id!r}")
         match self._membership.answered(asked, code):

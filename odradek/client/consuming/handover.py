@@ -107,7 +107,7 @@ class Handover:
         self._fetcher.wake()
 
     def hold(self) -> None:
-        """Returns no more records to the application until the member has been attended to."""
+        """Stops returning records to the application until `release` is called."""
         self._delivery.is_held = True
 
     def release(self) -> None:

@@ -22,7 +22,7 @@ from odradek.protocol.messages.offset_for_leader_epoch_request import (
 from odradek.protocol.messages.offset_for_leader_epoch_response import OffsetForLeaderEpochResponse
 
 T = TypeVar("T")
-CONSUMER = -1  # as a replica id
+CONSUMER = -1  # the replica id that stands for a consumer
 NO_EPOCH = -1
 
 

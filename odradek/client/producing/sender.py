@@ -1,4 +1,4 @@
-"""Sends batches from the outboxes to the leaders of their partitions, and hands the answers back to the outboxes."""
+"""Sends batches from the outboxes to the leaders of their partitions, and passes the responses to the outboxes."""
 
 from __future__ import annotations
 

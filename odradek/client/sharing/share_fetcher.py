@@ -37,7 +37,7 @@ class ShareFetcher:
         self._tasks: dict[int, asyncio.Task[None]] = {}  # by node
         self._failures: dict[int, int] = {}  # consecutive failures of each node
         self._lookup: asyncio.Task[None] | None = None
-        self._lookups = 0  # in a row
+        self._lookups = 0  # consecutive look-ups
         self._stale: set[str] = set()  # topics whose metadata must be refreshed
         self._ready: deque[tuple[ShareLeader, list[ShareDelivery]]] = deque()
         self._error: ClientError | None = None

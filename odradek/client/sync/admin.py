@@ -9,7 +9,7 @@ from odradek.client.sync.background import Blocking, blocking, taking
 
 
 class Admin(Blocking[admin.Admin]):
-    """Administers topics and transactions, for programs without an event loop."""
+    """Administers topics, settings, groups and transactions, for programs without an event loop."""
 
     @taking(admin.Admin)
     def __init__(self, make: Callable[[], admin.Admin]) -> None:
