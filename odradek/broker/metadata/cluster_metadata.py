@@ -83,7 +83,7 @@ Decided: TypeAlias = Decision[R] | Steps[Decision[R]]
 
 
 def nothing_pending() -> Steps[bool]:
-    """Answers that nothing is pending, without searching a data directory in which nothing can be pending."""
+    """Returns False, without a search, for a data directory that cannot contain pending acknowledgements."""
     yield from ()
     return False
 

@@ -149,7 +149,7 @@ def _read_unsigned(data: bytes, position: int) -> tuple[int, int]:
 
 R = TypeVar("R")
 
-MAX_RECORDS = 10_000  # of one decision, as in Kafka: they are committed in one batch, or not at all
+MAX_RECORDS = 10_000  # for one decision, as in Kafka: the records are committed in one batch or not at all
 
 
 def require_one_batch(records: Sequence[Message]) -> None:

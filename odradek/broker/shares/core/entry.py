@@ -321,7 +321,7 @@ def _batches_of(ended: Sequence[tuple[PendingRange, Resolution]]) -> list[StateB
 
 
 def _left_untold(batches: Sequence[StateBatch], update: Update) -> list[StateBatch]:
-    """Returns the batches that the update neither overlaps nor moves below its start offset."""
+    """Returns the batches that the update neither overlaps nor puts below the start offset."""
     told = sorted(update.batches)
     # The highest last offset of all batches up to each index.
     reached = list(accumulate((each.last_offset for each in told), max))
