@@ -68,7 +68,7 @@ WORKER_THREADS = 4
 # wait until a thread is free.
 OPENER_THREADS = 2
 HOUSEKEEPING_AFTER_MS = 500  # so that importing it does not delay the first requests
-# advertised to clients if the configuration names no host, since Odradek is meant to run on the clients' machine
+# Advertised to clients if the configuration names no host, since Odradek is meant to run on the clients' machine.
 LOCAL_HOST = "localhost"
 
 
@@ -182,7 +182,7 @@ class Broker:
         if SHARE_GROUP_STATE in topics:
             self.loop.call_soon(lambda: self.share_coordinator)
         if self.config.delegation_token_secret_key:
-            # imported here because most brokers have no tokens
+            # Imported here because most brokers have no tokens.
             from odradek.broker.metadata.token_expiry import TokenExpiry
 
             interval_ms = self.config.delegation_token_expiry_check_interval_ms

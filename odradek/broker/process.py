@@ -71,7 +71,7 @@ class First:
 
     def begin(self, clusters: Clusters) -> None:
         """Applies the rules and the seed to the default cluster. Raises CannotStart or OSError."""
-        # imported here because most brokers are not controlled
+        # Imported here because most brokers are not controlled.
         from odradek.broker.control.clusters.clusters import DEFAULT
         from odradek.broker.control.problems import Problem
 
@@ -98,7 +98,7 @@ def _told(path: Path) -> object:
     except ModuleNotFoundError:
         raise CannotStart(f"--faults {path}: YAML takes PyYAML; pip install 'odradek[yaml]', or write JSON") from None
     try:
-        # the round trip through JSON rejects values that JSON lacks, such as dates
+        # The round trip through JSON rejects values that JSON lacks, such as dates.
         return json.loads(json.dumps(yaml.safe_load(text)))
     except (yaml.YAMLError, TypeError) as error:
         raise ValueError(" ".join(str(error).split())) from None
@@ -193,14 +193,14 @@ async def _serve(
 
 
 def _clusters(loop: asyncio.AbstractEventLoop) -> Clusters:
-    # imported here because most brokers are not controlled
+    # Imported here because most brokers are not controlled.
     from odradek.broker.control.clusters.clusters import Clusters
 
     return Clusters(loop)
 
 
 async def _recorded(config: BrokerConfig, loop: asyncio.AbstractEventLoop, recorder: Recorder) -> ServingBroker:
-    # imported here for the same reason as in `_recorder`
+    # Imported here because most brokers record nothing.
     from odradek.broker.network.controlled_connection import ControlledConnection, observe
 
     serving = ServingBroker(config, loop, make_connection=ControlledConnection)
@@ -217,7 +217,7 @@ def _recorder(path: Path, loop: asyncio.AbstractEventLoop) -> Recorder:
 
 
 def _add_control(clusters: Clusters, app: web.Application) -> None:
-    # imported with the first HTTP connection, like the pages
+    # Imported with the first HTTP connection, like the pages.
     from odradek.broker.control.http.routes import add_control
 
     add_control(app, clusters)

@@ -153,7 +153,7 @@ class ConnectionInfo:
     arrived_at: Address = ("", 0)  # this end's address
     addresses: Addresses | None = field(default=None, repr=False, compare=False)
     told: Address | None = None  # the address of this broker that the client was given; None if it has not asked
-    # stops reading for this many ms
+    # Stops reading for this many milliseconds.
     mute: Callable[[int], None] = field(default=nobody_reads, repr=False, compare=False)
     reads: int = 0  # number of reads; requests that arrived in the same read were sent before any of their answers
     got_all: bool = False  # the peer has ended its direction when there was nothing left to send

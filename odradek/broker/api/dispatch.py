@@ -339,7 +339,7 @@ class Dispatcher(Generic[B]):
         self.now_ms = clock.now_ms
         self.workers: Workers | None = None  # None to decode long requests on the loop
         self.throttling: MeteredRequests | None = None  # None while no client quota is configured
-        # called for requests that took LONG_S or longer
+        # Called for requests that took LONG_S or longer.
         self.took_long: Callable[[ApiKey, float], None] = lambda api_key, time_s: None
         self.errors: dict[tuple[ApiKey, ErrorCode], int] = {}  # number of refused requests, by API and code
         self._handler_of = handler_of

@@ -318,7 +318,7 @@ def parse_text(name: str, kind: ValueType, text: str | None) -> SettingValue:
         return number
     if kind is ValueType.DOUBLE:
         if not text.isascii() or any(letter not in "0123456789.eE+-" for letter in text):
-            # checked first, because Python would accept "nan" and "1_0"
+            # Checked first, because Python would accept "nan" and "1_0".
             raise refused(name, given, "Not a number of type DOUBLE")
         try:
             return float(text)

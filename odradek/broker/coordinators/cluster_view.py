@@ -32,7 +32,7 @@ class ImageView:
         self._image = image
         self._broker_setting = broker_setting
         self._views: dict[bytes, TopicView] = {}  # by topic id; every heartbeat needs the topics of its group
-        # the version of the topics and the racks of the brokers that the views were made from
+        # The version of the topics and the racks of the brokers that the views were made from.
         self._views_of: tuple[int, list[str | None]] | None = None
         self._searches = TopicSearches(lambda: (image.topics_version, image.topics))
 

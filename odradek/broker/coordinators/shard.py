@@ -40,7 +40,7 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 C = TypeVar("C", bound="Core")
 
-# delay after a timer's outcome could not be written, since the cause is probably still there
+# Delay before a retry of a timer whose outcome could not be written, since the cause is probably still there.
 RETRY_TIMER_MS: Final = 1_000
 
 
@@ -442,7 +442,7 @@ class FollowUps:
     __slots__ = ("_depth", "_turns")
 
     def __init__(self) -> None:
-        # depth of nested turns: a reply may cause the next request at once, whose turn is then part of this one
+        # Depth of nested turns: a reply may cause the next request at once, whose turn is then part of this one.
         self._depth = 0
         self._turns: deque[Callable[[], None]] | None = None  # created when needed, since an empty deque takes 0.7 KiB
 

@@ -223,7 +223,7 @@ class ShareCoordinator:
             if failure is None:
                 log.delete_before(needed_from)
 
-        # a power failure must not take the records that replace the deleted ones
+        # A power failure must not take the records that replace the deleted ones.
         log.when_durable(delete, must_sync=True)
 
 

@@ -136,7 +136,7 @@ class RequestMemory:
         self._waiting.append(again)
 
 
-# connections from addresses that connect too fast, and that are closed after a delay; more are closed at once
+# Connections of addresses that connect too fast, which are closed after a delay. More are closed at once.
 MOST_HELD: Final = 1_000
 
 
@@ -195,7 +195,7 @@ class Admissions:
     def admit(self, newcomer: Newcomer) -> Admission:
         info, rates = newcomer.info, self.rates
         if rates is not None:
-            # a refused connection must not count towards the rate
+            # A refused connection must not count towards the rate.
             if self._quota.refuses(info.client_host) or self._quota.is_backlog_full:
                 return Admission.REFUSED
             held_ms = rates.held_ms(info.client_host)

@@ -33,7 +33,7 @@ API_KEY_BYTES: Final = 2
 FIRST_BUFFER_BYTES: Final = 16 * 1024  # minimum buffer for a frame that did not arrive as a whole
 GROWTH_FACTOR: Final = 8  # the frame's buffer is at most this many times as long as the bytes that have arrived
 ZEROS: Final = memoryview(bytes(1024 * 1024))
-# if the peer has more than this left to read, none of its further requests is handled
+# If the peer has more than this left to read, none of its further requests is handled.
 WRITE_HIGH_WATER_BYTES: Final = 256 * 1024
 MAX_OVERLAPPING_REQUESTS: Final = 32
 MAX_OVERLAPPING_BYTES: Final = 8 * 1024 * 1024
@@ -87,7 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self._wanted = 0
         # Frames, with their length fields, that wait to be handled. Nothing is read meanwhile.
         self._backlog: memoryview | None = None
-        # whether the partial frame, or the first of the backlog, is counted in queued.max.request.bytes
+        # Whether the partial frame, or the first of the backlog, is counted in queued.max.request.bytes.
         self._is_paid = False
         # Requests whose answers have not been sent, oldest first. An `Answered` holds an answer that waits for earlier
         # ones.

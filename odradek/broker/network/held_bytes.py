@@ -35,7 +35,7 @@ class HeldBytes(asyncio.Protocol):
     def release(self, transport: asyncio.Transport) -> None:
         """Passes the stored bytes to the transport's current protocol, as the transport would."""
         data, self._data = memoryview(self._data), bytearray()
-        # a BufferedProtocol, or uvloop's TLS protocol, which has the same methods
+        # This is a BufferedProtocol, or uvloop's TLS protocol, which has the same methods.
         protocol: Any = transport.get_protocol()
         while data and not transport.is_closing():
             buffer = protocol.get_buffer(len(data))

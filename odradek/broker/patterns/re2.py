@@ -32,7 +32,7 @@ from odradek.broker.patterns.re2_syntax import (
 __all__ = ["InvalidPattern", "Pattern", "TooMuchWork", "check"]
 
 WORK_PER_STEP: Final = 50  # units between two pauses of `steps`, which take about 20 µs
-# an operation on an integer with this many bits costs about twice as much as one on a small integer
+# An operation on an integer with this many bits costs about twice as much as one on a small integer.
 BITS_PER_UNIT: Final = 4_096
 MAX_REMEMBERED_BITS: Final = 32 * 1024 * 1024  # 4 MiB of cached results per pattern; beyond that the cache is cleared
 ENTRY_BITS: Final = 1_024  # memory of a cache entry besides its integer
@@ -40,7 +40,7 @@ MAX_REMEMBERED_CHARS: Final = 512
 
 END: Final = 0  # the position that is reached when the pattern has matched
 Place: TypeAlias = int  # a position if 0 or more; ~n, which is negative, for jump n
-# begin and end offsets of the whole match and of each group; -1 if the group did not match
+# Begin and end offsets of the whole match and of each group; -1 if the group did not match.
 Captures: TypeAlias = tuple[int, ...]
 
 
@@ -152,7 +152,7 @@ class Pattern:
     def _follow_jumps(self, positions: int, before: str, after: str) -> int:
         waiting = [self._then[position] for position in _bits(positions)]
         seen: set[int] = set()
-        # a byte per position, since setting bits would copy a large integer each time
+        # A byte per position, since setting bits would copy a large integer each time.
         reached = bytearray(len(self._then))
         work = len(waiting) + len(reached) // BITS_PER_UNIT
         while waiting:

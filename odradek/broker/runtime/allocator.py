@@ -14,11 +14,12 @@ from typing import Final
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 KEPT_BYTES: Final = 16 * 1024 * 1024  # maximum of free memory at the end of the heap; more is returned to the kernel
-# buffers of at least this size are mapped from the kernel directly, and unmapped when freed
+# Buffers of at least this size are mapped from the kernel directly, and unmapped when freed.
 MAPPED_BYTES: Final = 8 * 1024 * 1024
 
 STUCK: Final = 50  # unfreed brokers that cause a full collection, in addition to half the number of clusters
-# freezes after which a full collection looks for cycles among frozen objects; the second is for when it delays nobody
+# Freezes after which a full collection looks for cycles among frozen objects. The second limit applies when the
+# collection delays nobody.
 FREEZES: Final = 500
 FREEZES_OF_THE_LAST: Final = 100
 FREEZES_FOR_EACH: Final = 10  # added to both for each cluster, since the pause is longer with many

@@ -102,7 +102,7 @@ class ControlledTime:
         self.is_frozen = pace.is_frozen
         since_s = 0.0 if pace.is_frozen else pace.since_s
         self._began_ms = pace.at_ms - since_s * 1e3
-        # whole milliseconds first: a float is too small for this many nanoseconds
+        # Whole milliseconds first: a float is too small for this many nanoseconds.
         wall_ms = math.floor(pace.wall_at_ms)
         self._wall_began_ns = wall_ms * 1_000_000 + round((pace.wall_at_ms - wall_ms) * 1e6) - round(since_s * 1e9)
 

@@ -97,7 +97,7 @@ ENTRIES_IN_A_CROWD: Final = 50  # the first slice of a request that arrives whil
 MOST_ROTATING: Final = 8  # long requests in progress; the partial answers of more requests would fill the memory
 NAMES_PER_RUN: Final = 5_000  # sorted at once, which takes 2 ms
 Steps: TypeAlias = Generator[None, None, A]  # yields after each entry of a request, and returns the answer
-# steps, reply, and the size of the frame if that was long as well
+# Steps, reply, and the size of the frame if that is long too.
 LongRequest: TypeAlias = tuple[Steps[Any], Deferred[Any], int]
 MOST_DECODED_BYTES: Final = 2 * 1024 * 1024  # total size of frames; they take twenty times as much once decoded
 
@@ -181,7 +181,7 @@ class Rotation:
         self._entries_left = ENTRIES_PER_SLICE  # what remains of this turn's slice for beginnings
         self._is_armed = False
         self._undecoded: deque[tuple[int, Callable[[], None]]] = deque()
-        # size of the frames that are being decoded, or whose entries have not all been processed
+        # Size of the frames that are being decoded, or whose entries have not all been processed.
         self._decoded_bytes = 0
         self._called_bytes = 0  # size of the frame whose handler is being called
 

@@ -27,7 +27,7 @@ TRACE = logging.NOTSET + 1
 
 MOST_LINES = 100  # per request, for single decisions
 LONGEST_NAME = 300  # characters of a resource's name that are logged; topic names have at most 249
-# numbers of decisions in a request at which the number is logged
+# Numbers of decisions in a request at which the number is logged.
 COUNTED_AT = frozenset({1_000, 10_000, 100_000, 1_000_000})
 
 # The levels for a refusal and for a permission.
@@ -46,7 +46,7 @@ def authorizer_of(config: BrokerConfig, acls: Acls, rules: KafkaRules = NEWEST) 
     """
     if not config.authorizer_class_name:
         return AllowAll()
-    # imported here because most brokers have no authorizer
+    # Imported here because most brokers have no authorizer.
     from odradek.broker.security.acl.authorizer import StandardAuthorizer
 
     return AuditedAuthorizer(

@@ -68,7 +68,7 @@ from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
 MARKER_RETRY_MS: Final = 100
 COMPLETIONS: Final = ""  # key of the timer that records completions; no transactional id is empty
 NOTHING: Final[frozenset[TopicPartition]] = frozenset()
-# a small part of the ids: Spark's sinks list open transactions with each batch
+# A small part of the ids: Spark's sinks list open transactions with each batch.
 ONLY_ONGOING: Final = frozenset({TxnState.ONGOING})
 
 R = TypeVar("R")
@@ -101,7 +101,7 @@ class TransactionCore:
         self._known_seals = self._seals if seals is None else seals
         self._txns: dict[str, Txn] = {}
         self._ongoing: dict[str, None] = {}
-        # partitions that still owe a marker, of each decided transaction
+        # The partitions that still owe a marker, of each decided transaction.
         self._remaining: dict[str, frozenset[TopicPartition]] = {}
         self._awaited: dict[str, Reply] = {}
         self._completed: dict[str, Txn] = {}  # completed entries, in the form in which they will be recorded

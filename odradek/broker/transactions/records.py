@@ -30,7 +30,7 @@ INT: Final = struct.Struct(">i")
 # Odradek's record headers.
 LAST_PRODUCER_EPOCH: Final = "last-producer-epoch"
 NEXT_TIMEOUT_MS: Final = "next-timeout-ms"
-# cache size for keys and sets of partitions: consecutive records of a producer have the same ones
+# Cache size for keys and sets of partitions: consecutive records of a producer have the same ones.
 REMEMBERED: Final = 1024
 NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()  # a shared instance, since an empty set takes 216 bytes
 NONE: Final = -1  # stands for a missing id, epoch or time

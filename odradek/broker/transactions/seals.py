@@ -57,7 +57,7 @@ class Seals:
         txn = self.by_producer.get(producer_id)
         if txn is None:
             return
-        # imported here because it is rarely needed, and not at the start
+        # Imported here because it is rarely needed, and not at the start.
         from odradek.broker.transactions.requests import sealed_code
 
         raise SealedTransaction(sealed_code(txn, producer_id, producer_epoch), producer_id, producer_epoch)

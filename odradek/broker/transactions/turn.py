@@ -30,7 +30,7 @@ class TransactionConfig:
 
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000
-    # prefix, and milliseconds that replace the default
+    # Pairs of a prefix and the milliseconds that replace the default.
     transactional_id_expiration_rules: tuple[tuple[str, int], ...] = ()
     transaction_two_phase_commit_enable: bool = False
     # Odradek's own: how long the record of a completion waits for another record of its id

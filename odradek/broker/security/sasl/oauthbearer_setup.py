@@ -147,7 +147,7 @@ def reader_of(url: str, timeout_s: float = TIMEOUT_S) -> Callable[[], bytes]:
             return _not_too_much(file.read(MAX_BYTES + 1))
 
     def read_url() -> bytes:
-        # a thread with its own loop: the first time, the broker's loop waits for the result
+        # The thread has its own loop. The first time, the broker's loop waits for the result.
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(asyncio.run, _fetched(url, timeout_s)).result()
 

@@ -130,7 +130,7 @@ class TlsHandshake:
         early = HeldBytes()  # receives bytes that a client sends right after its handshake
         secured: Any = None
         lost: Exception | None = None
-        # the transport's protocol is the TLS protocol by then
+        # The transport's protocol is the TLS protocol by then.
         self._handshakes.loop.call_soon(self._held.release, self._transport)
         try:
             secured = await self._handshakes.loop.start_tls(
@@ -175,7 +175,7 @@ class TlsHandshake:
         log.info("failed authentication with %s:%d: TLS handshake: %s", info.client_host, info.client_port, why)
 
 
-# the handshake of a connection, in the connection's context
+# The handshake of a connection, in the connection's context.
 in_progress: ContextVar[TlsHandshake] = ContextVar("in_progress")
 
 
