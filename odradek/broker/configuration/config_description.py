@@ -124,7 +124,7 @@ def chosen(described: Iterable[DescribedConfig], keys: Iterable[str] | None) -> 
 
 
 def canonical(setting: Setting, text: str | None) -> str | None:
-    """Returns `text` as Kafka prints the value that it stands for."""
+    """Returns the value of `text` in the form in which Kafka prints it."""
     try:
         return _print(setting.parse(text) if text is not None else None)
     except InvalidSetting:

@@ -34,7 +34,8 @@ DURATION: Final = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 MAX_SECONDS: Final = (1 << 63) - 1
-# The longest text that is parsed, in characters. Longer texts cannot be valid durations, and Python refuses to parse very long numbers.
+# The longest text that is parsed, in characters. Longer texts cannot be valid durations, and Python refuses to parse
+# very long numbers.
 LONGEST_DURATION: Final = 1_000
 
 

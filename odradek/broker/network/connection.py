@@ -429,7 +429,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.active_at_sweep = self._server.sweep_count
         if len(chunks) == 1:
-            transport.write(chunks[0])  # type: ignore[arg-type]  # no part in a file stands alone
+            transport.write(chunks[0])  # type: ignore[arg-type]  # a FileSlice is never the only chunk
         elif FileSlice in map(type, chunks):
             self._send_from_files(transport, chunks)
         else:

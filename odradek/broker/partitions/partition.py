@@ -71,8 +71,8 @@ class Partition:
         self._synced_bytes = 0  # readable since a sync, but not yet reported to parked fetches
         self.bytes_in = self.bytes_out = 0  # appended, and read, since this process opened the partition
         self.first_end_offset = log.log_end_offset  # the end offset when this process opened the partition
-        # Pairs of an end offset that must be on disk and the action to call then, ascending. None until an append waits,
-        # since an empty deque takes 0.7 KiB.
+        # Pairs of an end offset that must be on disk and the action to call then, ascending. None until an append
+        # waits, since an empty deque takes 0.7 KiB.
         self._unsynced: deque[tuple[int, OnDone]] | None = None
         self._parked: dict[ParkedFetch, None] = {}
 

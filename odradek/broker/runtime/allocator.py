@@ -22,7 +22,7 @@ STUCK: Final = 50  # unfreed brokers that cause a full collection, in addition t
 # collection delays nobody.
 FREEZES: Final = 500
 FREEZES_OF_THE_LAST: Final = 100
-FREEZES_FOR_EACH: Final = 10  # added to both for each cluster, since the pause is longer with many
+FREEZES_FOR_EACH: Final = 10  # added to either limit per cluster, since more clusters mean a longer pause
 
 
 @cache  # once for all brokers of a process

@@ -120,7 +120,7 @@ class LoopWatch:
         self._arm(IDLE_TICK_MS if is_idle else BUSY_TICK_MS)
 
     def _collecting(self, phase: str, info: dict[str, int]) -> None:
-        """A callback of `gc`, called by the thread that created the last object."""
+        """The callback for `gc`, which runs in the thread that triggered the collection."""
         if phase == "start":
             self._collection_began_s = self.monotonic_s()
         else:

@@ -221,7 +221,7 @@ END_TXN_ABORT_2: Final = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, C
 })
 # fmt: on
 
-# By the requested decision (whether to commit) and the transaction version of the request.
+# The key is whether the request commits, and the transaction version that it uses.
 END_TXN: Final[Mapping[tuple[bool, int], Grid]] = {
     (True, 0): END_TXN_COMMIT_0,
     (False, 0): END_TXN_ABORT_0,

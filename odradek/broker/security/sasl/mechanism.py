@@ -48,7 +48,7 @@ class Mechanism(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A mechanism as a listener offers it.
+    """A mechanism that a listener offers to its clients.
 
     max_reauth_ms  the mechanism's `connections.max.reauth.ms`; None if it does not limit sessions
     """
