@@ -83,7 +83,7 @@ class AllWritten:
 
     def __init__(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
         self._codes: list[dict[TopicPartition, ErrorCode]] = [{} for _ in markers]
-        self._left = sum(len(marker.partitions) for marker in markers)
+        self._left = sum(len(set(marker.partitions)) for marker in markers)  # a request may name one twice
         self._then = then
         self._is_done = False
 

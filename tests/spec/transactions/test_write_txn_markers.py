@@ -73,6 +73,12 @@ def test_a_partition_that_is_not_here_does_not_keep_the_others_from_their_marker
     assert write(scene) == {}
 
 
+def test_a_partition_that_is_named_twice_is_answered_once(scene: TransactionBroker) -> None:
+    assert write(scene, marker("orders", 0, 0, 9, 9)) == {
+        7: {("orders", 0): E.NONE, ("orders", 9): E.UNKNOWN_TOPIC_OR_PARTITION}
+    }
+
+
 def test_either_of_two_permissions_lets_markers_pass(scene: TransactionBroker) -> None:
     alter = (Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     action = (Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
