@@ -289,7 +289,7 @@ clean:
 	@touch $@
 
 .make/kafka/jars: examples/kafka.pom.xml | $(RUN)
-	@echo 'Fetching Apache Kafka 4.3.1 ...'
+	@echo 'Fetching Apache Kafka 4.4.0 ...'
 	@mkdir -p .make/kafka
 	@mvn --quiet --batch-mode --file examples/kafka.pom.xml dependency:copy-dependencies \
 		-DincludeScope=runtime -DoutputDirectory='$(CURDIR)/$@'

@@ -1,9 +1,9 @@
 """Moves a data directory from Odradek to Apache Kafka and back. Nothing is copied, converted or lost.
 
-    make example-graduation        or: python examples/graduation.py --kafka kafka_2.13-4.3.1/libs [--payments 1000]
+    make example-graduation        or: python examples/graduation.py --kafka kafka_2.13-4.4.0/libs [--payments 1000]
 
 Starts Odradek on a new directory, and writes payments in transactions, some of which are aborted. A consumer group
-reads some of them, and one transaction is left open. Then Odradek is stopped, and Apache Kafka 4.3.1 is started on the
+reads some of them, and one transaction is left open. Then Odradek is stopped, and Apache Kafka 4.4.0 is started on the
 same directory and address. The group continues from its position, and the client that began the open transaction
 commits it. Kafka writes as many payments again, also leaves a transaction open, and hands the directory back. At the
 end every payment is counted. Needs Java 17; `make` downloads Kafka's jars with Maven.
