@@ -13,6 +13,7 @@ from tests.support.oracle import HAS_JAVA, IS_THERE, ORACLE
 # Deleted topics leave the page cache soon, so that the data of one row is not written back during the next.
 SETTINGS: Mapping[str, object] = {"log.segment.delete.delay.ms": 1000, "auto.create.topics.enable": "false"}
 KAFKA_HEAP = "-Xmx1G -Xms1G"  # like Kafka's own start script
+KAFKA_RELEASE = "4.3.1"  # the release of which docs/performance.md has the figures
 
 
 PURE, COMPILED, KAFKA, KFAKE = "pure", "compiled", "kafka", "kfake"
@@ -30,7 +31,9 @@ def maker(name: str) -> Make:
         case "kafka":
             if not (IS_THERE and HAS_JAVA):
                 raise NotThere(f"needs Java and the oracle kit (looked at {ORACLE}; ODRADEK_ORACLE moves it)")
-            return lambda data_dir, port: KafkaProcess(data_dir, SETTINGS, port=port, heap=KAFKA_HEAP)
+            return lambda data_dir, port: KafkaProcess(
+                data_dir, SETTINGS, port=port, heap=KAFKA_HEAP, version=KAFKA_RELEASE
+            )
         case "kfake":
             built()
             return lambda data_dir, port: KfakeProcess(data_dir, port=port)

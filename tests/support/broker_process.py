@@ -26,6 +26,9 @@ STOP_TIMEOUT_S = 60.0
 
 RECORDINGS = os.environ.get("RECORDINGS")
 
+REFERENCE = "4.4.0"  # the release of Kafka that Odradek behaves like while it emulates no other
+EMULATED: Mapping[str, str | None] = {"4.3.1": "4.3", REFERENCE: None}  # by release: what `--emulate` is given
+
 
 class Broker(ABC):
     """A broker on a data directory. It keeps its port over restarts, as clients expect of an address."""
@@ -208,7 +211,7 @@ class KafkaProcess(Broker):
         overrides: Mapping[str, object] | None = None,
         *,
         port: int = 0,
-        version: str = "4.3.1",
+        version: str = REFERENCE,
         heap: str = "-Xmx768M",
     ) -> None:
         super().__init__(data_dir, overrides, port=port)
@@ -267,6 +270,11 @@ def _is_alive(pid: int) -> bool:
 IS_KAFKA = os.environ.get("BROKER") == "kafka"
 
 
-def new_broker(data_dir: Path, overrides: Mapping[str, object] | None = None) -> Broker:
-    """A broker that is not started yet: ours, or Kafka if BROKER=kafka asks for the judge."""
-    return KafkaProcess(data_dir, overrides) if IS_KAFKA else BrokerProcess(data_dir, overrides)
+def new_broker(data_dir: Path, overrides: Mapping[str, object] | None = None, *, like: str = REFERENCE) -> Broker:
+    """Returns a broker that is not started yet: ours behaving like a release of Kafka, or with BROKER=kafka that Kafka.
+
+    like    a release of Kafka that EMULATED has
+    """
+    if IS_KAFKA:
+        return KafkaProcess(data_dir, overrides, version=like)
+    return BrokerProcess(data_dir, overrides, emulate=EMULATED[like])

@@ -12,8 +12,8 @@ TAKEN = "Address already in use"  # the port of its controller, which was free w
 
 
 @contextmanager
-def running_kafka(work: Path, *options: str) -> Iterator[str]:
-    """Starts Kafka 4.3.1 on a free port with a directory of its own; gives `host:port`.
+def running_kafka(work: Path, *options: str, version: str = "4.4.0") -> Iterator[str]:
+    """Starts Kafka on a free port with a directory of its own; gives `host:port`.
 
     work      a folder for the ready file
     options   of the kit's `kafka start`, e.g. `--set`, `log.segment.bytes=1048576`
@@ -21,7 +21,7 @@ def running_kafka(work: Path, *options: str) -> Iterator[str]:
     ready = work / "kafka.json"
     for attempt in range(ATTEMPTS):
         try:
-            run_kafka("start", "--port", 0, "--ready-file", ready, *options)
+            run_kafka("start", "--port", 0, "--ready-file", ready, "--version", version, *options)
             break
         except RuntimeError as error:
             if TAKEN not in str(error) or attempt == ATTEMPTS - 1:
