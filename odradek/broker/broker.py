@@ -168,7 +168,7 @@ class Broker:
             for _ in self.log_directory.abandoning():
                 pass
             raise
-        self.auto_creation = TopicCreation(self.metadata, config, random_uuid)
+        self.auto_creation = TopicCreation(self.metadata, config, random_uuid, self.rules)
         self.metadata.prepare = self.partitions.prepare
         self.metadata.add_listener(self)
 

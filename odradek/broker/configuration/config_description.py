@@ -21,7 +21,13 @@ from odradek.broker.configuration.settings import (
     ValueType,
     java_double,
 )
-from odradek.broker.configuration.topic_settings import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
+from odradek.broker.configuration.topic_settings import (
+    CLIENT_METRICS_SETTINGS,
+    GROUP_SETTINGS,
+    TOPIC_SETTINGS,
+    is_known,
+)
+from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 
 T = TypeVar("T")
 
@@ -68,18 +74,22 @@ BROKER_SYNONYMS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> list[DescribedConfig]:
+def describe_topic(
+    config: BrokerConfig, overrides: Mapping[str, str], rules: KafkaRules = NEWEST
+) -> list[DescribedConfig]:
     """Returns every setting of a topic, sorted by name."""
     defaults = config.topic_defaults()
-    return [_topic_setting(config, setting, overrides, defaults) for setting in _shown_of_topic(overrides)]
+    return [_topic_setting(config, setting, overrides, defaults) for setting in _shown_of_topic(overrides, rules)]
 
 
-def effective_topic_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> list[DescribedConfig]:
+def effective_topic_settings(
+    config: BrokerConfig, overrides: Mapping[str, str], rules: KafkaRules = NEWEST
+) -> list[DescribedConfig]:
     """Returns the settings of a topic as CreateTopics describes them: with the first source, without synonyms, and with
     the topic's own values as they were given."""
     defaults = config.topic_defaults()
     described = []
-    for setting in _shown_of_topic(overrides):
+    for setting in _shown_of_topic(overrides, rules):
         if setting.name in overrides:
             source = ConfigSource.TOPIC
         else:
@@ -89,9 +99,13 @@ def effective_topic_settings(config: BrokerConfig, overrides: Mapping[str, str])
     return described
 
 
-def describe_broker(config: BrokerConfig) -> list[DescribedConfig]:
+def describe_broker(config: BrokerConfig, rules: KafkaRules = NEWEST) -> list[DescribedConfig]:
     """Returns every setting of this broker, sorted by name, including unknown names that AlterConfigs has set."""
-    names = {name for name, setting in BROKER_SETTINGS.items() if not setting.is_internal}
+    names = {
+        name
+        for name, setting in BROKER_SETTINGS.items()
+        if not setting.is_internal and is_known(name, BROKER_SETTINGS, rules)
+    }
     names |= config.given.keys() | config.dynamic_defaults.keys() | config.dynamic_broker.keys()
     names |= config.recorded_defaults.keys() | config.recorded_broker.keys()
     return [_broker_setting(config, name, all_sources=True) for name in sorted(names)]
@@ -102,8 +116,14 @@ def describe_broker_defaults(config: BrokerConfig) -> list[DescribedConfig]:
     return [_broker_setting(config, name, all_sources=False) for name in sorted(config.recorded_defaults)]
 
 
-def describe_group(config: BrokerConfig, overrides: Mapping[str, str]) -> list[DescribedConfig]:
-    return [_group_setting(config, setting, overrides) for setting in GROUP_SETTINGS.values()]
+def describe_group(
+    config: BrokerConfig, overrides: Mapping[str, str], rules: KafkaRules = NEWEST
+) -> list[DescribedConfig]:
+    return [
+        _group_setting(config, setting, overrides)
+        for name, setting in GROUP_SETTINGS.items()
+        if is_known(name, GROUP_SETTINGS, rules)
+    ]
 
 
 def describe_client_metrics(overrides: Mapping[str, str]) -> list[DescribedConfig]:
@@ -145,8 +165,12 @@ def _print(value: SettingValue) -> str | None:
             return str(value)
 
 
-def _shown_of_topic(overrides: Mapping[str, str]) -> list[Setting]:
-    return [setting for setting in TOPIC_SETTINGS.values() if not setting.is_internal or setting.name in overrides]
+def _shown_of_topic(overrides: Mapping[str, str], rules: KafkaRules) -> list[Setting]:
+    return [
+        setting
+        for name, setting in TOPIC_SETTINGS.items()
+        if (not setting.is_internal or name in overrides) and is_known(name, TOPIC_SETTINGS, rules)
+    ]
 
 
 def _topic_setting(

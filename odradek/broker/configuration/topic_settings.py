@@ -26,6 +26,7 @@ from odradek.broker.configuration.settings import (
     refused,
 )
 from odradek.broker.configuration.unused_settings import NO_EFFECT
+from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 
 DURATION: Final = re.compile(
     r"(?P<sign>[-+]?)P(?=.)(?:(?P<days>[-+]?\d+)D)?"
@@ -238,12 +239,28 @@ CLIENT_METRICS_SETTINGS: Mapping[str, Setting] = {setting.name: setting for sett
 # fmt: on
 
 
-def validate_topic_settings(overrides: Mapping[str, str]) -> None:
+NEW_IN_4_4: Final = frozenset(
+    {
+        "errors.deadletterqueue.auto.create.topics.enable",
+        "errors.deadletterqueue.topic.name.prefix",
+        DEAD_LETTER_TOPIC_NAME,
+        DEAD_LETTER_COPY_RECORD,
+        DEAD_LETTER_GROUP_ENABLE,
+    }
+)
+
+
+def is_known(name: str, settings: Mapping[str, Setting], rules: KafkaRules) -> bool:
+    """Whether the table has this setting and the release of Kafka that is followed has it too."""
+    return name in settings and (rules >= KafkaRules.KAFKA_4_4 or name not in NEW_IN_4_4)
+
+
+def validate_topic_settings(overrides: Mapping[str, str], rules: KafkaRules = NEWEST) -> None:
     """Checks a topic's settings. Raises InvalidSetting with Kafka's message for the first invalid one, in Kafka's
     order: unknown names come before bad values.
     """
     for name in overrides:
-        if name not in TOPIC_SETTINGS:
+        if not is_known(name, TOPIC_SETTINGS, rules):
             raise InvalidSetting(f"Unknown topic config name: {name}")
     values = {name: TOPIC_SETTINGS[name].parse(text) for name, text in sorted(overrides.items())}
     least, most = values.get("min.compaction.lag.ms", 0), values.get("max.compaction.lag.ms", (1 << 63) - 1)

@@ -29,6 +29,7 @@ from odradek.broker.metadata.config_rules import (
 from odradek.broker.metadata.image import ConfigResource, MetadataImage
 from odradek.broker.metadata.records import Decision, require_one_batch
 from odradek.protocol.errors import ErrorCode, KafkaError, bare
+from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 from odradek.protocol.messages.config_record import ConfigRecord
 from odradek.protocol.struct import Message
 
@@ -55,11 +56,14 @@ def alter_configs(
     *,
     node_id: int,
     is_incremental: bool,
+    rules: KafkaRules = NEWEST,
 ) -> Steps[Decision[list[Result]]]:
     """Decides the changes of each resource separately. If `is_incremental` is False, the changes replace all settings
     of the resource.
 
     Raises KafkaError if Kafka refuses the whole request: POLICY_VIOLATION for too many records.
+
+    rules  of the release that is followed: a setting that this release does not have is refused
     """
     seen = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     results: list[Result] = []
@@ -70,7 +74,7 @@ def alter_configs(
         try:
             if seen[key] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            records += _alter(image, config, resource, node_id, is_incremental)
+            records += _alter(image, config, resource, node_id, is_incremental, rules)
         except KafkaError as error:
             results.append((*key, bare(error)))
         else:
@@ -92,7 +96,12 @@ def check_changes(changes: Sequence[SettingChange]) -> None:
 
 
 def _alter(
-    image: MetadataImage, config: BrokerConfig, resource: ResourceChanges, node_id: int, is_incremental: bool
+    image: MetadataImage,
+    config: BrokerConfig,
+    resource: ResourceChanges,
+    node_id: int,
+    is_incremental: bool,
+    rules: KafkaRules,
 ) -> list[Message]:
     key = _resource(resource, node_id, is_incremental)
     check_changes(resource.changes)
@@ -110,12 +119,12 @@ def _alter(
             after[name] = value
     match key[0]:
         case ConfigResourceType.TOPIC:
-            check_topic(image, key[1], after)
+            check_topic(image, key[1], after, rules)
         case ConfigResourceType.BROKER:
             check_broker_change(config, changed, is_default=not key[1])
             check_min_isr_under_elr(image, changed, is_default=not key[1])
         case ConfigResourceType.GROUP:
-            check_group(config, key[1], after)
+            check_group(config, key[1], after, rules)
         case ConfigResourceType.CLIENT_METRICS:
             check_client_metrics(key[1], after)
     return [

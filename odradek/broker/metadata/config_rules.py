@@ -12,6 +12,7 @@ from odradek.broker.configuration.topic_settings import (
     CLIENT_METRICS_SETTINGS,
     GROUP_SETTINGS,
     TOPIC_SETTINGS,
+    is_known,
     limit,
     limit_name,
     validate_topic_settings,
@@ -22,6 +23,7 @@ from odradek.broker.metadata.supported_features import ELIGIBLE_LEADER_REPLICAS
 from odradek.broker.metadata.topic_names import check_topic_name
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.java_properties import InvalidJaas, parse_login_module
+from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 
 LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]*\..+")
 JAAS_CONFIG = "sasl.jaas.config"
@@ -65,7 +67,7 @@ def settings_of(resource_type: ConfigResourceType) -> Mapping[str, Setting]:
             return {}
 
 
-def check_topic(image: MetadataImage, topic: str, settings: Mapping[str, str]) -> None:
+def check_topic(image: MetadataImage, topic: str, settings: Mapping[str, str], rules: KafkaRules = NEWEST) -> None:
     """Checks the settings of a topic. `settings` are those after the change."""
     if not topic:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
@@ -76,7 +78,7 @@ def check_topic(image: MetadataImage, topic: str, settings: Mapping[str, str]) -
     if topic not in image.topics:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
     try:
-        validate_topic_settings(settings)
+        validate_topic_settings(settings, rules)
     except InvalidSetting as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
@@ -115,12 +117,12 @@ def check_min_isr_under_elr(image: MetadataImage, changed: Mapping[str, str | No
         raise KafkaError(ErrorCode.INVALID_CONFIG, what)
 
 
-def check_group(config: BrokerConfig, group: str, settings: Mapping[str, str]) -> None:
+def check_group(config: BrokerConfig, group: str, settings: Mapping[str, str], rules: KafkaRules = NEWEST) -> None:
     """Checks the settings of a group, whose values must be within the broker's limits for groups."""
     if not group:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     for name in settings:
-        if name not in GROUP_SETTINGS:
+        if not is_known(name, GROUP_SETTINGS, rules):
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}")
     try:
         values = {name: GROUP_SETTINGS[name].parse(text) for name, text in settings.items()}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.metadata.records import Decision
 from odradek.broker.runtime.waiting import deferred, unattended
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
@@ -77,10 +78,17 @@ def internal_topic(name: str, config: BrokerConfig) -> NewTopic | None:
 class TopicCreation:
     """Submits topic creations to the metadata log, with this broker's defaults."""
 
-    def __init__(self, metadata: ClusterMetadata, config: BrokerConfig, new_topic_id: Callable[[], bytes]) -> None:
+    def __init__(
+        self,
+        metadata: ClusterMetadata,
+        config: BrokerConfig,
+        new_topic_id: Callable[[], bytes],
+        rules: KafkaRules = NEWEST,
+    ) -> None:
         self._metadata = metadata
         self._config = config
         self._new_topic_id = new_topic_id
+        self._rules = rules
         self._complaints: set[str] = set()
 
     def create(
@@ -103,6 +111,7 @@ class TopicCreation:
                 defaults=defaults,
                 new_topic_id=self._new_topic_id,
                 charge=charge or unlimited,
+                rules=self._rules,
             )
             return Decision(decision.response) if validate_only else decision
 

@@ -17,6 +17,7 @@ from odradek.broker.metadata.records import MAX_RECORDS, Decision, require_one_b
 from odradek.broker.metadata.topic_names import check_topic_name, collision_key
 from odradek.broker.runtime.slices import Steps
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 from odradek.protocol.messages.config_record import ConfigRecord
 from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
@@ -74,12 +75,14 @@ def create_topics(
     defaults: TopicDefaults,
     new_topic_id: Callable[[], bytes],
     charge: Callable[[int], None] = unlimited,
+    rules: KafkaRules = NEWEST,
 ) -> Steps[Decision[list[TopicResult]]]:
     """Decides on each topic separately: a refused topic does not affect the others.
 
     `charge` is called with the partition count of each topic that passes all other checks; it raises KafkaError to
-    refuse the topic. The results have the order of `topics`, followed by the repeated names. Raises KafkaError if Kafka
-    refuses the whole request: POLICY_VIOLATION for too many partitions or records.
+    refuse the topic. A setting that the release of `rules` does not have is refused. The results have the order of
+    `topics`, followed by the repeated names. Raises KafkaError if Kafka refuses the whole request: POLICY_VIOLATION for
+    too many partitions or records.
     """
     names = [topic.name for topic in topics]
     repeated = _repeated(names)
@@ -91,7 +94,7 @@ def create_topics(
     for topic in wanted:
         yield
         try:
-            result, topic_records = _create(image, topic, node, defaults, new_topic_id)
+            result, topic_records = _create(image, topic, node, defaults, new_topic_id, rules)
             charge(result.partition_count)
         except KafkaError as error:
             result, topic_records = TopicResult(topic.name, error.with_traceback(None)), []
@@ -118,7 +121,12 @@ def _asked_partitions(topic: NewTopic, defaults: TopicDefaults) -> int:
 
 
 def _create(
-    image: MetadataImage, topic: NewTopic, node: Node, defaults: TopicDefaults, new_topic_id: Callable[[], bytes]
+    image: MetadataImage,
+    topic: NewTopic,
+    node: Node,
+    defaults: TopicDefaults,
+    new_topic_id: Callable[[], bytes],
+    rules: KafkaRules,
 ) -> tuple[TopicResult, list[Message]]:
     try:
         check_topic_name(topic.name)
@@ -130,7 +138,7 @@ def _create(
     if twin is not None:
         what = f"Topic '{topic.name}' collides with existing topic: {twin}"
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, what)
-    configs = _checked_configs(topic.configs)
+    configs = _checked_configs(topic.configs, rules)
     replica_lists = _replica_lists(topic, node, defaults)
     topic_id = new_topic_id()
     records: list[Message] = [TopicRecord(name=topic.name, topic_id=topic_id)]
@@ -143,7 +151,7 @@ def _create(
     return TopicResult(topic.name, None, topic_id, len(replica_lists), factor, configs), records
 
 
-def _checked_configs(given: Iterable[tuple[str, str | None]]) -> dict[str, str]:
+def _checked_configs(given: Iterable[tuple[str, str | None]], rules: KafkaRules) -> dict[str, str]:
     configs: dict[str, str] = {}
     nulls = [name for name, value in given if value is None]
     if nulls:
@@ -153,7 +161,7 @@ def _checked_configs(given: Iterable[tuple[str, str | None]]) -> dict[str, str]:
         assert value is not None
         configs[name] = value
     try:
-        validate_topic_settings(configs)
+        validate_topic_settings(configs, rules)
     except InvalidSetting as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
     return configs
@@ -320,6 +328,7 @@ def delete_topics(
     *,
     zero_id: bytes = bytes(16),
     charge: Callable[[int], None] = unlimited,
+    rules: KafkaRules = NEWEST,
 ) -> Steps[Decision[list[DeletedTopic]]]:
     """Decides on each topic separately. `wishes` contain either a name or an id; the other is None or zero. Refused
     topics come first in the results.

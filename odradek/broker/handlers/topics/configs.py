@@ -152,13 +152,13 @@ def _describe(
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from None
             if name not in image.topics:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return describe_topic(config, image.topic_configs(name))
+            return describe_topic(config, image.topic_configs(name), broker.rules)
         case ConfigResourceType.BROKER:
             context.require(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
             if not name:
                 return describe_broker_defaults(config)
             _check_this_broker(name, node_id, f"expected {node_id} or empty string,")
-            return describe_broker(config)
+            return describe_broker(config, broker.rules)
         case ConfigResourceType.BROKER_LOGGER:
             context.require(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
             if not name:
@@ -179,7 +179,7 @@ def _describe(
             context.require(Operation.DESCRIBE_CONFIGS, ResourceType.GROUP, name)
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-            return describe_group(config, image.configs.get((resource_type, name), {}))
+            return describe_group(config, image.configs.get((resource_type, name), {}), broker.rules)
 
 
 def _check_this_broker(name: str, node_id: int, expected: str) -> None:
@@ -251,7 +251,7 @@ async def _alter(
 
     def turn(image: MetadataImage) -> Steps[Decision[list[Result]]]:
         decision = yield from config_changes.alter_configs(
-            image, config, to_record, node_id=node_id, is_incremental=is_incremental
+            image, config, to_record, node_id=node_id, is_incremental=is_incremental, rules=broker.rules
         )
         return Decision(decision.response) if validate_only else decision
 

@@ -128,9 +128,11 @@ def _created(
         configs: list[CreatableTopicConfigs] = []
         if context.api_version >= SETTINGS_SINCE:
             if result.configs:
-                configs = _configs(effective_topic_settings(broker.config, result.configs))
+                configs = _configs(effective_topic_settings(broker.config, result.configs, broker.rules))
             else:
-                without_settings = without_settings or _configs(effective_topic_settings(broker.config, {}))
+                without_settings = without_settings or _configs(
+                    effective_topic_settings(broker.config, {}, broker.rules)
+                )
                 configs = without_settings
         topics.append(
             CreatableTopicResult(

@@ -81,7 +81,7 @@ async def topic(served: ViewedBroker, query: Query) -> View:
                 "value": None if each.is_sensitive else each.value,
                 "source": each.source.name,
             }
-            for each in describe_topic(broker.config, broker.metadata.image.topic_configs(name))
+            for each in describe_topic(broker.config, broker.metadata.image.topic_configs(name), broker.rules)
         ],
     }
 
