@@ -10,6 +10,7 @@ from random import Random
 from odradek.protocol import kip_1289
 from odradek.protocol.codec import encode
 from odradek.protocol.schema import load
+from tests.support.broker_process import REFERENCE
 from tests.support.message_values import LargeChoices, RandomChoices, build_message, versions
 from tests.support.oracle import needs_kafka, run_kafka
 
@@ -33,7 +34,7 @@ def lines() -> list[str]:
 
 
 def test_every_message_comes_back_byte_for_byte(tmp_path: Path) -> None:
-    classpath = run_kafka("classpath").strip()
+    classpath = run_kafka("classpath", "--version", REFERENCE).strip()
     subprocess.run(["javac", "-cp", classpath, "-d", tmp_path, SOURCE], check=True)
     sent = lines()
     java = ["java", "-cp", f"{classpath}:{tmp_path}", "Reencode"]

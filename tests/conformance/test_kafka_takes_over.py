@@ -9,7 +9,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.cimpl import NewPartitions, TopicPartition
 
 from tests.clients.admin import create_topic, new_admin
-from tests.support.broker_process import Broker, BrokerProcess, KafkaProcess
+from tests.support.broker_process import EMULATED, Broker, BrokerProcess, KafkaProcess
 from tests.support.oracle import needs_kafka
 
 pytestmark = needs_kafka
@@ -75,10 +75,10 @@ def topics(broker: Broker) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("stop", [Broker.stop, Broker.kill9], ids=["stopped", "killed"])
-@pytest.mark.parametrize("version", ["4.3.1", "4.4.0"])
-def test_a_directory_goes_from_us_to_kafka_and_back(tmp_path: Path, version: str, stop: Stop) -> None:
+@pytest.mark.parametrize("release", EMULATED)
+def test_a_directory_goes_from_us_to_kafka_and_back(tmp_path: Path, release: str, stop: Stop) -> None:
     data = tmp_path / "data"
-    ours = BrokerProcess(data, SETTINGS)
+    ours = BrokerProcess(data, SETTINGS, emulate=EMULATED[release])
     ours.start()
     create_topic(ours.bootstrap, "ledger", exact=True)
     create_topic(ours.bootstrap, "gone", exact=True)
@@ -91,7 +91,7 @@ def test_a_directory_goes_from_us_to_kafka_and_back(tmp_path: Path, version: str
     admin.create_partitions([NewPartitions("grown", 3)])["grown"].result(30)
     stop(ours)
 
-    kafka = KafkaProcess(data, SETTINGS, version=version)
+    kafka = KafkaProcess(data, SETTINGS, version=release)
     with kafka:
         assert topics(kafka) == {"ledger": 1, "grown": 3}
         assert retention(kafka, "ledger") == "-1"
@@ -104,7 +104,7 @@ def test_a_directory_goes_from_us_to_kafka_and_back(tmp_path: Path, version: str
         write(kafka, "theirs", "1 kafka")
         stop(kafka)
 
-    again = BrokerProcess(data, SETTINGS)
+    again = BrokerProcess(data, SETTINGS, emulate=EMULATED[release])
     with again:
         assert topics(again) == {"ledger": 1, "grown": 3, "theirs": 2}
         assert retention(again, "ledger") == "86400000"

@@ -15,7 +15,7 @@ from odradek.protocol.errors import ErrorCode
 from tests.clients.admin import create_topic
 from tests.clients.speakers import wait_for
 from tests.clients.transactions import READERS
-from tests.support.broker_process import Broker, BrokerProcess, KafkaProcess
+from tests.support.broker_process import EMULATED, Broker, BrokerProcess, KafkaProcess
 from tests.support.oracle import needs_kafka
 from tests.support.two_phase import Pair, TwoPhaseClient
 from tests.support.wire import Wire
@@ -40,13 +40,14 @@ def read(broker: Broker, topic: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("stop", [Broker.stop, Broker.kill9], ids=["stopped", "killed"])
+@pytest.mark.parametrize("release", EMULATED)
 def test_kafka_keeps_what_is_in_doubt_and_ends_it_by_the_pair_it_was_written_with(
-    tmp_path: Path, stop: Callable[[Broker], None]
+    tmp_path: Path, release: str, stop: Callable[[Broker], None]
 ) -> None:
     names = ["open-commit", "open-abort", "kept-commit", "kept-abort", "kept-last", "kept-new", "kept-asked"]
     pairs: dict[str, Pair] = {}
     kept: dict[str, Pair] = {}
-    ours = BrokerProcess(tmp_path / "data", OURS)
+    ours = BrokerProcess(tmp_path / "data", OURS, emulate=EMULATED[release])
     with ours, client(ours) as on_ours:
         for name in [*names, "ordinary"]:
             create_topic(ours.bootstrap, name, exact=True)
@@ -59,7 +60,7 @@ def test_kafka_keeps_what_is_in_doubt_and_ends_it_by_the_pair_it_was_written_wit
         assert kept["kept-last"][0] != pairs["kept-last"][0], "its epochs were used up"
         stop(ours)
 
-    kafka = KafkaProcess(tmp_path / "data", KAFKAS)
+    kafka = KafkaProcess(tmp_path / "data", KAFKAS, version=release)
     with kafka, client(kafka) as on_kafka:
         on_kafka.open("ordinary", "ordinary", two_phase=False, timeout_ms=1)
         wait_for("an abort by time", lambda: on_kafka.describe("ordinary").transaction_state == "CompleteAbort")
