@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
 from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
@@ -32,7 +31,7 @@ from tests.conformance.differential import (
 )
 from tests.conformance.differential.conversation import Place, Talk, Trace, differences
 from tests.conformance.differential.differences import reason_for
-from tests.support.broker_process import Broker, BrokerProcess, KafkaProcess
+from tests.support.broker_process import Broker, KafkaProcess, new_broker
 from tests.support.oracle import IS_THERE, ORACLE, needs_kafka
 from tests.support.wire import Wire
 
@@ -46,6 +45,7 @@ SETTINGS: dict[str, object] = {
     "log.retention.ms": -1,
     "producer.id.expiration.check.interval.ms": 3_600_000,
 }
+RELEASE = "4.3.1"
 SHOWN = 40  # differences in the message of a failed test
 
 Script = Callable[[Talk, int], None]
@@ -72,7 +72,7 @@ LOWEST = groups_script.LOWEST | repeated_script.LOWEST | share_state_script.LOWE
 def advertised_by_kafka() -> dict[int, tuple[int, int]]:
     if not IS_THERE:
         return {}
-    apis = json.loads((ORACLE / "exchanges" / "api-versions-4.3.1.json").read_text())["apis"]
+    apis = json.loads((ORACLE / "exchanges" / f"api-versions-{RELEASE}.json").read_text())["apis"]
     return {api["key"]: (api["min"], api["max"]) for api in apis}
 
 
@@ -88,8 +88,8 @@ def place(broker: Broker) -> Place:
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, Place]]:
     folder = tmp_path_factory.mktemp("pair")
-    ours_as_kafka = BrokerProcess(folder / "ours", SETTINGS, emulate="4.3")
-    with KafkaProcess(folder / "kafka", SETTINGS, version="4.3.1") as kafka, ours_as_kafka as ours:
+    kafka_itself = KafkaProcess(folder / "kafka", SETTINGS, version=RELEASE)
+    with kafka_itself as kafka, new_broker(folder / "ours", SETTINGS, like=RELEASE) as ours:
         yield place(kafka), place(ours)
 
 
@@ -128,11 +128,10 @@ def test_the_answers_are_the_same(pair: tuple[Place, Place], script: Script, ver
     assert not found, f"{len(found)} differences\n" + "\n".join(shown[:SHOWN])
 
 
-def test_what_we_serve_is_advertised_as_by_kafka_save_two_phase_commit(pair: tuple[Place, Place]) -> None:
+def test_what_we_serve_is_advertised_as_by_kafka(pair: tuple[Place, Place]) -> None:
     with Wire(pair[1].bootstrap) as wire:
         request = ApiVersionsRequest(client_software_name="wire", client_software_version="1")
         answer = wire.ask(request, 4, ApiVersionsResponse)
     ours = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
     assert set(SCRIPTS.values()) <= set(ours)
-    differs = {key: versions for key, versions in ours.items() if KAFKA_VERSIONS.get(key) != versions}
-    assert differs == {ApiKey.INIT_PRODUCER_ID.value: (0, 6)}  # KIP-939
+    assert {key: versions for key, versions in ours.items() if KAFKA_VERSIONS.get(key) != versions} == {}

@@ -12,7 +12,7 @@ from tests.conformance.differential import consumer_groups_script, group_types_s
 from tests.conformance.differential.conversation import Place, differences
 from tests.conformance.differential.differences import reason_for
 from tests.conformance.test_same_answers_as_kafka import SETTINGS, Script, place, talk_of
-from tests.support.broker_process import KafkaProcess, new_broker
+from tests.support.broker_process import EMULATED, KafkaProcess, new_broker
 from tests.support.oracle import needs_kafka
 
 pytestmark = needs_kafka
@@ -27,11 +27,16 @@ SCRIPTS: dict[Script, int] = {  # with the version to speak
 }
 
 
-@pytest.fixture(scope="module", params=["disabled", "upgrade", "downgrade"])
+PAIRS = [(policy, release) for policy in ("disabled", "upgrade", "downgrade") for release in EMULATED]
+
+
+@pytest.fixture(scope="module", params=PAIRS, ids=" ".join)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, Place]]:
-    folder = tmp_path_factory.mktemp(request.param)
-    settings = SETTINGS | {"group.consumer.migration.policy": request.param}
-    with KafkaProcess(folder / "kafka", settings) as kafka, new_broker(folder / "ours", settings) as ours:
+    policy, release = request.param
+    folder = tmp_path_factory.mktemp(policy)
+    settings = SETTINGS | {"group.consumer.migration.policy": policy}
+    kafka_itself = KafkaProcess(folder / "kafka", settings, version=release)
+    with kafka_itself as kafka, new_broker(folder / "ours", settings, like=release) as ours:
         yield place(kafka), place(ours)
 
 

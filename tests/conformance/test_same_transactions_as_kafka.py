@@ -1,4 +1,5 @@
-"""The transactional requests to Apache Kafka 4.3.1 and to Odradek, at every version and every transaction.version.
+"""The transactional requests to Apache Kafka and to Odradek, at every version and every transaction.version: the same
+answers. Odradek emulates the release of Kafka that it is compared with.
 
 The level is changed at run time on both, by UpdateFeatures. With BROKER=kafka a second Kafka takes Odradek's place.
 """
@@ -27,7 +28,7 @@ from tests.conformance.differential.transactions_script import (
     wait_for_coordinators,
 )
 from tests.conformance.test_same_answers_as_kafka import KAFKA_VERSIONS, SHOWN, place
-from tests.support.broker_process import KafkaProcess, new_broker
+from tests.support.broker_process import EMULATED, KafkaProcess, new_broker
 from tests.support.oracle import needs_kafka
 
 pytestmark = needs_kafka
@@ -60,7 +61,8 @@ def versions_of(key: int, level: int) -> list[int]:
 
 
 CASES = [
-    pytest.param(level, script, version, id=f"tv{level}-{script.__name__}-v{version}")
+    pytest.param(release, level, script, version, id=f"{release}-tv{level}-{script.__name__}-v{version}")
+    for release in EMULATED
     for level in LEVELS
     for script, key in SCRIPTS.items()
     if key in KAFKA_VERSIONS
@@ -69,9 +71,15 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, Place]]:
+def release(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def pair(release: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, Place]]:
     folder: Path = tmp_path_factory.mktemp("transactions")
-    with KafkaProcess(folder / "kafka", SETTINGS) as kafka, new_broker(folder / "ours", SETTINGS) as ours:
+    kafka_itself = KafkaProcess(folder / "kafka", SETTINGS, version=release)
+    with kafka_itself as kafka, new_broker(folder / "ours", SETTINGS, like=release) as ours:
         yield place(kafka), place(ours)
 
 
@@ -116,7 +124,9 @@ def talk_of(script: LevelScript, version: int, level: int, where: Place) -> Trac
         talk.close()
 
 
-@pytest.mark.parametrize(("level", "script", "version"), CASES, indirect=["level"], scope="module")
+@pytest.mark.parametrize(
+    ("release", "level", "script", "version"), CASES, indirect=["release", "level"], scope="module"
+)
 def test_the_answers_are_the_same(pair: tuple[Place, Place], level: int, script: LevelScript, version: int) -> None:
     with ThreadPoolExecutor(2) as both:
         kafka, ours = both.map(lambda where: talk_of(script, version, level, where), pair)

@@ -1,5 +1,5 @@
-"""InitProducerId v6 as far as Kafka 4.3.1 has it, behind `unstable.api.versions.enable`: the same requests, the same
-answers.
+"""InitProducerId v6 as far as Kafka 4.4.0 has it, behind `unstable.api.versions.enable`: the same requests, the same
+answers. A broker that emulates an older release does not offer that version.
 
 KeepPreparedTxn is the one difference: Kafka refuses it. tests/spec/transactions has what Odradek does with it.
 """

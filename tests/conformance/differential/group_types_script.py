@@ -112,7 +112,7 @@ def txn_offset_commit(talk: Talk, version: int) -> None:
             topic = TxnOffsetCommitRequestTopic(name=types.topic, partitions=[partition])
             fields: dict[str, Any] = {}
             if version >= GENERATIONS_SINCE:
-                fields = {"member_id": member, "generation_id": generation}
+                fields = {"member_id": member, "generation_id_or_member_epoch": generation}
             request = TxnOffsetCommitRequest(group_id=group, topics=[topic], **client.pair, **fields)
             types.ask(f"{label}, {member!r} at {generation}", request)
 

@@ -86,8 +86,11 @@ def txn_offset_commit_twice(talk: Talk, version: int, level: int) -> None:
         ask(f"{label}, by a stranger", request(client, entry, producer_epoch=77))
         ask(f"{label}, of no group", request(client, entry, group_id=""))
         if version >= 3:
-            ask(f"{label}, of no member", request(client, entry, member_id="nobody", generation_id=3))
-            ask(f"{label}, of neither", request(client, entry, member_id="nobody", generation_id=3, producer_epoch=77))
+            ask(f"{label}, of no member", request(client, entry, member_id="nobody", generation_id_or_member_epoch=3))
+            ask(
+                f"{label}, of neither",
+                request(client, entry, member_id="nobody", generation_id_or_member_epoch=3, producer_epoch=77),
+            )
 
 
 def write_txn_markers_twice(talk: Talk, version: int, level: int) -> None:
