@@ -47,7 +47,9 @@ def test_kafka_keeps_what_is_in_doubt_and_ends_it_by_the_pair_it_was_written_wit
     names = ["open-commit", "open-abort", "kept-commit", "kept-abort", "kept-last", "kept-new", "kept-asked"]
     pairs: dict[str, Pair] = {}
     kept: dict[str, Pair] = {}
-    ours = BrokerProcess(tmp_path / "data", OURS, emulate=EMULATED[release])
+    with BrokerProcess(tmp_path / "data", OURS, emulate=EMULATED[release]):
+        pass  # the directory begins at the levels of that release; a broker that emulates 4.3 has no KeepPreparedTxn
+    ours = BrokerProcess(tmp_path / "data", OURS)
     with ours, client(ours) as on_ours:
         for name in [*names, "ordinary"]:
             create_topic(ours.bootstrap, name, exact=True)
