@@ -252,7 +252,8 @@ def test_broker_api_versions_reads_what_we_advertise(tools: Tools, at: tuple[str
 
 def test_features_describes_the_finalised_levels(tools: Tools, at: tuple[str, str]) -> None:
     text = tools.run("features", *at, "describe").stdout
-    assert re.search(r"Feature: metadata.version\s.*FinalizedVersionLevel: 4\.3-IV0", text)
+    # The tool is that of 4.3.1, which has no name for the level of Kafka 4.4.
+    assert re.search(r"Feature: metadata.version\s.*FinalizedVersionLevel: UNKNOWN 33", text), text
     assert re.search(r"Feature: transaction.version\s.*FinalizedVersionLevel: 2", text)
 
 
