@@ -1,4 +1,4 @@
-"""The broker under the control of a test, which `odradek serve --control` switches on.
+"""Lets tests control the broker and its clusters, if it is started by `odradek serve --control`.
 
 clusters/   creates, restarts and deletes brokers: their directories, checkpoints, listeners and emulated releases
 nodes/      the nodes of a cluster, and the partitions that each of them leads

@@ -21,7 +21,7 @@ from enum import Enum, auto
 from odradek.broker.configuration.listeners import is_loopback
 
 FOR_EVERYBODY = frozenset({"/healthz", "/readyz"})
-CHALLENGE = 'Basic realm="odradek: the token is the password", charset="UTF-8"'  # so that browsers ask for it
+CHALLENGE = 'Basic realm="odradek: the token is the password", charset="UTF-8"'  # makes browsers ask for the token
 
 
 class Access(Enum):
@@ -38,7 +38,7 @@ class Refusal:
 
 
 def access(host: str, token: str | None, *, requires_certificate: bool) -> Access:
-    """Returns the rule for the HTTP port.
+    """Returns which requests the HTTP port answers.
 
     host   the setting `odradek.http.host`
     token  the setting `odradek.http.token`

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 BUCKET_BITS = range(5, 26)
 GROUP_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty")
-RUNNING = 3  # Kafka's number of the state RUNNING
+RUNNING = 3  # Kafka's number for the state RUNNING
 
 # Key of a quota → type of Kafka's MBean, name of its rate, help text of that rate.
 QUOTAS = {

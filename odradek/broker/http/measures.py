@@ -355,7 +355,7 @@ async def group_measure(groups: GroupCoordinator, watch: LoopWatch) -> GroupMeas
 
     try:
         await visit_in_slices(groups.shards, add, watch, METRICS)
-    except KafkaError:  # loading
+    except KafkaError:  # the coordinator is loading
         return None
     return GroupMeasure(states, offsets)
 
@@ -375,7 +375,7 @@ async def transaction_measure(
 
     try:
         await visit_in_slices(transactions.shards, add, watch, METRICS)
-    except KafkaError:  # loading
+    except KafkaError:  # the coordinator is loading
         return None
     by_state = {state.kafka_name: count for state, count in states.items()}
     return TransactionMeasure(by_state, open_time_max_ms, kept, partitions)
@@ -412,7 +412,7 @@ async def pending_measure(broker: Broker) -> ShareMeasure:
 
     try:
         await visit_in_slices(broker.share_coordinator.shards, add, broker.watch, METRICS)
-    except KafkaError:  # loading
+    except KafkaError:  # the coordinator is loading
         return ShareMeasure(None, expired)
     return ShareMeasure(total, expired, rows)
 

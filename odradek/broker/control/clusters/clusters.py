@@ -53,12 +53,12 @@ log = logging.getLogger("odradek.clusters")
 DEFAULT = "default"
 MOST_CLUSTERS = 2000
 MOST_CHECKPOINTS = 100  # per cluster
-GONE_PER_RETURN = 50  # after this many brokers have ended, the memory that the C library retained goes to the kernel
+GONE_PER_RETURN = 50  # number of brokers that must end before freed memory is returned to the kernel
 RETURN_MS = 1_000  # wait before memory is returned, so that it includes brokers that end during the wait
 LET_GO_MS = 500  # wait after a broker is closed, for callbacks of its connections; then as long again for its objects
 KnownLogs: TypeAlias = "Mapping[TopicPartition, KnownLog]"
 MADE_WITH = {"odradek.control.requests.enable": "true"}  # defaults of clusters that a test creates
-QUIET_TURNS = 3  # idle turns of the loop until a broker counts as settled, as one turn may leave work to the next
+QUIET_TURNS = 3  # idle turns of the loop until a broker counts as settled, as one turn may leave work for the next
 LISTENER_SETTINGS = frozenset({"listeners", "listener.security.protocol.map"})
 OWNED = LISTENER_SETTINGS | {"log.dirs", "log.dir", "odradek.port", "odradek.http.port", "odradek.control.enable"}
 
@@ -89,7 +89,7 @@ class Cluster:
     ttl_s: int | None = None
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
     preset_clients: list[InProcessClient] = field(default_factory=list)
-    token: str = field(default_factory=token_urlsafe)  # grants the calls of this cluster only, if tokens are required
+    token: str = field(default_factory=token_urlsafe)  # authorizes calls to this cluster only
     disk: NotingDisk = field(default_factory=NotingDisk)
     end: str | None = None  # why the cluster has ended or is being ended; None while it exists
 
@@ -176,7 +176,7 @@ class Clusters:
     ) -> None:
         """
         return_memory  called after many brokers have ended; returns freed memory to the kernel
-        copy           copies the files of a cluster; tests replace it by a function that fails
+        copy           copies the files of a cluster; tests replace it with a function that fails
         """
         self._loop = loop
         self._return_memory = return_memory
@@ -185,7 +185,7 @@ class Clusters:
         self._clusters: dict[str, Cluster] = {}
         self._numbers = 0
         self._objects = FrozenObjects()
-        self._let_gone = 0  # brokers since freed memory was returned
+        self._let_gone = 0  # number of brokers that have ended since memory was last returned
         self._root: Path | None = None
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -307,7 +307,7 @@ class Clusters:
         cluster = self.own(name)
         async with cluster.change():
             left = beside(cluster.directory, "left")
-            # The turn of the loop that is copied also disconnects clients: later acknowledgements would not be true.
+            # Clients are disconnected in the turn that is copied, as the copy would lack writes acknowledged later.
             cut = partial(_cut, cluster, cluster.running_nodes)
             try:
                 await self._copied(cluster, left, flushes=False, and_then=cut)
@@ -318,7 +318,7 @@ class Clusters:
             await self._go_on_from(left, cluster)
 
     async def restart(self, name: str, *, is_clean: bool) -> Cluster:
-        """Restarts a cluster, after a clean stop or after a crash; starts it if it has crashed. Raises Problem."""
+        """Stops a running cluster, cleanly or by a crash, and starts it again with its data. Raises Problem."""
         cluster = self.own(name)
         if not is_clean and cluster.serving is not None:
             await self.crash(name)

@@ -40,7 +40,7 @@ class OpenedFile:
             done = 0
             while done < self.size_bytes:
                 written = os.sendfile(target, self.descriptor, done, self.size_bytes - done)
-                if written == 0:  # it has been truncated
+                if written == 0:  # the file has been truncated
                     break
                 done += written
             if os.fstat(target).st_size > done:

@@ -1,7 +1,7 @@
 """Edits of responses: a rule sets, removes, duplicates or reorders the fields that a path names. Pure functions.
 
-The path and its value are checked against the schema of the response when the rule is created. Only when an edit is
-applied to a response does it turn out whether the response has these elements, and its version this field.
+When a rule is created, its paths and values are checked against the schema of the response. Whether a particular
+response has the elements of a path, and its version the field, is checked when the edit is applied.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class Faults:
     def be_odd(self, seed: int, percent: Mapping[str, int] | None = None) -> None:
         """Makes the cluster give rare but lawful answers from now on.
 
-        seed     of the random decisions; 0: no odd answers any more
+        seed     determines the random decisions; 0 ends the odd answers
         percent  by oddity, how often it is applied instead of the usual answer
         """
         if self.odd is not None:

@@ -31,7 +31,7 @@ class Point(Enum):
     ACCEPTED = "accepted"  # a connection is accepted; it has sent no request yet
     RECEIVED = "received"  # a request is received, but not handled yet
     APPLIED = "applied"  # a request is handled, but not answered yet
-    REPLYING = "replying"  # a response is about to be sent; other rules have already changed it
+    REPLYING = "replying"  # the final response, with the changes by other rules, is about to be sent
     VERIFIED = "verified"  # the coordinator has verified a transaction, but its records are not written yet
     PREPARED = "prepared"  # the decision about a transaction is in the log, but no marker is sent yet
     MARKER = "marker"  # before the marker of a transaction is written to a partition
@@ -50,7 +50,7 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-WHEN = re.compile(r"([A-Za-z][A-Za-z0-9_]*)\s*(==|!=|<=|>=|<|>)\s*(\S.*)")  # matches a text that is stripped
+WHEN = re.compile(r"([A-Za-z][A-Za-z0-9_]*)\s*(==|!=|<=|>=|<|>)\s*(\S.*)")  # the text must be stripped first
 ANSWERED_AT = frozenset({Point.RECEIVED, Point.APPLIED})
 OF_REQUESTS = ANSWERED_AT | {Point.REPLYING}
 MATCHES_OF_MARKERS = frozenset({"producer_id", "topic", "partition"})
@@ -84,7 +84,7 @@ ACTIONS = frozenset(
     }
 )
 STEPS = frozenset({Point.VERIFIED, Point.PREPARED, Point.COMPLETED, Point.SHARE_STATE, Point.LOADING})
-POINTS_OF: Mapping[str, frozenset[Point]] = {  # points that allow an action; actions that are missing: all points
+POINTS_OF: Mapping[str, frozenset[Point]] = {  # points that allow an action; other actions are allowed at all points
     "edit": frozenset({Point.APPLIED}),
     "throttle_ms": frozenset({Point.APPLIED}),
     "error": ANSWERED_AT | {Point.MARKER, Point.SHARE_STATE},

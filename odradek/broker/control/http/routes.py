@@ -151,7 +151,7 @@ class Routes:
         self._clusters = clusters
 
     def handler(self, call: ControlCall) -> Callable[[web.Request], Awaitable[object]]:
-        """Returns the handler of a row of the table."""
+        """Returns the HTTP handler of a call."""
         if call.name in OF_CLUSTERS:
             return self._of_cluster(call, OF_CLUSTERS[call.name])
         of_clusters: Mapping[str, ClusterHandler] = {

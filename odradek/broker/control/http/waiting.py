@@ -27,7 +27,7 @@ KINDS: Mapping[str, frozenset[str]] = {  # subject of a condition → fields tha
     "share_group": frozenset({"topic", "partition", "offset", "state", "deliveries"}),
     "client": frozenset({"connections", "idle"}),
 }
-SUBJECTS = {"group": "member", "topic": "share_group"}  # beside the second name, the first is a field, not the subject
+SUBJECTS = {"group": "member", "topic": "share_group"}  # if the second name is present, the first is only a field
 PLACES = frozenset({"partition", "group", "topic", "offset"})  # fields that locate the subject; they are not compared
 DEFAULTS: Mapping[str, Mapping[str, object]] = {
     "fault": {"hits": 1},

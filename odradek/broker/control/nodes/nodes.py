@@ -107,7 +107,7 @@ class Nodes:
         self._placings = count()
         self._ids = ids
         self._by_id: dict[int, Node] = {}
-        self._places = False  # whether new partitions are spread over the nodes: if there are several, and all listen
+        self._places = False  # whether new partitions are spread over the nodes; set once several nodes listen
 
     async def open(self) -> None:
         """Starts and registers the nodes, and assigns partition leaders. Raises CannotStart, OSError, KafkaError."""

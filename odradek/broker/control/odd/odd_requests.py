@@ -48,7 +48,7 @@ class OddRequest:
 
 
 class OddRequests(RequestFilter):
-    """Gives requests odd responses, as decided at random."""
+    """Gives odd responses to some requests, which are chosen at random."""
 
     def __init__(self, plain: FrameReceiver, odd: Odd, serving: ServingBroker, timers: Timers, node: int) -> None:
         """
@@ -151,7 +151,7 @@ class OddRequests(RequestFilter):
                     named = partitions.get(topic.name, each.index) if topic.name else None
                     partition = named or partitions.get_by_id(topic.topic_id, each.index)
                     leave_hole(self.odd, partition, self._broker.clock.now_ms())
-                except KafkaError:  # deleted meanwhile, or offline
+                except KafkaError:  # the partition is offline or was deleted meanwhile
                     continue
 
 

@@ -23,7 +23,7 @@ async def open_transaction(client: PresetClient, told: Parameters) -> Facts:
 
 async def dead_producer(client: PresetClient, told: Parameters) -> Facts:
     """A dead producer has left an open transaction. When the next owner of the transactional id aborts it, its markers
-    are held, so the transaction keeps ending until the hold is released.
+    are held, so the abort does not complete until the hold is released.
     """
     topic, name = told.text("topic"), told.text("transactional_id")
     await client.topic(topic)

@@ -159,7 +159,7 @@ async def take_over(ask: Ask, name: str, timeout_ms: int) -> None:
     request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout_ms)
     for _ in range(RETRIES):
         answer = await ask(request, InitProducerIdResponse, max_version=BEFORE_TWO_PHASE_COMMIT)
-        if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS.value:  # the abort is under way
+        if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS.value:  # else the abort is not complete yet
             check(answer.error_code)
             return
         await asyncio.sleep(RETRY_S)
@@ -293,7 +293,7 @@ async def listed(ask: Ask, group: str) -> ListedGroup | None:
 
 
 async def coordinator_of(ask: Ask, group: str) -> None:
-    """Waits until the group has a coordinator: the first request creates the topic of the coordinators."""
+    """Waits until the group has a coordinator, since the first request only creates the coordinators' topic."""
     request = FindCoordinatorRequest(key_type=GROUPS, coordinator_keys=[group])
     for _ in range(RETRIES):
         (found,) = (await ask(request, FindCoordinatorResponse)).coordinators

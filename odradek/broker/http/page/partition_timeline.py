@@ -30,8 +30,8 @@ NO_PRODUCER_ID = -1
 class BatchRun:
     """Consecutive batches of one producer and transaction, or a single marker.
 
-    first_offset, last_offset  both belong to the run
-    is_commit                  of a marker; None if this is not a marker
+    first_offset, last_offset  both inclusive
+    is_commit                  whether the marker commits; None if the run is not a marker
     """
 
     at_ms: int

@@ -74,10 +74,10 @@ const confirm = ({ title, words, go, fields = [], typed, send, after }) => {
   dialog.showModal();
 };
 
-// Told to the page, which then asks for its view anew.
+// The event after a change, at which the page reloads its view.
 export const CHANGED = "changed";
 
-// A button that does it at once; what is refused is said in the dialog.
+// A button that makes a change without confirmation. If the change is refused, a dialog shows the reason.
 export const doing = (words, send, name) => {
   const element = h("button", { type: "button", class: "act", "aria-label": name }, words);
   element.addEventListener("click", async () => {

@@ -2,7 +2,7 @@ import { go, link } from "../address.js";
 import { color, empty, h, table, tag, title } from "../elements.js";
 import { when, whole } from "../text.js";
 
-const BACK = 50; // records
+const BACK = 50; // number of records that "earlier" goes back
 const COLUMNS = [["offset", "n"], ["time"], ["what"], ["key", "mono"], ["value"], ["headers", "mono"]];
 
 export const records = (view, query) => {
