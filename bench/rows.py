@@ -81,7 +81,7 @@ class Measurement:
     rounds: int = 3
     kafka_rounds: int = 3
     kfake_rounds: int = 0
-    warms_up: bool = False  # an extra first round does not count
+    warms_up: bool = False  # an extra round comes first, and does not count
     is_raw: bool = False  # needs the C programs
 
 

@@ -119,7 +119,7 @@ class Worker:
 
 def until_done(step: Callable[[], object]) -> None:
     """Repeats a step until it succeeds. After a RetriableError the outcome is unknown: even a commit may have
-    succeeded. So the same step must be repeated, before anything else."""
+    succeeded. So the step must be repeated before anything else is done."""
     while True:
         try:
             step()

@@ -108,8 +108,8 @@ def book(bootstrap: str, count: int) -> list[bytes | None]:
 
 
 def until_done(step: Callable[[], object]) -> None:
-    """Repeats a step until it succeeds. After a RetriableError the outcome is unknown, so the same step must be
-    repeated, before anything else."""
+    """Repeats a step until it succeeds. After a RetriableError the outcome is unknown, so the step must be repeated
+    before anything else is done."""
     ends_at = time.monotonic() + PATIENCE_S
     while True:
         try:

@@ -259,14 +259,15 @@ class TwoPhaseSink:
         return await self._under_lease(lambda: self._recover(run))
 
     async def forget(self) -> None:
-        """Removes a sink that will not write again from the ledger: a batch write without a key, whose repetition could
-        not be recognised anyway."""
+        """Removes the sink from the ledger. Called for a sink that will not write again: a batch write without a key,
+        whose repetition could not be recognised anyway."""
         if (await self._ledger.held()).batch > UNDECIDED:
             await self._ledger.erase()
             self._decided = UNDECIDED
 
     async def forget_expired(self) -> None:
-        """Removes some sinks whose keys have expired from the ledger, the oldest first, each under its own lease."""
+        """Removes from the ledger some of the sinks whose keys have expired, the oldest first. Each is removed under
+        its own lease."""
         now_ms = self._clock_ms()
         entries = [each for each in (await read_entries(self._brokers)).values() if each.is_expired(now_ms)]
         for entry in sorted(entries, key=lambda each: each.at_ms)[:EXPIRED_AT_A_TIME]:

@@ -243,7 +243,8 @@ class _ClientSide(_ProxySide):
         self.asked.append(asked)
 
     def answered(self, frame: bytes) -> None:
-        """Records a response. Responses come in order; an earlier request with another correlation id gets none."""
+        """Records a response. Responses come in the order of the requests, so an earlier request that is still waiting
+        will get no response."""
         while self.asked:
             asked = self.asked.popleft()
             if asked.correlation_id != frame[LENGTH_BYTES : 2 * LENGTH_BYTES] and not self.sends_tokens:

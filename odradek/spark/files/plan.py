@@ -134,8 +134,8 @@ def _resolved(
 
 
 def _not_older(found: PartitionSurvey, timestamp_ms: int, options: FileOptions) -> int | None:
-    """Returns the offset of the first record whose timestamp is not older, or None. Like ListOffsets, also considers
-    aborted records."""
+    """Returns the offset of the first record whose timestamp is at least `timestamp_ms`, or None. Like ListOffsets,
+    also considers aborted records."""
     place = found.not_older.get(timestamp_ms)
     end_offset = _end(found, options)
     if place is None or place.offset >= end_offset:

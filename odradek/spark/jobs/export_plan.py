@@ -1,7 +1,7 @@
 """The plans of an export: what it has written so far, and what it writes next. Independent of Spark and Parquet.
 
 An export is a sequence of plans. A plan is a list of chunks, which are ranges of offsets of one partition each. A plan
-is complete before its first record is read, and is stored under a name that only one export can take:
+is decided before its first record is read, and is stored under a name that only one export can take:
 
     OUT/topic=orders/date=2026-11-01/orders-0-00000000000000000000-00000000000000500000.parquet
     OUT/_odradek/export.json                     properties that all plans share

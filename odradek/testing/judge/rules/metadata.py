@@ -82,8 +82,8 @@ class Kin:
 
 @dataclass(slots=True)
 class Failed:
-    """An error for a partition or a coordinator key on a connection. `times` counts requests since then without a new
-    look-up."""
+    """An error for a partition or a coordinator key on a connection. `times` counts requests since then without new
+    metadata or a new FindCoordinator."""
 
     by: Exchange | None = None
     rule: str = ""
