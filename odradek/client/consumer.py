@@ -205,7 +205,9 @@ class Consumer(ConnectedClient):
         on_revoked: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
     ) -> None:
-        """Joins the group with a subscription to these topics, which replaces any earlier subscription.
+        """Subscribes to these topics, which replaces any earlier subscription.
+
+        The next call that returns records joins the group.
 
         pattern       an RE2 pattern: also subscribes to topics whose whole name matches. Needs
                       group_protocol="consumer".

@@ -177,7 +177,7 @@ class ShareConsumer(ConnectedClient):
     # Topics.
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Joins the group with a subscription to these topics, which replaces any earlier subscription."""
+        """Subscribes to these topics, which replaces any earlier subscription. The next `getmany` joins the group."""
         if isinstance(topics, str):
             raise TypeError("subscribe takes several topics, not one string")
         self._member.subscribe(frozenset(topics))

@@ -51,7 +51,7 @@ class ProducerFenced(FatalError):
 
 
 class AuthorizationFailed(FatalError):
-    """The broker does not permit the operation to this client."""
+    """The broker does not allow this client to perform the operation."""
 
 
 class AuthenticationFailed(FatalError):

@@ -63,7 +63,7 @@ class SendingPermission(Protocol):
 
     @property
     def identity(self) -> ProducerIdentity | None:
-        """None while it is being acquired."""
+        """The producer id and epoch, or None while they are being acquired."""
 
     @property
     def is_transaction_v2(self) -> bool: ...
