@@ -59,7 +59,7 @@ class FastPath(Protocol):
     def begin(
         self, frame: memoryview, correlation_id: int, client_id_size: int, connection: ConnectionInfo
     ) -> TimedReply | None:
-        """Starts to handle a request. Returns None if the general way must be used; then nothing has been changed."""
+        """Starts to handle a request. Returns None, without having changed anything, if `PendingRequest` must do it."""
 
 
 class MakePendingRequest(Protocol):

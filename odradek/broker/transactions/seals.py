@@ -34,7 +34,7 @@ class SealedTransaction(KafkaError):
 class Seals:
     """The sealed transactions that this process coordinates, by each producer id that could write into them.
 
-    by_producer  Usually empty. Check that first before an append, since it is very cheap.
+    by_producer  usually empty; check that first before an append, since it is very cheap
     """
 
     __slots__ = ("by_producer",)
