@@ -176,6 +176,9 @@ class MatrixScene:
         self.admin("DeleteAcls", 3, filters=[every])
 
     def _prepare(self) -> None:
+        # The matrix was recorded on Kafka 4.3.1, whose share.version ends at 1.
+        lower = {"feature": "share.version", "maxVersionLevel": 1, "upgradeType": 2}
+        self.admin("UpdateFeatures", 1, featureUpdates=[lower])
         self._create("m-t", 2)
         data = {"name": "m-t", "partitionData": [{"index": 0, "records": batch()}]}
         self.admin("Produce", 12, acks=-1, timeoutMs=5000, topicData=[data])

@@ -162,15 +162,18 @@ def record_wishes(turn: ConsumerTurn, before: ConsumerMember, member: ConsumerMe
 
     Up to Kafka 4.3 the assignor did not change the epoch: docs/spec/kafka-4.4.md#s5-1, C3.
     """
-    group_id, assignors = turn.group.group_id, turn.config.assignors
-    assignor = turn.group.preferred_assignor(assignors)
-    if member != before or member.member_id not in turn.group.members:
-        turn.write(member_record(group_id, member))
+    group, assignors = turn.group, turn.config.assignors  # the group as it was: a write makes another
+    is_new = member.member_id not in group.members
+    # Votes are counted only if they may have changed: a usual heartbeat costs nothing for each member of its group.
+    may_vote_otherwise = turn.registry.config.rules >= KafkaRules.KAFKA_4_4 and (
+        is_new or member.server_assignor != before.server_assignor
+    )
+    assignor = group.preferred_assignor(assignors) if may_vote_otherwise else None
+    if is_new or member != before:
+        turn.write(member_record(group.group_id, member))
     names_changed = member.topics != before.topics
     regex_matters = subscribe_by_regex(turn, before, member)
-    assignor_matters = (
-        turn.registry.config.rules >= KafkaRules.KAFKA_4_4 and turn.group.preferred_assignor(assignors) != assignor
-    )
+    assignor_matters = may_vote_otherwise and turn.group.preferred_assignor(assignors) != assignor
     if names_changed or regex_matters or assignor_matters:
         turn.bump_epoch()
     else:
