@@ -35,13 +35,13 @@ Reserved: TypeAlias = dict[object, asyncio.BaseTransport]  # transports of reser
 class HttpLimits:
     """Limits of one HTTP port.
 
-    most_connections   limit of ordinary connections
+    most_connections   maximum number of ordinary connections
     reserve            number of additional connections, which only serve health checks, so that monitoring works even
                        if all others are in use. When one more arrives, the oldest is closed
     request_timeout_s  longest time for a TLS handshake, and for the head of a request. The latter counts from the start
                        of the connection or from the previous response
-    most_headers       limit of headers per request
-    max_line_bytes     limit of each header and of the request line
+    most_headers       maximum number of headers per request
+    max_line_bytes     maximum size of each header and of the request line
     """
 
     most_connections: int = 200

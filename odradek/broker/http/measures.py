@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 METRICS = "metrics"  # name of this work in the loop watch
 CLASSIC = "classic"  # type of a group
-MOST_PENDING = 200  # limit of rows for share partitions and transactions; the total includes all of them
+MOST_PENDING = 200  # maximum number of rows for share partitions and transactions; the total includes all of them
 LATE_AFTER_MS = 5 * 60 * 1000  # a transaction this much older than transaction.max.timeout.ms counts as late
 
 
@@ -158,7 +158,7 @@ class TransactionMeasure(NamedTuple):
 
 
 class PendingMeasure(NamedTuple):
-    """The number of records that one transaction has acknowledged, but not decided, in a share partition (KIP-1289).
+    """The number of records that one transaction has pending in one share partition (KIP-1289).
 
     transactional_id  None if the stored records do not name it
     """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MOST_LISTENERS = 8
 MOST_USERS = 100
-MOST_PEM = 1_000_000  # limit of characters in a PEM text
+MOST_PEM = 1_000_000  # maximum number of characters in a PEM text
 PLAIN = "PLAIN"
 MECHANISMS = (PLAIN, *SCRAM_MECHANISMS)
 CLIENT_AUTH = ("none", "requested", "required")

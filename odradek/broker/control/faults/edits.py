@@ -1,7 +1,7 @@
 """Edits of responses: a rule sets, removes, duplicates or reorders the fields that a path names. Pure functions.
 
-When a rule is created, its paths and values are checked against the schema of the response. Whether a particular
-response has the elements of a path, and its version the field, is checked when the edit is applied.
+When a rule is created, its paths and values are checked against the schema of the response. Only when the edit is
+applied can it be checked whether a particular response has these elements and whether its version has the field.
 """
 
 from __future__ import annotations

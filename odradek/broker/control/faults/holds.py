@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from odradek.broker.control.faults.rules import Point, Seen
     from odradek.broker.runtime.delayed import Deferred
 
-TOLD = 20  # limit of the waiters that are listed for a hold, and of the partitions and topics listed for a waiter
+TOLD = 20  # maximum number of waiters listed for a hold, and of partitions or topics listed for a waiter
 MANY = 500  # the size of Kafka's request queue (queued.max.requests)
 About: TypeAlias = Mapping[str, object]  # describes what is waiting
 GoOn: TypeAlias = "Callable[[], Deferred[None] | None]"  # returns None if it takes effect at once, or else a Deferred

@@ -77,7 +77,7 @@ class Recorder:
         """
         compression         done in a thread. With NONE, the loop itself calls `output`, which then must not block
         keeps_records       False: of large record batches only the headers are recorded, which a judge needs
-        most_waiting_bytes  limit of the entries that wait to be written
+        most_waiting_bytes  maximum size of the entries that wait to be written
 
         Raises OSError if the output cannot be written.
         """

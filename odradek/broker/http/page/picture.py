@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from odradek.protocol.topic_partition import TopicPartition
 
 COORDINATOR = 0  # number of the coordinator's lane
-MOST_LANES = 8  # limit of lanes for partitions
+MOST_LANES = 8  # maximum number of lanes for partitions
 MOST_COLUMNS = 24  # only the most recent columns are drawn; the list below the diagram has all events
 AT_PARTITIONS = frozenset({"marker", "received", "applied", "replying"})
 PARALLEL = frozenset({"batch", "marker", "hold"})
@@ -118,7 +118,7 @@ def picture(lanes: Sequence[Lane], events: Sequence[Drawn], holds: Sequence[Hold
     """Returns the lanes, columns and events of the diagram as JSON.
 
     events  in their order; the events that wait at `holds` follow them
-    until   when read_committed consumers can continue, as the end of a sentence; None if another text says it
+    until   completes the sentence "read_committed consumers wait …"; None if another text says it
     """
     drawn = [*events, *(held for each in holds for held in held_events(each, lanes))]
     placed = in_columns(drawn)

@@ -27,7 +27,7 @@ Show: TypeAlias = (
 T = TypeVar("T")
 
 PAGE = "page"  # name of this work in the loop watch
-SHOWN = 200  # limit of rows in a list; use `find` to see the others
+SHOWN = 200  # maximum number of rows in a list; `find` gives access to the others
 
 
 class ControlledClusters(Protocol):

@@ -260,7 +260,7 @@ def pending_shares(txn: Txn, broker: Broker) -> JsonValue:
 
 
 def what_releases(txn: Txn | None) -> str | None:
-    """Returns the end of a sentence: until when read_committed consumers wait. None if they do not wait for it."""
+    """Completes the sentence "read_committed consumers wait …". Returns None if the transaction does not block them."""
     if txn is None:
         return None
     match txn.state:
