@@ -23,9 +23,12 @@ def known_classes() -> dict[str, Any]:
 
 
 def their_field_of(field: Field, theirs: Any) -> Any:
-    """Their field for ours. Three kinds of authorized operations they call alike, and read them as sets of bits."""
+    """Returns their field for ours. kafka-python has one name for three kinds of authorized operations, which it reads
+    as sets of bits, and a field of TxnOffsetCommit by its name of before Kafka 4.4."""
     fields = {found._name: found for found in theirs.fields.values()}
-    renamed = "authorized_operations" if field.name.endswith("AuthorizedOperations") else field.name
+    renamed = {"GenerationIdOrMemberEpoch": "GenerationId"}.get(field.name, field.name)
+    if field.name.endswith("AuthorizedOperations"):
+        renamed = "authorized_operations"
     return fields[field.name] if field.name in fields else fields[renamed]
 
 
