@@ -6,6 +6,7 @@ recovery was given is lost to it; see docs/using-transactions.md.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,10 @@ def client(broker: Broker) -> Iterator[TwoPhaseClient]:
 
 def read(broker: Broker, topic: str) -> list[bytes]:
     return READERS["confluent-kafka"](broker.bootstrap, topic, committed=True)
+
+
+def is_complete(client: TwoPhaseClient, transactional_id: str) -> bool:
+    return client.describe(transactional_id).transaction_state.startswith("Complete")
 
 
 @pytest.mark.parametrize("stop", [Broker.stop, Broker.kill9], ids=["stopped", "killed"])
@@ -73,6 +78,8 @@ def test_kafka_keeps_what_is_in_doubt_and_ends_it_by_the_pair_it_was_written_wit
         for name in names[:5]:
             code = on_kafka.end(name, pairs[name], commit="abort" not in name)
             assert code is E.NONE, name
+            # Kafka answers once the decision is written, and writes the markers afterwards.
+            wait_for("the markers", partial(is_complete, on_kafka, name))
             assert read(kafka, name) == ([] if "abort" in name else [b"prepared"]), name
         # The pair of the recovery is lost, and a new owner aborts the transaction without knowing of it.
         assert on_kafka.end("kept-asked", kept["kept-asked"], commit=True) is E.PRODUCER_FENCED
