@@ -12,6 +12,7 @@ from odradek.broker.metadata.topic_creation import TopicCreation
 from odradek.broker.security.quotas.metering import Metering, Windows
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode as E
+from odradek.protocol.kafka_rules import KafkaRules
 from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
@@ -33,7 +34,11 @@ class Scene:
         self.timers = ManualTimers(self.running.clock)
         metadata, config = self.running.metadata, self.running.config
         broker: Any = SimpleNamespace(
-            metadata=metadata, config=config, auto_creation=TopicCreation(metadata, config, ids()), cluster_id="c"
+            metadata=metadata,
+            config=config,
+            auto_creation=TopicCreation(metadata, config, ids()),
+            cluster_id="c",
+            rules=KafkaRules.KAFKA_4_4,
         )
         dispatcher: Dispatcher[Any] = Dispatcher(broker, self.running.clock, handler_of)
         metering = Metering(Windows(), Windows())
