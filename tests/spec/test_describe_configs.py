@@ -19,6 +19,7 @@ from odradek.broker.configuration.config_description import (
 )
 from odradek.broker.configuration.settings import ValueType, java_double
 from odradek.broker.configuration.topic_settings import TOPIC_SETTINGS
+from odradek.protocol.kafka_rules import KafkaRules
 from tests.support.metadata import config_with
 from tests.support.oracle import exchanges, needs_oracle
 
@@ -200,9 +201,9 @@ def test_what_recorded_clients_were_told_is_what_we_tell_them() -> None:
         config.set_dynamic({"min.insync.replicas": "1"}, {})  # what Kafka's formatting records
         match result["resourceType"]:
             case 2:
-                described = describe_topic(config, own)
+                described = describe_topic(config, own, KafkaRules.KAFKA_4_3)
             case 32:
-                described = describe_group(config, own)
+                described = describe_group(config, own, KafkaRules.KAFKA_4_3)
             case _:
                 described = describe_client_metrics(own)
         assert {setting.name for setting in described} == shown.keys(), where
