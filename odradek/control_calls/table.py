@@ -35,7 +35,7 @@ ACCESS_REFUSALS: Final[Mapping[int, str]] = {
     401: "the token is missing or wrong: odradek.http.token, or that of the cluster",
     403: "the port is open to other machines without a token, or a page of another site asks",
 }
-"""Refused access, which every call checks before anything else."""
+"""Statuses of a call that the caller may not make. Every call checks this first."""
 
 
 def _whole(least: int = 0, most: int | None = None) -> JsonSchema:

@@ -35,7 +35,7 @@ class Structure:
         return self.packed.size
 
     def declared(self) -> Struct[Any, Any]:
-        """Returns the structure for construct. Its `parse` returns the fields by name."""
+        """Returns the same structure as a construct `Struct`, whose `parse` method returns the fields by name."""
         from construct import FormatField, Renamed, Struct
 
         return Struct(*(Renamed(FormatField(">", kind), name) for name, kind in self.fields.items()))

@@ -137,7 +137,7 @@ class DamageMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """Options of a query on files.
+    """The options of a query that reads log files.
 
     choice    None for all topics except internal ones
     by_index  `transactions=index`: trust the transaction indexes of finished segments

@@ -99,7 +99,7 @@ def problem_answer(problem: Problem, headers: Mapping[str, str] = HEADERS) -> we
 def guarded(
     call: ControlCall, handler: Callable[[web.Request], Awaitable[object]]
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """Wraps a handler: rejects foreign Host and Origin headers, as the page does, and returns errors as documents."""
+    """Wraps a handler. The wrapper rejects foreign Host and Origin headers, and turns errors into problem documents."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         why = refusal(request.headers.get("Host", LOCAL), request.headers.get("Origin"), ())

@@ -1,4 +1,7 @@
-"""Ranges of addresses as hosts of ACLs, such as 10.0.0.0/8 (KIP-1276). Source: docs/spec/kafka-4.4.md#s5-4."""
+"""Parses and matches the address ranges, such as 10.0.0.0/8, that an ACL may have as its host (KIP-1276).
+
+Source: docs/spec/kafka-4.4.md#s5-4.
+"""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def partition_errors(exchange: Exchange) -> dict[tuple[str, int], int]:
 
 
 def without_log_start(exchange: Exchange) -> set[tuple[str, int]]:
-    """Returns the partitions of a Produce response for which it contains no log start offset."""
+    """Returns the partitions whose log start offset is missing from a Produce response."""
     if not isinstance(exchange.answer, ProduceResponse):
         return set()
     return {
