@@ -27,20 +27,8 @@ JARS = (
 )
 NO_VERSION_LEFT = "none"  # of APIs that Kafka 4 dropped
 UNSET = object()
-# Messages of streams groups are those of 4.3.1 still: docs/compatibility.md, "Kafka 4.4: not followed yet".
-BEFORE = "4.3.1"
-AS_BEFORE = frozenset(
-    {
-        "StreamsGroupDescribeRequest",
-        "StreamsGroupDescribeResponse",
-        "StreamsGroupHeartbeatRequest",
-        "StreamsGroupHeartbeatResponse",
-    }
-)
 WITHOUT_A_SCHEMA = frozenset(
     {
-        "StreamsGroupTopologyDescriptionUpdateRequest",  # not followed yet either
-        "StreamsGroupTopologyDescriptionUpdateResponse",
         "AbortedTxn",  # an entry of an index of aborted transactions: odradek/files/indexes.py reads and writes it
     }
 )
@@ -143,7 +131,7 @@ def test_there_is_a_schema_for_every_message_and_no_other() -> None:
 @pytest.mark.parametrize("module", MODULES)
 def test_each_schema_states_what_the_definition_states(module: str) -> None:
     schema = load(module)
-    definition = definitions(BEFORE if schema.name in AS_BEFORE else REFERENCE)[schema.name]
+    definition = definitions(REFERENCE)[schema.name]
     assert schema.kind == definition["type"]
     assert schema.key == definition.get("apiKey")
     assert schema.versions == versions_of(definition["validVersions"])
@@ -154,9 +142,3 @@ def test_each_schema_states_what_the_definition_states(module: str) -> None:
     for name, fields in ours.items():
         for our_field, their_field in zip(fields, theirs[name], strict=True):
             assert_same_field(our_field, their_field)
-
-
-@pytest.mark.parametrize("name", sorted(AS_BEFORE))
-def test_the_schemas_of_streams_groups_lack_the_version_that_kafka_has_added(name: str) -> None:
-    before, now = (versions_of(definitions(release)[name]["validVersions"]) for release in (BEFORE, REFERENCE))
-    assert (before.highest, now.highest) == (0, 1)

@@ -255,6 +255,8 @@ MODULES: dict[str, str] = {
     "streams_group_target_assignment_member_value": "StreamsGroupTargetAssignmentMemberValue",
     "streams_group_target_assignment_metadata_key": "StreamsGroupTargetAssignmentMetadataKey",
     "streams_group_target_assignment_metadata_value": "StreamsGroupTargetAssignmentMetadataValue",
+    "streams_group_topology_description_update_request": "StreamsGroupTopologyDescriptionUpdateRequest",
+    "streams_group_topology_description_update_response": "StreamsGroupTopologyDescriptionUpdateResponse",
     "streams_group_topology_key": "StreamsGroupTopologyKey",
     "streams_group_topology_value": "StreamsGroupTopologyValue",
     "sync_group_request": "SyncGroupRequest",
@@ -377,6 +379,7 @@ REQUESTS: dict[int, str] = {
     90: "describe_share_group_offsets_request",
     91: "alter_share_group_offsets_request",
     92: "delete_share_group_offsets_request",
+    93: "streams_group_topology_description_update_request",
     94: "unregister_controller_request",
     95: "txn_share_acknowledge_request",
 }
@@ -470,6 +473,7 @@ RESPONSES: dict[int, str] = {
     90: "describe_share_group_offsets_response",
     91: "alter_share_group_offsets_response",
     92: "delete_share_group_offsets_response",
+    93: "streams_group_topology_description_update_response",
     94: "unregister_controller_response",
     95: "txn_share_acknowledge_response",
 }

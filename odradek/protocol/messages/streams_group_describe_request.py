@@ -1,4 +1,4 @@
-"""StreamsGroupDescribeRequest, versions 0-0. Written by `python -m odradek.protocol.generate`."""
+"""StreamsGroupDescribeRequest, versions 0-1. Written by `python -m odradek.protocol.generate`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from odradek.protocol.struct import UNSET, Message
 
 
 class StreamsGroupDescribeRequest(Message):
-    __slots__ = ("group_ids", "include_authorized_operations")
+    __slots__ = ("group_ids", "include_authorized_operations", "include_topology_description")
     API_KEY = 89
     MIN_VERSION = 0
-    MAX_VERSION = 0
+    MAX_VERSION = 1
     FLEXIBLE_SINCE = 0
 
     def __init__(
@@ -17,6 +17,8 @@ class StreamsGroupDescribeRequest(Message):
         *,
         group_ids: list[str] = UNSET,
         include_authorized_operations: bool = False,
+        include_topology_description: bool = False,
     ) -> None:
         self.group_ids = [] if group_ids is UNSET else group_ids
         self.include_authorized_operations = include_authorized_operations
+        self.include_topology_description = include_topology_description

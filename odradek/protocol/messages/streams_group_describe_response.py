@@ -1,4 +1,4 @@
-"""StreamsGroupDescribeResponse, versions 0-0. Written by `python -m odradek.protocol.generate`."""
+"""StreamsGroupDescribeResponse, versions 0-1. Written by `python -m odradek.protocol.generate`."""
 
 # ruff: noqa: RUF023 (slots stand in the order of the wire)
 
@@ -11,7 +11,7 @@ class StreamsGroupDescribeResponse(Message):
     __slots__ = ("throttle_time_ms", "groups")
     API_KEY = 89
     MIN_VERSION = 0
-    MAX_VERSION = 0
+    MAX_VERSION = 1
     FLEXIBLE_SINCE = 0
 
     def __init__(
@@ -35,6 +35,9 @@ class DescribedGroup(Struct):
         "topology",
         "members",
         "authorized_operations",
+        "topology_description",
+        "topology_description_status",
+        "assignor_name",
     )
 
     def __init__(
@@ -49,6 +52,9 @@ class DescribedGroup(Struct):
         topology: Topology | None = None,
         members: list[Member] = UNSET,
         authorized_operations: int = -2147483648,
+        topology_description: TopologyDescription | None = None,
+        topology_description_status: int = 0,
+        assignor_name: str | None = None,
     ) -> None:
         self.error_code = error_code
         self.error_message = error_message
@@ -59,6 +65,9 @@ class DescribedGroup(Struct):
         self.topology = topology
         self.members = [] if members is UNSET else members
         self.authorized_operations = authorized_operations
+        self.topology_description = topology_description
+        self.topology_description_status = topology_description_status
+        self.assignor_name = assignor_name
 
 
 class Topology(Struct):
@@ -238,3 +247,63 @@ class TaskIds(Struct):
     ) -> None:
         self.subtopology_id = subtopology_id
         self.partitions = [] if partitions is UNSET else partitions
+
+
+class TopologyDescription(Struct):
+    __slots__ = ("subtopologies", "global_stores")
+
+    def __init__(
+        self,
+        *,
+        subtopologies: list[TopologyDescriptionSubtopology] = UNSET,
+        global_stores: list[TopologyDescriptionGlobalStore] = UNSET,
+    ) -> None:
+        self.subtopologies = [] if subtopologies is UNSET else subtopologies
+        self.global_stores = [] if global_stores is UNSET else global_stores
+
+
+class TopologyDescriptionSubtopology(Struct):
+    __slots__ = ("subtopology_id", "nodes")
+
+    def __init__(
+        self,
+        *,
+        subtopology_id: str = "",
+        nodes: list[TopologyDescriptionNode] = UNSET,
+    ) -> None:
+        self.subtopology_id = subtopology_id
+        self.nodes = [] if nodes is UNSET else nodes
+
+
+class TopologyDescriptionNode(Struct):
+    __slots__ = ("name", "node_type", "source_topics", "sink_topic", "stores", "successors")
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        node_type: int = 0,
+        source_topics: list[str] = UNSET,
+        sink_topic: str | None = None,
+        stores: list[str] = UNSET,
+        successors: list[str] = UNSET,
+    ) -> None:
+        self.name = name
+        self.node_type = node_type
+        self.source_topics = [] if source_topics is UNSET else source_topics
+        self.sink_topic = sink_topic
+        self.stores = [] if stores is UNSET else stores
+        self.successors = [] if successors is UNSET else successors
+
+
+class TopologyDescriptionGlobalStore(Struct):
+    __slots__ = ("source", "processor")
+
+    def __init__(
+        self,
+        *,
+        source: TopologyDescriptionNode = UNSET,
+        processor: TopologyDescriptionNode = UNSET,
+    ) -> None:
+        self.source = TopologyDescriptionNode() if source is UNSET else source
+        self.processor = TopologyDescriptionNode() if processor is UNSET else processor

@@ -1,4 +1,4 @@
-"""StreamsGroupHeartbeatRequest, versions 0-0. Written by `python -m odradek.protocol.generate`."""
+"""StreamsGroupHeartbeatRequest, versions 0-1. Written by `python -m odradek.protocol.generate`."""
 
 # ruff: noqa: RUF023 (slots stand in the order of the wire)
 
@@ -29,7 +29,7 @@ class StreamsGroupHeartbeatRequest(Message):
     )
     API_KEY = 88
     MIN_VERSION = 0
-    MAX_VERSION = 0
+    MAX_VERSION = 1
     FLEXIBLE_SINCE = 0
 
     def __init__(
