@@ -18,18 +18,32 @@ from odradek.log_format import LOG_FORMATS, TEXT, UnknownLevel, set_up_logging
 
 EPHEMERAL_PREFIX = "odradek-ephemeral-"
 USAGE = (
-    "usage: odradek serve [--config FILE] [--override NAME=VALUE]... [--data-dir DIR] [--port N] [--ready-file FILE]"
+    "usage: odradek serve [--config FILE] [--override NAME=VALUE]... [--data-dir DIR] [--port N] [--http-port N]"
+    " [--ready-file FILE]"
     " [--ephemeral] [--control] [--faults FILE] [--odd SEED] [--emulate RELEASE] [--record FILE]"
     " [--log-format text|json]"
-    "   (odradek serve --help says more)"
+    "   (odradek serve --help explains them)"
 )
 
 WITH_VALUE = frozenset(
     (
-        *("--config", "--override", "--data-dir", "--port", "--ready-file", "--faults", "--odd", "--emulate"),
+        *(
+            "--config",
+            "--override",
+            "--data-dir",
+            "--port",
+            "--http-port",
+            "--ready-file",
+            "--faults",
+            "--odd",
+            "--emulate",
+        ),
         *("--record", "--log-format"),
     )
 )
+
+
+HTTP_PORT = "--http-port {}: it takes a number from 0 (any free port) to 65535, or -1 for no HTTP"
 
 
 class UsageError(Exception):
@@ -42,6 +56,7 @@ class ServeOptions:
     overrides: tuple[str, ...] = ()
     data_dir: Path | None = None
     port: int | None = None
+    http_port: int | None = None
     ready_file: Path | None = None
     is_ephemeral: bool = False
     is_controlled: bool = False
@@ -68,6 +83,10 @@ class ServeOptions:
             if not 0 <= self.port <= 65535:
                 raise UsageError(f"--port {self.port}: it takes a number from 0 (any free port) to 65535")
             settings["odradek.port"] = str(self.port)
+        if self.http_port is not None:
+            if not -1 <= self.http_port <= 65535:
+                raise UsageError(HTTP_PORT.format(self.http_port))
+            settings["odradek.http.port"] = str(self.http_port)
         return settings
 
 
@@ -116,6 +135,10 @@ def parse_options(words: Sequence[str]) -> ServeOptions:
                 if not value.isdecimal():
                     raise UsageError(f"--port {value}: it takes a number from 0 (any free port) to 65535")
                 options = replace(options, port=int(value))
+            case "--http-port":
+                if not value.removeprefix("-").isdecimal():
+                    raise UsageError(HTTP_PORT.format(value))
+                options = replace(options, http_port=int(value))
     return options
 
 

@@ -258,7 +258,20 @@ def _say_ready(serving: ServingBroker, ready_file: Path | None, start_ms: int) -
     if broker.config.is_advertised_by_arrival:
         elsewhere = ", and answers each with the address that it came in by"
     print(
-        f"Odradek accepts Kafka clients on {first.host}:{first.port}{elsewhere}"
+        f"Odradek accepts Kafka clients on {first.host}:{first.port}{elsewhere}{_page(serving)}"
         f" (data in {broker.config.data_directory}, {start_ms} ms after start, {variant_for_people()})",
         flush=True,
     )
+
+
+def _page(serving: ServingBroker) -> str:
+    """Returns the part of the ready line that says where the page is, or an empty text if HTTP is switched off."""
+    control, config = serving.control, serving.broker.config
+    if control is None:
+        return ""
+    configured = config.odradek_http_port
+    is_other = "odradek.http.port" not in config.given and config.serving[0].port != 0 and control.port != configured
+    why = f" (port {configured} is taken)" if is_other else ""
+    if control.serves_page:
+        return f"; the page is on {control.url}{why}"
+    return f"; health checks are on {control.url}readyz{why}"

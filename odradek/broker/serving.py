@@ -16,7 +16,7 @@ from odradek.broker.broker import OFFERED, Broker
 from odradek.broker.client_limits import ClientLimits
 from odradek.broker.configuration.listener_settings import SASL_PROTOCOLS
 from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
-from odradek.broker.http.listener import ControlListener, listen
+from odradek.broker.http.listener import ControlListener, bind_pages, listen
 from odradek.broker.http.measures import Traffic
 from odradek.broker.network.addresses import client_addresses
 from odradek.broker.network.admission import Admissions
@@ -99,6 +99,7 @@ class ServingBroker:
         # cost the directory its mark of a clean shutdown.
         sasl = self._sasl_listeners()
         sockets = {listener.name: bind_listener(listener, config) for listener in config.serving}
+        http_socket = bind_pages(config)
         ports = {name: bound.getsockname()[1] for name, bound in sockets.items()}
         if broker.is_alone:
             broker.open(ports)
@@ -133,7 +134,8 @@ class ServingBroker:
             await server.listen(sockets[listener.name])
         self.dispatcher = dispatcher
         self.traffic = Traffic(dispatcher, self.servers, broker.clock.now_ms(), limits)
-        self.control = listen(broker, self.traffic, self._add_routes)
+        if http_socket is not None:
+            self.control = listen(broker, self.traffic, http_socket, self._add_routes)
         if broker.is_alone:
             watch = broker.watch
             dispatcher.took_long = lambda api_key, time_s: watch.took(api_key.kafka_name, time_s)

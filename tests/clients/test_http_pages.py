@@ -96,14 +96,15 @@ def test_health_and_readiness_are_said_and_the_rest_is_not_found(tmp_path: Path)
         assert get(broker, "/shutdown")[0] == 404
 
 
-def test_a_port_that_is_taken_is_a_warning_and_clients_are_served(tmp_path: Path) -> None:
+def test_a_configured_port_that_is_taken_keeps_the_broker_from_starting(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with BrokerProcess(tmp_path / "data", {"odradek.http.port": port}) as broker:
-            assert isinstance(broker, BrokerProcess)
-            assert broker.ready["http_port"] is None
-            create_topic(broker.bootstrap, "served")
-        assert f"no metrics and health pages: port {port} on 127.0.0.1 is taken" in broker.log_text()
+        broker = BrokerProcess(tmp_path / "data", {"odradek.http.port": port})
+        with pytest.raises(RuntimeError):
+            broker.start()
+    assert f"port {port} for the page, metrics and health is taken" in broker.log_text()
+    assert "choose another port with --http-port" in broker.log_text()
+    assert not (tmp_path / "data").exists()  # the port is tried before the directory is touched
 
 
 def test_a_port_that_is_asked_for_is_used_and_minus_one_is_none(tmp_path: Path) -> None:

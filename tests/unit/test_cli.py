@@ -4,8 +4,10 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,7 @@ from odradek.serve import (
     remove_directory,
 )
 from tests.support.oracle import REPOSITORY
+from tests.support.reserved_port import ReservedPort
 
 
 def odradek(*words: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -63,8 +66,8 @@ def test_options_may_be_given_with_a_space_or_an_equals_sign() -> None:
 
 
 def test_options_that_stand_for_a_setting_win_over_overrides() -> None:
-    options = parse_options(["--override", "log.dirs=/one", "--data-dir", "/two", "--port", "9"])
-    assert options.settings() == {"log.dirs": "/two", "odradek.port": "9"}
+    options = parse_options(["--override", "log.dirs=/one", "--data-dir", "/two", "--port", "9", "--http-port", "8"])
+    assert options.settings() == {"log.dirs": "/two", "odradek.port": "9", "odradek.http.port": "8"}
 
 
 @pytest.mark.parametrize(
@@ -74,6 +77,8 @@ def test_options_that_stand_for_a_setting_win_over_overrides() -> None:
         (["stray"], "stray is not an option of serve"),
         (["--port"], "--port takes a value"),
         (["--port", "kafka"], "--port kafka: it takes a number"),
+        (["--http-port", "page"], "--http-port page: it takes a number"),
+        (["--http-port", "-2"], "--http-port -2: it takes a number from 0 (any free port) to 65535, or -1"),
         (["--port", "-1"], "--port -1: it takes a number"),
         (["--port", "65536"], "--port 65536: it takes a number"),
         (["--override", "retention"], "--override retention: it takes a setting's name and value"),
@@ -213,10 +218,33 @@ def test_one_line_says_where_clients_connect_and_the_ready_file_says_the_same(tm
     assert f"{ready['start_ms']} ms" in broker.line
     assert ready["variant"] == variant()
     assert f", {'pure Python' if variant() == PURE else 'compiled'}" in broker.line
+    assert f"; the page is on http://127.0.0.1:{ready['http_port']}/ (data in" in broker.line
     assert f"cluster.id={ready['cluster_id']}" in (data_dir / "meta.properties").read_text().replace("\\", "")
     assert broker.end() == 0
     assert (data_dir / ".kafka_cleanshutdown").exists()
     assert not broker.ready_file.exists()
+
+
+def test_the_line_says_what_the_http_port_serves(tmp_path: Path) -> None:
+    words = ("--port", "0", "--ephemeral")
+    without = Serving(tmp_path, *words, "--http-port", "-1")
+    assert "the page" not in without.line
+    assert without.end() == 0
+    reachable = Serving(tmp_path, *words, "--override", "odradek.http.host=")
+    port = json.loads(reachable.ready_file.read_text())["http_port"]
+    assert f"; health checks are on http://localhost:{port}/readyz" in reachable.line
+    assert reachable.end() == 0
+
+
+def test_the_page_takes_a_free_port_if_the_default_one_is_taken(tmp_path: Path) -> None:
+    kafka = ReservedPort()
+    with ExitStack() as stack:
+        with suppress(OSError):  # another process has it, which does as well
+            stack.enter_context(socket.create_server(("127.0.0.1", 9644)))
+        broker = Serving(tmp_path, "--port", str(kafka.number), "--ephemeral")
+        port = json.loads(broker.ready_file.read_text())["http_port"]
+        assert f"; the page is on http://127.0.0.1:{port}/ (port 9644 is taken)" in broker.line
+        assert broker.end() == 0
 
 
 def test_ctrl_c_ends_it_as_cleanly(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from odradek.broker.configuration.listener_settings import HTTP_LISTENER, SSL_PROTOCOLS
 from odradek.broker.http.access import Access, access
 from odradek.broker.network.server import bind
+from odradek.broker.runtime.starting import CannotStart
 
 if TYPE_CHECKING:
     import ssl
@@ -52,19 +53,28 @@ def port_of(config: BrokerConfig) -> int:
     return config.odradek_http_port
 
 
-def bind_pages(host: str, port: int) -> socket.socket | None:
-    """Returns a listening socket. If that fails, logs a warning and returns None, as Kafka clients do not need it."""
-    try:
-        bound = bind(host, port)
-        bound.listen(BACKLOG)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            why = "is taken, maybe by another broker: choose one with `odradek.http.port`; 0 takes any that is free"
-        else:
-            why = f"cannot be used: {error.strerror}"
-        log.warning("no metrics and health pages: port %d on %s %s", port, host or "every interface", why)
+def bind_pages(config: BrokerConfig) -> socket.socket | None:
+    """Binds the HTTP port. Returns None if HTTP is switched off. Raises CannotStart.
+
+    If another process has the default port, and no port was configured, this takes any free port.
+    """
+    host, port = config.odradek_http_host, port_of(config)
+    if port == NO_HTTP:
         return None
-    return bound
+    try:
+        return bind(host, port)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise CannotStart(
+                f"the page, metrics and health cannot be served on port {port} of {host or 'every interface'}:"
+                f" {error.strerror}; see odradek.http.host and --http-port"
+            ) from None
+        if "odradek.http.port" not in config.given:
+            return bind(host, ANY_FREE_PORT)
+        raise CannotStart(
+            f"port {port} for the page, metrics and health is taken, maybe by another broker: choose another port with"
+            " --http-port or odradek.http.port; 0 takes any free port, -1 switches HTTP off"
+        ) from None
 
 
 class RecentWarnings(logging.Handler):
@@ -100,6 +110,7 @@ class ControlListener:
         add_routes    adds further routes to the HTTP server, such as those of the control interface
         """
         self._add_routes = add_routes
+        bound.listen(BACKLOG)
         self.port: int = bound.getsockname()[1]
         self._broker = broker
         self._traffic = traffic
@@ -112,8 +123,8 @@ class ControlListener:
         )
         if self._access is Access.HEALTH_ONLY:
             log.info(
-                "the HTTP port %d only tells whether the broker is alive and ready, since other machines reach it: set"
-                " odradek.http.token for metrics and the page",
+                "the HTTP port %d serves only /healthz and /readyz, because other machines can reach it; set"
+                " odradek.http.token to get metrics and the page",
                 self.port,
             )
         self._end: Stop | None = None
@@ -121,6 +132,18 @@ class ControlListener:
         self._warnings = RecentWarnings()
         self._warnings.begin()
         broker.loop.add_reader(bound.fileno(), self._first_peer)
+
+    @property
+    def url(self) -> str:
+        """The address at which a browser on this machine finds the page."""
+        host = self._broker.config.odradek_http_host or "localhost"
+        scheme = "http" if self._context is None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}/"
+
+    @property
+    def serves_page(self) -> bool:
+        """Whether the page is served, and not only health checks."""
+        return self._access is not Access.HEALTH_ONLY
 
     def _first_peer(self) -> None:
         self._broker.loop.remove_reader(self._bound.fileno())
@@ -164,12 +187,10 @@ def import_pages() -> Serve:
     return serve
 
 
-def listen(broker: Broker, traffic: Traffic, add_routes: AddRoutes | None = None) -> ControlListener | None:
-    """Opens the HTTP port. Returns None if it is disabled or cannot be opened."""
-    port = port_of(broker.config)
-    bound = None if port == NO_HTTP else bind_pages(broker.config.odradek_http_host, port)
-    if bound is None:
-        return None
+def listen(
+    broker: Broker, traffic: Traffic, bound: socket.socket, add_routes: AddRoutes | None = None
+) -> ControlListener:
+    """Serves HTTP on a socket that `bind_pages` has bound."""
     certificates = broker.certificates
     if certificates is None or broker.config.odradek_http_security_protocol not in SSL_PROTOCOLS:
         return ControlListener(broker, traffic, bound, None, add_routes)

@@ -17,7 +17,13 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="the data directory; created if missing. Default: log.dirs if set, else ~/.local/share/odradek",
     )
-    parser.add_argument("--port", metavar="N", help="the port of the first listener; 0 takes a free one")
+    parser.add_argument("--port", metavar="N", help="the port of the first listener; 0 takes any free port")
+    parser.add_argument(
+        "--http-port",
+        metavar="N",
+        help="the port of the page, metrics and health checks; 0 takes any free port, -1 switches HTTP off. Default:"
+        " 9644, or any free port if that is taken",
+    )
     parser.add_argument(
         "--ready-file",
         metavar="FILE",
