@@ -5,15 +5,22 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from odradek.broker.network.listening import address_of, addresses_of_hosts, connection_limits, of_listeners
+from odradek.broker.network.listening import (
+    address_of,
+    addresses_of_hosts,
+    connection_limits,
+    names_hosts,
+    of_listeners,
+)
 from odradek.broker.runtime.starting import CannotStart
+from odradek.broker.runtime.workers import outcome_of
 from odradek.broker.security.quotas.entities import IP
 
 if TYPE_CHECKING:
     from odradek.broker.api.dispatch import Dispatcher
     from odradek.broker.broker import Broker
     from odradek.broker.handlers.handler_broker import HandlerBroker
-    from odradek.broker.network.admission import Admissions
+    from odradek.broker.network.admission import Admissions, ConnectionLimits
     from odradek.broker.runtime.clock import Clock
     from odradek.broker.runtime.workers import JobResult
     from odradek.broker.security.quotas.connections import ConnectionRates
@@ -60,10 +67,20 @@ class ClientLimits:
         self._dispatcher.throttling = Throttling(self.metering)
 
     def _apply_connection_limits(self) -> None:
-        try:
-            self.admissions.set_limits(connection_limits(self._broker.config))
-        except CannotStart as error:  # cannot happen at the start, where the same settings were checked before
-            log.warning("the limits on connections stay as they are: %s", error)
+        config = self._broker.config
+
+        def read(outcome: JobResult[ConnectionLimits]) -> None:
+            if config is not self._broker.config:  # names were resolved meanwhile, and a later change comes after this
+                return
+            try:
+                self.admissions.set_limits(outcome.result())
+            except CannotStart as error:  # cannot happen at the start, where the same settings were checked before
+                log.warning("the limits on connections stay as they are: %s", error)
+
+        if names_hosts(config):
+            self._broker.workers.run(lambda: connection_limits(config), read)
+        else:
+            read(outcome_of(lambda: connection_limits(config)))
 
     def _apply_creation_rates(self) -> None:
         limits = self._broker.metadata.image.client_quotas.limits

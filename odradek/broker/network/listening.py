@@ -45,7 +45,8 @@ def bind_listener(listener: Listener, config: BrokerConfig) -> socket.socket:
 
 
 def connection_limits(config: BrokerConfig) -> ConnectionLimits:
-    """Reads the limits on connections from the configuration. Raises CannotStart."""
+    """Reads the limits on connections from the configuration. Call it in a thread if the configuration `names_hosts`,
+    since resolving a name may block. Raises CannotStart."""
     idle_ms, queued_bytes = config.connections_max_idle_ms, config.queued_max_request_bytes
     return ConnectionLimits(
         max_request_bytes=config.socket_request_max_bytes,
@@ -69,13 +70,23 @@ def by_address(overrides: str) -> dict[str, int]:
     """Parses `max.connections.per.ip.overrides`, which holds host:count pairs, and resolves hosts given by name. Raises
     CannotStart."""
     limits = {}
-    for pair in filter(None, (pair.strip() for pair in overrides.split(","))):
-        host, _, count = pair.rpartition(":")
+    for host, count in host_counts(overrides):
         try:
             limits[socket.gethostbyname(host)] = int(count)
         except OSError as error:
             raise CannotStart(f"max.connections.per.ip.overrides: the host {host}: {error.strerror}") from None
     return limits
+
+
+def names_hosts(config: BrokerConfig) -> bool:
+    """Returns whether `max.connections.per.ip.overrides` gives a host by its name, which has to be resolved."""
+    return any(address_of(host) is None for host, _ in host_counts(config.max_connections_per_ip_overrides))
+
+
+def host_counts(overrides: str) -> list[tuple[str, str]]:
+    """Splits `max.connections.per.ip.overrides` into its hosts and counts."""
+    pairs = filter(None, (pair.strip() for pair in overrides.split(",")))
+    return [(host, count) for host, _, count in (pair.rpartition(":") for pair in pairs)]
 
 
 def address_of(text: str) -> str | None:
