@@ -1,0 +1,219 @@
+"""The topology of a Kafka Streams application as its members send it and the group stores it (KIP-1071).
+
+A topology has subtopologies: parts of the application that exchange data only through topics. Each one reads source
+topics and repartition topics, and its stores are kept in changelog topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages import streams_group_heartbeat_request as wire
+from odradek.protocol.messages import streams_group_topology_value as stored
+from odradek.protocol.topic_partition import INTERNAL_TOPICS
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """An internal topic of an application, which the broker creates.
+
+    partitions          0 if the broker decides
+    replication_factor  0 or less for the broker's default
+    """
+
+    name: str
+    partitions: int = 0
+    replication_factor: int = -1
+    configs: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CopartitionGroup:
+    """Topics that must have the same number of partitions, as indexes into the lists of their subtopology."""
+
+    source_topics: tuple[int, ...] = ()
+    source_topic_regex: tuple[int, ...] = ()
+    repartition_source_topics: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Subtopology:
+    subtopology_id: str
+    source_topics: tuple[str, ...] = ()
+    source_topic_regex: tuple[str, ...] = ()
+    changelog_topics: tuple[TopicInfo, ...] = ()
+    repartition_sinks: tuple[str, ...] = ()
+    repartition_sources: tuple[TopicInfo, ...] = ()
+    copartition_groups: tuple[CopartitionGroup, ...] = ()
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether tasks of this subtopology have a state, and therefore can have standby tasks."""
+        return bool(self.changelog_topics)
+
+    def read_topics(self) -> Iterator[str]:
+        """Yields the topics whose partitions the tasks of this subtopology read."""
+        yield from self.source_topics
+        for topic in self.repartition_sources:
+            yield topic.name
+
+    def required_topics(self) -> Iterator[str]:
+        """Yields the topics that must exist before tasks can be assigned."""
+        yield from self.read_topics()
+        for topic in self.changelog_topics:
+            yield topic.name
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Two topologies are equal if they have the same epoch and, by id, the same subtopologies. The order of the
+    subtopologies does not count, but the order of all lists inside them does."""
+
+    epoch: int
+    subtopologies: Mapping[str, Subtopology]
+
+    def required_topics(self) -> frozenset[str]:
+        return frozenset(name for each in self.subtopologies.values() for name in each.required_topics())
+
+    def read_topics(self) -> frozenset[str]:
+        """Returns the topics to which the group counts as subscribed."""
+        return frozenset(name for each in self.subtopologies.values() for name in each.read_topics())
+
+
+# Checks of the topology in a request, in the order in which they apply.
+
+
+def check_topics(
+    topology: wire.Topology, is_valid_name: Callable[[str], bool], may_describe: Callable[[str], bool]
+) -> None:
+    """Raises KafkaError if the topology has internal topics of Kafka, invalid names, or topics that are hidden from
+    the client."""
+    names = list(dict.fromkeys(_named_topics(topology)))
+    if internal := [name for name in names if name in INTERNAL_TOPICS]:
+        raise KafkaError(
+            ErrorCode.STREAMS_INVALID_TOPOLOGY,
+            f"Use of Kafka internal topics {','.join(internal)} in a Kafka Streams topology is prohibited.",
+        )
+    if invalid := [name for name in names if not is_valid_name(name)]:
+        raise KafkaError(
+            ErrorCode.STREAMS_INVALID_TOPOLOGY, f"Topic names {','.join(invalid)} are not valid topic names."
+        )
+    if not all(may_describe(name) for name in names):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def check_patterns(topology: wire.Topology) -> None:
+    """Raises INVALID_REQUEST if a subtopology has a pattern for source topics. Kafka does not resolve them either; the
+    Java client resolves them itself."""
+    if any(subtopology.source_topic_regex for subtopology in topology.subtopologies):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Regular expressions for source topics are not supported yet.")
+
+
+def check_changelogs(topology: wire.Topology) -> None:
+    """Raises STREAMS_INVALID_TOPOLOGY if the client fixes the partition count of a changelog topic."""
+    for subtopology in topology.subtopologies:
+        for topic in subtopology.state_changelog_topics:
+            if topic.partitions != 0:
+                raise KafkaError(
+                    ErrorCode.STREAMS_INVALID_TOPOLOGY,
+                    f"Changelog topic {topic.name} must have an undefined partition count, but it is set to "
+                    f"{topic.partitions}.",
+                )
+
+
+def _named_topics(topology: wire.Topology) -> Iterator[str]:
+    for subtopology in topology.subtopologies:
+        yield from subtopology.source_topics
+        yield from subtopology.repartition_sink_topics
+        for topic in (*subtopology.repartition_source_topics, *subtopology.state_changelog_topics):
+            yield topic.name
+
+
+def joining_topology(sent: wire.Topology, group: Topology | None) -> Topology:
+    """Reads the topology of a member that joins a group with the topology `group`, None if it has no topology yet.
+
+    Raises KafkaError if the member may not join with it. A member with a lower epoch may join with any topology; it
+    `is_stale` then. For two subtopologies with the same id, and for a negative epoch, Kafka answers
+    UNKNOWN_SERVER_ERROR.
+    """
+    topology = topology_of(sent)
+    if len(topology.subtopologies) < len(sent.subtopologies):
+        raise KafkaError(ErrorCode.STREAMS_INVALID_TOPOLOGY, "Two subtopologies have the same id.")
+    if group is None:
+        if topology.epoch < 0:
+            raise KafkaError(
+                ErrorCode.STREAMS_INVALID_TOPOLOGY, f"The topology epoch must not be negative: {topology.epoch}."
+            )
+    elif topology.epoch > group.epoch or (topology.epoch == group.epoch and topology != group):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
+    return topology
+
+
+def is_stale(topology_epoch: int, group: Topology) -> bool:
+    """Whether a member with this topology epoch runs an earlier version of the application than its group."""
+    return topology_epoch < group.epoch
+
+
+# Conversions.
+
+
+def topology_of(sent: wire.Topology | stored.StreamsGroupTopologyValue) -> Topology:
+    """Reads the topology of a request or of a record. Of two subtopologies with the same id the last one is used."""
+    return Topology(sent.epoch, {each.subtopology_id: _subtopology_of(each) for each in sent.subtopologies})
+
+
+def _subtopology_of(sent: wire.Subtopology | stored.Subtopology) -> Subtopology:
+    return Subtopology(
+        subtopology_id=sent.subtopology_id,
+        source_topics=tuple(sent.source_topics),
+        source_topic_regex=tuple(sent.source_topic_regex),
+        changelog_topics=tuple(_topic_of(topic) for topic in sent.state_changelog_topics),
+        repartition_sinks=tuple(sent.repartition_sink_topics),
+        repartition_sources=tuple(_topic_of(topic) for topic in sent.repartition_source_topics),
+        copartition_groups=tuple(
+            CopartitionGroup(
+                tuple(group.source_topics), tuple(group.source_topic_regex), tuple(group.repartition_source_topics)
+            )
+            for group in sent.copartition_groups
+        ),
+    )
+
+
+def _topic_of(sent: wire.TopicInfo | stored.TopicInfo) -> TopicInfo:
+    configs = tuple((config.key, config.value) for config in sent.topic_configs)
+    return TopicInfo(sent.name, sent.partitions, sent.replication_factor, configs)
+
+
+def topology_value(topology: Topology) -> stored.StreamsGroupTopologyValue:
+    """Returns the value of the record with key 23."""
+    return stored.StreamsGroupTopologyValue(
+        epoch=topology.epoch,
+        subtopologies=[
+            stored.Subtopology(
+                subtopology_id=each.subtopology_id,
+                source_topics=list(each.source_topics),
+                source_topic_regex=list(each.source_topic_regex),
+                state_changelog_topics=[_stored_topic(topic) for topic in each.changelog_topics],
+                repartition_sink_topics=list(each.repartition_sinks),
+                repartition_source_topics=[_stored_topic(topic) for topic in each.repartition_sources],
+                copartition_groups=[
+                    stored.CopartitionGroup(
+                        source_topics=list(group.source_topics),
+                        source_topic_regex=list(group.source_topic_regex),
+                        repartition_source_topics=list(group.repartition_source_topics),
+                    )
+                    for group in each.copartition_groups
+                ],
+            )
+            for each in topology.subtopologies.values()
+        ],
+    )
+
+
+def _stored_topic(topic: TopicInfo) -> stored.TopicInfo:
+    configs = [stored.TopicConfig(key=key, value=value) for key, value in topic.configs]
+    return stored.TopicInfo(
+        name=topic.name, partitions=topic.partitions, replication_factor=topic.replication_factor, topic_configs=configs
+    )
