@@ -17,6 +17,7 @@ CHAPTERS = {
     "consumer-groups": (15,),
     "share-groups": (7,),
     "dead-letter-queues": (5,),
+    "streams-groups": (13,),
     "security": (1, 2, 3, 4, 5),
 }
 
