@@ -1,7 +1,7 @@
 """The topology of a Kafka Streams application as its members send it and the group stores it (KIP-1071).
 
 A topology has subtopologies: parts of the application that exchange data only through topics. Each one reads source
-topics and repartition topics, and its stores are kept in changelog topics.
+topics and repartition topics, and its stores are kept in changelog topics. Source: docs/spec/streams-groups.md#s3.
 """
 
 from __future__ import annotations
@@ -135,20 +135,44 @@ def joining_topology(sent: wire.Topology, group: Topology | None) -> Topology:
     """Reads the topology of a member that joins a group with the topology `group`, None if it has no topology yet.
 
     Raises KafkaError if the member may not join with it. A member with a lower epoch may join with any topology; it
-    `is_stale` then. For two subtopologies with the same id, and for a negative epoch, Kafka answers
-    UNKNOWN_SERVER_ERROR.
+    `is_stale` then. For two subtopologies with the same id, and for numbers in a first topology that cannot be right,
+    Kafka answers UNKNOWN_SERVER_ERROR.
     """
     topology = topology_of(sent)
     if len(topology.subtopologies) < len(sent.subtopologies):
         raise KafkaError(ErrorCode.STREAMS_INVALID_TOPOLOGY, "Two subtopologies have the same id.")
     if group is None:
-        if topology.epoch < 0:
-            raise KafkaError(
-                ErrorCode.STREAMS_INVALID_TOPOLOGY, f"The topology epoch must not be negative: {topology.epoch}."
-            )
+        _check_numbers(topology)
     elif topology.epoch > group.epoch or (topology.epoch == group.epoch and topology != group):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
     return topology
+
+
+def _check_numbers(topology: Topology) -> None:
+    if topology.epoch < 0:
+        raise KafkaError(
+            ErrorCode.STREAMS_INVALID_TOPOLOGY, f"The topology epoch must not be negative: {topology.epoch}."
+        )
+    for subtopology in topology.subtopologies.values():
+        for topic in subtopology.repartition_sources:
+            if topic.partitions < 0:
+                raise KafkaError(
+                    ErrorCode.STREAMS_INVALID_TOPOLOGY,
+                    f"Repartition topic {topic.name} cannot have {topic.partitions} partitions.",
+                )
+        for group in subtopology.copartition_groups:
+            _check_indexes(group.source_topics, subtopology, len(subtopology.source_topics))
+            _check_indexes(group.source_topic_regex, subtopology, len(subtopology.source_topic_regex))
+            _check_indexes(group.repartition_source_topics, subtopology, len(subtopology.repartition_sources))
+
+
+def _check_indexes(indexes: tuple[int, ...], subtopology: Subtopology, count: int) -> None:
+    for index in indexes:
+        if not 0 <= index < count:
+            raise KafkaError(
+                ErrorCode.STREAMS_INVALID_TOPOLOGY,
+                f"A copartition group of subtopology {subtopology.subtopology_id} refers to topic {index} of {count}.",
+            )
 
 
 def is_stale(topology_epoch: int, group: Topology) -> bool:

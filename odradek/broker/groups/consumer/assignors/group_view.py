@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from odradek.broker.groups.common.epochs import Partitions
-from odradek.broker.groups.consumer.assignors.java_order import (
+from odradek.broker.groups.common.java_order import (
     compared_as_java_does,
     hash_of_int,
     hash_of_text,
