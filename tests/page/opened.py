@@ -3,11 +3,17 @@
 from playwright.sync_api import Browser, Page
 
 
-def opened(browser: Browser, port: int, view: str, *, width: int = 1280, scheme: str = "light") -> Page:
-    """The view, once it is live; anything that the browser complains about fails the test."""
+def opened(
+    browser: Browser, port: int, view: str, *, width: int = 1280, scheme: str = "light", before: str = ""
+) -> Page:
+    """Opens a view and waits until it is live. Anything that the browser complains about fails the test.
+
+    before  a script that runs before those of the page
+    """
     page = browser.new_page(
         viewport={"width": width, "height": 900}, color_scheme="dark" if scheme == "dark" else "light"
     )
+    page.add_init_script(before)
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)

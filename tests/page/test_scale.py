@@ -23,7 +23,7 @@ from tests.support.broker_process import BrokerProcess
 
 TOPICS, IDS = 1_000, 10_000
 IN_FLIGHT = 500
-PAGE_BYTES = 80_000
+PAGE_BYTES = 150_000
 VIEW_BYTES = 150_000
 ROWS = 200
 

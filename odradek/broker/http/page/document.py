@@ -3,7 +3,8 @@
 The script is written as modules, which browsers would fetch one by one. This module turns each of them into a function
 that is called once, after the modules that it imports: `const $text = (() => { ...; return { whole, size }; })();`.
 Only two forms are supported, `import { a, b } from "./c.js"` and `export const`;
-`tests/unit/broker/http/test_document.py` checks that the modules use no others.
+`tests/unit/broker/http/test_document.py` checks that the modules use no others. Libraries in `assets/vendor` are
+stored as their authors publish them, with `export{a as b}` at their end.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 ASSETS = Path(__file__).parent / "assets"
 ENTRY = "page.js"
+VENDOR = "vendor"
 IMPORT = re.compile(r'^import (?P<names>\{[^}]*\}) from "(?P<path>[^"]+)";$', re.MULTILINE)
 EXPORT = re.compile(r"^export const (?P<names>\w+|\{[^}]*\})", re.MULTILINE)
 
@@ -48,6 +50,12 @@ def script(folder: Path) -> str:
 def add_module(path: Path, parts: dict[Path, str]) -> None:
     """Adds the module at `path` to `parts`, after those that it imports."""
     text = path.read_text(encoding="utf-8")
+    if path.parent.name == VENDOR:
+        code, _, exported = text.rpartition("export{")
+        pairs = [each.split(" as ") for each in exported.partition("}")[0].split(",")]
+        names = ", ".join(f"{outside}: {inside}" for inside, outside in pairs)
+        parts[path] = f"const {variable(path.name)} = (() => {{\n{code}return {{ {names} }};\n}})();"
+        return
     for each in IMPORT.finditer(text):
         imported = (path.parent / each["path"]).resolve()
         if imported not in parts:
@@ -59,4 +67,4 @@ def add_module(path: Path, parts: dict[Path, str]) -> None:
 
 
 def variable(path: str) -> str:
-    return f"${Path(path).stem}"
+    return f"${Path(path).stem.partition('.')[0]}"

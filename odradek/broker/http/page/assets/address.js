@@ -16,6 +16,9 @@ export const SECTION = {
   shares: "shares",
   connections: "connections",
   warnings: "warnings",
+  acls: "security",
+  users: "security",
+  quotas: "security",
   clusters: "clusters",
   cluster: "clusters",
 };
@@ -26,7 +29,7 @@ export const route = () => {
   const [view, query] = decodeURI(location.hash.slice(1)).split("?");
   const given = location.hash.split("?")[1] ?? query ?? "";
   return {
-    view: Object.hasOwn(SECTION, view) ? view : "overview",
+    view: view || "overview",
     query: Object.fromEntries(new URLSearchParams(given)),
   };
 };
@@ -53,15 +56,24 @@ export const partitionLink = (name) => {
   return link(name, "records", { topic, partition });
 };
 
+// Changes parameters of the view in the address without a new entry in the history, and without a change of view.
+export const NARROWED = "narrowed";
+export const narrow = (changed) => {
+  const { cluster: _, from: __, ...kept } = route().query;
+  const next = Object.entries({ ...kept, ...changed }).filter(([, value]) => value !== "" && value !== undefined);
+  history.replaceState(null, "", to(route().view, Object.fromEntries(next)));
+  dispatchEvent(new Event(NARROWED));
+};
+
 // A search field. A quarter of a second after the last key, it limits the view to names that contain the typed text.
+// What is in the field belongs to its user: events do not change it.
 let typing;
 export const find = (query, words) => {
-  const value = query.find ?? "";
-  const field = h("input", { type: "search", id: "find", value, autocomplete: "off", spellcheck: "false" });
-  const narrow = () => go(route().view, { ...route().query, find: field.value });
-  field.addEventListener("input", () => {
+  const typed = ({ currentTarget: field }) => {
     clearTimeout(typing);
-    typing = setTimeout(narrow, 250);
-  });
-  return h("form", { role: "search", onsubmit: "return false" }, h("label", {}, words, field));
+    typing = setTimeout(() => field.isConnected && narrow({ find: field.value }), 250);
+  };
+  const given = { type: "search", id: "find", defaultValue: query.find ?? "", autocomplete: "off" };
+  const field = h("input", { ...given, spellcheck: false, onInput: typed });
+  return h("form", { role: "search", onSubmit: (event) => event.preventDefault() }, h("label", {}, words, field));
 };

@@ -1,86 +1,107 @@
 // Buttons for changes, if the broker allows them (`token`). A button opens a dialog that the user must confirm.
 
 import { route } from "./address.js";
-import { h } from "./elements.js";
+import { draw, h, Part } from "./elements.js";
 import { token } from "./given.js";
 
 export const isChangeable = token !== null;
+const SETTING = "odradek.http.actions=true";
 
-// action: name of the action in the API. body: turns the fields into the body to send. The rest is for `asking`.
+// action: name of the action in the API. body: turns the fields into the body to send. command: the command that does
+// the same. The rest is for `asking`. If actions are off, the button says how to switch them on.
 // Views of other clusters have no such buttons, since the API changes only the broker of the process.
-export const button = (words, { action, body, ...rest }) => {
-  if (!isChangeable || route().query.cluster) return null;
+export const button = (words, { action, body, command, ...rest }) => {
+  if (route().query.cluster) return null;
+  if (!isChangeable) return opening(words, () => open(h(Off, { title: rest.title, command })));
   return asking(words, { ...rest, send: (given) => post(action, body(given)) });
 };
 
 // A button that asks for confirmation. title, words: describe the change. go: the label of the button that makes it.
-// fields: [name, label, attributes]. typed: the text that the user must type to confirm. send: sends the fields and
-// returns the response. after: the address to go to afterwards, or a function of the response that returns it.
-export const asking = (words, action) => {
-  const element = h("button", { type: "button", class: "act" }, words);
-  element.addEventListener("click", () => confirm(action));
-  return element;
-};
+// fields: [name, label, attributes]. typed: the text that the user must type to confirm. isDanger: something is lost.
+// blocked: the reason why the change is impossible now, which is shown instead of the button that makes it.
+// send: sends the fields and returns the response. after: the address to go to afterwards, or a function of the
+// response that returns it.
+export const asking = (words, action) => opening(words, () => open(h(Confirm, action)));
 
-const confirm = ({ title, words, go, fields = [], typed, send, after }) => {
-  const dialog = /** @type {HTMLDialogElement} */ (document.getElementById("dialog"));
-  const said = h("p", { role: "status" });
-  const name = typed ? h("input", { autocomplete: "off", spellcheck: "false", id: "typed" }) : null;
-  const doIt = h("button", { type: "submit", class: "go danger" }, go);
-  const cancel = h("button", { type: "button" }, "Cancel");
-  const form = h(
+const opening = (words, onClick) => h("button", { type: "button", class: "act", onClick }, words);
+const dialog = () => /** @type {HTMLDialogElement} */ (document.getElementById("dialog"));
+const open = (content) => {
+  draw(null, dialog());
+  draw(content, dialog());
+  dialog().showModal();
+};
+const close = () => dialog().close();
+const heading = (text) => h("h2", { id: "dialog-title" }, text);
+const closing = () => h("div", { class: "choice" }, h("button", { type: "button", onClick: close }, "Close"));
+
+const Off = ({ title, command }) =>
+  h(
     "form",
     {},
-    h("h2", { id: "dialog-title" }, title),
-    h("p", { class: "lead" }, words),
-    fields.map(labelled),
-    name ? h("label", {}, `Type ${typed} to confirm`, name) : null,
-    said,
-    h("div", { class: "choice" }, cancel, doIt),
+    heading(title),
+    h("p", { class: "lead" }, "This page may look, but not change. To do it here, start the broker with"),
+    h("p", {}, h("code", {}, `odradek serve --override ${SETTING}`)),
+    command ? [h("p", { class: "lead" }, "On the command line:"), h("p", {}, h("code", {}, command))] : null,
+    closing(),
   );
-  const say = (kind, text) => {
-    said.className = kind;
-    said.textContent = text;
-  };
-  if (name) {
-    doIt.disabled = true;
-    name.addEventListener("input", () => {
-      doIt.disabled = name.value !== typed;
-    });
-  }
-  cancel.addEventListener("click", () => dialog.close());
-  form.addEventListener("submit", async (event) => {
+
+class Confirm extends Part {
+  state = { kind: "", said: "", isBusy: false, isDone: false, typed: "" };
+
+  async submit(event) {
     event.preventDefault();
-    doIt.disabled = true;
-    say("", "…");
+    const { send, after } = this.props;
+    const given = Object.fromEntries(new FormData(event.currentTarget));
+    this.setState({ isBusy: true, kind: "", said: "…" });
     try {
-      const answer = await send(Object.fromEntries(new FormData(form)));
+      const answer = await send(given);
       const told = await answer.json();
-      say(answer.ok ? "good" : "bad", answer.ok ? told.done ?? "It is done." : refusal(told));
-      if (answer.ok) {
-        doIt.remove();
-        cancel.textContent = "Close";
-        cancel.focus();
-        dispatchEvent(new Event(CHANGED));
-        if (after) location.hash = typeof after === "function" ? after(told) : after;
-        return;
-      }
+      this.setState({
+        isBusy: false,
+        isDone: answer.ok,
+        kind: answer.ok ? "good" : "bad",
+        said: answer.ok ? told.done ?? "It is done." : refusal(told),
+      });
+      if (!answer.ok) return;
+      dispatchEvent(new Event(CHANGED));
+      if (after) location.hash = typeof after === "function" ? after(told) : after;
     } catch (error) {
-      say("bad", `The broker did not answer: ${error.message}`);
+      this.setState({ isBusy: false, kind: "bad", said: error.message });
     }
-    doIt.disabled = false;
-  });
-  dialog.replaceChildren(form);
-  dialog.showModal();
-};
+  }
+
+  render() {
+    const { title, words, go, fields = [], typed, isDanger = typed !== undefined, blocked } = this.props;
+    const { kind, said, isBusy, isDone } = this.state;
+    const isReady = !isBusy && (typed === undefined || this.state.typed === typed);
+    const onInput = ({ currentTarget }) => this.setState({ typed: currentTarget.value });
+    const name = h("input", { id: "typed", autocomplete: "off", spellcheck: false, onInput });
+    return h(
+      "form",
+      { onSubmit: (event) => this.submit(event) },
+      heading(title),
+      h("p", { class: "lead" }, words),
+      blocked ? h("p", { class: "bad" }, blocked) : fields.map(labelled),
+      typed !== undefined && !blocked ? h("label", {}, `Type ${typed} to confirm`, name) : null,
+      h("p", { role: "status", class: kind }, said),
+      h(
+        "div",
+        { class: "choice" },
+        h("button", { type: "button", onClick: close }, isDone || blocked ? "Close" : "Cancel"),
+        isDone || blocked
+          ? null
+          : h("button", { type: "submit", class: isDanger ? "go danger" : "go", disabled: !isReady }, go),
+      ),
+    );
+  }
+}
 
 // The event after a change, at which the page reloads its view.
 export const CHANGED = "changed";
 
 // A button that makes a change without confirmation. If the change is refused, a dialog shows the reason.
 export const doing = (words, send, name) => {
-  const element = h("button", { type: "button", class: "act", "aria-label": name }, words);
-  element.addEventListener("click", async () => {
+  const onClick = async ({ currentTarget: element }) => {
     element.disabled = true;
     try {
       const answer = await send();
@@ -90,24 +111,20 @@ export const doing = (words, send, name) => {
     }
     element.disabled = false;
     dispatchEvent(new Event(CHANGED));
-  });
-  return element;
+  };
+  return h("button", { type: "button", class: "act", "aria-label": name, onClick }, words);
 };
-const tell = (words) => {
-  const dialog = /** @type {HTMLDialogElement} */ (document.getElementById("dialog"));
-  const close = h("button", { type: "button" }, "Close");
-  close.addEventListener("click", () => dialog.close());
-  const title = h("h2", { id: "dialog-title" }, "It was not done");
-  dialog.replaceChildren(h("form", {}, title, h("p", { class: "bad" }, words), h("div", { class: "choice" }, close)));
-  dialog.showModal();
-};
+const tell = (words) => open(h("form", {}, heading("It was not done"), h("p", { class: "bad" }, words), closing()));
 const refusal = (told) => `Refused: ${told.error ?? told.detail}`;
 
-const labelled = ([name, words, given]) => {
-  const required = given.required ? "" : null;
-  const field = given.options
-    ? h("select", { name }, given.options.map((each) => h("option", { value: each }, each)))
-    : h("input", { type: "text", ...given, name, required, autocomplete: "off", spellcheck: "false" });
+// options: texts, or pairs of a value and its text. rows: the height of a field for several lines.
+const labelled = ([name, words, { options, rows, value, ...given }]) => {
+  const attributes = { ...given, name, autocomplete: "off", spellcheck: false };
+  const field = options
+    ? h("select", { name }, options.map((each) => h("option", { value: [each].flat()[0] }, [each].flat().at(-1))))
+    : rows
+    ? h("textarea", { ...attributes, rows, defaultValue: value })
+    : h("input", { type: "text", ...attributes, defaultValue: value });
   return h("label", {}, words, field);
 };
 const post = (action, given) =>
@@ -115,5 +132,7 @@ const post = (action, given) =>
     method: "POST",
     headers: { "Content-Type": "application/json", "X-Odradek-Token": token },
     body: JSON.stringify(given),
+  }).catch((error) => {
+    throw new Error(`The broker did not answer: ${error.message}`);
   });
 export const wholeOr = (given, other) => given === "" || given === undefined ? other : Number(given);

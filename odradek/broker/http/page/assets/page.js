@@ -1,8 +1,8 @@
 // Shows the view that the address names, and updates it from server-sent events.
 
-import { route, SECTION, to } from "./address.js";
+import { NARROWED, route, SECTION, to } from "./address.js";
 import { CHANGED } from "./dialog.js";
-import { flat, h, title } from "./elements.js";
+import { draw, Group, h, title } from "./elements.js";
 import { first } from "./given.js";
 import { cluster, clusterNote } from "./views/cluster.js";
 import { clusters } from "./views/clusters.js";
@@ -34,72 +34,107 @@ const NAV = [
   ["warnings", "Warnings"],
   ["clusters", "Clusters"],
 ];
+// Parameters that narrow, sort or page a view. With other values, it is still the same view.
+const WITHIN = ["find", "sort", "from"];
 const main = document.getElementById("main");
 const live = document.getElementById("live");
 const words = document.getElementById("live-words");
+const pause = /** @type {HTMLButtonElement} */ (document.getElementById("pause"));
 let stream = null;
-let paintAgain = () => {};
+let latest = null; // the view, its query and its facts as the last event brought them
+let isPaused = false;
+let lostAt = null;
 
-// The elements that can have the focus or be scrolled. They keep both when the view is painted again.
-const marks = () => /** @type {HTMLElement[]} */ ([...main.querySelectorAll("a, button, .scroll")]);
-const findField = () => /** @type {HTMLInputElement | null} */ (document.getElementById("find"));
+const isKnown = (view) => Object.hasOwn(VIEWS, view);
+const isSelecting = () => {
+  const selection = getSelection();
+  return !selection.isCollapsed && (main.contains(selection.anchorNode) || main.contains(selection.focusNode));
+};
+const identity = ({ view, query }) =>
+  JSON.stringify([view, Object.entries(query).filter(([name]) => !WITHIN.includes(name))]);
 
-const paint = (name, query, view) => {
-  const searching = findField();
-  const typed = searching && document.activeElement === searching ? searching.selectionStart : null;
-  const active = main.contains(document.activeElement) ? document.activeElement : null;
-  if (active?.closest("form") && typed === null) return; // the user is filling in a form
-  const kept = marks().map((each) => ({ left: each.scrollLeft, hasFocus: each === active }));
-  main.replaceChildren(...flat([
-    query.cluster ? clusterNote(query.cluster) : null,
-    view.error ? title("Not found", view.error) : VIEWS[name](view, query),
-  ]));
-  const now = marks();
-  if (kept.length === now.length) {
-    now.forEach((each, at) => {
-      each.scrollLeft = kept[at].left;
-      if (kept[at].hasFocus) each.focus({ preventScroll: true });
-    });
-  }
-  const field = findField();
-  if (typed !== null && field) {
-    field.focus();
-    field.setSelectionRange(typed, typed);
-  }
+const content = ({ view, query, facts }) => {
+  if (!isKnown(view)) return title(`There is no view ${view}`, "Views are in the navigation above.");
+  return facts.error ? title("Not found", facts.error) : VIEWS[view](facts, query);
+};
+const paint = () => {
+  if (!latest) return;
+  const { query } = latest;
+  const tree = h(Group, { key: identity(latest) }, query.cluster ? clusterNote(query.cluster) : null, content(latest));
+  draw(tree, main);
   document.title = `${main.querySelector("h1").textContent} – Odradek`;
+};
+const say = () => {
+  const isHeld = isSelecting();
+  live.className = lostAt === null ? "on" : "";
+  main.classList.toggle("stale", lostAt !== null);
+  if (lostAt !== null) {
+    words.textContent = `not connected since ${lostAt}: the broker is away, or starting. The numbers are of then`;
+  } else words.textContent = isPaused ? "paused" : isHeld ? "waits while text is selected" : "live";
+};
+// Shows the latest facts, unless the user has paused the page or is selecting text in it.
+const update = () => {
+  if (!isPaused && !isSelecting()) paint();
+  say();
 };
 
 const show = () => {
   const { view, query } = route();
   const current = (name) => SECTION[view] === name ? "page" : null;
   const links = NAV.map(([name, text]) => h("a", { href: to(name), "aria-current": current(name) }, text));
-  document.getElementById("nav").replaceChildren(...links);
+  draw(links, document.getElementById("nav"));
   stream?.close();
-  stream = new EventSource(`/live/${view}?${new URLSearchParams(query)}`);
+  stream = new EventSource(`/live/${isKnown(view) ? view : "overview"}?${new URLSearchParams(query)}`);
   stream.onmessage = (event) => {
-    live.className = "on";
-    words.textContent = "live";
-    paintAgain = () => paint(view, query, JSON.parse(event.data));
-    paintAgain();
+    lostAt = null;
+    const isOther = latest === null || identity(latest) !== identity({ view, query }) || isNarrowed;
+    latest = { view, query, facts: JSON.parse(event.data) };
+    isNarrowed = false;
+    if (isOther) paint();
+    update();
   };
   stream.onerror = () => {
-    live.className = "";
-    words.textContent = "not connected: the broker is away, or starting";
+    lostAt ??= new Date().toTimeString().slice(0, 8);
+    say();
   };
 };
+let isNarrowed = false; // the next event answers what the user has just asked for, so it is shown even if paused
 
+let shown = route();
 addEventListener("hashchange", () => {
+  const isSame = identity(shown) === identity(route());
+  shown = route();
+  isNarrowed = true;
   show();
+  if (isSame) return;
+  getSelection().removeAllRanges();
   main.focus({ preventScroll: true });
   scrollTo(0, 0);
 });
-addEventListener(CHANGED, show);
-addEventListener("resize", () => paintAgain());
+addEventListener(NARROWED, () => {
+  shown = route();
+  isNarrowed = true;
+  show();
+});
+addEventListener(CHANGED, () => {
+  isNarrowed = true;
+  show();
+});
+addEventListener("resize", update);
+document.addEventListener("selectionchange", update);
+pause.addEventListener("click", () => {
+  isPaused = !isPaused;
+  pause.textContent = isPaused ? "Resume" : "Pause";
+  update();
+});
 addEventListener("keydown", (event) => {
-  const field = findField();
+  const field = document.getElementById("find");
   if (event.key !== "/" || !field || /INPUT|SELECT|TEXTAREA/.test(document.activeElement.tagName)) return;
   field.focus();
   event.preventDefault();
 });
-if (first && route().view === "overview") paint("overview", {}, first);
+if (first && route().view === "overview") {
+  latest = { view: "overview", query: {}, facts: first };
+  paint();
+}
 show();

@@ -6,27 +6,18 @@ import { h } from "./elements.js";
 import { layout } from "./layout.js";
 import { control } from "./views/clusters.js";
 
-const SVG = "http://www.w3.org/2000/svg";
 export const pictureOf = (picture) => {
   if (!picture?.times.length) return null;
   const main = document.getElementById("main");
   const { paddingLeft, paddingRight } = getComputedStyle(main);
   const drawn = layout(picture, main.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight));
-  const svg = document.createElementNS(SVG, "svg");
   const about = "Lanes of the coordinator and of partitions; time goes to the right. The list below says the same.";
   const given = { class: "picture", width: drawn.width, height: drawn.height, role: "img", "aria-label": about };
-  for (const [name, value] of Object.entries(given)) svg.setAttribute(name, String(value));
-  for (const [name, attributes, text] of drawn.shapes) {
-    const element = document.createElementNS(SVG, name);
-    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, String(value));
-    if (text !== undefined) element.textContent = text;
-    svg.append(element);
-  }
   return [
     h(
       "figure",
       {},
-      svg,
+      h("svg", given, drawn.shapes.map(([name, attributes, text]) => h(name, attributes, text))),
       h("figcaption", {}, LEGEND, picture.left_out ? " Earlier events are in the list below." : null),
     ),
     picture.words.map((each) => h("p", { class: "note" }, each)),

@@ -8,7 +8,7 @@ import { count, span, when, whole } from "./text.js";
 export const timeline = (steps, none) => {
   if (!steps.length) return empty(none);
   const shown = steps.map((each, at) => step(each, at ? each.at_ms - steps[at - 1].at_ms : -1));
-  return h("ol", { class: "line", reversed: "" }, shown.reverse());
+  return h("ol", { class: "line", reversed: true }, shown.reverse());
 };
 const step = (each, gap_ms) => {
   const datetime = new Date(each.at_ms).toISOString();
@@ -17,7 +17,7 @@ const step = (each, gap_ms) => {
     : whole(each.offset);
   return h(
     "li",
-    { class: each.kind },
+    { class: each.kind, key: `${each.at_ms} ${each.by} ${each.offset} ${each.what}` },
     h("time", { datetime }, when(each.at_ms)),
     gap_ms >= 0 ? h("time", {}, `+${span(gap_ms)}`) : null,
     h(

@@ -1,6 +1,7 @@
 import { link, to } from "../address.js";
 import { asking, doing } from "../dialog.js";
-import { empty, facts, h, more, note, table, tag, title } from "../elements.js";
+import { empty, facts, h, note, tag, title } from "../elements.js";
+import { table } from "../table.js";
 import { count, span, when, whole } from "../text.js";
 import { control } from "./clusters.js";
 
@@ -35,14 +36,14 @@ export const cluster = (view) => {
     h("div", { class: "buttons" }, clockButtons(view, path)),
     h("h2", {}, "Holds"),
     view.hold_list.length
-      ? table("Holds", HELD_COLUMNS, view.hold_list.map((each) => held(each, path, view)))
+      ? table("Holds", HELD_COLUMNS, view.hold_list, (each) => held(each, path, view), "name")
       : empty("Nothing waits at a hold."),
     h("h2", {}, "Rules"),
     view.rule_list.length
       ? [
         unused(view),
-        table("Rules", RULE_COLUMNS, view.rule_list.map((each) => rule(each, path))),
-        more(view.rules, view.rule_list.length),
+        table("Rules", RULE_COLUMNS, view.rule_list, (each) => rule(each, path), "name"),
+        others(view.rules - view.rule_list.length),
         h("div", { class: "buttons" }, doing("Delete all rules", () => control("DELETE", `${path}/faults`))),
       ]
       : empty("No rule. ", h("code", {}, `odradek control fault -C ${view.id} @RULE.json`), " adds one."),
@@ -72,6 +73,7 @@ const changes = (view, path) => [
     ? asking("Crash…", {
       title: `Crash ${view.id}`,
       words: "Cuts its connections and leaves on the disk what kill -9 leaves.",
+      isDanger: true,
       go: "Crash",
       send: () => control("POST", `${path}/crash`, {}),
     })
@@ -98,17 +100,14 @@ const clockButtons = (view, path) => {
 const held = (each, path, view) => [
   each.name,
   whole(each.waiting),
-  [each.who.map((one) => h("div", {}, who(one, view))), others(each)],
+  [each.who.map((one) => h("div", {}, who(one, view))), others(each.waiting - each.who.length)],
   doing(
     "Release",
     () => control("POST", `${path}/holds/${encodeURIComponent(each.name)}/release`, {}),
     `Release ${each.name}`,
   ),
 ];
-const others = (each) => {
-  const left = each.waiting - each.who.length;
-  return left > 0 ? h("div", {}, `and ${count(left, "other")}`) : null;
-};
+const others = (left) => left > 0 ? h("div", {}, `and ${count(left, "other")}`) : null;
 const WHERE = {
   received: "not handled yet",
   applied: "done, not answered",

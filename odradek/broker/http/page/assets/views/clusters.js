@@ -1,6 +1,7 @@
 import { find, link } from "../address.js";
 import { asking, wholeOr } from "../dialog.js";
-import { empty, h, more, table, tag, title } from "../elements.js";
+import { empty, h, tag, title } from "../elements.js";
+import { pages, table } from "../table.js";
 import { span, whole } from "../text.js";
 
 const COLUMNS = [
@@ -29,7 +30,7 @@ export const clusters = (view, query) => {
     title("Clusters", LEAD),
     h("div", { class: "bar" }, find(query, "Id"), asking("Create a cluster…", CREATE)),
     view.clusters.length
-      ? [table("Clusters", COLUMNS, view.clusters.map(row)), more(view.total, view.clusters.length)]
+      ? [table("Clusters", COLUMNS, view.clusters, row, "id", true), pages(view, view.clusters.length)]
       : empty("No cluster has such an id."),
   ];
 };

@@ -1,13 +1,14 @@
 import { find } from "../address.js";
-import { empty, more, table, title } from "../elements.js";
+import { empty, title } from "../elements.js";
+import { pages, table } from "../table.js";
 import { whole } from "../text.js";
 
 const COLUMNS = [
-  ["from", "mono"],
-  ["software", "name"],
-  ["version"],
-  ["listener"],
-  ["principal"],
+  ["from", "mono", "from"],
+  ["software", "name", "software"],
+  ["version", "", "version"],
+  ["listener", "", "listener"],
+  ["principal", "", "principal"],
   ["was told to use", "mono"],
 ];
 
@@ -15,7 +16,7 @@ export const connections = (view, query) => [
   title("Connections", Object.entries(view.software).map(([name, count]) => `${whole(count)} × ${name}`).join(" · ")),
   find(query, "Address or software"),
   view.connections.length
-    ? [table("Connections", COLUMNS, view.connections.map(row)), more(view.total, view.connections.length)]
+    ? [table("Connections", COLUMNS, view.connections, row, "from", true), pages(view, view.connections.length)]
     : empty("Nobody is connected."),
 ];
 

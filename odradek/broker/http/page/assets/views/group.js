@@ -1,22 +1,35 @@
 import { link, partitionLink, topicAndPartition } from "../address.js";
 import { button, wholeOr } from "../dialog.js";
-import { empty, h, table, tag, title } from "../elements.js";
-import { when, whole } from "../text.js";
+import { empty, h, tag, title } from "../elements.js";
+import { table } from "../table.js";
+import { count, when, whole } from "../text.js";
 import { timeline } from "../timeline.js";
 
-const MEMBER_COLUMNS = [["member", "name"], ["client"], ["from", "mono"], ["epoch", "n"], ["partitions", "mono"]];
-const OFFSET_COLUMNS = [["partition", "name"], ["committed", "n"], ["end", "n"], ["lag", "n"], ["committed at"]];
+const MEMBER_COLUMNS = [
+  ["member", "name", "id"],
+  ["client", "", "client"],
+  ["from", "mono", "host"],
+  ["epoch", "n", "epoch"],
+  ["partitions", "mono"],
+];
+const OFFSET_COLUMNS = [
+  ["partition", "name", "partition"],
+  ["committed", "n", "committed"],
+  ["end", "n", "end"],
+  ["lag", "n", "lag"],
+  ["committed at", "", "committed_ms"],
+];
 
 export const group = (view) => [
   title(view.id, kind(view)),
   h("p", {}, tag(view.state)),
   h("h2", {}, "Members"),
   view.members.length
-    ? table("Members", MEMBER_COLUMNS, view.members.map(memberRow))
+    ? table("Members", MEMBER_COLUMNS, view.members, memberRow, "id")
     : empty("Nobody is in this group now."),
-  h("h2", {}, "Committed offsets"),
+  h("h2", {}, view.type === "share" ? "Start offsets" : "Committed offsets"),
   button("Reset offsets…", resetOffsets(view)),
-  view.offsets.length ? table("Offsets", OFFSET_COLUMNS, view.offsets.map(offsetRow)) : noOffsets(view),
+  view.offsets.length ? table("Offsets", OFFSET_COLUMNS, view.offsets, offsetRow, "partition") : noOffsets(view),
   h("h2", {}, "What happened, the latest first"),
   timeline(view.history, "Nothing of it is in the log any more."),
 ];
@@ -46,8 +59,14 @@ const noOffsets = (view) =>
 
 const resetOffsets = (view) => ({
   action: "reset-offsets",
+  command: `odradek ${
+    view.type === "share" ? "share-groups" : "groups"
+  } reset-offsets ${view.id} -t TOPIC --to-earliest`,
+  blocked: view.members.length
+    ? `The group has ${count(view.members.length, "member")}. Stop them first: their next commit would undo the reset.`
+    : null,
   title: `Reset offsets of ${view.id}`,
-  words: "The group must have no members. It goes on where you say, within the bounds of the log.",
+  words: "The group resumes from this position, within the bounds of the log.",
   go: "Reset",
   typed: view.id,
   fields: [

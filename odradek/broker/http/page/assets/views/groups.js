@@ -1,18 +1,25 @@
 import { find, link } from "../address.js";
-import { empty, h, more, table, tag, title } from "../elements.js";
+import { empty, h, tag, title } from "../elements.js";
+import { pages, table } from "../table.js";
 import { whole } from "../text.js";
 
-const COLUMNS = [["group", "name"], ["type"], ["state"], ["partitions with offsets", "n"], ["lag", "n"]];
+const COLUMNS = [
+  ["group", "name", "id"],
+  ["type", "", "type"],
+  ["state", "", "state"],
+  ["partitions with offsets", "n", "partitions"],
+  ["lag", "n", "lag"],
+];
 
 export const groups = (view, query) => [
   title("Groups"),
   find(query, "Group id"),
-  view.groups.length ? [table("Groups", COLUMNS, view.groups.map(row)), more(view.total, view.groups.length)] : empty(
-    query.find
-      ? "No group contains this."
-      : ["No group yet. ", h("code", {}, "odradek consume -G mygroup orders"), " makes one."],
-  ),
+  view.groups.length
+    ? [table("Groups", COLUMNS, view.groups, row, "id", true), pages(view, view.groups.length)]
+    : empty(query.find ? "No group contains this." : ["No group yet. ", h("code", {}, COMMAND), " makes one."]),
 ];
+
+const COMMAND = "odradek consume -G mygroup orders";
 
 const row = (each) => [
   link(each.id, "group", { id: each.id }),

@@ -6,7 +6,7 @@ const SAMPLES = 60;
 const samples = []; // the overviews of the last minute, from which rates are computed
 
 export const overview = (view) => {
-  samples.push(view);
+  if (samples.at(-1) !== view) samples.push(view);
   if (samples.length > SAMPLES) samples.shift();
   const features = Object.entries(view.features).map(([name, level]) => `${name} ${level}`).join(", ");
   const about = [["version", view.version], ["cluster id", view.cluster_id], ["node id", view.node_id], [
@@ -71,17 +71,13 @@ const trend = (total, words, show) => {
   });
   return tile(words, values.length ? show(values.at(-1)) : "…", null, values.length > 1 ? sparkline(values) : null);
 };
-const SVG = "http://www.w3.org/2000/svg";
 const sparkline = (values) => {
   const top = Math.max(...values, 1e-9);
   const path = values.map((value, at) => `${at ? "L" : "M"}${at} ${28 - value / top * 26}`).join("");
-  const picture = document.createElementNS(SVG, "svg");
-  picture.setAttribute("class", "spark");
-  picture.setAttribute("aria-hidden", "true");
-  picture.setAttribute("viewBox", `0 0 ${Math.max(values.length - 1, 1)} 30`);
-  picture.setAttribute("preserveAspectRatio", "none");
-  const line = document.createElementNS(SVG, "path");
-  line.setAttribute("d", path);
-  picture.append(line);
-  return picture;
+  const viewBox = `0 0 ${Math.max(values.length - 1, 1)} 30`;
+  return h(
+    "svg",
+    { class: "spark", "aria-hidden": true, viewBox, preserveAspectRatio: "none" },
+    h("path", { d: path }),
+  );
 };

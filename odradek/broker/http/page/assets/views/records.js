@@ -1,5 +1,6 @@
 import { go, link } from "../address.js";
-import { color, empty, h, table, tag, title } from "../elements.js";
+import { color, empty, h, tag, title } from "../elements.js";
+import { table } from "../table.js";
 import { when, whole } from "../text.js";
 
 const BACK = 50; // number of records that "earlier" goes back
@@ -13,7 +14,7 @@ export const records = (view, query) => {
   return [
     title(`${view.topic}-${view.partition}`, bounds(view)),
     choice(view, query),
-    view.records.length ? table("Records", COLUMNS, view.records.map(row)) : empty("No records here."),
+    view.records.length ? table("Records", COLUMNS, view.records, row, "offset") : empty("No records here."),
     h(
       "p",
       {},
@@ -35,11 +36,11 @@ const bounds = (view) => {
 };
 const choice = (view, query) => {
   const offset = { name: "offset", class: "short", inputmode: "numeric", placeholder: "the last ones" };
-  const selected = query.isolation === "committed" ? "" : null;
-  const form = h(
+  const selected = query.isolation === "committed";
+  return h(
     "form",
-    {},
-    h("label", {}, "From offset", h("input", { ...offset, value: query.offset ?? "" })),
+    { onSubmit: (event) => submit(event, view) },
+    h("label", {}, "From offset", h("input", { ...offset, defaultValue: query.offset ?? "" })),
     h("label", {}, "or from time", h("input", { name: "time", type: "datetime-local", step: "1" })),
     h(
       "label",
@@ -54,15 +55,14 @@ const choice = (view, query) => {
     ),
     h("button", { class: "go" }, "Show"),
   );
-  form.addEventListener("submit", (event) => {
-    event.preventDefault();
-    const given = new FormData(form);
-    const next = { topic: view.topic, partition: view.partition, isolation: given.get("isolation") };
-    if (given.get("time")) next.timestamp = new Date(String(given.get("time"))).getTime();
-    else if (given.get("offset") !== "") next.offset = given.get("offset");
-    go("records", next);
-  });
-  return form;
+};
+const submit = (event, view) => {
+  event.preventDefault();
+  const given = new FormData(event.currentTarget);
+  const next = { topic: view.topic, partition: view.partition, isolation: given.get("isolation") };
+  if (given.get("time")) next.timestamp = new Date(String(given.get("time"))).getTime();
+  else if (given.get("offset") !== "") next.offset = given.get("offset");
+  go("records", next);
 };
 
 const row = (each) => [

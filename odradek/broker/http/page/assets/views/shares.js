@@ -1,5 +1,6 @@
 import { find, link, partitionLink, transactionLink } from "../address.js";
-import { color, empty, h, more, note, table, tag, title } from "../elements.js";
+import { color, empty, h, note, tag, title } from "../elements.js";
+import { pages, table } from "../table.js";
 import { when, whole } from "../text.js";
 
 const SHOWN_RANGES = 12;
@@ -23,10 +24,11 @@ export const shares = (view, query) => [
   view.loading ? note("", h("p", {}, view.loading)) : null,
   find(query, "Group id"),
   view.partitions.length
-    ? [table("Share partitions", COLUMNS, view.partitions.map(row)), more(view.total, view.partitions.length)]
+    ? [table("Share partitions", COLUMNS, view.partitions, row, keyOf, true), pages(view, view.partitions.length)]
     : empty(NONE),
 ];
 
+const keyOf = (each) => `${each.partition} ${each.group}`;
 const row = (each) => {
   const states = Object.entries(each.states ?? {}).map(([state, count]) =>
     tag(`${state} ${whole(count)}`, color(state))

@@ -1,38 +1,42 @@
 import { link } from "../address.js";
-import { button, isChangeable } from "../dialog.js";
-import { empty, h, table, tag, title } from "../elements.js";
+import { button, wholeOr } from "../dialog.js";
+import { empty, h, tag, title } from "../elements.js";
+import { table } from "../table.js";
 import { size, whole } from "../text.js";
 import { heldNote } from "../timeline.js";
 
 const COLUMNS = [
-  ["partition", "n"],
-  ["log start", "n"],
-  ["last stable offset", "n"],
-  ["high watermark", "n"],
-  ["size", "n"],
-  ["segments", "n"],
-  ["leader epoch", "n"],
-  ["producers", "n"],
+  ["partition", "n", "partition"],
+  ["log start", "n", "log_start_offset"],
+  ["last stable offset", "n", "last_stable_offset"],
+  ["high watermark", "n", "high_watermark"],
+  ["size", "n", "size_bytes"],
+  ["segments", "n", "segments"],
+  ["leader epoch", "n", "leader_epoch"],
+  ["producers", "n", "producers"],
   ["read"],
 ];
-const SETTING_COLUMNS = [["setting", "name"], ["value", "mono"], ["source"]];
+const SETTING_COLUMNS = [["setting", "name", "name"], ["value", "mono"], ["source", "", "source"]];
 
 export const topic = (view) => {
   const own = view.settings.filter((each) => each.source !== "DEFAULT");
-  const change = isChangeable && !view.is_internal;
-  const rows = view.partitions.map((each) => [
-    ...partitionRow(view.name, each),
-    ...(change ? [button("Delete records…", deleteRecords(view.name, each))] : []),
-  ]);
+  const row = (each) => partitionRow(view.name, each);
   return [
     title(view.name, `topic id ${view.topic_id}`),
     view.partitions.map((each) => each.held).filter(Boolean).map(heldNote),
-    table("Partitions", change ? [...COLUMNS, ["change"]] : COLUMNS, rows),
-    view.is_internal ? null : button("Delete topic…", deleteTopic(view.name)),
+    table("Partitions", COLUMNS, view.partitions, row, "partition"),
+    view.is_internal ? null : h(
+      "div",
+      { class: "buttons" },
+      button("Delete records…", deleteRecords(view)),
+      button("Delete topic…", deleteTopic(view.name)),
+    ),
     h("h2", {}, "Settings of its own, or of this broker"),
-    own.length ? table("Settings", SETTING_COLUMNS, own.map(settingRow)) : empty("All settings have their defaults."),
+    own.length
+      ? table("Settings", SETTING_COLUMNS, own, settingRow, "name")
+      : empty("All settings have their defaults."),
     h("h2", {}, "All settings"),
-    table("All settings", SETTING_COLUMNS, view.settings.map(settingRow)),
+    table("All settings", SETTING_COLUMNS, view.settings, settingRow, "name"),
   ];
 };
 
@@ -56,6 +60,7 @@ const settingRow = (each) => [each.name, each.value ?? "–", each.source.toLowe
 
 const deleteTopic = (name) => ({
   action: "delete-topic",
+  command: `odradek topics delete ${name}`,
   title: `Delete topic ${name}`,
   words: "Its records, and the offsets that groups have committed in it, cannot be had back.",
   go: "Delete",
@@ -63,14 +68,25 @@ const deleteTopic = (name) => ({
   body: () => ({ topic: name }),
   after: "#topics",
 });
-const deleteRecords = (name, { partition, log_start_offset, high_watermark }) => ({
+const deleteRecords = ({ name, partitions }) => ({
   action: "delete-records",
-  title: `Delete records of ${name}-${partition}`,
-  words: `Offsets ${whole(log_start_offset)} to ${whole(high_watermark)} are there.`,
+  command: `odradek records delete -t ${name} -p 0 --before-offset 1000`,
+  title: `Delete records of ${name}`,
+  words: "The records before an offset of one partition cannot be had back.",
   go: "Delete",
-  typed: `${name}-${partition}`,
+  typed: name,
   fields: [
-    ["before_offset", "Delete all before offset", { type: "number", min: 0, required: true, value: high_watermark }],
+    ["partition", "Partition", {
+      options: partitions.map((each) => [
+        each.partition,
+        `${each.partition}: offsets ${whole(each.log_start_offset)} to ${whole(each.high_watermark)}`,
+      ]),
+    }],
+    ["before_offset", "Before offset", { type: "number", min: 0, placeholder: "all that is committed" }],
   ],
-  body: (given) => ({ topic: name, partition, before_offset: Number(given.before_offset) }),
+  body: (given) => ({
+    topic: name,
+    partition: Number(given.partition),
+    before_offset: wholeOr(given.before_offset, -1),
+  }),
 });

@@ -1,16 +1,17 @@
 import { find, link } from "../address.js";
 import { button, wholeOr } from "../dialog.js";
-import { empty, h, more, table, tag, title } from "../elements.js";
+import { empty, h, tag, title } from "../elements.js";
+import { pages, table } from "../table.js";
 import { size, whole } from "../text.js";
 
 const COLUMNS = [
-  ["topic", "name"],
-  ["partitions", "n"],
-  ["records", "n"],
-  ["size", "n"],
-  ["written", "n"],
-  ["read", "n"],
-  ["held back", "n"],
+  ["topic", "name", "name"],
+  ["partitions", "n", "partitions"],
+  ["records", "n", "records"],
+  ["size", "n", "size_bytes"],
+  ["written", "n", "bytes_in_total"],
+  ["read", "n", "bytes_out_total"],
+  ["held back", "n", "held_records"],
 ];
 const COMMAND = "odradek topics create orders --partitions 3";
 
@@ -18,7 +19,7 @@ export const topics = (view, query) => [
   title("Topics"),
   h("div", { class: "bar" }, find(query, "Name"), button("Create a topic…", CREATE)),
   view.topics.length
-    ? [table("Topics", COLUMNS, view.topics.map(row)), more(view.total, view.topics.length)]
+    ? [table("Topics", COLUMNS, view.topics, row, "name", true), pages(view, view.topics.length)]
     : empty(query.find ? "No topic contains this." : none()),
 ];
 
@@ -42,6 +43,7 @@ const settings = (text) => {
 const CREATE = {
   action: "create-topic",
   title: "Create a topic",
+  command: COMMAND,
   words: "Partitions can be added later, not removed.",
   go: "Create",
   fields: [

@@ -1,5 +1,6 @@
 import { find, transactionLink } from "../address.js";
-import { empty, h, more, note, table, tag, title } from "../elements.js";
+import { empty, h, note, tag, title } from "../elements.js";
+import { pages, table } from "../table.js";
 import { since, span, whole } from "../text.js";
 import { heldNote } from "../timeline.js";
 
@@ -24,7 +25,7 @@ export const transactions = (view, query) => [
   view.held.map(heldNote),
   find(query, "Transactional id"),
   view.transactions.length
-    ? [table("Transactions", COLUMNS, view.transactions.map(row)), more(view.total, view.transactions.length)]
+    ? [table("Transactions", COLUMNS, view.transactions, row, "id", true), pages(view, view.transactions.length)]
     : empty(query.find ? "No id contains this." : [NONE, h("code", {}, "transactional.id"), MADE]),
 ];
 
@@ -40,8 +41,7 @@ export const stateTag = (each) => each.rank === IN_DOUBT ? tag("in doubt", "doub
 const age = (each) => {
   const open_ms = Date.now() - each.started_ms;
   if (!each.timeout_ms) return span(open_ms);
-  const filled = h("i");
-  filled.style = `width:${Math.min(100, open_ms / each.timeout_ms * 100)}%`;
+  const filled = h("i", { style: `width:${Math.min(100, open_ms / each.timeout_ms * 100)}%` });
   return [span(open_ms), h("div", { class: "age", title: `of ${span(each.timeout_ms)}` }, filled)];
 };
 const partitions = (names) => {

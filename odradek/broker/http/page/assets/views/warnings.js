@@ -1,11 +1,13 @@
-import { empty, h, table, tag, title } from "../elements.js";
+import { empty, h, tag, title } from "../elements.js";
+import { table } from "../table.js";
 import { when } from "../text.js";
 
 const COLUMNS = [["time"], ["level"], ["logger", "mono"], ["text"]];
 
 export const warnings = (view) => [
   title("Warnings", "What the log of this process had at WARN and above, the latest first."),
-  view.warnings.length ? table("Warnings", COLUMNS, view.warnings.map(row)) : empty("None since the start."),
+  view.warnings.length ? table("Warnings", COLUMNS, view.warnings, row, keyOf) : empty("None since the start."),
 ];
 
+const keyOf = (each) => `${each.at_ms} ${each.text}`;
 const row = (each) => [when(each.at_ms), tag(each.level), each.logger, h("pre", {}, each.text)];
