@@ -1,4 +1,4 @@
-"""Batches that the broker itself writes: the records of coordinators, and control batches, which clients skip.
+"""Control batches, which the broker writes by itself and which clients skip.
 
 The key of a control record contains its kind: int16 version (0), int16 type. ABORT and COMMIT are the markers that end
 a transaction; the other types belong to the KRaft metadata log. Source: docs/spec/transactions.md#s4-8; dumps of
@@ -6,7 +6,6 @@ Kafka's metadata log.
 """
 
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -16,8 +15,6 @@ from odradek.protocol.batch_header import (
     HEADER_BYTES,
     LOG_OVERHEAD,
     NO_LEADER_EPOCH,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
     NO_SEQUENCE,
     TRANSACTIONAL,
     BatchHeader,
@@ -26,16 +23,7 @@ from odradek.protocol.batch_header import (
 )
 from odradek.protocol.compression import Bytes
 from odradek.protocol.errors import MalformedMessage
-from odradek.protocol.records import (
-    NO_HEADERS,
-    NULL,
-    Headers,
-    NewRecord,
-    build_batch,
-    records_of,
-    size_varint,
-    stored_headers,
-)
+from odradek.protocol.records import NewRecord, build_batch, records_of
 
 _KEY: Final = struct.Struct(">hh")  # version, type
 _MARKER_VALUE: Final = struct.Struct(">hi")  # version, coordinator epoch
@@ -45,8 +33,6 @@ _MARKER_RECORD: Final = struct.Struct(">5shhBhiB")
 _BEFORE_KEY: Final = bytes((2 * 16, 0, 0, 0, 2 * _KEY.size))  # sizes are zigzag-encoded
 _VALUE_SIZE: Final = 2 * _MARKER_VALUE.size
 _MARKER_ATTRIBUTES: Final = TRANSACTIONAL | CONTROL
-_BEFORE_THE_KEY_OF_ONE: Final = bytes(3)  # attributes, timestamp delta and offset delta, all 0
-_NO_DISTANCE_IN_TIME: Final = bytes(2)  # attributes and timestamp delta, both 0
 MARKER_BYTES: Final = HEADER_BYTES + _MARKER_RECORD.size
 
 
@@ -124,37 +110,6 @@ def marker_batch(
         base_offset=base_offset,
         leader_epoch=leader_epoch,
     )[0]
-
-
-def batch_of_one(
-    key: bytes, value: bytes | None, timestamp: int, base_sequence: int = NO_SEQUENCE, headers: Headers = ()
-) -> tuple[bytearray, BatchHeader]:
-    """Like `build_batch` for one record without a producer, but in half the time, and also returns the header.
-    Coordinators mostly write such batches."""
-    stored_value = NULL if value is None else size_varint(len(value)) + value
-    own_headers = stored_headers(headers) if headers else NO_HEADERS
-    record = _BEFORE_THE_KEY_OF_ONE + size_varint(len(key)) + key + stored_value + own_headers
-    records = size_varint(len(record)) + record
-    nobody, no_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
-    return small_batch(records, 0, NO_LEADER_EPOCH, 0, 0, timestamp, timestamp, nobody, no_epoch, base_sequence, 1)
-
-
-def plain_batch(
-    records: Iterable[tuple[bytes, bytes | None, Headers]], timestamp: int, base_sequence: int = NO_SEQUENCE
-) -> tuple[bytearray, BatchHeader]:
-    """Like `batch_of_one`, for one or more records with the same timestamp."""
-    stored = bytearray()
-    count = 0
-    for key, value, headers in records:
-        stored_value = NULL if value is None else size_varint(len(value)) + value
-        own_headers = stored_headers(headers) if headers else NO_HEADERS
-        record = _NO_DISTANCE_IN_TIME + size_varint(count) + size_varint(len(key)) + key + stored_value + own_headers
-        stored += size_varint(len(record)) + record
-        count += 1
-    last, nobody, no_epoch = count - 1, NO_PRODUCER_ID, NO_PRODUCER_EPOCH
-    return small_batch(
-        stored, 0, NO_LEADER_EPOCH, 0, last, timestamp, timestamp, nobody, no_epoch, base_sequence, count
-    )
 
 
 def control_type(key: bytes | None) -> ControlType | None:

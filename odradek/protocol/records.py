@@ -35,6 +35,7 @@ from odradek.protocol.batch_header import (
     seal_batch,
     set_log_append_time,
     set_max_timestamp,
+    small_batch,
 )
 from odradek.protocol.compression import DECOMPRESSED_LIMIT_BYTES, Bytes, Compression, compress, decompress
 from odradek.protocol.errors import MalformedMessage
@@ -54,11 +55,13 @@ __all__ = [
     "append_record",
     "append_varint",
     "assign",
+    "batch_of_one",
     "batches",
     "build_batch",
     "computed_crc",
     "crc_ok",
     "pack_batch",
+    "plain_batch",
     "read_batch_header",
     "read_varint",
     "read_varlong",
@@ -71,6 +74,8 @@ __all__ = [
 _NOT_UTF8: Final = "surrogateescape"
 NO_HEADERS: Final = bytes(1)
 NULL: Final = b"\x01"  # the size -1
+_BEFORE_THE_KEY_OF_ONE: Final = bytes(3)  # attributes, timestamp delta and offset delta, all 0
+_NO_DISTANCE_IN_TIME: Final = bytes(2)  # attributes and timestamp delta, both 0
 
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -220,6 +225,37 @@ def build_batch(
         count,
     )
     return batch
+
+
+def batch_of_one(
+    key: bytes, value: bytes | None, timestamp: int, base_sequence: int = NO_SEQUENCE, headers: Headers = ()
+) -> tuple[bytearray, BatchHeader]:
+    """Like `build_batch` for one record without a producer, but in half the time, and also returns the header.
+    Coordinators mostly write such batches."""
+    stored_value = NULL if value is None else size_varint(len(value)) + value
+    own_headers = stored_headers(headers) if headers else NO_HEADERS
+    record = _BEFORE_THE_KEY_OF_ONE + size_varint(len(key)) + key + stored_value + own_headers
+    records = size_varint(len(record)) + record
+    nobody, no_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+    return small_batch(records, 0, NO_LEADER_EPOCH, 0, 0, timestamp, timestamp, nobody, no_epoch, base_sequence, 1)
+
+
+def plain_batch(
+    records: Iterable[tuple[bytes, bytes | None, Headers]], timestamp: int, base_sequence: int = NO_SEQUENCE
+) -> tuple[bytearray, BatchHeader]:
+    """Like `batch_of_one`, for one or more records with the same timestamp."""
+    stored = bytearray()
+    count = 0
+    for key, value, headers in records:
+        stored_value = NULL if value is None else size_varint(len(value)) + value
+        own_headers = stored_headers(headers) if headers else NO_HEADERS
+        record = _NO_DISTANCE_IN_TIME + size_varint(count) + size_varint(len(key)) + key + stored_value + own_headers
+        stored += size_varint(len(record)) + record
+        count += 1
+    last, nobody, no_epoch = count - 1, NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+    return small_batch(
+        stored, 0, NO_LEADER_EPOCH, 0, last, timestamp, timestamp, nobody, no_epoch, base_sequence, count
+    )
 
 
 @lru_cache(1024)

@@ -30,9 +30,8 @@ from odradek.broker.runtime.clock import Clock, Scan, TimerHandle, Timers
 from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.protocol.batch_header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, BatchHeader
 from odradek.protocol.compression import Compression
-from odradek.protocol.control_records import batch_of_one, plain_batch
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from odradek.protocol.records import NewRecord, build_batch
+from odradek.protocol.records import NewRecord, batch_of_one, build_batch, plain_batch
 
 logger = logging.getLogger(__name__)
 

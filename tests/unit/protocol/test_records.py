@@ -11,9 +11,8 @@ from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPytho
 
 from odradek.protocol.batch_header import HEADER_BYTES, crc_ok, read_batch_header
 from odradek.protocol.compression import Compression
-from odradek.protocol.control_records import batch_of_one, plain_batch
 from odradek.protocol.errors import MalformedMessage
-from odradek.protocol.records import Headers, NewRecord, Record, build_batch, records_of
+from odradek.protocol.records import Headers, NewRecord, Record, batch_of_one, build_batch, plain_batch, records_of
 from tests.support.batches import NOW_MS, batch_of, changed, good_batch, record, record_of
 
 CODECS = list(Compression)
