@@ -1,7 +1,7 @@
 """A shard: one core of a coordinator with its partition of an internal topic. It runs one turn at a time.
 
     decide → append → replay → settle → arm timers → send replies          all in one turn of the loop
-                                                   → `when_durable`, then the turns that follow (`FollowUps`)
+                                                   → send markers, then the turns that follow (`FollowUps`)
 
 A turn whose records cannot be written leaves no trace: the core is unchanged, and the client gets NOT_COORDINATOR or a
 similar code. A crash between any two steps loses only what no client has been told, since replies come last. Replies
@@ -55,6 +55,10 @@ class OutcomeLike(Protocol[R_co]):
     @property
     def timers(self) -> Sequence[Any]: ...
     @property
+    def markers(self) -> Sequence[Any]:
+        """The markers that the decisions of the transaction coordinator owe; other coordinators owe none."""
+
+    @property
     def may_split(self) -> bool: ...
     @property
     def must_sync(self) -> bool: ...
@@ -86,14 +90,14 @@ class Shard(Generic[C]):
         timers: Timers,
         *,
         when_unreadable: ErrorCode = ErrorCode.NOT_COORDINATOR,
-        when_durable: Callable[[Any, KafkaError | None], None] | None = None,
+        send_markers: Callable[[Sequence[Any], KafkaError | None], None] | None = None,
     ) -> None:
         """
         name             of the partition, for log messages
         new_core         makes an empty core, for each load
         when_unreadable  the code with which requests are refused if the log cannot be read
-        when_durable     called with each outcome once it is as durable as the settings require, or with the error;
-                         carries out the parts of an outcome that are not replies
+        send_markers     called with the markers of an outcome once it is as durable as the settings require, or with
+                         the error
         """
         self._name = name
         self._log = log
@@ -102,7 +106,7 @@ class Shard(Generic[C]):
         self._clock = clock
         self._timers = timers
         self._when_unreadable = when_unreadable
-        self._when_durable = when_durable
+        self._send_markers = send_markers
         self._follow_ups = FollowUps()
         self._armed: dict[Hashable, ArmedTimer] = {}
         self._core: C | None = None
@@ -266,9 +270,9 @@ class Shard(Generic[C]):
                 reply.token.resolve(reply.message)
 
     def end(self) -> None:
-        """Unloads permanently. `when_durable` is not called any more."""
+        """Unloads permanently. No markers are sent any more."""
         self.unload()
-        self._when_durable = None
+        self._send_markers = None
 
     # Private methods.
 
@@ -331,7 +335,7 @@ class Shard(Generic[C]):
 
     def _release(self, outcome: OutcomeLike[object]) -> None:
         """Sends the replies once the outcome is durable."""
-        if not outcome.replies and self._when_durable is None:
+        if not outcome.replies and not outcome.markers:
             return
         if self._log.is_durable(must_sync=outcome.must_sync):
             self._give(outcome)
@@ -355,8 +359,7 @@ class Shard(Generic[C]):
         answer: Deferred[R] | None = None,
         response: R | None = None,
     ) -> None:
-        """Sends the replies and the answer within a turn, then calls `when_durable`. error: why the outcome is not
-        durable"""
+        """Sends the replies and the answer within a turn, then the markers. error: why the outcome is not durable"""
         for reply in outcome.replies:
             if error is None:
                 reply.token.resolve(reply.message)
@@ -366,8 +369,8 @@ class Shard(Generic[C]):
             answer.fail(error)
         elif answer is not None and response is not None:
             answer.resolve(response)
-        if self._when_durable is not None:
-            self._when_durable(outcome, error)
+        if outcome.markers and self._send_markers is not None:
+            self._send_markers(outcome.markers, error)
 
     def _arm(self, key: Hashable, delay_ms: float | None) -> None:
         """Arms a timer; a delay of None disarms it. If a timer is postponed, as by each heartbeat, it is only re-armed

@@ -195,7 +195,7 @@ class TransactionCoordinator:
             # Kafka serves the records that it could read. But an id whose last record is missing could commit or fence
             # wrongly.
             when_unreadable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-            when_durable=rounds.carry_out,
+            send_markers=rounds.send,
         )
         rounds.shard = shard
         return shard

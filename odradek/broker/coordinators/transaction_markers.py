@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.registry import Partitions
     from odradek.broker.runtime.clock import Clock
     from odradek.broker.transactions.core import TransactionCore
-    from odradek.broker.transactions.turn import MarkersOwed, Moment, Outcome
+    from odradek.broker.transactions.turn import MarkersOwed, Moment
 
 logger = logging.getLogger("odradek.transactions")
 
@@ -240,7 +240,7 @@ NewMarkerRound: TypeAlias = "Callable[[MarkerRounds, MarkersOwed], MarkerRound]"
 class MarkerRounds:
     """The decisions of one `__transaction_state` partition that owe markers."""
 
-    shard: Shard[TransactionCore]  # set after construction, since the shard needs `carry_out`
+    shard: Shard[TransactionCore]  # set after construction, since the shard needs `send`
 
     def __init__(
         self,
@@ -261,9 +261,9 @@ class MarkerRounds:
         self._new_round = new_round
         self.late: dict[str, MarkerRound] = {}  # by transactional id; a round remembers earlier refusals
 
-    def carry_out(self, outcome: Outcome[object], failure: KafkaError | None) -> None:
-        """Sends the markers of an outcome that is as durable as the settings require. failure: why it is not"""
-        for owed in outcome.markers:
+    def send(self, markers: Sequence[MarkersOwed], failure: KafkaError | None) -> None:
+        """Sends the markers of a decision that is as durable as the settings require. failure: why it is not"""
+        for owed in markers:
             if failure is not None:
                 # A failed fsync is final for a log: a restart may find a state that differs from the one in memory.
                 logger.error("%s: a decision may not be on the disk, its coordinator stops: %s", self.name, failure)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from mypy_extensions import mypyc_attr
 
@@ -104,6 +104,7 @@ class Outcome(Generic[R_co]):
     records    to be appended all or none, unless `may_split`, and then replayed in order
     groups     the new state of groups, for the part that is not recorded (waiting requests, expected members, …)
     must_sync  whether the response waits for an fdatasync regardless of the settings; never set for groups
+    markers    what decisions about transactions owe; groups owe none
     """
 
     response: R_co | None = None
@@ -113,3 +114,4 @@ class Outcome(Generic[R_co]):
     timers: Sequence[Timer] = ()
     may_split: bool = False
     must_sync: bool = False
+    markers: ClassVar[Sequence[object]] = ()

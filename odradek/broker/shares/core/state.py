@@ -252,5 +252,6 @@ class Outcome(NamedTuple, Generic[R_co]):
     records: Sequence[StateRecord] = ()
     replies: Sequence[object] = ()
     timers: Sequence[object] = ()
+    markers: Sequence[object] = ()
     may_split: bool = False
     must_sync: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -84,6 +84,7 @@ class Said:
     timers: tuple[Timer, ...] = ()
     may_split: bool = False
     must_sync: bool = False
+    markers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ class Stage:
         self.log = log or Log()
         self.cores: list[Core] = []
         self.timers = ManualTimers(ManualClock(1_000))
-        self.when_durable: Callable[[Any, KafkaError | None], None] = lambda *_: None
+        self.send_markers: Callable[[Any, KafkaError | None], None] = lambda *_: None
         self.shard: Shard[Any] = Shard(
             "words-0",
             self.log,
@@ -155,7 +156,7 @@ class Stage:
             RecordFormat(encode, decode),
             self.timers.clock,
             self.timers,
-            when_durable=lambda outcome, failure: self.when_durable(outcome, failure),
+            send_markers=lambda markers, failure: self.send_markers(markers, failure),
         )
         asyncio.run(self.shard.load())
 
@@ -245,13 +246,12 @@ def test_a_turn_that_follows_runs_when_the_turn_under_way_has_ended() -> None:
     stage = Stage()
     order: list[str] = []
 
-    def carry_out(outcome: Said, failure: KafkaError | None) -> None:
-        if outcome.response == "first":
-            stage.shard.follow_up(lambda: order.append(stage.say(Said("second", ("b",)))))
-            order.append("the first turn goes on")
+    def send(markers: Sequence[str], failure: KafkaError | None) -> None:
+        stage.shard.follow_up(lambda: order.append(stage.say(Said("second", ("b",)))))
+        order.append("the first turn goes on")
 
-    stage.when_durable = carry_out
-    assert stage.say(Said("first", ("a",))) == "first"
+    stage.send_markers = send
+    assert stage.say(Said("first", ("a",), markers=("owed",))) == "first"
     assert order == ["the first turn goes on", "second"]
     assert stage.log.words() == ["a", "b"]
 
@@ -270,12 +270,12 @@ def test_turns_that_follow_run_in_the_order_in_which_they_were_asked_for() -> No
         stage.shard.follow_up(partial(order.append, "third"))
         order.append("first")
 
-    def carry_out(outcome: Said, failure: KafkaError | None) -> None:
+    def send(markers: Sequence[str], failure: KafkaError | None) -> None:
         for turn in (first, partial(order.append, "second")):
             stage.shard.follow_up(turn)
 
-    stage.when_durable = carry_out
-    stage.say(Said("done"))
+    stage.send_markers = send
+    stage.say(Said("done", markers=("owed",)))
     assert order == ["first", "second", "third"]
 
 
@@ -286,11 +286,11 @@ def test_a_bug_in_a_turn_that_follows_is_logged_and_harms_nobody_else(caplog: py
     def bug() -> None:
         raise IndexError("no such thing")
 
-    stage.when_durable = lambda *_: stage.shard.follow_up(bug)
+    stage.send_markers = lambda *_: stage.shard.follow_up(bug)
     with caplog.at_level(logging.ERROR):
-        assert stage.say(Said("done", ("a",))) == "done"
+        assert stage.say(Said("done", ("a",), markers=("owed",))) == "done"
     assert "no such thing" in caplog.text
-    stage.when_durable = lambda *_: None
+    stage.send_markers = lambda *_: None
     stage.shard.follow_up(lambda: stage.say(Said("done", ("b",))))
     assert stage.log.words() == ["a", "b"]
 
@@ -308,24 +308,24 @@ def test_a_turn_that_is_refused_still_lets_others_follow_later() -> None:
 # Durability.
 
 
-def test_what_an_outcome_asks_of_others_waits_for_the_disk_and_comes_after_the_replies() -> None:
+def test_markers_wait_for_the_disk_and_come_after_the_replies() -> None:
     stage = Stage()
     stage.log.waits_for_sync = True
     seen: list[tuple[bool, KafkaError | None]] = []
     answers: list[Any] = []
-    stage.when_durable = lambda _, failure: seen.append((answers[-1].is_done, failure))
-    answers.append(stage.say(Said("mine", ("a",))))
+    stage.send_markers = lambda _, failure: seen.append((answers[-1].is_done, failure))
+    answers.append(stage.say(Said("mine", ("a",), markers=("owed",))))
     assert seen == []
     stage.log.synced()
     assert seen == [(True, None)]
 
 
-def test_when_the_disk_fails_others_are_told_why_nothing_is_asked_of_them() -> None:
+def test_when_the_disk_fails_the_sender_of_markers_gets_the_error() -> None:
     stage = Stage()
     stage.log.waits_for_sync = True
     failures: list[KafkaError | None] = []
-    stage.when_durable = lambda _, failure: failures.append(failure)
-    stage.say(Said("mine", ("a",)))
+    stage.send_markers = lambda _, failure: failures.append(failure)
+    stage.say(Said("mine", ("a",), markers=("owed",)))
     stage.log.synced(FULL)
     (failure,) = failures
     assert failure is not None
