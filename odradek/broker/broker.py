@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.api.served import SERVED, Offered
 from odradek.broker.configuration.listeners import Listener, advertise
-from odradek.broker.coordinators.producer_ids import ProducerIds, TwoPhaseProducers
+from odradek.broker.coordinators.producer_ids import ProducerIds
 from odradek.broker.coordinators.steps import BrokerSteps
 from odradek.broker.metadata.cluster_metadata import ClusterMetadata
 from odradek.broker.metadata.replaying import CorruptMetadata
@@ -31,7 +31,7 @@ from odradek.broker.runtime.slices import work_in_slices
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.runtime.uuids import random_uuid
 from odradek.broker.runtime.workers import Openers, ThreadWorkers, join
-from odradek.broker.transactions.seals import Seals
+from odradek.broker.transactions.producers import Seals, TwoPhaseProducers
 from odradek.files.checkpoints import topic_id_text
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.kafka_rules import KafkaRules

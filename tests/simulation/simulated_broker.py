@@ -22,7 +22,7 @@ from odradek.broker.configuration.listeners import Listener
 from odradek.broker.coordinators.cluster_view import ImageView
 from odradek.broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator
 from odradek.broker.coordinators.partition_sync import LocalPartitionSync, PartitionSync
-from odradek.broker.coordinators.producer_ids import ProducerIds, TwoPhaseProducers
+from odradek.broker.coordinators.producer_ids import ProducerIds
 from odradek.broker.coordinators.shard_records import ShardLog
 from odradek.broker.coordinators.share_coordinator import ShareCoordinator, ShareCoordinatorSettings
 from odradek.broker.coordinators.steps import BrokerSteps
@@ -44,7 +44,7 @@ from odradek.broker.runtime.slices import completed
 from odradek.broker.runtime.workers import Openers
 from odradek.broker.shares.leader.markers import ShareMarkers
 from odradek.broker.shares.leader.shares import Shares, make_shares
-from odradek.broker.transactions.seals import Seals
+from odradek.broker.transactions.producers import Seals, TwoPhaseProducers
 from odradek.protocol.file_slice import in_memory
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from odradek.storage.log_config import LogConfig

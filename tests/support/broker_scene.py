@@ -11,7 +11,6 @@ from typing import Any
 
 from odradek.broker.api.context import AllowAll, ConnectionInfo, RequestContext
 from odradek.broker.broker import OFFERED
-from odradek.broker.coordinators.producer_ids import TwoPhaseProducers
 from odradek.broker.coordinators.verification import AddsPartitions, Verifier
 from odradek.broker.fetch.sessions import FetchSessions
 from odradek.broker.metadata.image import MetadataImage, TopicImage
@@ -22,7 +21,7 @@ from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.loop_watch import LoopWatch
 from odradek.broker.runtime.slices import completed
 from odradek.broker.runtime.workers import Openers
-from odradek.broker.transactions.seals import Seals
+from odradek.broker.transactions.producers import Seals, TwoPhaseProducers
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.register_broker_record import BrokerEndpoint, RegisterBrokerRecord

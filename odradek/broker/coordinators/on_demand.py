@@ -31,9 +31,8 @@ from odradek.broker.runtime.uuids import random_uuid
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
-    from odradek.broker.coordinators.producer_ids import TwoPhaseProducers
     from odradek.broker.coordinators.steps import BrokerSteps
-    from odradek.broker.transactions.seals import Seals
+    from odradek.broker.transactions.producers import Seals, TwoPhaseProducers
     from odradek.protocol.kafka_rules import KafkaRules
 
 

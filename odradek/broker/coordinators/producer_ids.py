@@ -3,8 +3,6 @@
 A block is durable in the metadata log before its first id is used; a restart discards the rest of the block. So no id
 is used twice, and a record suffices for a thousand producers. If no block can be allocated, requests are answered
 COORDINATOR_LOAD_IN_PROGRESS, as in Kafka, because all clients retry after it.
-
-`TwoPhaseProducers` holds the producer ids that an external coordinator relies on.
 """
 
 from collections import deque
@@ -72,21 +70,3 @@ class ProducerIds:
 
     def _forget_failure(self) -> None:
         self._failure = None
-
-
-class TwoPhaseProducers:
-    """The producer ids with Enable2Pc, whose acknowledged writes must survive a power failure.
-
-    The cores of the transaction coordinator add the ids when they replay their records. Partitions look up every
-    transactional batch: by producer id, since a leader with an open transaction does not look up the transactional id.
-    While some transactional ids are not loaded, every producer counts as one of these.
-    """
-
-    __slots__ = ("are_all_known", "ids")
-
-    def __init__(self, *, are_all_known: bool) -> None:
-        self.are_all_known = are_all_known
-        self.ids: set[int] = set()
-
-    def __contains__(self, producer_id: object) -> bool:
-        return producer_id in self.ids or not self.are_all_known

@@ -29,7 +29,7 @@ from odradek.broker.shares.core.state import (
     coordinator_key,
 )
 from odradek.broker.shares.core.state_core import ShareCoordinatorConfig, StateCore
-from odradek.broker.transactions.seals import Seals
+from odradek.broker.transactions.producers import Seals
 from odradek.protocol.compression import Compression
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.kafka_rules import NEWEST, KafkaRules

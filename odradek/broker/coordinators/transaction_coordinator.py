@@ -26,9 +26,9 @@ from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
 from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.broker.runtime.waiting import arrived, each_of, started, unattended
 from odradek.broker.transactions.core import TransactionCore
+from odradek.broker.transactions.producers import Seals, TwoPhaseProducers
 from odradek.broker.transactions.records import decode_record, encode_record, record_headers, revive
 from odradek.broker.transactions.requests import check_request
-from odradek.broker.transactions.seals import Seals
 from odradek.broker.transactions.turn import Moment, Outcome, OverdueFate, TransactionConfig
 from odradek.protocol.batch_header import NO_SEQUENCE
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -36,7 +36,7 @@ from odradek.protocol.topic_partition import TRANSACTION_STATE, PartitionCodes, 
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
-    from odradek.broker.coordinators.producer_ids import OnProducerId, TwoPhaseProducers
+    from odradek.broker.coordinators.producer_ids import OnProducerId
     from odradek.broker.runtime.clock import Clock, Timers
     from odradek.protocol.messages.describe_transactions_response import TransactionState
     from odradek.protocol.messages.end_txn_request import EndTxnRequest

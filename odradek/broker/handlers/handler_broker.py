@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.configuration.listeners import Listener
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
-    from odradek.broker.coordinators.producer_ids import TwoPhaseProducers
     from odradek.broker.coordinators.share_coordinator import ShareCoordinator
     from odradek.broker.coordinators.transaction_coordinator import ProducerIdSource, TransactionCoordinator
     from odradek.broker.coordinators.transaction_markers import TopicMarkerWriter
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.workers import Openers, Workers
     from odradek.broker.security.tls.certificates import ListenerCertificates
     from odradek.broker.shares.leader.shares import Shares
-    from odradek.broker.transactions.seals import Seals
+    from odradek.broker.transactions.producers import Seals, TwoPhaseProducers
     from odradek.protocol.kafka_rules import KafkaRules
     from odradek.storage.log_directory import LogDirectory
 

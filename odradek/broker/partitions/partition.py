@@ -18,7 +18,7 @@ from mypy_extensions import mypyc_attr
 
 from odradek.broker.partitions.group_commit import AppendFlush, LogSyncs, ParkedFetch
 from odradek.broker.runtime.workers import Workers, in_thread
-from odradek.broker.transactions.seals import Seals
+from odradek.broker.transactions.producers import Seals
 from odradek.protocol.batch_header import TRANSACTIONAL, BatchHeader
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.log import Appended, Log, Origin, SyncTicket

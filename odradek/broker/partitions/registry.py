@@ -19,7 +19,7 @@ from odradek.broker.runtime.clock import Clock, Timers
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.slices import Steps, completed
 from odradek.broker.runtime.workers import JobResult, Workers
-from odradek.broker.transactions.seals import Seals
+from odradek.broker.transactions.producers import Seals
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import INTERNAL_TOPICS
 

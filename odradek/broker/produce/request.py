@@ -15,7 +15,7 @@ from odradek.broker.api.error_translations import Asker, translated
 from odradek.broker.api.long_requests import PRODUCE_BY_ID_SINCE
 from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse
 from odradek.broker.runtime.workers import JobResult, Openers, Workers
-from odradek.broker.transactions.seals import SealedTransaction
+from odradek.broker.transactions.producers import SealedTransaction
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.batch_header import NO_TIMESTAMP
 from odradek.protocol.errors import ErrorCode, KafkaError

@@ -35,6 +35,7 @@ from odradek.broker.transactions.entry import (
     fenced,
     without_topic,
 )
+from odradek.broker.transactions.producers import Seals
 from odradek.broker.transactions.requests import (
     Filter,
     add_partitions,
@@ -44,7 +45,6 @@ from odradek.broker.transactions.requests import (
     timeout_ms,
     verify_partitions,
 )
-from odradek.broker.transactions.seals import Seals
 from odradek.broker.transactions.tables import EXPIRABLE, TxnState
 from odradek.broker.transactions.turn import (
     MarkersOwed,

@@ -82,8 +82,8 @@ class Txn:
     @property
     def is_sealed(self) -> bool:
         """Whether the incomplete transaction accepts no more changes, because it is or was kept for a new owner
-        (`seals.py`). A decision after which the producer gets a new producer id, because its epochs are used up, looks
-        the same in the log. It is sealed too, which does no harm."""
+        (`producers.py`). A decision after which the producer gets a new producer id, because its epochs are used up,
+        looks the same in the log. It is sealed too, which does no harm."""
         return self.next_producer_epoch is not None and (self.state is TxnState.ONGOING or self.state in PREPARED)
 
     @property

@@ -17,8 +17,8 @@ from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
 from odradek.broker.partitions.registry import LedPartitions
 from odradek.broker.transactions.core import TransactionCore
 from odradek.broker.transactions.entry import MAX_EPOCH
+from odradek.broker.transactions.producers import Seals
 from odradek.broker.transactions.records import encode_record
-from odradek.broker.transactions.seals import Seals
 from odradek.broker.transactions.turn import TransactionConfig
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.configuration.listeners import Listener
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
-    from odradek.broker.coordinators.producer_ids import TwoPhaseProducers
     from odradek.broker.coordinators.share_coordinator import ShareCoordinator
     from odradek.broker.coordinators.transaction_coordinator import ProducerIdSource, TransactionCoordinator
     from odradek.broker.coordinators.transaction_markers import TopicMarkerWriter
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
     from odradek.broker.security.tls.certificates import ListenerCertificates
     from odradek.broker.serving import ServingBroker
     from odradek.broker.shares.leader.shares import Shares
-    from odradek.broker.transactions.seals import Seals
+    from odradek.broker.transactions.producers import Seals, TwoPhaseProducers
     from odradek.protocol.file_slice import Chunk
     from odradek.protocol.kafka_rules import KafkaRules
     from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest

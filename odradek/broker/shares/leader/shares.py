@@ -24,7 +24,6 @@ from odradek.storage.log_config import INT64_MAX
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
-    from odradek.broker.coordinators.producer_ids import TwoPhaseProducers
     from odradek.broker.coordinators.steps import BrokerSteps
     from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
     from odradek.broker.metadata.image import MetadataImage
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.runtime.clock import Clock, Timers
     from odradek.broker.runtime.workers import Workers
-    from odradek.broker.transactions.seals import Seals
+    from odradek.broker.transactions.producers import Seals, TwoPhaseProducers
 
 
 def share_groups_are_on(image: MetadataImage) -> bool:

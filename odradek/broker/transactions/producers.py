@@ -1,13 +1,14 @@
-"""Seals: transactions that only their owner may change, so that partitions and groups refuse changes as well.
+"""Transactional producers, as those who write for them must know them: may it write now, and must the write be synced?
 
 InitProducerId with KeepPreparedTxn leaves a transaction open for a new owner, who may only end it. From the record that
 says so until the transaction is complete, the transaction is *sealed*: it accepts no record, offset or acknowledgement
 of any producer. In Kafka a partition does not ask the coordinator about a transaction that is already open in the
 partition. The old producer could therefore write into a transaction whose outcome has already been decided externally.
-To prevent that, everything that appends for a producer checks the seals first.
+To prevent that, everything that appends for a producer checks the seals first. An external coordinator also relies on
+acknowledged writes, so those of two-phase producers are synced.
 
-`TransactionCore` adds and removes seals as it replays its records, so that a restart finds the same ones. This module
-has few imports, because every broker needs it to open its partitions. Source: docs/spec/transactions.md#s3-7.
+`TransactionCore` keeps both up to date as it replays its records, so that a restart finds the same. This module has few
+imports, because every broker needs it to open its partitions. Source: docs/spec/transactions.md#s3-7.
 """
 
 from __future__ import annotations
@@ -61,3 +62,21 @@ class Seals:
         from odradek.broker.transactions.requests import sealed_code
 
         raise SealedTransaction(sealed_code(txn, producer_id, producer_epoch), producer_id, producer_epoch)
+
+
+class TwoPhaseProducers:
+    """The producer ids with Enable2Pc, whose acknowledged writes must survive a power failure.
+
+    The cores of the transaction coordinator add the ids when they replay their records. Partitions look up every
+    transactional batch: by producer id, since a leader with an open transaction does not look up the transactional id.
+    While some transactional ids are not loaded, every producer counts as one of these.
+    """
+
+    __slots__ = ("are_all_known", "ids")
+
+    def __init__(self, *, are_all_known: bool) -> None:
+        self.are_all_known = are_all_known
+        self.ids: set[int] = set()
+
+    def __contains__(self, producer_id: object) -> bool:
+        return producer_id in self.ids or not self.are_all_known
