@@ -1,11 +1,13 @@
 """Kafka's tools in one JVM, and one broker for the tests that only need some broker."""
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
 
+from tests.conformance import streams_scene
 from tests.conformance.tools import Tools
-from tests.support.broker_process import Broker, new_broker
+from tests.support.broker_process import Broker, BrokerProcess, KafkaProcess, new_broker
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +21,33 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with new_broker(tmp_path_factory.mktemp("broker") / "data", {"offsets.topic.num.partitions": 4}) as running:
         yield running
+
+
+@pytest.fixture(scope="session", params=["kafka", "odradek"])
+def streams_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Kafka and Odradek in turn: the scenarios of streams groups expect the same of both."""
+    data_dir = tmp_path_factory.mktemp(f"streams-{request.param}") / "data"
+    settings = streams_scene.SETTINGS
+    broker: Broker = (
+        KafkaProcess(data_dir, settings, heap="-Xmx512M")
+        if request.param == "kafka"
+        else BrokerProcess(data_dir, settings)
+    )
+    with broker:
+        talk = streams_scene.talk_to(broker)
+        if not streams_scene.serves_streams_groups(talk):
+            pytest.skip("streams groups are not served yet")
+        streams_scene.Scene(talk, "prepares").make_shared_topics()
+        talk.close()
+        yield broker
+
+
+NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def scene(streams_broker: Broker) -> Iterator[streams_scene.Scene]:
+    """A streams group with a name of its own."""
+    talk = streams_scene.talk_to(streams_broker)
+    yield streams_scene.Scene(talk, f"app{next(NUMBERS)}", streams_broker.name == "kafka")
+    talk.close()

@@ -1,0 +1,283 @@
+"""Epochs and tasks of streams groups, as raw frames to Kafka and to us: docs/spec/streams-groups.md#s13-1."""
+
+import pytest
+
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.streams_group_heartbeat_request import Endpoint, KeyValue, TaskIds
+from tests.conformance.streams_scene import (
+    ALL,
+    DELAYED,
+    NOTHING,
+    Member,
+    Scene,
+    Tasks,
+    subtopology,
+    told_to_give_up,
+    topology,
+    with_two_members,
+)
+from tests.support.oracle import needs_kafka
+
+pytestmark = needs_kafka
+
+
+def with_a_store(scene: Scene, source: str = "i4") -> None:
+    """Members join with a subtopology that has a changelog, so that its tasks may have standbys."""
+    scene.topology = topology(subtopology("0", [source], changelogs=[scene.named("store-changelog")]))
+
+
+def joined(member: Member) -> tuple[int, Tasks | None]:
+    """Joins, and waits for its tasks, for which internal topics are made."""
+    return member.beat_for_tasks().told if member.join().statuses else (member.epoch, None)
+
+
+def test_scenarios_001_and_002_and_003_and_004_a_task_is_given_up_before_another_member_gets_it(scene: Scene) -> None:
+    a, c = scene.member("a"), scene.member("c")
+    assert a.join().told == (2, ALL)
+    assert scene.state == ("Stable", 2, 2)
+    assert c.join().told == (3, NOTHING)
+    assert scene.state == ("Reconciling", 3, 3)
+    assert a.target == {"0": [0, 1]}
+    assert a.beat().told == (2, {"0": [0, 1]})
+    assert c.beat().told == (3, None)
+
+
+def test_scenarios_005_and_006_and_007_a_member_says_what_it_has_given_up(scene: Scene) -> None:
+    a, c = scene.member("a"), scene.member("c")
+    a.join()
+    told_to_give_up(scene, a, c)
+    assert a.beat(ALL).told == (2, None)
+    assert a.beat({"0": [0, 1]}).told == (3, None)
+    assert c.beat().told == (3, {"0": [2, 3]})
+    assert scene.state == ("Stable", 3, 3)
+    assert c.beat().told == (3, None)
+
+
+def test_scenario_008_a_heartbeat_whose_answer_was_lost_is_repeated(scene: Scene) -> None:
+    a, _ = with_two_members(scene)
+    assert a.beat({"0": [0, 1]}, member_epoch=2).told == (3, None)
+    assert a.beat(member_epoch=2).code is ErrorCode.FENCED_MEMBER_EPOCH
+    code, message = a.beat(ALL, member_epoch=2).refused
+    assert code is ErrorCode.FENCED_MEMBER_EPOCH
+    assert message == (
+        "The streams group member has a smaller member epoch (2) than the one known by the group coordinator (3). "
+        "The member must abandon all its partitions and rejoin."
+    )
+
+
+def test_scenarios_009_and_010_a_member_leaves(scene: Scene) -> None:
+    a, c = with_two_members(scene)
+    left = c.leave()
+    assert left.told == (-1, None)
+    response = left.response
+    assert (response.heartbeat_interval_ms, response.task_offset_interval_ms) == (0, 0)
+    assert response.acceptable_recovery_lag == -1
+    assert (response.member_id, response.status) == ("c", [])
+    assert scene.state == ("Assigning", 4, 3)
+    assert a.beat().told == (4, ALL)
+
+
+def test_scenarios_011_and_012_and_015_no_target_is_computed_within_the_interval(scene: Scene) -> None:
+    scene.configure(assignment_interval_ms=1000)
+    a, c = scene.member("a"), scene.member("c")
+    a.join()
+    waits = c.join()
+    assert waits.told == (2, NOTHING)
+    assert waits.statuses == [DELAYED]
+    assert waits.details == ["Assignment delayed due to the configured assignment interval."]
+    also_waits = a.beat()
+    assert (also_waits.told, also_waits.statuses) == ((2, None), [DELAYED])
+    more = [scene.member(name) for name in ("d", "e", "f")]
+    assert [each.join().told for each in more] == [(2, NOTHING)] * 3
+    assert scene.state == ("Assigning", 6, 2)
+    for each in more:
+        each.leave()
+    assert c.beat_until(lambda reply: not reply.statuses).told == (9, None)
+    assert a.beat().told == (2, {"0": [0, 1]})
+    assert a.beat({"0": [0, 1]}).told == (9, None)
+    assert c.beat().told == (9, {"0": [2, 3]})
+
+
+def test_scenario_013_each_changed_field_of_a_member_raises_the_epoch(scene: Scene) -> None:
+    a = scene.member("a")
+    a.join()
+    assert a.beat(rack_id="r1").told == (3, None)
+    assert a.beat(rack_id="r1").told == (3, None)
+    assert a.beat(process_id="another").told == (4, None)
+    assert a.beat(client_tags=[KeyValue(key="zone", value="1")]).told == (5, None)
+    assert a.beat(client_tags=[]).told == (6, None)
+    assert a.beat(rebalance_timeout_ms=1234).told == (7, None)
+    assert a.beat(user_endpoint=Endpoint(host="h", port=1)).told == (8, None)
+
+
+def test_scenario_014_a_member_that_rejoins_by_another_client_id_raises_the_epoch(scene: Scene) -> None:
+    a = scene.member("a")
+    a.join()
+    scene.talk = scene.talk.also("another client")
+    assert a.join().told == (3, ALL)
+    assert scene.state == ("Stable", 3, 3)
+
+
+def test_scenario_016_a_task_that_comes_back_to_its_owner_comes_one_heartbeat_later(scene: Scene) -> None:
+    a, c = scene.member("a"), scene.member("c")
+    a.join()
+    told_to_give_up(scene, a, c)
+    c.leave()
+    assert a.beat(ALL).told == (2, None)
+    assert a.beat({"0": [0, 1]}).told == (4, None)
+    assert a.beat().told == (4, ALL)
+
+
+def test_scenario_017_a_member_that_rejoins_owns_nothing(scene: Scene) -> None:
+    a, c = scene.member("a"), scene.member("c")
+    a.join()
+    told_to_give_up(scene, a, c)
+    assert a.join().told == (3, {"0": [0, 1]})
+    assert c.beat().told == (3, {"0": [2, 3]})
+
+
+def test_scenario_018_a_stable_member_may_report_fewer_tasks(scene: Scene) -> None:
+    a = scene.member("a")
+    a.join()
+    assert a.beat({"0": [1]}).told == (2, None)
+    assert a.beat({}).told == (2, None)
+    assert a.assigned == (ALL, {})
+    assert scene.state == ("Stable", 2, 2)
+
+
+def test_scenario_019_members_without_a_process_id(scene: Scene) -> None:
+    a, c = scene.member("a", process_id=None), scene.member("c", process_id=None)
+    a.join()
+    c.join()
+    assert [a.described().process_id, c.described().process_id] == ["", ""]
+
+
+def test_scenario_020_standby_tasks_that_are_asked_for_later(scene: Scene) -> None:
+    with_a_store(scene)
+    members = [scene.member(name, process_id=process) for name, process in zip("abcd", "PPQQ", strict=True)]
+    members[0].join()
+    members[0].beat_for_tasks()
+    for each in members[1:]:
+        each.join()
+    while scene.state[0] != "Stable":
+        for each in members:
+            each.beat(*each.assigned)
+    _, epoch, _ = scene.state
+    owned = {each.name: each.assigned[0] for each in members}
+    scene.configure(num_standby_replicas=1)
+    told = members[0].beat()
+    assert told.epoch == epoch + 1
+    assert told.standby is not None
+    assert sum(map(len, told.standby.values())) == 1
+    assert told.active == owned["a"]
+    for each in members[1:]:
+        each.beat()
+    assert {each.name: each.assigned[0] for each in members} == owned
+    for process in "PQ":
+        of_process = [each for each in members if each.described().process_id == process]
+        active = [index for each in of_process for index in (each.assigned[0] or {})["0"]]
+        standby = [index for each in of_process for index in (each.assigned[1] or {})["0"]]
+        assert sorted(active + standby) == [0, 1, 2, 3]
+
+
+def test_scenario_021_an_active_task_becomes_a_standby_in_one_answer(scene: Scene) -> None:
+    with_a_store(scene)
+    scene.configure(num_standby_replicas=1)
+    a, c = scene.member("a"), scene.member("c")
+    a.join()
+    assert a.beat_for_tasks().roles == (3, ALL, {})
+    assert c.join().roles == (4, {}, {"0": [0, 1]})
+    assert a.beat().roles == (3, {"0": [0, 1]}, {"0": [2, 3]})
+    assert a.beat({"0": [0, 1]}, {"0": [2, 3]}).told == (4, None)
+    assert c.beat().roles == (4, {"0": [2, 3]}, {"0": [0, 1]})
+    assert scene.state[0] == "Stable"
+
+
+def test_scenario_123_no_process_has_a_task_in_two_roles(scene: Scene) -> None:
+    with_a_store(scene)
+    scene.configure(num_standby_replicas=1)
+    a, q, c = scene.member("a", process_id="P"), scene.member("q", process_id="Q"), scene.member("c", process_id="P")
+    a.join()
+    a.beat_for_tasks()
+    q.join()
+    a.beat()
+    a.beat(*a.assigned)
+    assert q.beat().active is not None
+    assert scene.state[0] == "Stable"
+    c.join()
+    for each in (a, q, c) * 4:
+        each.beat(*each.assigned)
+        of_p = [index for member in (a, c) for role in member.assigned for index in (role or {}).get("0", [])]
+        assert len(of_p) == len(set(of_p))
+    assert scene.state[0] == "Stable"
+    assert sum(len((each.assigned[0] or {})["0"]) for each in (a, q, c)) == 4
+    assert (c.assigned[0] or {}) != {}
+
+
+def test_scenario_124_standby_tasks_are_given_up_like_active_ones(scene: Scene) -> None:
+    with_a_store(scene)
+    scene.configure(num_standby_replicas=1)
+    a, c = scene.member("a"), scene.member("c")
+    a.join()
+    a.beat_for_tasks()
+    c.join()
+    a.beat()
+    a.beat({"0": [0, 1]}, {"0": [2, 3]})
+    c.beat()
+    scene.configure(num_standby_replicas=0)
+    assert a.beat().roles == (4, {"0": [0, 1]}, {})
+    assert a.beat({"0": [0, 1]}).told == (5, None)
+
+
+def test_scenario_022_the_last_member_leaves_and_comes_again(scene: Scene) -> None:
+    a, c = with_two_members(scene)
+    c.leave()
+    a.leave()
+    assert scene.state == ("Empty", 5, 5)
+    assert a.join().told == (6, ALL)
+
+
+def test_scenario_125_a_target_that_moves_while_tasks_are_given_up(scene: Scene) -> None:
+    scene.topology = topology(subtopology("0", ["i7"]))
+    a, c, d = scene.member("a"), scene.member("c"), scene.member("d")
+    a.join()
+    c.join()
+    assert a.beat().told == (2, {"0": [0, 1, 2, 3]})
+    d.join()
+    assert a.beat({"0": [0, 1, 2, 3]}).told == (3, {"0": [0, 1, 2]})
+    assert a.beat({"0": [0, 1, 2]}).told == (4, None)
+
+
+def test_scenario_126_a_list_that_names_a_subtopology_twice(scene: Scene) -> None:
+    a, c = scene.member("a"), scene.member("c")
+    a.join()
+    told_to_give_up(scene, a, c)
+    twice = [TaskIds(subtopology_id="0", partitions=[0]), TaskIds(subtopology_id="0", partitions=[1])]
+    reply = a.beat(active_tasks=twice, standby_tasks=[], warmup_tasks=[])
+    if scene.is_kafka:
+        assert reply.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    else:  # the entries are merged
+        assert reply.told == (3, None)
+
+
+@pytest.mark.parametrize("leaver", ["a", "b", "c", "d"])
+def test_the_tasks_of_a_member_that_left_go_to_the_others(scene: Scene, leaver: str) -> None:
+    scene.topology = topology(subtopology("0", ["i7"]))
+    members = {name: scene.member(name) for name in "abcd"}
+    for each in members.values():
+        each.join()
+        settle(scene, [one for one in members.values() if one.epoch])
+    members.pop(leaver).leave()
+    settle(scene, list(members.values()))
+    owned = sorted(index for each in members.values() for index in (each.assigned[0] or {}).get("0", []))
+    assert owned == list(range(7))
+
+
+def settle(scene: Scene, members: list[Member]) -> None:
+    """Every member reports and heartbeats in turn until the group is stable."""
+    for _ in range(10):
+        for each in members:
+            each.beat(*each.assigned)
+        if scene.state[0] == "Stable":
+            return
+    raise AssertionError(scene.state)
