@@ -19,7 +19,7 @@ from odradek.log_format import LOG_FORMATS, TEXT, UnknownLevel, set_up_logging
 EPHEMERAL_PREFIX = "odradek-ephemeral-"
 USAGE = (
     "usage: odradek serve [--config FILE] [--override NAME=VALUE]... [--data-dir DIR] [--port N] [--http-port N]"
-    " [--ready-file FILE]"
+    " [--schema-registry] [--ready-file FILE]"
     " [--ephemeral] [--control] [--faults FILE] [--odd SEED] [--emulate RELEASE] [--record FILE]"
     " [--log-format text|json]"
     "   (odradek serve --help explains them)"
@@ -57,6 +57,7 @@ class ServeOptions:
     data_dir: Path | None = None
     port: int | None = None
     http_port: int | None = None
+    has_schema_registry: bool = False
     ready_file: Path | None = None
     is_ephemeral: bool = False
     is_controlled: bool = False
@@ -87,6 +88,8 @@ class ServeOptions:
             if not -1 <= self.http_port <= 65535:
                 raise UsageError(HTTP_PORT.format(self.http_port))
             settings["odradek.http.port"] = str(self.http_port)
+        if self.has_schema_registry:
+            settings["odradek.schema.registry.enable"] = "true"
         return settings
 
 
@@ -98,6 +101,9 @@ def parse_options(words: Sequence[str]) -> ServeOptions:
         name, separator, value = waiting.pop(0).partition("=")
         if name == "--ephemeral" and not separator:
             options = replace(options, is_ephemeral=True)
+            continue
+        if name == "--schema-registry" and not separator:
+            options = replace(options, has_schema_registry=True)
             continue
         if name == "--control" and not separator:
             options = replace(options, is_controlled=True)

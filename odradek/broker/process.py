@@ -249,6 +249,8 @@ def _say_ready(serving: ServingBroker, ready_file: Path | None, start_ms: int) -
             "start_ms": start_ms,
             "variant": variant(),
         }
+        if serving.registry is not None:
+            ready["schema_registry_port"] = serving.registry.port
         ready_file.parent.mkdir(parents=True, exist_ok=True)
         unfinished = ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
         unfinished.write_text(json.dumps(ready) + "\n")
@@ -259,6 +261,7 @@ def _say_ready(serving: ServingBroker, ready_file: Path | None, start_ms: int) -
         elsewhere = ", and answers each with the address that it came in by"
     print(
         f"Odradek accepts Kafka clients on {first.host}:{first.port}{elsewhere}{_page(serving)}"
+        f"{'' if serving.registry is None else f'; the schema registry is on {serving.registry.url}'}"
         f" (data in {broker.config.data_directory}, {start_ms} ms after start, {variant_for_people()})",
         flush=True,
     )

@@ -29,6 +29,8 @@ from odradek.broker.security.authorization import authorizer_of
 from odradek.broker.security.listeners import load_certificates, tls_handshakes
 
 if TYPE_CHECKING:
+    import socket
+
     from odradek.broker.api.served import Offered
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.configuration.listeners import Listener
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from odradek.broker.http.connections import AddRoutes
     from odradek.broker.network.addresses import ClientAddresses
     from odradek.broker.network.connection_host import FrameReceiver, RequestReceiver
+    from odradek.broker.registry.serving import RunningRegistry
     from odradek.broker.runtime.controlled_time import ControlledTime
     from odradek.broker.security.sasl.setup import SaslListeners
     from odradek.protocol.topic_partition import TopicPartition
@@ -85,6 +88,7 @@ class ServingBroker:
             known_logs=known_logs,
         )
         self.control: ControlListener | None = None  # metrics and health
+        self.registry: RunningRegistry | None = None  # the schema registry
         self.servers: list[Server] = []
         self.connection_ids = count(1)
         self._add_routes = add_routes
@@ -100,6 +104,7 @@ class ServingBroker:
         sasl = self._sasl_listeners()
         sockets = {listener.name: bind_listener(listener, config) for listener in config.serving}
         http_socket = bind_pages(config)
+        registry_socket = self._registry_socket()
         ports = {name: bound.getsockname()[1] for name, bound in sockets.items()}
         if broker.is_alone:
             broker.open(ports)
@@ -141,6 +146,19 @@ class ServingBroker:
             dispatcher.took_long = lambda api_key, time_s: watch.took(api_key.kafka_name, time_s)
             watch.start(lambda: sum(route.requests for route in dispatcher.routes))
         broker.begin()
+        if registry_socket is not None:
+            from odradek.broker.registry.serving import RunningRegistry
+
+            self.registry = RunningRegistry(broker, registry_socket, authorizer)
+            await self.registry.start()
+
+    def _registry_socket(self) -> socket.socket | None:
+        """Binds the port of the schema registry. Returns None if the registry is off. Raises CannotStart."""
+        if not self.broker.config.odradek_schema_registry_enable:
+            return None
+        from odradek.broker.registry.serving import bind_registry  # imported here because most brokers have no registry
+
+        return bind_registry(self.broker.config)
 
     def new_server(
         self,
@@ -226,6 +244,8 @@ class ServingBroker:
             self.broker.certificates.stop()
         if self.control is not None:
             await self.control.stop()
+        if self.registry is not None:
+            await self.registry.stop()
         await asyncio.gather(*(server.stop(in_flight_timeout_s) for server in self.servers))
         await self.broker.close(keeps_data=keeps_data)
 

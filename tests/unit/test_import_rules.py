@@ -11,7 +11,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # The layers below `odradek/`; everything else there is what people use: client, dual write, Spark, tools.
-LAYERS = ("schemas", "protocol", "files", "control_calls", "storage", "broker")
+LAYERS = ("schemas", "protocol", "files", "control_calls", "registry", "storage", "broker")
 PACKAGES = (*LAYERS, "odradek")
 MAY_IMPORT = {
     "schemas": {"schemas"},
@@ -19,8 +19,9 @@ MAY_IMPORT = {
     "files": {"files", "protocol"},
     "storage": {"storage", "files", "protocol"},
     "control_calls": {"control_calls"},
-    "broker": {"broker", "storage", "control_calls", "files", "protocol"},
-    "odradek": {"odradek", "control_calls", "files", "protocol"},
+    "registry": {"registry"},
+    "broker": {"broker", "storage", "control_calls", "registry", "files", "protocol"},
+    "odradek": {"odradek", "control_calls", "registry", "files", "protocol"},
 }
 # Folders and files of odradek/: each imports only itself and the ones before it, types included.
 ODRADEK_ORDER = (
@@ -28,6 +29,7 @@ ODRADEK_ORDER = (
     "protocol",
     "files",
     "control_calls",
+    "registry",
     "storage",
     "broker",
     "client",
@@ -66,6 +68,7 @@ BROKER_ORDER = (
     "in_process",  # a client of the broker's own, without a socket
     "facts",  # state as values, for the page and for control
     "http",  # metrics, health and the page
+    "registry",  # the port, the topic and the rights of the schema registry
     "serving.py",  # sockets, dispatch and pages around the broker
     "control",  # brokers that tests of clients control
     "process.py",
@@ -146,6 +149,11 @@ OPTIONAL = {
     "py4j",  # comes with pyspark
     "pygal",
     "yaml",
+    "avro",
+    "jsonschema",
+    "google",  # google.protobuf
+    "proto_schema_parser",
+    "antlr4",  # comes with proto-schema-parser
     "pytest",  # finds odradek/testing/pytest_plugin.py itself
 }  # comes with an extra; what needs it is imported only when it is used
 
@@ -394,6 +402,8 @@ BY_THE_SYSTEM = {
     "odradek/broker/http/page/routes.py": {"timeout"},  # HTTP
     "odradek/broker/http/pages.py": {"timeout"},  # HTTP
     "odradek/broker/network/server.py": {"timeout"},  # for what is in flight when the process stops
+    "odradek/broker/registry/routes.py": {"timeout"},  # HTTP
+    "odradek/broker/registry/topic.py": {"sleep"},  # until the topic can be read again
     "odradek/broker/partitions/cleaning.py": {"sleep"},  # how much of the disk a worker takes
 }
 

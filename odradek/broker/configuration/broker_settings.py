@@ -28,6 +28,10 @@ STRING, CLASS = KindOf[str](ValueType.STRING), KindOf[str](ValueType.CLASS)
 PASSWORD = KindOf[str](ValueType.PASSWORD)
 LIST = KindOf[tuple[str, ...]](ValueType.LIST)
 PER_BROKER, CLUSTER_WIDE = UpdateMode.PER_BROKER, UpdateMode.CLUSTER_WIDE
+SCHEMA_LEVELS = (  # the keys of odradek.registry.levels.LEVELS, which most brokers do not import
+    *("NONE", "BACKWARD", "FORWARD", "FULL"),
+    *("BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE"),
+)
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
@@ -365,6 +369,15 @@ class BrokerSettings:
         "Secret for everything but health on the HTTP port, as a bearer token or as a password.")
     odradek_http_port = INT("9644",
         "Port on which metrics and health are served; 0 is a free one, -1 none.", Range(-1, 65535))
+    odradek_schema_registry_enable = BOOLEAN("false",
+        "Schema registry with the HTTP interface of Confluent's, in this process.")
+    odradek_schema_registry_port = INT("8081",
+        "Port of the schema registry; 0 takes any free port.", Range(0, 65535))
+    odradek_schema_registry_host = STRING(None,
+        "Address on which the schema registry is served: by default that of the first listener; an empty one is every "
+        "interface. It uses TLS if odradek.http.security.protocol is SSL.")
+    odradek_schema_registry_compatibility_level = STRING("BACKWARD",
+        "Compatibility level of subjects without a level of their own.", OneOf(SCHEMA_LEVELS))
     odradek_port = INT(None, "Port to listen on, in place of the first one in listeners.", Range(0, 65535))
     odradek_cluster_id = STRING(None, "Cluster id of a new data directory; random by default.")
     odradek_share_transactions = INT("0",

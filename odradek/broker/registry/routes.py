@@ -1,0 +1,513 @@
+"""The HTTP interface of the registry: Confluent's paths, bodies, media types and error codes.
+
+Parts of the interface that are not served are answered 501 with the reason, never as if they had been done: contexts,
+metadata and rule sets, aliases, and exporters. Source: the documentation of Confluent's Schema Registry API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+from odradek.broker.api.context import IPV4_IN_IPV6, Authorizer
+from odradek.broker.http.connections import HttpLimits, serve_http
+from odradek.broker.registry.access import RegistryUsers, Rights, basic_login, rights_of, unauthorized
+from odradek.broker.runtime.workers import in_thread
+from odradek.protocol.acls import Operation
+from odradek.protocol.errors import KafkaError
+from odradek.registry.core import LAST_NUMBER, LATEST, Registration, VersionName
+from odradek.registry.errors import (
+    RegistryError,
+    invalid_schema,
+    invalid_version,
+    level_not_configured,
+    mode_not_configured,
+    not_served,
+    schema_not_found,
+)
+from odradek.registry.schemas import AVRO, MODULES, PROTOBUF, Json, ParsedSchema, Reference, SchemaText
+from odradek.registry.state import Version
+
+if TYPE_CHECKING:
+    from socket import socket
+    from ssl import SSLContext
+
+    from odradek.broker.broker import Broker
+    from odradek.broker.http.connections import Stop
+    from odradek.broker.registry.service import RegistryService
+    from odradek.broker.runtime.clock import Clock
+    from odradek.broker.runtime.workers import Workers
+
+log = logging.getLogger("odradek.registry")
+
+V1: Final = "application/vnd.schemaregistry.v1+json"
+ANSWERS: Final = (V1, "application/vnd.schemaregistry+json", "application/json")
+BODIES: Final = frozenset({*ANSWERS, "application/octet-stream"})
+DEFAULT_CONTEXT: Final = ":.:"
+SCHEMA_FIELDS: Final = frozenset(
+    {"subject", "version", "id", "guid", "schemaType", "references", "schema", "schemaTags", "metadata", "ruleSet"}
+)
+NOT_SERVED_FIELDS: Final = ("metadata", "ruleSet", "schemaTags", "schemaTagsToAdd", "schemaTagsToRemove")
+LEVEL_FIELDS: Final = frozenset({"compatibility", "compatibilityLevel"})
+BODY_TIMEOUT_S: Final = 30.0
+MOST_BODY_BYTES: Final = 8 << 20
+Handler = Callable[[web.Request, Rights], Awaitable[Json]]
+
+
+async def serve(
+    broker: Broker,
+    service: RegistryService,
+    authorizer: Authorizer,
+    accounts: RegistryUsers,
+    bound: socket,
+    context: SSLContext | None,
+) -> Stop:
+    """Serves the registry on a socket. Returns a function that stops the server and closes the socket.
+
+    context  None for HTTP without TLS
+    """
+    routes = RegistryRoutes(service, authorizer, accounts, broker.clock, broker.workers, broker.cluster_id)
+    return await serve_http(routes.application(), bound, context, HttpLimits())
+
+
+class RegistryRoutes:
+    def __init__(
+        self,
+        service: RegistryService,
+        authorizer: Authorizer,
+        accounts: RegistryUsers,
+        clock: Clock,
+        workers: Workers,
+        cluster_id: str,
+    ) -> None:
+        self._service = service
+        self._registry = service.registry
+        self._authorizer = authorizer
+        self._accounts = accounts
+        self._clock = clock
+        self._workers = workers
+        self._cluster_id = cluster_id
+
+    def application(self) -> web.Application:
+        app = web.Application(client_max_size=MOST_BODY_BYTES, middlewares=[self._errors])
+        subject, version = "/subjects/{subject}", "/subjects/{subject}/versions/{version}"
+        routes: list[tuple[str, str, Handler]] = [
+            ("GET", "/", self.root),
+            ("GET", "/subjects", self.subjects),
+            ("POST", subject, self.lookup),
+            ("DELETE", subject, self.delete_subject),
+            ("GET", subject + "/versions", self.versions),
+            ("POST", subject + "/versions", self.register),
+            ("GET", version, self.version),
+            ("GET", version + "/schema", self.version_schema),
+            ("GET", version + "/referencedby", self.referenced_by),
+            ("DELETE", version, self.delete_version),
+            ("GET", "/schemas", self.schemas),
+            ("GET", "/schemas/types", self.types),
+            ("GET", "/schemas/ids/{id}", self.schema),
+            ("GET", "/schemas/ids/{id}/schema", self.schema_text),
+            ("GET", "/schemas/ids/{id}/subjects", self.schema_subjects),
+            ("GET", "/schemas/ids/{id}/versions", self.schema_versions),
+            ("GET", "/config", self.level),
+            ("PUT", "/config", self.set_level),
+            ("DELETE", "/config", self.remove_level),
+            ("GET", "/config/{subject}", self.level),
+            ("PUT", "/config/{subject}", self.set_level),
+            ("DELETE", "/config/{subject}", self.remove_level),
+            ("GET", "/mode", self.mode),
+            ("PUT", "/mode", self.set_mode),
+            ("GET", "/mode/{subject}", self.mode),
+            ("PUT", "/mode/{subject}", self.set_mode),
+            ("DELETE", "/mode/{subject}", self.remove_mode),
+            ("POST", "/compatibility/subjects/{subject}/versions", self.compatibility),
+            ("POST", "/compatibility/subjects/{subject}/versions/{version}", self.compatibility),
+            ("GET", "/contexts", self.contexts),
+            ("GET", "/v1/metadata/id", self.cluster),
+        ]
+        for method, path, handler in routes:
+            app.router.add_route(method, path, self._answered(handler))
+        for path in (
+            "/v1/metadata/version",
+            "/schemas/guids/{rest:.*}",
+            "/subjects/{subject}/metadata",
+            "/exporters{rest:.*}",
+            "/dek-registry{rest:.*}",
+        ):
+            app.router.add_route("*", path, self._answered(self.left_out))
+        return app
+
+    # Subjects and their versions.
+
+    async def root(self, request: web.Request, rights: Rights) -> Json:
+        return {}
+
+    async def subjects(self, request: web.Request, rights: Rights) -> Json:
+        prefix = request.query.get("subjectPrefix", "")
+        found = self._registry.subjects(
+            _own_context(prefix) if prefix else "",
+            with_deleted=_flag(request, "deleted"),
+            deleted_only=_flag(request, "deletedOnly"),
+        )
+        return _page(request, [subject for subject in sorted(found) if rights.may_read(subject)])
+
+    async def lookup(self, request: web.Request, rights: Rights) -> Json:
+        subject = _subject(request)
+        rights.require_read(subject)
+        text, _ = await self._body_schema(request)
+        normalize, with_deleted = _flag(request, "normalize"), _flag(request, "deleted")
+        version = await self._service.parse(
+            lambda registry: registry.lookup(subject, text, normalize=normalize, with_deleted=with_deleted)
+        )
+        return _described(subject, version)
+
+    async def register(self, request: web.Request, rights: Rights) -> Json:
+        subject = _subject(request)
+        rights.require_write(subject)
+        text, body = await self._body_schema(request)
+        for reference in text.references:
+            rights.require_read(reference.subject)
+        asked = Registration(text, _given(body, "id"), _given(body, "version"), _flag(request, "normalize"))
+        return {"id": await self._service.change(lambda registry: registry.register(subject, asked))}
+
+    async def versions(self, request: web.Request, rights: Rights) -> Json:
+        subject = _subject(request)
+        rights.require_read(subject)
+        found = self._registry.numbers(
+            subject, with_deleted=_flag(request, "deleted"), deleted_only=_flag(request, "deletedOnly")
+        )
+        return _page(request, found)
+
+    async def version(self, request: web.Request, rights: Rights) -> Json:
+        subject, version = self._version(request, rights)
+        return _described(subject, version, await self._formatted(request, version.text))
+
+    async def version_schema(self, request: web.Request, rights: Rights) -> Json:
+        _, version = self._version(request, rights)
+        return web.Response(text=(await self._formatted(request, version.text)).text, content_type=_media_type(request))
+
+    async def referenced_by(self, request: web.Request, rights: Rights) -> Json:
+        subject = _subject(request)
+        rights.require_read(subject)
+        return self._registry.referenced_by(subject, _version_name(request))
+
+    async def delete_version(self, request: web.Request, rights: Rights) -> Json:
+        subject, number = _subject(request), _version_name(request)
+        rights.require_write(subject)
+        is_permanent = _flag(request, "permanent")
+        return await self._service.change(
+            lambda registry: registry.delete_version(subject, number, is_permanent=is_permanent)
+        )
+
+    async def delete_subject(self, request: web.Request, rights: Rights) -> Json:
+        subject = _subject(request)
+        rights.require_write(subject)
+        is_permanent = _flag(request, "permanent")
+        return await self._service.change(lambda registry: registry.delete_subject(subject, is_permanent=is_permanent))
+
+    # Schemas by id.
+
+    async def schemas(self, request: web.Request, rights: Rights) -> Json:
+        prefix = _own_context(request.query.get("subjectPrefix", "")) if "subjectPrefix" in request.query else ""
+        with_deleted, latest_only = _flag(request, "deleted"), _flag(request, "latestOnly")
+        found = []
+        for subject in sorted(self._registry.subjects(prefix, with_deleted=with_deleted)):
+            if rights.may_read(subject):
+                versions = self._registry.state.versions(subject, with_deleted=with_deleted)
+                found += [_described(subject, version) for version in (versions[-1:] if latest_only else versions)]
+        return _page(request, found)
+
+    async def types(self, request: web.Request, rights: Rights) -> Json:
+        return sorted(MODULES)
+
+    async def schema(self, request: web.Request, rights: Rights) -> Json:
+        text = self._text(request, rights)
+        found = (await self._formatted(request, text)).as_json()
+        if _flag(request, "fetchMaxId"):
+            found["maxId"] = self._registry.state.last_id
+        return found
+
+    async def schema_text(self, request: web.Request, rights: Rights) -> Json:
+        text = await self._formatted(request, self._text(request, rights))
+        return web.Response(text=text.text, content_type=_media_type(request))
+
+    async def schema_subjects(self, request: web.Request, rights: Rights) -> Json:
+        return sorted({subject for subject, _ in self._places(request, rights)})
+
+    async def schema_versions(self, request: web.Request, rights: Rights) -> Json:
+        return [{"subject": subject, "version": number} for subject, number in self._places(request, rights)]
+
+    # Compatibility.
+
+    async def compatibility(self, request: web.Request, rights: Rights) -> Json:
+        subject = _subject(request)
+        rights.require_read(subject)
+        number = _version_name(request) if "version" in request.match_info else None
+        normalize = _flag(request, "normalize")
+        text, _ = await self._body_schema(request)
+        messages = await self._service.parse(lambda registry: registry.test(subject, text, number, normalize=normalize))
+        found: dict[str, Json] = {"is_compatible": not messages}
+        if _flag(request, "verbose"):
+            found["messages"] = messages
+        return found
+
+    async def level(self, request: web.Request, rights: Rights) -> Json:
+        subject = _subject(request) if "subject" in request.match_info else None
+        self._require_config(rights, subject, is_change=False)
+        if subject is not None and subject not in self._registry.state.levels and not _flag(request, "defaultToGlobal"):
+            raise level_not_configured(subject)
+        return {"compatibilityLevel": self._registry.level_of(subject)}
+
+    async def set_level(self, request: web.Request, rights: Rights) -> Json:
+        subject = _subject(request) if "subject" in request.match_info else None
+        self._require_config(rights, subject, is_change=True)
+        body = await _body(request)
+        if left_out := sorted(name for name in body.keys() - LEVEL_FIELDS if body[name] is not None):
+            raise not_served(f"the setting {left_out[0]} of a subject")
+        level = str(body.get("compatibility", body.get("compatibilityLevel", "")))
+        await self._service.change(lambda registry: (None, registry.set_level(subject, level)))
+        return {"compatibility": level.upper()}
+
+    async def remove_level(self, request: web.Request, rights: Rights) -> Json:
+        subject = _subject(request) if "subject" in request.match_info else None
+        self._require_config(rights, subject, is_change=True)
+        return {"compatibilityLevel": await self._service.change(lambda registry: registry.remove_level(subject))}
+
+    # Modes.
+
+    async def mode(self, request: web.Request, rights: Rights) -> Json:
+        subject = _subject(request) if "subject" in request.match_info else None
+        self._require_config(rights, subject, is_change=False)
+        if subject is not None and subject not in self._registry.state.modes and not _flag(request, "defaultToGlobal"):
+            raise mode_not_configured(subject)
+        return {"mode": self._registry.mode_of(subject)}
+
+    async def set_mode(self, request: web.Request, rights: Rights) -> Json:
+        subject = _subject(request) if "subject" in request.match_info else None
+        self._require_config(rights, subject, is_change=True)
+        mode, is_forced = str((await _body(request)).get("mode", "")), _flag(request, "force")
+        await self._service.change(lambda registry: (None, registry.set_mode(subject, mode, is_forced=is_forced)))
+        return {"mode": mode}
+
+    async def remove_mode(self, request: web.Request, rights: Rights) -> Json:
+        subject = _subject(request)
+        rights.require_write(subject)
+        return {"mode": await self._service.change(lambda registry: registry.remove_mode(subject))}
+
+    # The registry itself.
+
+    async def contexts(self, request: web.Request, rights: Rights) -> Json:
+        return ["."]
+
+    async def cluster(self, request: web.Request, rights: Rights) -> Json:
+        clusters = {"kafka-cluster": self._cluster_id, "schema-registry-cluster": "schema-registry"}
+        return {"id": "", "scope": {"path": [], "clusters": clusters}}
+
+    async def left_out(self, request: web.Request, rights: Rights) -> Json:
+        raise not_served(f"{request.method} {request.path}")
+
+    def _version(self, request: web.Request, rights: Rights) -> tuple[str, Version]:
+        subject = _subject(request)
+        rights.require_read(subject)
+        name = _version_name(request)
+        return subject, self._registry.version(subject, name, with_deleted=_flag(request, "deleted"))
+
+    def _text(self, request: web.Request, rights: Rights) -> SchemaText:
+        schema_id = _schema_id(request)
+        text = self._registry.text_of_id(schema_id)
+        places = self._registry.state.places_of(schema_id, with_deleted=True)
+        if not any(rights.may_read(subject) for subject, _ in places):
+            rights.require_read(next(self._registry.state.places_of(schema_id, with_deleted=True))[0])
+        return text
+
+    def _places(self, request: web.Request, rights: Rights) -> list[tuple[str, int]]:
+        schema_id = _schema_id(request)
+        self._registry.text_of_id(schema_id)
+        places = self._registry.state.places_of(schema_id, with_deleted=_flag(request, "deleted"))
+        return [(subject, number) for subject, number in places if rights.may_read(subject)]
+
+    async def _formatted(self, request: web.Request, text: SchemaText) -> SchemaText:
+        """Returns the schema in the format that the client asks for."""
+        wanted = request.query.get("format", "")
+        if wanted in ("", "default"):
+            return text
+        if wanted == "serialized" and text.schema_type == PROTOBUF:
+            parsed: ParsedSchema = await self._service.parse(lambda registry: registry.parsed(text))
+            from odradek.registry.protobuf_schemas import ProtobufSchema
+
+            assert isinstance(parsed, ProtobufSchema)
+            return SchemaText(text.schema_type, parsed.serialized(), text.references)
+        raise not_served(f"the format {wanted} of {text.schema_type} schemas")
+
+    async def _body_schema(self, request: web.Request) -> tuple[SchemaText, Mapping[str, Json]]:
+        body = await _body(request)
+        if unknown := sorted(body.keys() - SCHEMA_FIELDS):
+            raise RegistryError(422, f"Unrecognized field: {unknown[0]}")
+        for name in NOT_SERVED_FIELDS:
+            if body.get(name) is not None:
+                raise not_served(f"the field {name} of a schema")
+        text = body.get("schema")
+        schema_type = body.get("schemaType") or AVRO
+        if not isinstance(text, str) or not text:
+            raise invalid_schema("Empty schema")
+        if not isinstance(schema_type, str):
+            raise RegistryError(422, "schemaType has to be a text")
+        return SchemaText(schema_type, text, _references(body.get("references") or [])), body
+
+    def _require_config(self, rights: Rights, subject: str | None, *, is_change: bool) -> None:
+        if subject is None:
+            rights.require_of_cluster(Operation.ALTER_CONFIGS if is_change else Operation.DESCRIBE_CONFIGS)
+        elif is_change:
+            rights.require_write(subject)
+        else:
+            rights.require_read(subject)
+
+    # Around every request.
+
+    def _answered(self, handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            origin = request.headers.get("Origin")
+            if origin is not None and origin.partition("://")[2].lower() != request.host.lower():
+                raise RegistryError(40301, f"The page at {origin} may not use this registry")
+            if request.body_exists and request.content_type not in BODIES:
+                raise RegistryError(415, "HTTP 415 Unsupported Media Type")
+            found = await handler(request, await self._rights(request))
+            return found if isinstance(found, web.StreamResponse) else _json(request, found, HTTPStatus.OK)
+
+        return answer
+
+    async def _rights(self, request: web.Request) -> Rights:
+        login = basic_login(request.headers.get("Authorization", ""))
+        now_ms = self._clock.now_ms()
+        if login is not None:
+            user, password = login
+            if not await in_thread(self._workers, lambda: self._accounts.knows(user, password, now_ms)):
+                raise unauthorized("User and password are not those of a user of the broker")
+        host = (request.remote or "").removeprefix(IPV4_IN_IPV6)
+        return rights_of(self._authorizer, host, None if login is None else login[0], now_ms)
+
+    @web.middleware
+    async def _errors(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except RegistryError as error:
+            response = _json(request, {"error_code": error.code, "message": error.message}, HTTPStatus(error.status))
+            if error.status == HTTPStatus.UNAUTHORIZED:
+                response.headers["WWW-Authenticate"] = 'Basic realm="odradek"'
+            return response
+        except KafkaError as error:
+            log.error("the schema registry could not write to its topic: %s", error)
+            words = f"Error in the backend data store: {error.message or error.code.name}"
+            return _json(request, {"error_code": 50001, "message": words}, HTTPStatus.INTERNAL_SERVER_ERROR)
+        except web.HTTPException as error:
+            words = f"HTTP {error.status} {error.reason}"
+            return _json(request, {"error_code": error.status, "message": words}, HTTPStatus(error.status))
+
+
+def _json(request: web.Request, found: Json, status: HTTPStatus) -> web.Response:
+    text = json.dumps(found, separators=(",", ":"), ensure_ascii=False)
+    return web.Response(body=text.encode(errors="replace"), status=status, content_type=_media_type(request))
+
+
+def _media_type(request: web.Request) -> str:
+    accepted = [part.partition(";")[0].strip() for part in request.headers.get("Accept", "").split(",")]
+    return next((each for each in accepted if each in ANSWERS), V1)
+
+
+def _subject(request: web.Request) -> str:
+    return _own_context(request.match_info["subject"])
+
+
+def _own_context(subject: str) -> str:
+    """Removes the default context from a subject. Raises RegistryError for any other context."""
+    if subject.startswith(DEFAULT_CONTEXT):
+        return subject.removeprefix(DEFAULT_CONTEXT)
+    if subject.startswith(":."):
+        raise not_served(f"the context of the subject {subject}")
+    return subject
+
+
+def _flag(request: web.Request, name: str) -> bool:
+    return request.query.get(name, "").lower() == "true"
+
+
+def _version_name(request: web.Request) -> VersionName:
+    text = request.match_info["version"]
+    if text in (LATEST, "-1"):
+        return LATEST
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:12]) <= LAST_NUMBER or len(text) > 12:
+        raise invalid_version(text)
+    return int(text)
+
+
+def _schema_id(request: web.Request) -> int:
+    text = request.match_info["id"]
+    if not text.isascii() or not text.isdigit() or len(text) > 12:
+        raise RegistryError(404, "HTTP 404 Not Found")
+    if int(text) > LAST_NUMBER:
+        raise schema_not_found(int(text))
+    return int(text)
+
+
+def _page(request: web.Request, found: list[Json]) -> list[Json]:
+    """Returns the part of a list that `offset` and `limit` name."""
+    try:
+        offset, limit = int(request.query.get("offset", "0")), int(request.query.get("limit", "-1"))
+    except ValueError:
+        raise RegistryError(422, "offset and limit have to be whole numbers") from None
+    found = found[max(offset, 0) :]
+    return found if limit < 0 else found[:limit]
+
+
+async def _body(request: web.Request) -> Mapping[str, Json]:
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            body = json.loads(await request.read() or b"{}")
+            json.dumps(body, ensure_ascii=False).encode()  # fails for lone surrogates, which are not valid text
+    except TimeoutError:
+        raise web.HTTPRequestTimeout from None
+    except (ValueError, RecursionError) as error:
+        raise RegistryError(400, f"The body is not JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise RegistryError(400, "The body has to be a JSON object")
+    return body
+
+
+def _given(body: Mapping[str, Json], name: str) -> int | None:
+    """Returns the id or version that a client gives in mode IMPORT; clients send -1 or 0 for none."""
+    number = body.get(name)
+    if number is None:
+        return None
+    if not isinstance(number, int) or isinstance(number, bool) or number > LAST_NUMBER:
+        raise RegistryError(422, f"{name} has to be a whole number")
+    return number if number > 0 else None
+
+
+def _references(given: Json) -> tuple[Reference, ...]:
+    if not isinstance(given, list):
+        raise RegistryError(422, "references have to be a list")
+    found = []
+    for each in given:
+        if (
+            not isinstance(each, dict)
+            or not isinstance(each.get("name"), str)
+            or not isinstance(each.get("subject"), str)
+        ):
+            raise RegistryError(422, "a reference needs name, subject and version")
+        version = each.get("version")
+        if not isinstance(version, int) or isinstance(version, bool):
+            raise RegistryError(422, "the version of a reference has to be a whole number")
+        found.append(Reference(each["name"], _own_context(each["subject"]), version))
+    return tuple(found)
+
+
+def _described(subject: str, version: Version, text: SchemaText | None = None) -> dict[str, Json]:
+    found = {"subject": subject, "version": version.number, "id": version.schema_id}
+    return found | (text or version.text).as_json()

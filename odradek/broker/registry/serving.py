@@ -1,0 +1,133 @@
+"""Starts and stops the schema registry of a broker. Imported only if `odradek.schema.registry.enable` is set."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeAlias
+
+from odradek.broker.api.context import AllowAll
+from odradek.broker.api.dispatch import Dispatcher
+from odradek.broker.configuration.listener_settings import HTTP_LISTENER, SSL_PROTOCOLS
+from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
+from odradek.broker.in_process.client import InProcessClient
+from odradek.broker.network.server import bind
+from odradek.broker.registry.access import RegistryUsers
+from odradek.broker.registry.service import RegistryService
+from odradek.broker.registry.topic import SchemaTopic
+from odradek.broker.runtime.starting import CannotStart
+from odradek.broker.runtime.workers import in_thread
+from odradek.broker.security.sasl.plain import NAME as PLAIN
+from odradek.registry.core import Registry
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Awaitable, Callable, Sequence
+    from ssl import SSLContext
+
+    from odradek.broker.api.context import Authorizer
+    from odradek.broker.broker import Broker
+    from odradek.broker.configuration.config import BrokerConfig
+    from odradek.broker.handlers.handler_broker import HandlerBroker
+    from odradek.broker.http.connections import Stop
+    from odradek.broker.security.sasl.mechanism import Mechanism
+
+log = logging.getLogger("odradek.registry")
+
+
+def bind_registry(config: BrokerConfig) -> socket.socket:
+    """Binds the registry's port. Raises CannotStart."""
+    host, port = registry_host(config), config.odradek_schema_registry_port
+    try:
+        return bind(host, port)
+    except OSError as error:
+        raise CannotStart(
+            f"the schema registry cannot listen on port {port} of {host or 'every interface'}: {error.strerror}; choose"
+            " another one with odradek.schema.registry.port (0 takes any free port)"
+        ) from None
+
+
+def registry_host(config: BrokerConfig) -> str:
+    """Returns the configured address, or by default that of the first Kafka listener, since clients need both."""
+    given = config.odradek_schema_registry_host
+    return config.serving[0].host if given is None else given
+
+
+Serve: TypeAlias = (
+    "Callable[[Broker, RegistryService, Authorizer, RegistryUsers, socket.socket, SSLContext | None], Awaitable[Stop]]"
+)
+
+
+def import_http() -> Serve:
+    """Imports aiohttp, which takes longer than the start of the broker: call it in a thread."""
+    from odradek.broker.registry.routes import serve
+
+    return serve
+
+
+class RunningRegistry:
+    """The registry of a broker that has started."""
+
+    def __init__(self, broker: Broker, bound: socket.socket, authorizer: Authorizer) -> None:
+        # What the registry itself does is not subject to ACLs; its clients' rights are checked before.
+        dispatcher: Dispatcher[HandlerBroker] = Dispatcher(
+            broker,
+            broker.clock,
+            handler_of,
+            fast_path_of=fast_path_of,
+            served=broker.offered.apis,
+            authorizer=AllowAll(),
+        )
+        dispatcher.workers = broker.codec_thread
+        self._broker = broker
+        self._bound = bound
+        self.port: int = bound.getsockname()[1]
+        self._authorizer = authorizer
+        self._client = InProcessClient(dispatcher, "127.0.0.1", 0)
+        registry = Registry(level=broker.config.odradek_schema_registry_compatibility_level)
+        self._topic = SchemaTopic(broker, self._client, registry.state.replay)
+        self._service = RegistryService(registry, self._topic, broker.workers)
+        self._following: asyncio.Task[None] | None = None
+        self._end: Stop | None = None
+
+    @property
+    def url(self) -> str:
+        host = registry_host(self._broker.config) or "localhost"
+        return f"{'http' if self._tls() is None else 'https'}://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    async def start(self) -> None:
+        """Replays the topic and serves HTTP. Raises CannotStart."""
+        try:
+            serve = await in_thread(self._broker.workers, import_http)
+        except ImportError as error:
+            raise CannotStart(f"the schema registry needs a package: {error}") from error
+        await self._topic.open()
+        self._following = asyncio.get_running_loop().create_task(self._topic.follow(self._service.lock))
+        broker = self._broker
+        accounts = RegistryUsers(self._plain, lambda: broker.metadata.image.scram_credentials)
+        self._end = await serve(broker, self._service, self._authorizer, accounts, self._bound, self._tls())
+
+    async def stop(self) -> None:
+        if self._end is not None:
+            await self._end()
+        else:
+            self._bound.close()
+        if self._following is not None:
+            self._following.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._following
+        self._client.close()
+
+    def _plain(self) -> Sequence[Mechanism]:
+        sasl = self._broker.sasl_listeners
+        if sasl is None:
+            return []
+        offers = [sasl.offers(one.name) for one in self._broker.config.serving if one.name in sasl]
+        return [offer[PLAIN].begin() for offer in offers if PLAIN in offer]
+
+    def _tls(self) -> SSLContext | None:
+        certificates = self._broker.certificates
+        if certificates is None or self._broker.config.odradek_http_security_protocol not in SSL_PROTOCOLS:
+            return None
+        return certificates.of(HTTP_LISTENER).context

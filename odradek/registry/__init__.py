@@ -1,0 +1,14 @@
+"""The schema registry: Confluent's HTTP interface for schemas, as far as docs/schema-registry.md lists it.
+
+Nothing of this package is imported unless `odradek.schema.registry.enable` is set or a command decodes values.
+
+errors           the errors of the interface, with their codes
+schemas          a schema as clients send it, and the protocol that each schema type implements
+avro_schemas     Avro: canonical text and compatibility
+json_schemas     JSON Schema: canonical text and compatibility
+protobuf_schemas Protobuf: text, descriptors and compatibility
+levels           the compatibility levels: which earlier versions a new schema is compared with, and in which direction
+records          the keys and values of the topic `_schemas`
+state            subjects, versions, ids, levels and modes, changed by replaying records only
+core             the requests: decisions over the state that return the records to write
+"""

@@ -1,0 +1,223 @@
+"""Avro schemas: canonical text, and whether data of one schema can be read with another.
+
+Apache's `avro` parses and compares. The canonical text is that of Avro's Java library, which Confluent's registry
+stores: JSON without white space, with the properties of a type in a fixed order and a named type written out once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import avro.compatibility
+import avro.errors
+import avro.name
+import avro.schema
+
+from odradek.registry.errors import invalid_schema
+from odradek.registry.schemas import Incompatibility, Json, Reference
+
+PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
+# In the order of the canonical text; other properties follow in the order in which they were written.
+OWN_PROPERTIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "record": ("type", "name", "namespace", "doc", "fields", "aliases"),
+    "error": ("type", "name", "namespace", "doc", "fields", "aliases"),
+    "enum": ("type", "name", "namespace", "doc", "symbols", "default", "aliases"),
+    "fixed": ("type", "name", "namespace", "doc", "size", "aliases"),
+    "array": ("type", "items"),
+    "map": ("type", "values"),
+    "field": ("name", "type", "doc", "default", "order", "aliases"),
+}
+WHOLE_NUMBERS: Final = {"int": 31, "long": 63}  # bits
+
+
+class AvroSchema:
+    __slots__ = ("_json", "_known", "canonical", "parsed")
+
+    def __init__(self, parsed: avro.schema.Schema, document: Json, known: Mapping[str, None]) -> None:
+        self.parsed = parsed
+        self.canonical = _dumped(_Canonical(known).of(document, ""))
+        self._json = document
+        self._known = known
+
+    def normalized(self) -> str:
+        return _dumped(_Canonical(self._known, is_sorted=True).of(self._json, ""))
+
+    def cannot_read(self, writer: AvroSchema) -> list[Incompatibility]:
+        checker = avro.compatibility.ReaderWriterCompatibilityChecker()  # type: ignore[no-untyped-call]
+        result = checker.get_compatibility(self.parsed, writer.parsed)
+        if result.compatibility is avro.compatibility.SchemaCompatibilityType.compatible:
+            return []
+        kinds = [each.name.upper() for each in result.incompatibilities]
+        places = sorted(result.locations) or ["/"]
+        messages = sorted(result.messages) or [""]
+        return [
+            Incompatibility(kind, messages[min(index, len(messages) - 1)], places[min(index, len(places) - 1)])
+            for index, kind in enumerate(kinds)
+        ]
+
+
+def parse(text: str, references: Sequence[tuple[Reference, str]]) -> AvroSchema:
+    names = avro.name.Names()
+    known: dict[str, None] = {}
+    try:
+        for _, referenced in references:
+            document = json.loads(referenced)
+            avro.schema.make_avsc_object(document, names)
+        known.update(dict.fromkeys(names.names))
+        document = _loaded(text)
+        parsed = avro.schema.make_avsc_object(document, names)
+        _check_defaults(parsed, set())
+    except (avro.errors.AvroException, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise invalid_schema(str(error)) from error
+    return AvroSchema(parsed, document, known)
+
+
+def _loaded(text: str) -> Json:
+    try:
+        return json.loads(text)
+    except ValueError:
+        if text.strip() in PRIMITIVES:  # a primitive type may be written without quotes
+            return text.strip()
+        raise
+
+
+def _dumped(document: Json) -> str:
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+
+
+class _Canonical:
+    """Rewrites the JSON of one schema.
+
+    known      full names that references define, which are not written out
+    is_sorted  whether properties that have no meaning for Avro are sorted too
+    """
+
+    def __init__(self, known: Mapping[str, None], *, is_sorted: bool = False) -> None:
+        self._written = set(known)
+        self._is_sorted = is_sorted
+
+    def of(self, schema: Json, space: str) -> Json:
+        """Returns the canonical form of a schema inside a namespace."""
+        if isinstance(schema, list):
+            return [self.of(branch, space) for branch in schema]
+        if isinstance(schema, str):
+            return schema if schema in PRIMITIVES else _shortened(_full_name(schema, space), space)
+        kind = schema["type"]
+        if not isinstance(kind, str):
+            return self.of(kind, space)
+        if kind in NAMED:
+            return self._named(schema, kind, space)
+        if kind == "array":
+            return {"type": kind, "items": self.of(schema["items"], space), **self._others(schema, kind)}
+        if kind == "map":
+            return {"type": kind, "values": self.of(schema["values"], space), **self._others(schema, kind)}
+        others = self._others(schema, kind)
+        if kind in PRIMITIVES:
+            return {"type": kind, **others} if others else kind
+        return self.of(kind, space)
+
+    def _named(self, schema: Json, kind: str, space: str) -> Json:
+        full_name = _full_name(schema["name"], schema.get("namespace") or space)
+        if full_name in self._written:
+            return _shortened(full_name, space)
+        self._written.add(full_name)
+        own_space, _, name = full_name.rpartition(".")
+        found: dict[str, Json] = {"type": kind, "name": name}
+        if own_space != space:
+            found["namespace"] = own_space
+        if schema.get("doc") is not None:
+            found["doc"] = schema["doc"]
+        if kind in ("record", "error"):
+            found["fields"] = [self._field(field, own_space) for field in schema.get("fields", ())]
+        elif kind == "enum":
+            found["symbols"] = schema["symbols"]
+            if "default" in schema:
+                found["default"] = schema["default"]
+        else:
+            found["size"] = schema["size"]
+        found.update(self._others(schema, kind))
+        if schema.get("aliases"):
+            aliases = [_full_name(alias, own_space) for alias in schema["aliases"]]
+            found["aliases"] = [_shortened(alias, own_space) for alias in aliases]
+        return found
+
+    def _field(self, field: Json, space: str) -> Json:
+        found: dict[str, Json] = {"name": field["name"], "type": self.of(field["type"], space)}
+        if field.get("doc") is not None:
+            found["doc"] = field["doc"]
+        if "default" in field:
+            found["default"] = field["default"]
+        if field.get("order", "ascending") != "ascending":
+            found["order"] = field["order"]
+        if field.get("aliases"):
+            found["aliases"] = field["aliases"]
+        found.update(self._others(field, "field"))
+        return found
+
+    def _others(self, schema: Json, kind: str) -> Json:
+        own = OWN_PROPERTIES.get(kind, ("type",))
+        names = [name for name in schema if name not in own]
+        return {name: schema[name] for name in (sorted(names) if self._is_sorted else names)}
+
+
+def _full_name(name: str, space: str) -> str:
+    return name if "." in name or not space else f"{space}.{name}"
+
+
+def _shortened(full_name: str, space: str) -> str:
+    """Returns a name as it is written inside a namespace. A type called like a primitive keeps its namespace."""
+    own_space, _, name = full_name.rpartition(".")
+    return name if own_space == space and name not in PRIMITIVES else full_name
+
+
+def _check_defaults(schema: Any, checked: set[int]) -> None:
+    """Raises ValueError if a field's default is no value of the field's type, as Confluent's registry does for a new
+    schema."""
+    if id(schema) in checked:
+        return
+    checked.add(id(schema))
+    if isinstance(schema, avro.schema.RecordSchema):
+        for field in schema.fields:
+            if field.has_default and not _is_value(field.default, field.type):
+                raise ValueError(
+                    f"Invalid default for field {field.name}: {json.dumps(field.default)} not a {field.type}"
+                )
+            _check_defaults(field.type, checked)
+    elif isinstance(schema, avro.schema.UnionSchema):
+        for branch in schema.schemas:
+            _check_defaults(branch, checked)
+    elif isinstance(schema, avro.schema.ArraySchema):
+        _check_defaults(schema.items, checked)
+    elif isinstance(schema, avro.schema.MapSchema):
+        _check_defaults(schema.values, checked)
+
+
+def _is_value(value: Json, schema: Any) -> bool:
+    """Returns whether a JSON value is a default of this type. A union takes a value of any branch, as in Avro 1.12."""
+    kind = schema.type
+    if kind == "null":
+        return value is None
+    if kind == "boolean":
+        return isinstance(value, bool)
+    if kind in WHOLE_NUMBERS:
+        bits = WHOLE_NUMBERS[kind]
+        return isinstance(value, int) and not isinstance(value, bool) and -(1 << bits) <= value < 1 << bits
+    if kind in ("float", "double"):
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if kind in ("string", "bytes", "fixed"):
+        return isinstance(value, str)
+    if kind == "enum":
+        return value in schema.symbols
+    if kind == "array":
+        return isinstance(value, list) and all(_is_value(each, schema.items) for each in value)
+    if kind == "map":
+        return isinstance(value, dict) and all(_is_value(each, schema.values) for each in value.values())
+    if kind in ("union", "error_union"):
+        return any(_is_value(value, branch) for branch in schema.schemas)
+    return isinstance(value, dict) and all(
+        _is_value(value[field.name], field.type) if field.name in value else field.has_default
+        for field in schema.fields
+    )

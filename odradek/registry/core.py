@@ -1,0 +1,315 @@
+"""The registry's requests: decisions over the state that return an answer and the records to write.
+
+The caller writes the records to the topic `_schemas` and gives each to `RegistryState.replay`. Only one request that
+writes may run at a time. Requests may run in a thread, since parsing and comparing large schemas takes long.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+from odradek.registry import errors
+from odradek.registry.errors import MODES, RegistryError
+from odradek.registry.levels import DEFAULT_LEVEL, LEVELS, incompatibilities
+from odradek.registry.records import LevelRecord, ModeRecord, RegistryRecord, SchemaRecord, SubjectDeleted
+from odradek.registry.schemas import Incompatibility, ParsedSchema, Reference, SchemaText, parse
+from odradek.registry.state import RegistryState, Version
+
+LATEST: Final = "latest"
+VersionName = int | Literal["latest"]
+DEFAULT_MODE: Final = "READWRITE"
+LAST_NUMBER: Final = 2**31 - 1
+MOST_PARSED: Final = 1_000  # schemas that stay parsed
+MOST_REFERENCES: Final = 1_000  # of one schema, with those of its references
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A schema to register under a subject. A client gives the id and the version only in mode IMPORT."""
+
+    text: SchemaText
+    schema_id: int | None = None
+    version: int | None = None
+    normalize: bool = False
+
+
+@dataclass(slots=True)
+class Registry:
+    """Decides about requests.
+
+    level  the compatibility level of subjects without one of their own, unless a request has changed it
+    """
+
+    level: str = DEFAULT_LEVEL
+    state: RegistryState = field(default_factory=RegistryState)
+    _parsed: OrderedDict[tuple[SchemaText, tuple[str, ...]], ParsedSchema] = field(default_factory=OrderedDict)
+
+    # Schemas.
+
+    def register(self, subject: str, asked: Registration) -> tuple[int, list[RegistryRecord]]:
+        """Returns the schema's id, and no record if the subject has this schema already."""
+        mode = self.mode_of(subject)
+        if mode in ("READONLY", "READONLY_OVERRIDE"):
+            raise errors.not_permitted(f"Subject {subject} is in read-only mode")
+        if asked.schema_id is not None and mode != "IMPORT":
+            raise errors.not_permitted(f"Subject {subject} is not in import mode")
+        if asked.schema_id is None and mode == "IMPORT":
+            raise errors.not_permitted(f"Subject {subject} is not in read-write mode")
+        text, parsed = self._canonical(asked.text, normalize=asked.normalize)
+        versions = self.state.versions(subject)
+        for version in versions:
+            if version.text == text and asked.schema_id in (None, version.schema_id):
+                return version.schema_id, []
+        if mode != "IMPORT":
+            self._require_compatible(subject, text, parsed, versions)
+        known = self.state.ids.get(text)
+        schema_id = asked.schema_id if asked.schema_id is not None else known or self.state.last_id + 1
+        if self.state.texts.get(schema_id, text) != text:
+            raise errors.not_permitted(f"Overwrite new schema with id {schema_id} is not permitted.")
+        number = self.state.next_version(subject) if asked.version is None else asked.version
+        return schema_id, [SchemaRecord(subject, number, schema_id, text)]
+
+    def lookup(self, subject: str, text: SchemaText, *, normalize: bool = False, with_deleted: bool = False) -> Version:
+        """Finds the version of a subject that has this schema."""
+        versions = self.state.versions(subject, with_deleted=with_deleted)
+        if not versions:
+            raise errors.subject_not_found(subject)
+        canonical, _ = self._canonical(text, normalize=normalize)
+        for version in reversed(versions):
+            if version.text == canonical:
+                return version
+        raise errors.schema_not_found()
+
+    def version(self, subject: str, number: VersionName, *, with_deleted: bool = False) -> Version:
+        versions = self.state.versions(subject, with_deleted=with_deleted)
+        if not versions:
+            raise errors.subject_not_found(subject)
+        if number == LATEST:
+            return versions[-1]
+        found = self.state.subjects[subject].get(number)
+        if found is None or (found.is_deleted and not with_deleted):
+            raise errors.version_not_found(number)
+        return found
+
+    def text_of_id(self, schema_id: int) -> SchemaText:
+        text = self.state.texts.get(schema_id)
+        if text is None:
+            raise errors.schema_not_found(schema_id)
+        return text
+
+    def subjects(self, prefix: str = "", *, with_deleted: bool = False, deleted_only: bool = False) -> list[str]:
+        return [
+            subject
+            for subject, versions in self.state.subjects.items()
+            if subject.startswith(prefix)
+            and (
+                all(version.is_deleted for version in versions.values())
+                if deleted_only
+                else with_deleted or any(not version.is_deleted for version in versions.values())
+            )
+        ]
+
+    def numbers(self, subject: str, *, with_deleted: bool = False, deleted_only: bool = False) -> list[int]:
+        versions = self.state.versions(subject, with_deleted=with_deleted or deleted_only)
+        if not versions:
+            raise errors.subject_not_found(subject)
+        return [version.number for version in versions if version.is_deleted or not deleted_only]
+
+    def referenced_by(self, subject: str, number: VersionName) -> list[int]:
+        """Returns the ids of the schemas that refer to a version."""
+        version = self.version(subject, number)
+        users = self.state.referenced.get((subject, version.number), {})
+        found = (self.state.subjects[user][used] for user, used in users)
+        return sorted({version.schema_id for version in found if not version.is_deleted})
+
+    def parsed(self, text: SchemaText) -> ParsedSchema:
+        """Parses a schema with all that it refers to, or returns it from the cache."""
+        resolved = self._resolved(text)
+        key = text, tuple(referenced for _, referenced in resolved)
+        known = self._parsed.get(key)
+        if known is None:
+            known = self._parsed[key] = parse(text.schema_type, text.text, resolved)
+            while len(self._parsed) > MOST_PARSED:
+                self._parsed.popitem(last=False)
+        return known
+
+    # Deletion.
+
+    def delete_version(
+        self, subject: str, number: VersionName, *, is_permanent: bool
+    ) -> tuple[int, list[RegistryRecord]]:
+        self._require_writable(subject)
+        version = self.version(subject, number, with_deleted=True)
+        self._require_unreferenced(subject, version)
+        if is_permanent:
+            if not version.is_deleted:
+                raise errors.version_not_soft_deleted(subject, version.number)
+            return version.number, [SchemaRecord(subject, version.number)]
+        if version.is_deleted:
+            raise errors.version_soft_deleted(subject, version.number)
+        records: list[RegistryRecord] = [
+            SchemaRecord(subject, version.number, version.schema_id, version.text, is_deleted=True)
+        ]
+        if self.state.versions(subject) == [version]:
+            records += self._settings_removed(subject)
+        return version.number, records
+
+    def delete_subject(self, subject: str, *, is_permanent: bool) -> tuple[list[int], list[RegistryRecord]]:
+        self._require_writable(subject)
+        versions = self.state.versions(subject, with_deleted=True)
+        if not versions:
+            raise errors.subject_not_found(subject)
+        live = [version for version in versions if not version.is_deleted]
+        for version in versions:
+            self._require_unreferenced(subject, version)
+        if is_permanent:
+            if live:
+                raise errors.subject_not_soft_deleted(subject)
+            return [version.number for version in versions], [
+                SchemaRecord(subject, version.number) for version in versions
+            ]
+        if not live:
+            raise errors.subject_soft_deleted(subject)
+        records: list[RegistryRecord] = [SubjectDeleted(subject, live[-1].number), *self._settings_removed(subject)]
+        return [version.number for version in live], records
+
+    # Compatibility.
+
+    def level_of(self, subject: str | None) -> str:
+        return self.state.levels.get(subject) or self.state.levels.get(None) or self.level
+
+    def set_level(self, subject: str | None, level: str) -> list[RegistryRecord]:
+        self._require_writable(subject)
+        if level.upper() not in LEVELS:
+            raise errors.invalid_level()
+        return [LevelRecord(subject, level.upper())]
+
+    def remove_level(self, subject: str | None) -> tuple[str, list[RegistryRecord]]:
+        """Returns the level that was removed."""
+        self._require_writable(subject)
+        level = self.state.levels.get(subject)
+        if level is None:
+            if subject is None:
+                return self.level, []
+            raise errors.subject_not_found(subject)
+        return level, [LevelRecord(subject, None)]
+
+    def test(self, subject: str, text: SchemaText, number: VersionName | None, *, normalize: bool = False) -> list[str]:
+        """Compares a schema with one version, or as a registration would if `number` is None. Returns what does not
+        fit."""
+        versions = self.state.versions(subject)
+        if number is not None:
+            versions = versions[-1:] if number == LATEST else [self.version(subject, number)]
+        _, parsed = self._canonical(text, normalize=normalize)
+        return self._incompatible(subject, text.schema_type, parsed, versions)
+
+    # Modes.
+
+    def mode_of(self, subject: str | None) -> str:
+        return self.state.modes.get(subject) or self.state.modes.get(None) or DEFAULT_MODE
+
+    def set_mode(self, subject: str | None, mode: str, *, is_forced: bool) -> list[RegistryRecord]:
+        if mode not in MODES:
+            raise errors.invalid_mode()
+        if mode == "IMPORT" and self.mode_of(subject) != mode and not is_forced:
+            exists = bool(self.subjects()) if subject is None else bool(self.state.versions(subject))
+            if exists:
+                raise errors.not_permitted("Cannot import since found existing subjects")
+        return [ModeRecord(subject, mode)]
+
+    def remove_mode(self, subject: str) -> tuple[str, list[RegistryRecord]]:
+        mode = self.state.modes.get(subject)
+        if mode is None:
+            raise errors.mode_not_configured(subject)
+        return mode, [ModeRecord(subject, None)]
+
+    def _canonical(self, text: SchemaText, *, normalize: bool) -> tuple[SchemaText, ParsedSchema]:
+        text = replace(text, references=tuple(self._numbered(each) for each in text.references))
+        parsed = self.parsed(text)
+        return replace(text, text=parsed.normalized() if normalize else parsed.canonical), parsed
+
+    def _numbered(self, reference: Reference) -> Reference:
+        """Replaces the version -1 of a reference by the latest one."""
+        if reference.version != -1:
+            return reference
+        return replace(reference, version=self._referenced(reference).number)
+
+    def _referenced(self, reference: Reference) -> Version:
+        try:
+            number: VersionName = LATEST if reference.version == -1 else reference.version
+            return self.version(reference.subject, number, with_deleted=reference.version != -1)
+        except RegistryError:
+            raise errors.invalid_schema(
+                f'No schema reference found for subject "{reference.subject}" and version {reference.version}'
+            ) from None
+
+    def _resolved(self, text: SchemaText) -> Sequence[tuple[Reference, str]]:
+        """Returns all that a schema refers to, each after those that it refers to itself."""
+        found: dict[str, tuple[Reference, str]] = {}
+        waiting: list[tuple[Reference, bool]] = [(each, False) for each in reversed(text.references)]
+        while waiting:
+            reference, is_complete = waiting.pop()
+            if reference.name in found:
+                continue
+            if len(found) + len(waiting) > MOST_REFERENCES:
+                raise errors.invalid_schema(f"it has more than {MOST_REFERENCES} references")
+            version = self._referenced(reference)
+            if is_complete:
+                found[reference.name] = reference, version.text.text
+            else:
+                waiting.append((reference, True))
+                waiting.extend((each, False) for each in reversed(version.text.references) if each.name not in found)
+        return list(found.values())
+
+    def _require_compatible(
+        self, subject: str, text: SchemaText, parsed: ParsedSchema, versions: list[Version]
+    ) -> None:
+        details = self._incompatible(subject, text.schema_type, parsed, versions)
+        if details:
+            raise errors.incompatible(subject, details)
+
+    def _incompatible(self, subject: str, schema_type: str, parsed: ParsedSchema, versions: list[Version]) -> list[str]:
+        level = self.level_of(subject)
+
+        def differences(reader: Version | None, writer: Version | None) -> list[str]:
+            """None stands for the new schema."""
+            earlier = reader or writer
+            if earlier is not None and earlier.text.schema_type != schema_type:
+                words = f"The earlier schema is {earlier.text.schema_type}"
+                return [str(Incompatibility("SCHEMA_TYPE_CHANGED", words))]
+            reads = parsed if reader is None else self.parsed(reader.text)
+            writes = parsed if writer is None else self.parsed(writer.text)
+            return [str(each) for each in reads.cannot_read(writes)]
+
+        found = incompatibilities(LEVELS[level], None, versions, differences)
+        if found is None:
+            return []
+        earlier, details = found
+        assert earlier is not None
+        return [
+            *details,
+            f"{{oldSchemaVersion: {earlier.number}}}",
+            f"{{oldSchema: '{earlier.text.text}'}}",
+            f"{{validateFields: 'false', compatibility: '{level}'}}",
+        ]
+
+    def _require_writable(self, subject: str | None) -> None:
+        if self.mode_of(subject) in ("READONLY", "READONLY_OVERRIDE"):
+            raise errors.not_permitted(
+                f"Subject {subject} is in read-only mode" if subject else "The registry is in read-only mode"
+            )
+
+    def _require_unreferenced(self, subject: str, version: Version) -> None:
+        if self.state.referenced.get((subject, version.number)):
+            raise errors.still_referenced(subject, version.number)
+
+    def _settings_removed(self, subject: str) -> list[RegistryRecord]:
+        records: list[RegistryRecord] = []
+        if subject in self.state.levels:
+            records.append(LevelRecord(subject, None))
+        if subject in self.state.modes:
+            records.append(ModeRecord(subject, None))
+        return records

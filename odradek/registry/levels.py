@@ -1,0 +1,52 @@
+"""The compatibility levels: which earlier versions a new schema is compared with, and who reads what.
+
+BACKWARD: the new schema reads data of the earlier one. FORWARD: the earlier schema reads data of the new one. FULL:
+both. A level compares with the latest version, and with all versions if it is TRANSITIVE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class CompatibilityLevel:
+    new_reads_earlier: bool = False
+    earlier_reads_new: bool = False
+    is_transitive: bool = False
+
+
+LEVELS: Final[dict[str, CompatibilityLevel]] = {
+    "NONE": CompatibilityLevel(),
+    "BACKWARD": CompatibilityLevel(new_reads_earlier=True),
+    "FORWARD": CompatibilityLevel(earlier_reads_new=True),
+    "FULL": CompatibilityLevel(new_reads_earlier=True, earlier_reads_new=True),
+    "BACKWARD_TRANSITIVE": CompatibilityLevel(new_reads_earlier=True, is_transitive=True),
+    "FORWARD_TRANSITIVE": CompatibilityLevel(earlier_reads_new=True, is_transitive=True),
+    "FULL_TRANSITIVE": CompatibilityLevel(new_reads_earlier=True, earlier_reads_new=True, is_transitive=True),
+}
+DEFAULT_LEVEL: Final = "BACKWARD"
+
+
+def incompatibilities(
+    level: CompatibilityLevel, new: T, earlier: Sequence[T], differences: Callable[[T, T], list[str]]
+) -> tuple[T, list[str]] | None:
+    """Compares a new schema with earlier versions, the latest first, and stops at the first that does not fit.
+
+    earlier      the versions of the subject, oldest first
+    differences  (reader, writer) → why the reader cannot read the writer's data; empty if it can
+
+    Returns the earlier schema and the differences, or None if the new schema is compatible.
+    """
+    compared = reversed(earlier) if level.is_transitive else earlier[-1:]
+    for each in compared:
+        found = differences(new, each) if level.new_reads_earlier else []
+        if not found and level.earlier_reads_new:
+            found = differences(each, new)
+        if found:
+            return each, found
+    return None

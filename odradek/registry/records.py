@@ -1,0 +1,130 @@
+"""The keys and values of the topic `_schemas`, as Confluent's registry writes them.
+
+Both are JSON. A record without a value removes what its key names. Unknown fields are ignored, so that the registry
+can read a topic that another one has written.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.registry.schemas import AVRO, Json, Reference, SchemaText
+
+TOPIC: Final = "_schemas"
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRecord:
+    """A version of a subject. `text` is None if the version was deleted permanently."""
+
+    subject: str
+    version: int
+    schema_id: int = 0
+    text: SchemaText | None = None
+    is_deleted: bool = False  # softly: requests with `deleted=true` still find it
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectDeleted:
+    """All versions of the subject up to this one are deleted softly."""
+
+    subject: str
+    last_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectCleared:
+    """The subject, of which every version is deleted, is forgotten."""
+
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class LevelRecord:
+    """The compatibility level of a subject, or of all others if `subject` is None. None removes it."""
+
+    subject: str | None
+    level: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModeRecord:
+    """The mode of a subject, or of all others if `subject` is None. None removes it."""
+
+    subject: str | None
+    mode: str | None
+
+
+RegistryRecord = SchemaRecord | SubjectDeleted | SubjectCleared | LevelRecord | ModeRecord
+
+
+def encode(record: RegistryRecord) -> tuple[bytes, bytes | None]:
+    """Returns key and value."""
+    key: dict[str, Json]
+    value: dict[str, Json] | None
+    if isinstance(record, SchemaRecord):
+        key = {"keytype": "SCHEMA", "subject": record.subject, "version": record.version, "magic": 1}
+        value = None
+        if record.text is not None:
+            value = {"subject": record.subject, "version": record.version, "id": record.schema_id}
+            value.update(record.text.as_json())
+            value["deleted"] = record.is_deleted
+    elif isinstance(record, SubjectDeleted):
+        key = {"keytype": "DELETE_SUBJECT", "subject": record.subject, "magic": 0}
+        value = {"subject": record.subject, "version": record.last_version}
+    elif isinstance(record, SubjectCleared):
+        key = {"keytype": "CLEAR_SUBJECT", "subject": record.subject, "magic": 0}
+        value = {"subject": record.subject}
+    elif isinstance(record, LevelRecord):
+        key = {"keytype": "CONFIG", "subject": record.subject, "magic": 0}
+        value = None if record.level is None else {"compatibilityLevel": record.level}
+    else:
+        key = {"keytype": "MODE", "subject": record.subject, "magic": 0}
+        value = None if record.mode is None else {"mode": record.mode}
+    return _dumped(key), None if value is None else _dumped(value)
+
+
+def decode(key: bytes | None, value: bytes | None) -> RegistryRecord | None:
+    """Returns None for a key that changes nothing here, such as NOOP. Raises ValueError for a record that cannot be
+    read."""
+    if key is None:
+        raise ValueError("a record without a key")
+    try:
+        name = json.loads(key)
+        content = None if value is None else json.loads(value)
+        return _decoded(name, content)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"a field is missing or of a wrong type: {error}") from error
+
+
+def _decoded(key: Json, value: Json) -> RegistryRecord | None:
+    kind = key["keytype"]
+    if kind == "SCHEMA":
+        if value is None:
+            return SchemaRecord(str(key["subject"]), int(key["version"]))
+        return SchemaRecord(
+            str(key["subject"]), int(key["version"]), int(value["id"]), _text(value), bool(value.get("deleted", False))
+        )
+    if kind == "DELETE_SUBJECT":
+        return None if value is None else SubjectDeleted(str(key["subject"]), int(value["version"]))
+    if kind == "CLEAR_SUBJECT":
+        return None if value is None else SubjectCleared(str(key["subject"]))
+    if kind == "CONFIG":
+        return LevelRecord(key.get("subject"), None if value is None else value.get("compatibilityLevel"))
+    if kind == "MODE":
+        return ModeRecord(key.get("subject"), None if value is None else value.get("mode"))
+    return None
+
+
+def _text(value: Json) -> SchemaText:
+    references = tuple(
+        Reference(str(each["name"]), str(each["subject"]), int(each["version"]))
+        for each in value.get("references") or ()
+    )
+    return SchemaText(str(value.get("schemaType") or AVRO), str(value["schema"]), references)
+
+
+def _dumped(document: dict[str, Json]) -> bytes:
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,0 +1,102 @@
+"""A schema as clients send it, and what the registry needs to know of a schema type.
+
+A schema type is a module with `parse`, which is imported when the first schema of that type arrives: `Parse` below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final, Protocol
+
+from odradek.registry.errors import RegistryError, invalid_schema
+
+Json = Any  # the result of json.loads
+
+AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
+MODULES: Final[Mapping[str, str]] = {
+    AVRO: "odradek.registry.avro_schemas",
+    JSON: "odradek.registry.json_schemas",
+    PROTOBUF: "odradek.registry.protobuf_schemas",
+}
+PACKAGES: Final[Mapping[str, str]] = {AVRO: "avro", JSON: "jsonschema", PROTOBUF: "proto-schema-parser and protobuf"}
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A schema that another one uses by `name`: an Avro full name, the URI of a JSON Schema, the path of an import."""
+
+    name: str
+    subject: str
+    version: int
+
+    def as_json(self) -> dict[str, str | int]:
+        return {"name": self.name, "subject": self.subject, "version": self.version}
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaText:
+    """A schema of one type, with the subjects and versions that it refers to. Equal texts share one schema id."""
+
+    schema_type: str
+    text: str
+    references: tuple[Reference, ...] = ()
+
+    def as_json(self) -> dict[str, Json]:
+        """Returns the fields of answers and records. They omit the type if it is AVRO, and empty references."""
+        fields: dict[str, Json] = {}
+        if self.schema_type != AVRO:
+            fields["schemaType"] = self.schema_type
+        if self.references:
+            fields["references"] = [each.as_json() for each in self.references]
+        fields["schema"] = self.text
+        return fields
+
+
+@dataclass(frozen=True, slots=True)
+class Incompatibility:
+    """A reason why a reader's schema cannot read the data of a writer's."""
+
+    kind: str  # for example READER_FIELD_MISSING_DEFAULT_VALUE
+    description: str
+    place: str = ""
+
+    def __str__(self) -> str:
+        return f"{{errorType:'{self.kind}', description:'{self.description}', additionalInfo:'{self.place}'}}"
+
+
+class ParsedSchema(Protocol):
+    """A schema that is valid. Two schemas with the same canonical text are the same schema."""
+
+    @property
+    def canonical(self) -> str: ...
+
+    def normalized(self) -> str:
+        """Returns the text without differences that have no meaning, such as the order of properties."""
+
+    def cannot_read(self, writer: Any) -> list[Incompatibility]:
+        """Returns why this schema, as the reader's, cannot read the data of a writer's schema of the same type."""
+
+
+Parse = Callable[[str, Sequence[tuple[Reference, str]]], ParsedSchema]
+
+
+def parse(schema_type: str, text: str, references: Sequence[tuple[Reference, str]] = ()) -> ParsedSchema:
+    """Parses a schema whose references are resolved: each comes with its text, and after those that it uses itself.
+
+    Raises RegistryError if the type is unknown or not installed, or if the schema is invalid.
+    """
+    module = MODULES.get(schema_type)
+    if module is None:
+        raise invalid_schema(f"the schema type '{schema_type}' is none of {', '.join(MODULES)}")
+    try:
+        function: Parse = import_module(module).parse
+    except ModuleNotFoundError as missing:
+        raise RegistryError(
+            501, f"{schema_type} needs {PACKAGES[schema_type]}: pip install 'odradek[registry]' ({missing})"
+        ) from missing
+    try:
+        return function(text, references)
+    except RecursionError:
+        raise invalid_schema("it is nested too deeply") from None
