@@ -146,6 +146,9 @@ def attacks(extent: Extent) -> Iterator[Attack]:
             name = f"{extent.crowd} that ask {array}, {CROWDED_ENTRIES:,} each, and read nothing"
             yield Attack(name, crowd(array, extent.crowd, extent.seconds))
     yield Attack(f"{extent.bombs:,} gzip batches of 500 MiB each", bombs(extent.bombs))
+    limited = {"max.decompressed.message.bytes": 1024 * 1024}
+    name = f"{extent.bombs:,} such batches, and records of 1 MiB at most"
+    yield Attack(name, bombs(extent.bombs), settings=limited)
     yield Attack(f"{SLOW_CONNECTIONS} HTTP connections that never end their request", slow_http(HEAD), is_http=True)
     yield Attack(f"{SLOW_CONNECTIONS} pages that are kept up to date", slow_http(LIVE), is_http=True)
     for content in contents():
@@ -211,6 +214,7 @@ def bombs(count: int) -> Callable[[Target], Callable[[], None]]:
     many."""
 
     def prepare(target: Target) -> Callable[[], None]:
+        create_known_topic(target.bootstrap)
         batch = build_batch([NewRecord(None, bytes(BOMB_BYTES), time.time_ns() // 1_000_000, ())])
         header, records = batch[:61], gzip.compress(memoryview(batch)[61:], 6)
         del batch
@@ -330,13 +334,17 @@ def target_of(name: str, work: Path) -> Iterator[Target]:
     subject = Subject(name, maker(name), work)
     try:
         broker = subject.broker
-        topic = CreatableTopic(name=KNOWN_TOPIC, num_partitions=KNOWN_PARTITIONS, replication_factor=1)
-        with Wire(subject.bootstrap) as wire:
-            wire.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7, CreateTopicsResponse)
+        create_known_topic(subject.bootstrap)
         ready = getattr(broker, "ready", {})
         yield Target(subject.bootstrap, subject.pid, ready.get("http_port"))
     finally:
         subject.end()
+
+
+def create_known_topic(bootstrap: str) -> None:
+    topic = CreatableTopic(name=KNOWN_TOPIC, num_partitions=KNOWN_PARTITIONS, replication_factor=1)
+    with Wire(bootstrap) as wire:
+        wire.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7, CreateTopicsResponse)
 
 
 def main() -> int:

@@ -18,8 +18,11 @@ Bytes: TypeAlias = bytes | bytearray | memoryview
 DECOMPRESSED_LIMIT_BYTES = 100 * 1024 * 1024
 
 
+NO_RECORD_LIMIT_BYTES = 2**31 - 9  # the default of Kafka's max.decompressed.message.bytes: the longest array of Java
+
+
 class DecompressedTooLarge(MalformedMessage):
-    """Compressed data that decompresses to more bytes than the caller allows."""
+    """Compressed data that decompresses to more bytes than the caller allows, or one record of it that is larger."""
 
 
 class Compression(Enum):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from odradek.protocol.errors import MalformedMessage
-from odradek.protocol.records import read_varint, read_varlong
+from odradek.protocol.records import read_varint, read_varlong, record_too_large
 
 Opened: TypeAlias = bytes | memoryview
 
@@ -126,6 +126,19 @@ def survey_records(data: Opened, count: int, at: int = 0) -> RecordSurvey:
     if at != end:
         raise MalformedMessage(f"{end - at} bytes behind the last record")
     return RecordSurvey(lowest, highest, has_null_key)
+
+
+def check_record_sizes(data: Opened, count: int, limit_bytes: int) -> None:
+    """Raises DecompressedTooLarge if one of the `count` records, which `survey_records` has checked, is larger than
+    `limit_bytes`. As in Kafka, the size of a record does not include its length field."""
+    if len(data) <= limit_bytes:
+        return
+    at = 0
+    for _ in range(count):
+        size, at = read_varint(data, at)
+        if size > limit_bytes:
+            raise record_too_large(size, limit_bytes)
+        at += size
 
 
 def _read_zigzag(data: Opened, at: int) -> tuple[int, int]:

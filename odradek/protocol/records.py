@@ -37,7 +37,15 @@ from odradek.protocol.batch_header import (
     set_max_timestamp,
     small_batch,
 )
-from odradek.protocol.compression import DECOMPRESSED_LIMIT_BYTES, Bytes, Compression, compress, decompress
+from odradek.protocol.compression import (
+    DECOMPRESSED_LIMIT_BYTES,
+    NO_RECORD_LIMIT_BYTES,
+    Bytes,
+    Compression,
+    DecompressedTooLarge,
+    compress,
+    decompress,
+)
 from odradek.protocol.errors import MalformedMessage
 
 __all__ = [
@@ -100,10 +108,23 @@ class NewRecord(NamedTuple):
     headers: Headers = ()
 
 
-def records_of(batch: Bytes, position: int = 0, *, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> Iterator[Record]:
-    """Yields the records of the batch at `position`, and decompresses them if necessary (at most `limit_bytes`).
+def record_too_large(size_bytes: int, limit_bytes: int) -> DecompressedTooLarge:
+    return DecompressedTooLarge(f"a record of {size_bytes} bytes when decompressed, {limit_bytes} are allowed")
 
-    Raises MalformedMessage, possibly after some records. The caller checks the CRC.
+
+def records_of(
+    batch: Bytes,
+    position: int = 0,
+    *,
+    limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
+    record_limit_bytes: int = NO_RECORD_LIMIT_BYTES,
+) -> Iterator[Record]:
+    """Yields the records of the batch at `position`, and decompresses them if necessary.
+
+    limit_bytes         maximum size of all records when decompressed
+    record_limit_bytes  maximum size of one record of a compressed batch, without its length field
+    raises              MalformedMessage, possibly after some records; DecompressedTooLarge above a limit. The caller
+                        checks the CRC.
     """
     header = read_batch_header(batch, position)
     end = position + header.size_bytes
@@ -116,9 +137,12 @@ def records_of(batch: Bytes, position: int = 0, *, limit_bytes: int = DECOMPRESS
         raise MalformedMessage(f"{header.record_count} records cannot stand in {len(data)} bytes")
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.is_log_append_time else None
+    is_limited = header.is_compressed and len(data) > record_limit_bytes
     at = 0
     for _ in range(header.record_count):
         try:
+            if is_limited and (size := read_varint(data, at)[0]) > record_limit_bytes:
+                raise record_too_large(size, record_limit_bytes)
             record, at = _read_record(data, at, base_offset, base_timestamp, append_time)
         except IndexError:
             raise MalformedMessage("a record is cut short") from None

@@ -219,7 +219,8 @@ class CleanerPass:
         transactions = PassTransactions(txn for txn in aborted if txn.last_offset >= first_read)
         for segment, end in self._with_ends(dirty):
             batches_below = (at for at in self._read(segment) if at[0].base_offset < found.end_offset)
-            if not collect_keys(batches_below, keys, transactions, found.first_dirty_offset):
+            max_record_bytes = self._config.max_decompressed_message_bytes
+            if not collect_keys(batches_below, keys, transactions, found.first_dirty_offset, max_record_bytes):
                 break
             keys.end_offset = max(keys.end_offset, min(end, found.end_offset))  # includes a gap at the segment's end
         self._segments = [s for s in self._segments if s.base_offset < keys.end_offset]
@@ -230,6 +231,7 @@ class CleanerPass:
             end_offset=found.end_offset,
             now_ms=self._now_ms,
             delete_retention_ms=self._config.delete_retention_ms,
+            max_record_bytes=self._config.max_decompressed_message_bytes,
             producers=self._last_of_producers(),
         )
         self._filter = RecordFilter(keys, self._transactions, rules)

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from odradek.files.indexes import AbortedTxn
 from odradek.protocol.batch_header import DELETE_HORIZON, HEADER_BYTES, NO_TIMESTAMP, BatchHeader, pack_batch
-from odradek.protocol.compression import Bytes, compress, decompress
+from odradek.protocol.compression import NO_RECORD_LIMIT_BYTES, Bytes, compress, decompress
 from odradek.protocol.control_records import ControlType, control_type
 from odradek.protocol.errors import MalformedMessage
-from odradek.protocol.records import append_varint, read_varint, read_varlong, records_of
+from odradek.protocol.records import append_varint, read_varint, read_varlong, record_too_large, records_of
 from odradek.storage.key_map import KeyMap
 
 
@@ -100,28 +100,35 @@ class PassRules:
     now_ms               when the pass began
     delete_retention_ms  how long tombstones and markers stay after the first pass that finds them superfluous
     producers            the active ones, by producer id
+    max_record_bytes     maximum size of one record of a compressed batch when decompressed
     """
 
     end_offset: int
     now_ms: int
     delete_retention_ms: int
     producers: Mapping[int, LastOfProducer]
+    max_record_bytes: int = NO_RECORD_LIMIT_BYTES
 
 
 def collect_keys(
-    batches: Iterable[BatchAt], keys: KeyMap, transactions: PassTransactions, first_dirty_offset: int
+    batches: Iterable[BatchAt],
+    keys: KeyMap,
+    transactions: PassTransactions,
+    first_dirty_offset: int,
+    max_record_bytes: int = NO_RECORD_LIMIT_BYTES,
 ) -> bool:
     """Finds the latest offset of each key from `first_dirty_offset` on. Records of aborted transactions and control
     records do not count.
 
     returns   False if the map is full; `keys.end_offset` is then where it stopped, possibly within a batch
+    raises    MalformedMessage if a batch cannot be read, or holds a record larger than `max_record_bytes`
     """
     for header, batch in batches:
         if header.is_control:
             transactions.is_marker_of_nothing(header, batch)
         elif not transactions.is_aborted(header):
             base_offset = header.base_offset
-            for part in _parts(_opened(header, batch), header.record_count):
+            for part in _parts(_opened(header, batch), header, max_record_bytes):
                 offset = base_offset + part.offset_delta
                 if part.key is not None and offset >= first_dirty_offset:
                     if keys.is_full:
@@ -181,7 +188,7 @@ class RecordFilter:
         kept: list[_Part] = []
         has_tombstone = False
         keys, base_offset, known_end = self._keys, header.base_offset, self._keys.end_offset
-        for part in _parts(opened, header.record_count):
+        for part in _parts(opened, header, self._rules.max_record_bytes):
             offset = base_offset + part.offset_delta
             if offset < known_end and (
                 part.key is None or offset < keys.latest(part.key) or not (part.has_value or keeps_tombstones)
@@ -200,7 +207,7 @@ class RecordFilter:
     def _with_horizon(self, header: BatchHeader, batch: memoryview) -> bytearray:
         opened = _opened(header, batch)
         horizon_ms = self._rules.now_ms + self._rules.delete_retention_ms
-        return _rebuilt(header, opened, list(_parts(opened, header.record_count)), horizon_ms)
+        return _rebuilt(header, opened, list(_parts(opened, header, self._rules.max_record_bytes)), horizon_ms)
 
 
 # --- batches and records ---------------------------------------------------------------------------------------------
@@ -222,7 +229,10 @@ def _opened(header: BatchHeader, batch: memoryview) -> bytes:
     return bytes(decompress(header.compression, batch[HEADER_BYTES : header.size_bytes], OPENED_LIMIT_BYTES))
 
 
-def _parts(opened: bytes, count: int) -> Iterator[_Part]:
+def _parts(opened: bytes, header: BatchHeader, max_record_bytes: int) -> Iterator[_Part]:
+    if not header.is_compressed:
+        max_record_bytes = NO_RECORD_LIMIT_BYTES
+    count = header.record_count
     at = 0
     try:
         for _ in range(count):
@@ -236,6 +246,8 @@ def _parts(opened: bytes, count: int) -> Iterator[_Part]:
                 key = opened[at : at + size]
                 at += size
             value_size = opened[at]
+            if length > max_record_bytes:
+                raise record_too_large(length, max_record_bytes)
             if length < 0 or end > len(opened) or at >= end:
                 raise MalformedMessage("a record whose parts reach beyond it")
             yield _Part(offset_delta, timestamp_delta, key, not value_size & 1, attributes_at, key_at, end)

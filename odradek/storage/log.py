@@ -116,6 +116,10 @@ class Log:
         return self._segments.size_bytes
 
     @property
+    def max_record_bytes(self) -> int:
+        return self.config.max_decompressed_message_bytes
+
+    @property
     def segments(self) -> tuple[Segment, ...]:
         """All segments, ascending; the last one is the active segment."""
         return self._segments.all.segments

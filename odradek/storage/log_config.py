@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from odradek.protocol.compression import NO_RECORD_LIMIT_BYTES
+
 DAY_MS: Final = 24 * 60 * 60 * 1000
 INT64_MAX: Final = 2**63 - 1
 
@@ -20,6 +22,7 @@ class LogConfig:
     retention_ms: int | None = 7 * DAY_MS
     file_delete_delay_ms: int = 60_000
     max_message_bytes: int = 1024 * 1024 + 12
+    max_decompressed_message_bytes: int = NO_RECORD_LIMIT_BYTES
     cleanup_policy: frozenset[str] = frozenset({"delete"})
     compression_type: str = "producer"
     compression_gzip_level: int = -1

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from odradek.files.indexes import AbortedTxn
+from odradek.protocol.compression import NO_RECORD_LIMIT_BYTES, DecompressedTooLarge
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from odradek.protocol.file_slice import FileSlice
 from odradek.protocol.records import BatchHeader, Record, batches, crc_ok, records_of
@@ -148,8 +149,11 @@ def checked_scan(
         position += len(portion)
 
 
-def find_timestamp(row: SegmentRow, timestamp: int, start_offset: int) -> TimestampOffset | None:
-    """Returns the first record at or after `start_offset` whose timestamp is at least `timestamp`."""
+def find_timestamp(
+    row: SegmentRow, timestamp: int, start_offset: int, max_record_bytes: int = NO_RECORD_LIMIT_BYTES
+) -> TimestampOffset | None:
+    """Returns the first record at or after `start_offset` whose timestamp is at least `timestamp`. Raises
+    DecompressedTooLarge if it had to read a record of a compressed batch that is larger than `max_record_bytes`."""
     for segment in row.segments:
         if segment.size_bytes == 0 or segment.max_timestamp_and_offset[0] < timestamp:
             continue
@@ -158,15 +162,16 @@ def find_timestamp(row: SegmentRow, timestamp: int, start_offset: int) -> Timest
         for batch_position, header in segment.headers(position, segment.size_bytes):
             if header.max_timestamp < timestamp or header.last_offset < start_offset:
                 continue
-            for record in _records(segment, batch_position, header):
+            for record in _records(segment, batch_position, header, max_record_bytes):
                 if record.timestamp >= timestamp and record.offset >= start_offset:
                     return TimestampOffset(record.timestamp, record.offset, _epoch(header.leader_epoch))
     return None
 
 
-def find_max_timestamp(row: SegmentRow) -> TimestampOffset | None:
+def find_max_timestamp(row: SegmentRow, max_record_bytes: int = NO_RECORD_LIMIT_BYTES) -> TimestampOffset | None:
     """Returns the largest timestamp, and the first record of the first batch that has it. As in Kafka, that may be a
-    deleted record below the log start offset, until retention removes its segment."""
+    deleted record below the log start offset, until retention removes its segment. Raises what `find_timestamp`
+    raises."""
     largest = max((s for s in row.segments if s.size_bytes), key=_max_timestamp, default=None)
     if largest is None:
         return None
@@ -175,15 +180,18 @@ def find_max_timestamp(row: SegmentRow) -> TimestampOffset | None:
     for batch_position, header in largest.headers(position, largest.size_bytes):
         if header.max_timestamp != timestamp:
             continue
-        for record in _records(largest, batch_position, header):
+        for record in _records(largest, batch_position, header, max_record_bytes):
             if record.timestamp == timestamp:
                 return TimestampOffset(timestamp, record.offset, _epoch(header.leader_epoch))
     return None
 
 
-def _records(segment: Segment, position: int, header: BatchHeader) -> Iterator[Record]:
+def _records(segment: Segment, position: int, header: BatchHeader, max_record_bytes: int) -> Iterator[Record]:
+    batch = segment.read(header.size_bytes, position, cached=False)
     try:
-        yield from records_of(segment.read(header.size_bytes, position, cached=False))
+        yield from records_of(batch, record_limit_bytes=max_record_bytes)
+    except DecompressedTooLarge:
+        raise
     except MalformedMessage as error:
         raise CorruptSegment(f"{segment.path()} at byte {position}: {error}") from None
 
@@ -214,6 +222,10 @@ class LogBounds(Protocol):
     def log_end_offset(self) -> int:
         """The end of the files."""
 
+    @property
+    def max_record_bytes(self) -> int:
+        """The topic's max.decompressed.message.bytes."""
+
 
 class LastBounds(NamedTuple):
     """The bounds of a log that has ended."""
@@ -221,6 +233,7 @@ class LastBounds(NamedTuple):
     log_start_offset: int
     high_watermark: int
     log_end_offset: int
+    max_record_bytes: int
 
 
 class LogReader:
@@ -235,7 +248,7 @@ class LogReader:
     def ended(self) -> LogReader:
         """Returns a reader of the log in its current state, without a reference to the log."""
         log = self._log
-        last = LastBounds(log.log_start_offset, log.high_watermark, log.log_end_offset)
+        last = LastBounds(log.log_start_offset, log.high_watermark, log.log_end_offset, log.max_record_bytes)
         return LogReader(last, self._segments, self._tail)
 
     def read(
@@ -357,10 +370,14 @@ class LogReader:
         """Returns the first record below `end_offset` (default: high watermark) that is not older than `timestamp`
         (ms).
 
-        Decompresses a batch, and may wait for the disk. Raises KAFKA_STORAGE_ERROR if the batch is damaged.
+        Decompresses a batch, and may wait for the disk. Raises KAFKA_STORAGE_ERROR if the batch is damaged, and
+        INVALID_RECORD if it is too large (docs/spec/kafka-4.4.md#s4-3, M4).
         """
+        log = self._log
         try:
-            found = find_timestamp(self._segments.all, timestamp, self._log.log_start_offset)
+            found = find_timestamp(self._segments.all, timestamp, log.log_start_offset, log.max_record_bytes)
+        except DecompressedTooLarge as error:
+            raise KafkaError(ErrorCode.INVALID_RECORD, f"{log}: {error}") from error
         except CorruptSegment as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._log}: {error}") from error
         limit = self._log.high_watermark if end_offset is None else end_offset
@@ -369,9 +386,11 @@ class LogReader:
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
         """Returns the first record with the largest timestamp, or None if the log is empty.
 
-        Decompresses a batch, and may wait for the disk. Raises KAFKA_STORAGE_ERROR if the batch is damaged.
+        Raises what `offset_for_timestamp` raises, and may wait for the disk like it.
         """
         try:
-            return find_max_timestamp(self._segments.all)
+            return find_max_timestamp(self._segments.all, self._log.max_record_bytes)
+        except DecompressedTooLarge as error:
+            raise KafkaError(ErrorCode.INVALID_RECORD, f"{self._log}: {error}") from error
         except CorruptSegment as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._log}: {error}") from error

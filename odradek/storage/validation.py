@@ -29,6 +29,7 @@ from odradek.protocol.batch_header import (
 from odradek.protocol.checksum import crc32c
 from odradek.protocol.compression import (
     DECOMPRESSED_LIMIT_BYTES,
+    NO_RECORD_LIMIT_BYTES,
     Bytes,
     Compression,
     DecompressedTooLarge,
@@ -36,7 +37,7 @@ from odradek.protocol.compression import (
     decompress,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage, bare
-from odradek.protocol.record_walk import RecordSurvey, survey_records
+from odradek.protocol.record_walk import RecordSurvey, check_record_sizes, survey_records
 from odradek.storage.log_config import LogConfig
 from odradek.storage.record_errors import record_errors
 
@@ -49,6 +50,7 @@ _MAGIC_POSITION: Final = 16
 _SMALLEST_LENGTH: Final = 14  # minimum of the length field for any magic, checked before everything else
 _LENGTH: Final = struct.Struct(">i")
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_LONGEST_LENGTH: Final = 5  # bytes of the varint before a record
 
 # Limits for checks on the loop: about 5 ms of reading records, and no compressed batch that could become very large.
 CHEAP_RECORDS: Final = 10_000
@@ -93,6 +95,7 @@ class BatchRules:
     timestamp_after_max_ms: int
     is_log_append_time: bool = False
     is_compacted: bool = False
+    max_record_bytes: int = NO_RECORD_LIMIT_BYTES  # of one record of a compressed batch, when decompressed
     compression: Compression | None = None  # None: keep the producer's compression
     compression_level: int | None = None
     changes_plain: bool = field(init=False)  # even a valid uncompressed batch has to be changed
@@ -112,6 +115,7 @@ class BatchRules:
             timestamp_after_max_ms=config.message_timestamp_after_max_ms,
             is_log_append_time=config.message_timestamp_type == "LogAppendTime",
             is_compacted=config.is_compacted,
+            max_record_bytes=config.max_decompressed_message_bytes,
             compression=compression,
             compression_level=level,
         )
@@ -197,9 +201,11 @@ def _checked(records: Bytes, rules: BatchRules, now_ms: int, version: int, opens
     _check_header(batch, header, rules)
     source = header.compression
     target = source if rules.compression is None else rules.compression
-    opened = _opened(batch, source, opens_bytes)
+    opened = _opened(batch, header, rules, opens_bytes)
     try:
         survey = survey_records(opened, header.record_count)
+        if source is not Compression.NONE:
+            check_record_sizes(opened, header.record_count, rules.max_record_bytes)
     except MalformedMessage as error:
         raise RefusedRecords(ErrorCode.INVALID_RECORD, str(error)) from None
     _check_records(batch, header, survey, rules, now_ms, reads_all=source is Compression.NONE or source is not target)
@@ -348,10 +354,22 @@ def _check_header(batch: memoryview, header: BatchHeader, rules: BatchRules) -> 
         raise RefusedRecords(invalid, "transactional records without a producer id")
 
 
-def _opened(batch: memoryview, source: Compression, opens_bytes: int) -> bytes | memoryview:
+def _opened(batch: memoryview, header: BatchHeader, rules: BatchRules, opens_bytes: int) -> bytes | memoryview:
+    """Returns the decompressed records.
+
+    Stops as soon as there are more bytes than so many records of the allowed size can have: at least one is then too
+    large, or something follows the last one, and both are refused with INVALID_RECORD (docs/spec/kafka-4.4.md#s4-3).
+    """
+    source = header.compression
+    allowed_bytes = header.record_count * (rules.max_record_bytes + _LONGEST_LENGTH)
+    limit_bytes = opens_bytes if source is Compression.NONE else min(opens_bytes, allowed_bytes)
     try:
-        return decompress(source, batch[HEADER_BYTES:], opens_bytes)
+        return decompress(source, batch[HEADER_BYTES:], limit_bytes)
     except DecompressedTooLarge as error:
+        if limit_bytes < opens_bytes:
+            raise RefusedRecords(
+                ErrorCode.INVALID_RECORD, f"{error}: a record may have {rules.max_record_bytes}"
+            ) from None
         if opens_bytes < DECOMPRESSED_LIMIT_BYTES:
             raise OpensToMore from None
         raise RefusedRecords(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None

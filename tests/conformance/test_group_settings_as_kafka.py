@@ -24,7 +24,6 @@ from odradek.protocol.messages.incremental_alter_configs_response import (
 )
 from odradek.protocol.messages.share_fetch_request import ShareFetchRequest
 from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
-from tests.conformance.test_settings_of_kafka import NOT_YET
 from tests.support.broker_process import EMULATED, Broker, KafkaProcess, new_broker
 from tests.support.oracle import needs_kafka
 from tests.support.wire import Wire
@@ -117,7 +116,6 @@ def observed(broker: Broker) -> dict[str, Any]:
                     )
                     for result in described
                     for config in result.configs
-                    if config.name not in NOT_YET["group"]
                 },
             }
         return found

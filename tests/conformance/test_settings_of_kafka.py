@@ -40,44 +40,6 @@ ONE_NODE = {  # defaults of ours, and Kafka's
     "transaction.state.log.min.isr": ("1", "2"),
     "transaction.state.log.replication.factor": ("1", "3"),
 }
-# Settings of Kafka 4.4.0 that are not here: docs/compatibility.md, "Kafka 4.4: not followed yet".
-NOT_YET: Mapping[str, frozenset[str]] = {
-    "broker": frozenset(
-        {
-            "group.consumer.assignor.offload.enable",
-            "group.share.assignor.offload.enable",
-            "group.share.dlq.manager.class.name",
-            "group.streams.acceptable.recovery.lag",
-            "group.streams.assignor.offload.enable",
-            "group.streams.assignors",
-            "group.streams.max.warmup.replicas",
-            "group.streams.min.task.offset.interval.ms",
-            "group.streams.num.warmup.replicas",
-            "group.streams.rack.aware.assignment.tags",
-            "group.streams.task.offset.interval.ms",
-            "group.streams.topology.description.plugin.class",
-            "log.remote.copy.lag.bytes",
-            "log.remote.copy.lag.ms",
-            "max.decompressed.message.bytes",
-            "sasl.oauthbearer.allow.unverified.audience",
-            "sasl.oauthbearer.allow.unverified.issuer",
-        }
-    ),
-    "topic": frozenset({"max.decompressed.message.bytes", "remote.copy.lag.bytes", "remote.copy.lag.ms"}),
-    "group": frozenset(
-        {
-            "consumer.assignor.offload.enable",
-            "share.assignor.offload.enable",
-            "streams.acceptable.recovery.lag",
-            "streams.assignor.name",
-            "streams.assignor.offload.enable",
-            "streams.num.warmup.replicas",
-            "streams.rack.aware.assignment.tags",
-            "streams.task.offset.interval.ms",
-        }
-    ),
-    "client-metrics": frozenset(),
-}
 VALUES = (
     *("", " ", "x", "-2", "-1", "0", "1", "2", "3", "5", "9", "10", "11", "17", "22", "23", "100", "+7", " 8 ", "0x10"),
     *("1_0", "1e3", "0.5", "1.5", "-0.1", "nan", "30000", "65536", "1048576", "2147483647", "2147483648"),
@@ -112,18 +74,15 @@ def text_of(word: str) -> str | None:
     return None if word == "-" else base64.b64decode(word[1:]).decode()
 
 
-def test_the_tables_have_kafkas_names_and_no_others_but_for_new_ones_that_are_listed(kafka: list[list[str]]) -> None:
+def test_the_tables_have_kafkas_names_and_no_others(kafka: list[list[str]]) -> None:
     for table, ours in TABLES.items():
         theirs = {row[2] for row in kafka if row[:2] == ["setting", table]}
-        assert theirs - ours.keys() == NOT_YET[table], table
-        assert ours.keys() <= theirs, table
+        assert ours.keys() == theirs, table
 
 
 def test_types_defaults_and_update_modes_are_kafkas_but_for_what_one_node_needs(kafka: list[list[str]]) -> None:
     different = {}
     for _, table, name, kind, default, internal, mode in (row for row in kafka if row[0] == "setting"):
-        if name in NOT_YET[table]:
-            continue
         setting = TABLES[table][name]
         assert (setting.kind, setting.is_internal) == (ValueType[kind], internal == "true"), name
         assert setting.update == UpdateMode(mode), name
@@ -134,7 +93,7 @@ def test_types_defaults_and_update_modes_are_kafkas_but_for_what_one_node_needs(
 
 def outcomes(kafka: list[list[str]]) -> Iterator[tuple[Setting, str, str]]:
     for row in kafka:
-        if row[0] == "value" and row[2] not in OTHER_RULES | NOT_YET[row[1]]:
+        if row[0] == "value" and row[2] not in OTHER_RULES:
             value, outcome = text_of(row[3]), text_of(row[4])
             assert value is not None
             assert outcome is not None

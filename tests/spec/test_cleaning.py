@@ -9,6 +9,7 @@ from odradek.broker.partitions.cleaning import AGAIN_MS, CleanerServices, LogCle
 from odradek.broker.partitions.housekeeping import Chore, Housekeeping
 from odradek.broker.partitions.partition import Partition
 from odradek.files.checkpoints import decode_offsets
+from odradek.protocol.compression import Compression
 from odradek.protocol.records import NewRecord, batches, build_batch, records_of
 from odradek.storage.log import Origin
 from tests.support.broker_scene import NOW_MS, BrokerScene
@@ -262,6 +263,23 @@ def test_a_log_that_cannot_be_read_is_left_alone_and_others_are_not() -> None:
     assert scene.cleaner.uncleanable == {scene.partition("bad")}
     scene.live()
     assert scene.cleaned_to() == {("good", 0): 2}
+
+
+def test_a_log_with_a_record_too_large_when_decompressed_is_left_alone() -> None:
+    """docs/spec/kafka-4.4.md#s4-3, M4."""
+    scene = Scene()
+    limit_bytes = 1_000
+    for name, compression in (("plain", Compression.NONE), ("packed", Compression.GZIP)):
+        scene.compacted(name, max_decompressed_message_bytes=limit_bytes)
+        for _ in range(2):
+            batch = build_batch([NewRecord(b"a", bytes(2 * limit_bytes), NOW_MS)], compression=compression)
+            partition = scene.partition(name)
+            partition.append(batch, origin=Origin.COORDINATOR, now_ms=NOW_MS, on_done=lambda error: None)
+        scene.settle()
+        partition.log.roll(NOW_MS)
+    scene.live()
+    assert scene.cleaner.uncleanable == {scene.partition("packed")}
+    assert (scene.keys("plain"), scene.keys("packed")) == (["a"], ["a", "a"])
 
 
 @pytest.mark.parametrize("call", range(1, 30))

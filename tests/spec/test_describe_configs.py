@@ -92,7 +92,7 @@ def test_an_internal_setting_is_shown_only_where_it_is_set() -> None:
 
 def test_a_broker_shows_every_setting_of_kafka_that_is_not_internal() -> None:
     described = describe_broker(config_with())
-    assert len([one for one in described if not one.name.startswith("odradek.")]) == 342
+    assert len([one for one in described if not one.name.startswith("odradek.")]) == 350
 
 
 def test_what_cannot_change_while_the_broker_runs_is_read_only() -> None:

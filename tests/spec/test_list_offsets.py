@@ -21,6 +21,7 @@ from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition,
 from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
 from odradek.protocol.records import Compression, NewRecord, build_batch
 from odradek.storage.log import Origin
+from odradek.storage.log_config import LogConfig
 from tests.support.broker_scene import NOW_MS, BrokerScene, answer_of
 from tests.support.fake_disk import FakeDisk
 
@@ -101,6 +102,23 @@ def test_a_record_within_a_compressed_batch_is_found(scene: Scene) -> None:
     scene.topic("lz4")
     scene.write((10, 20, 30), "lz4", compression=Compression.LZ4)
     assert scene.ask(NOW_MS + 15, topic="lz4") == (E.NONE, 20, 1, 0)
+
+
+def test_a_stored_record_that_is_too_large_now_ends_the_search_at_it(scene: Scene) -> None:
+    """docs/spec/kafka-4.4.md#s4-3, M4: the limit was lowered after the record was written."""
+    scene.topic("gzip")
+    scene.write((10,), "gzip", compression=Compression.GZIP)
+    records = [NewRecord(b"k", b"v", NOW_MS + 20), NewRecord(b"k", bytes(2_000), NOW_MS + 30)]
+    for batch in (build_batch(records, compression=Compression.GZIP), build_batch([records[0]])):
+        scene.partition("gzip").append(batch, origin=Origin.CLIENT, now_ms=NOW_MS, on_done=lambda error: None)
+    scene.settle()
+    assert scene.ask(NOW_MS + 30, topic="gzip") == (E.NONE, 30, 2, 0)
+    scene.partition("gzip").configure(LogConfig(max_decompressed_message_bytes=1_000))
+    assert scene.ask(NOW_MS + 10, topic="gzip") == (E.NONE, 10, 0, 0)
+    assert scene.ask(NOW_MS + 20, topic="gzip") == (E.NONE, 20, 1, 0)
+    assert scene.ask(NOW_MS + 30, topic="gzip") == (E.INVALID_RECORD, -1, -1, -1)
+    assert scene.ask(MAX_TIMESTAMP, topic="gzip") == (E.INVALID_RECORD, -1, -1, -1)
+    assert scene.ask(NOW_MS + 31, topic="gzip") == NOTHING
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ import pytest
 from odradek.protocol.batch_header import crc_ok, pack_batch, read_batch_header
 from odradek.protocol.compression import Compression, compress
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.records import records_of
+from odradek.protocol.records import NewRecord, build_batch, records_of
 from odradek.storage.log_config import LogConfig
 from odradek.storage.validation import BatchRules, RefusedRecords, check_produced, is_first_batch_transactional
 from tests.support.batches import NOW_MS, changed, good_batch
-from tests.support.produced import Produced, everything
+from tests.support.produced import CODECS, Produced, everything
 
 TRANSACTIONAL_BIT = 0x10
 CONFIG_TYPES = {"message.timestamp.type": str, "compression.type": str}
@@ -104,6 +104,22 @@ def test_a_refusal_that_is_kept_keeps_no_opened_records() -> None:
         tracemalloc.stop()
         gc.enable()
     assert held_bytes < len(opened)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_bomb_is_opened_only_as_far_as_its_records_may_reach(codec: Compression) -> None:
+    limit_bytes = 1_000_000
+    bomb = build_batch([NewRecord(None, bytes(50_000_000), NOW_MS)], compression=codec)
+    rules = BatchRules.of("t", 0, LogConfig(max_decompressed_message_bytes=limit_bytes, max_message_bytes=10**8))
+    tracemalloc.start()
+    try:
+        with pytest.raises(RefusedRecords) as refused:
+            check_produced(bomb, rules, NOW_MS, 9)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert refused.value.code is ErrorCode.INVALID_RECORD
+    assert peak_bytes < 4 * limit_bytes
 
 
 # Kafka writes a transactional batch whose producer id is -1. No marker can ever end its transaction.

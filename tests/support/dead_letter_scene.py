@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.shares.core.dead_letters import QueueRules
 from odradek.protocol.batch_header import batches
+from odradek.protocol.compression import Compression
 from odradek.protocol.records import NewRecord, Record, build_batch, records_of
 from odradek.storage.log import Origin
 from tests.support.txn_share_broker import TxnShareBroker
@@ -66,11 +67,15 @@ class DeadLetterScene(TxnShareBroker):
     def copy_whole(self) -> None:
         self.set_group(errors_deadletterqueue_copy_record_enable="true")
 
-    def produce_records(self, topic: str, *values: bytes, key: bytes | None = None) -> None:
+    def produce_records(
+        self, topic: str, *values: bytes, key: bytes | None = None, compression: Compression = Compression.NONE
+    ) -> None:
         """In one batch, each with a header of its own."""
         now_ms = self.clock.now_ms()
         records = [NewRecord(key, value, now_ms, (("h", b"own"),)) for value in values]
-        self.partition(topic).append_now(build_batch(records), origin=Origin.CLIENT, now_ms=now_ms)
+        self.partition(topic).append_now(
+            build_batch(records, compression=compression), origin=Origin.CLIENT, now_ms=now_ms
+        )
         self.settle()
 
     def copies(self, queue: str = QUEUE, index: int = 0) -> list[Copy]:

@@ -184,6 +184,38 @@ def sizes(now_ms: int) -> Iterator[Produced]:
     yield Produced("larger than a segment", noise, E.RECORD_LIST_TOO_LARGE, topic=SMALL_SEGMENTS)
 
 
+def decompressed_sizes(now_ms: int) -> Iterator[Produced]:
+    """`max.decompressed.message.bytes`: docs/spec/kafka-4.4.md#s4-3, M1 to M3."""
+    limit = 1000
+    overhead = len(build_batch([NewRecord(b"k", bytes(900), now_ms)])) - 900 - 61 - 2  # 2: the length field
+    largest, too_large = bytes(limit - overhead), bytes(limit - overhead + 1)
+    topic = {"max.decompressed.message.bytes": str(limit)}
+
+    def row(name: str, codec: Compression, *values: bytes, code: E = E.INVALID_RECORD, **more: str) -> Produced:
+        batch = build_batch([NewRecord(b"k", value, now_ms) for value in values], compression=codec)
+        settings = topic | {name.replace("_", "."): value for name, value in more.items()}
+        return Produced(f"{name} ({codec.name})", batch, code, topic=settings)
+
+    for codec in CODECS:
+        yield row("a record as large as it may be when decompressed", codec, largest, code=E.NONE)
+        yield row("a record too large by one byte when decompressed", codec, too_large)
+        yield row("three records within the limit of one", codec, *[bytes(900)] * 3, code=E.NONE)
+        yield row("the second record too large when decompressed", codec, b"v", too_large)
+        yield row("a record far too large when decompressed", codec, bytes(200_000))
+    yield row("a record above the limit of decompressed ones", NONE, too_large, code=E.NONE)
+    yield row("compressed by the broker, and above the limit", NONE, too_large, code=E.NONE, compression_type="zstd")
+    yield row("another compression, and above the limit", GZIP, too_large, compression_type="zstd")
+    yield row("no longer compressed, and above the limit", GZIP, too_large, compression_type="uncompressed")
+    yield row("append time, and above the limit", GZIP, too_large, message_timestamp_type="LogAppendTime")
+    in_header = build_batch([NewRecord(b"k", b"v", now_ms, (("h", too_large),))], compression=GZIP)
+    yield Produced("a header that makes its record too large", in_header, E.INVALID_RECORD, topic=topic)
+    ahead = [NewRecord(b"k", b"v", now_ms + 86_400_000), NewRecord(b"k", too_large, now_ms)]
+    timed = build_batch(ahead, compression=GZIP)
+    yield Produced("a wrong timestamp before a record too large", timed, E.INVALID_RECORD, topic=topic)
+    keyless = build_batch([NewRecord(None, b"v", now_ms), NewRecord(b"k", too_large, now_ms)], compression=GZIP)
+    yield Produced("no key before a record too large", keyless, E.INVALID_RECORD, topic=topic | COMPACTED)
+
+
 def records(now_ms: int) -> Iterator[Produced]:
     """The records, in each compression. Kafka reads compressed ones less thoroughly."""
     for codec in (NONE, *CODECS):
@@ -403,7 +435,7 @@ def conversions(now_ms: int) -> Iterator[Produced]:
     yield Produced("an idempotent producer's, converted", idle, E.NONE, topic=stored_as("lz4"))
 
 
-CHAPTERS = (requests, headers, sizes, records, packings, keys, timestamps, conversions)
+CHAPTERS = (requests, headers, sizes, decompressed_sizes, records, packings, keys, timestamps, conversions)
 
 
 def everything(now_ms: int) -> list[Produced]:

@@ -223,6 +223,8 @@ class BrokerSettings:
         "Maximum number of connections from one address.", Range(0), CLUSTER_WIDE)
     max_connections_per_ip_overrides = STRING("",
         "Exceptions from max.connections.per.ip, as address:count, comma-separated.", CountPerAddress(), CLUSTER_WIDE)
+    max_decompressed_message_bytes = INT("2147483639",
+        "Default max.decompressed.message.bytes of topics.", Range(1, 2147483639), CLUSTER_WIDE)
     max_incremental_fetch_session_cache_slots = INT("1000", "Maximum number of incremental fetch sessions.", Range(0))
     max_request_partition_size_limit = INT("2000",
         "Maximum number of partitions in a response to DescribeTopicPartitions.", Range(1))
@@ -260,6 +262,10 @@ class BrokerSettings:
         "Login module of a SASL mechanism and its options, in the format of JAAS.", None, PER_BROKER)
     sasl_oauthbearer_clock_skew_seconds = INT("30",
         "Difference between the clocks of broker and issuer that tokens are allowed.")
+    sasl_oauthbearer_allow_unverified_audience = BOOLEAN("false",
+        "Start without sasl.oauthbearer.expected.audience: tokens for any audience are accepted.")
+    sasl_oauthbearer_allow_unverified_issuer = BOOLEAN("false",
+        "Start without sasl.oauthbearer.expected.issuer: tokens of any issuer are accepted.")
     sasl_oauthbearer_expected_audience = LIST("", "Audiences of which a token has to name one.", ListOf())
     sasl_oauthbearer_expected_issuer = STRING(None, "Issuer that a token has to name.")
     sasl_oauthbearer_jwks_endpoint_refresh_ms = LONG("3600000",

@@ -24,7 +24,9 @@ from odradek.broker.configuration.settings import (
 from odradek.broker.configuration.topic_settings import (
     CLIENT_METRICS_SETTINGS,
     GROUP_SETTINGS,
+    STREAMS_ASSIGNOR,
     TOPIC_SETTINGS,
+    broker_setting_of,
     is_known,
 )
 from odradek.protocol.kafka_rules import NEWEST, KafkaRules
@@ -108,12 +110,12 @@ def describe_broker(config: BrokerConfig, rules: KafkaRules = NEWEST) -> list[De
     }
     names |= config.given.keys() | config.dynamic_defaults.keys() | config.dynamic_broker.keys()
     names |= config.recorded_defaults.keys() | config.recorded_broker.keys()
-    return [_broker_setting(config, name, all_sources=True) for name in sorted(names)]
+    return [_broker_setting(config, name, all_sources=True, rules=rules) for name in sorted(names)]
 
 
-def describe_broker_defaults(config: BrokerConfig) -> list[DescribedConfig]:
+def describe_broker_defaults(config: BrokerConfig, rules: KafkaRules = NEWEST) -> list[DescribedConfig]:
     """Returns the settings that AlterConfigs has set for all brokers."""
-    return [_broker_setting(config, name, all_sources=False) for name in sorted(config.recorded_defaults)]
+    return [_broker_setting(config, name, all_sources=False, rules=rules) for name in sorted(config.recorded_defaults)]
 
 
 def describe_group(
@@ -123,7 +125,12 @@ def describe_group(
         _group_setting(config, setting, overrides)
         for name, setting in GROUP_SETTINGS.items()
         if is_known(name, GROUP_SETTINGS, rules)
+        and (not setting.is_internal or name in overrides or _is_set(config, broker_setting_of(setting)))
     ]
+
+
+def _is_set(config: BrokerConfig, name: str) -> bool:
+    return any(name in each for each in (config.given, config.recorded_defaults, config.recorded_broker))
 
 
 def describe_client_metrics(overrides: Mapping[str, str]) -> list[DescribedConfig]:
@@ -186,8 +193,10 @@ def _topic_setting(
     return DescribedConfig(setting.name, value, source, setting.kind, tuple(synonyms))
 
 
-def _broker_setting(config: BrokerConfig, name: str, *, all_sources: bool) -> DescribedConfig:
+def _broker_setting(config: BrokerConfig, name: str, *, all_sources: bool, rules: KafkaRules) -> DescribedConfig:
     setting = setting_named(name)
+    if setting is not None and not is_known(setting.name, BROKER_SETTINGS, rules):
+        setting = None  # the emulated release does not know it
     is_sensitive = setting is None or setting.kind is ValueType.PASSWORD
     if all_sources:
         # The general setting, which a listener's own setting overrides.
@@ -205,8 +214,10 @@ def _broker_setting(config: BrokerConfig, name: str, *, all_sources: bool) -> De
 
 
 def _group_setting(config: BrokerConfig, setting: Setting, overrides: Mapping[str, str]) -> DescribedConfig:
-    broker_name = f"group.{setting.name}"
+    broker_name = broker_setting_of(setting)
     text = config.current_text(broker_name) if broker_name in BROKER_SETTINGS else setting.default
+    if setting.name == STREAMS_ASSIGNOR and text is not None:
+        text = text.split(",")[0].strip()  # the first of the broker's assignors
     value = canonical(setting, overrides.get(setting.name, text))
     synonyms: list[Synonym] = []
     if setting.name in overrides:

@@ -92,6 +92,9 @@ class OffsetResetStrategy(NamedTuple):
 
 DEAD_LETTER_TOPIC_NAME: Final = "errors.deadletterqueue.topic.name"
 DEAD_LETTER_COPY_RECORD: Final = "errors.deadletterqueue.copy.record.enable"
+STREAMS_ASSIGNOR: Final = "streams.assignor.name"
+STREAMS_RACK_TAGS: Final = "streams.rack.aware.assignment.tags"
+DECOMPRESSED_MESSAGE_BYTES: Final = "max.decompressed.message.bytes"
 DEAD_LETTER_GROUP_ENABLE: Final = "errors.deadletterqueue.group.enable"
 
 
@@ -147,6 +150,9 @@ TOPIC_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (
         NO_EFFECT, Range(-2), synonyms=("log.local.retention.ms",)),
     Setting("max.compaction.lag.ms", LONG, "9223372036854775807",
         "Maximum age of a record before it is compacted.", Range(1), synonyms=("log.cleaner.max.compaction.lag.ms",)),
+    Setting(DECOMPRESSED_MESSAGE_BYTES, INT, "2147483639",
+        "Maximum size of one record of a compressed batch when it is decompressed.",
+        Range(1, 2147483639), synonyms=(DECOMPRESSED_MESSAGE_BYTES,)),
     Setting("max.message.bytes", INT, "1048588",
         "Maximum size of a batch, as compressed.", Range(0), synonyms=("message.max.bytes",)),
     Setting("message.timestamp.after.max.ms", LONG, "3600000",
@@ -168,6 +174,9 @@ TOPIC_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (
         Range(1), synonyms=("min.insync.replicas",)),
     Setting("preallocate", BOOLEAN, "false",
         "Allocation of a new segment's whole size on disk.", synonyms=("log.preallocate",)),
+    Setting("remote.copy.lag.bytes", LONG, "-1",
+        NO_EFFECT, Range(-1), synonyms=("log.remote.copy.lag.bytes",)),
+    Setting("remote.copy.lag.ms", LONG, "0", NO_EFFECT, Range(-1), synonyms=("log.remote.copy.lag.ms",)),
     Setting("remote.log.copy.disable", BOOLEAN, "false", NO_EFFECT),
     Setting("remote.log.delete.on.disable", BOOLEAN, "false", NO_EFFECT),
     Setting("remote.storage.enable", BOOLEAN, "false", "Tiered storage, which no topic can have here."),
@@ -194,6 +203,7 @@ TOPIC_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (
 GROUP_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (
     Setting("consumer.assignment.interval.ms", INT, "1000",
         "Minimum time between two assignments of a consumer group.", Range(0)),
+    Setting("consumer.assignor.offload.enable", BOOLEAN, "true", NO_EFFECT, is_internal=True),
     Setting("consumer.heartbeat.interval.ms", INT, "5000", "Heartbeat interval of the group's members.", Range(1)),
     Setting("consumer.session.timeout.ms", INT, "45000", "Session timeout of the group's members.", Range(1)),
     Setting(DEAD_LETTER_COPY_RECORD, BOOLEAN, "false",
@@ -204,6 +214,7 @@ GROUP_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (
         "empty for none.", DeadLetterTopicName()),
     Setting("share.assignment.interval.ms", INT, "1000",
         "Minimum time between two assignments of a share group.", Range(0)),
+    Setting("share.assignor.offload.enable", BOOLEAN, "true", NO_EFFECT, is_internal=True),
     Setting("share.auto.offset.reset", STRING, "latest",
         "Start of partitions that the share group has no state of: earliest, latest or by_duration:<ISO-8601 "
         "duration>.", OffsetResetStrategy()),
@@ -218,16 +229,24 @@ GROUP_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (
         "Time for which a record is locked for the consumer that acquired it.", Range(1000)),
     Setting("share.renew.acknowledge.enable", BOOLEAN, "true", "Permission to renew the lock of a record."),
     Setting("share.session.timeout.ms", INT, "45000", "Session timeout of the share group's members.", Range(1)),
+    Setting("streams.acceptable.recovery.lag", LONG, "10000", NO_EFFECT, Range(0), is_internal=True),
     Setting("streams.assignment.interval.ms", INT, "1000",
         "Minimum time between two assignments of a streams group; streams groups are not served.", Range(0)),
+    Setting(STREAMS_ASSIGNOR, STRING, None,
+        "Assignor of a streams group's tasks; streams groups are not served.", synonyms=("group.streams.assignors",)),
+    Setting("streams.assignor.offload.enable", BOOLEAN, "true", NO_EFFECT, is_internal=True),
     Setting("streams.heartbeat.interval.ms", INT, "5000",
         "Heartbeat interval of a streams group's members; streams groups are not served.", Range(1)),
     Setting("streams.initial.rebalance.delay.ms", INT, "3000",
         "Wait of a new streams group for more members; streams groups are not served.", Range(0)),
     Setting("streams.num.standby.replicas", INT, "0",
         "Number of standby replicas of each task; streams groups are not served.", Range(0)),
+    Setting("streams.num.warmup.replicas", INT, "2", NO_EFFECT, Range(0), is_internal=True),
+    Setting(STREAMS_RACK_TAGS, LIST, "",
+        "Tags by which standby tasks are spread over racks; streams groups are not served.", ListOf()),
     Setting("streams.session.timeout.ms", INT, "45000",
         "Session timeout of a streams group's members; streams groups are not served.", Range(1)),
+    Setting("streams.task.offset.interval.ms", INT, "60000", NO_EFFECT, Range(1), is_internal=True),
 )}
 
 CLIENT_METRICS_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (
@@ -243,6 +262,33 @@ NEW_IN_4_4: Final = frozenset(
     {
         "errors.deadletterqueue.auto.create.topics.enable",
         "errors.deadletterqueue.topic.name.prefix",
+        "group.consumer.assignor.offload.enable",
+        "group.share.assignor.offload.enable",
+        "group.share.dlq.manager.class.name",
+        "group.streams.acceptable.recovery.lag",
+        "group.streams.assignor.offload.enable",
+        "group.streams.assignors",
+        "group.streams.max.warmup.replicas",
+        "group.streams.min.task.offset.interval.ms",
+        "group.streams.num.warmup.replicas",
+        "group.streams.rack.aware.assignment.tags",
+        "group.streams.task.offset.interval.ms",
+        "group.streams.topology.description.plugin.class",
+        "log.remote.copy.lag.bytes",
+        "log.remote.copy.lag.ms",
+        "sasl.oauthbearer.allow.unverified.audience",
+        "sasl.oauthbearer.allow.unverified.issuer",
+        "remote.copy.lag.bytes",
+        "remote.copy.lag.ms",
+        "consumer.assignor.offload.enable",
+        "share.assignor.offload.enable",
+        "streams.acceptable.recovery.lag",
+        STREAMS_ASSIGNOR,
+        "streams.assignor.offload.enable",
+        "streams.num.warmup.replicas",
+        STREAMS_RACK_TAGS,
+        "streams.task.offset.interval.ms",
+        DECOMPRESSED_MESSAGE_BYTES,
         DEAD_LETTER_TOPIC_NAME,
         DEAD_LETTER_COPY_RECORD,
         DEAD_LETTER_GROUP_ENABLE,
@@ -274,13 +320,18 @@ def validate_topic_settings(overrides: Mapping[str, str], rules: KafkaRules = NE
         raise InvalidSetting(f"{what} Topic cannot be configured with remote log storage.")
 
 
+def broker_setting_of(setting: Setting) -> str:
+    """Returns the name of the broker setting that holds the default of a group's setting, if there is one."""
+    return setting.synonyms[0] if setting.synonyms else f"group.{setting.name}"
+
+
 BrokerSetting = Callable[[str], str | None]  # returns the current value of a broker setting as text
 
 
 def limit_name(name: str, bound: str) -> str | None:
     """Returns the broker setting that limits a group's setting, or None. `bound` is min or max."""
     kind, _, rest = name.partition(".")
-    found = f"group.{kind}.{bound}.{rest}"
+    found = f"group.{kind}.{bound}.{rest.removeprefix('num.')}"
     return found if found in BROKER_SETTINGS else None
 
 

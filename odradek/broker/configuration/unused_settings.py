@@ -1,4 +1,4 @@
-"""The broker settings of Kafka 4.3.1 that this broker reads, checks and describes, but that have no effect in it."""
+"""The broker settings of Kafka 4.4.0 that this broker reads, checks and describes, but that have no effect in it."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -64,15 +64,28 @@ WITHOUT_EFFECT: Mapping[str, Setting] = {setting.name: setting for setting in (
     Setting("early.start.listeners", LIST, None, NO_EFFECT, ListOf()),
     Setting("fetch.purgatory.purge.interval.requests", INT, "1000", NO_EFFECT),
     Setting("follower.fetch.last.tiered.offset.enable", BOOLEAN, "false", NO_EFFECT, None, CLUSTER_WIDE),
+    Setting("group.consumer.assignor.offload.enable", BOOLEAN, "true", NO_EFFECT, None, CLUSTER_WIDE, is_internal=True),
     Setting("group.coordinator.append.linger.ms", INT, "-1", NO_EFFECT, Range(-1)),
     Setting("group.coordinator.background.threads", INT, "2", NO_EFFECT, Range(1)),
     Setting("group.coordinator.cached.buffer.max.bytes", INT, "1048588", NO_EFFECT, Range(524288), CLUSTER_WIDE),
     Setting("group.coordinator.threads", INT, "4", NO_EFFECT, Range(1)),
+    Setting("group.share.assignor.offload.enable", BOOLEAN, "true", NO_EFFECT, None, CLUSTER_WIDE, is_internal=True),
     Setting("group.share.assignors", LIST, "simple", NO_EFFECT, ListOf(may_be_empty=False)),
+    Setting("group.share.dlq.manager.class.name", STRING,
+            "org.apache.kafka.server.share.dlq.DefaultShareGroupDLQManager", NO_EFFECT, is_internal=True),
     Setting("group.share.persister.class.name", STRING,
             "org.apache.kafka.server.share.persister.DefaultStatePersister", NO_EFFECT, is_internal=True),
+    Setting("group.streams.acceptable.recovery.lag", LONG, "10000", NO_EFFECT, Range(0), is_internal=True),
+    Setting("group.streams.assignor.offload.enable", BOOLEAN, "true", NO_EFFECT, None, CLUSTER_WIDE, is_internal=True),
+    Setting("group.streams.assignors", LIST, "sticky", NO_EFFECT, ListOf(may_be_empty=False)),
     Setting("group.streams.max.size", INT, "2147483647", NO_EFFECT, Range(1)),
     Setting("group.streams.max.standby.replicas", INT, "2", NO_EFFECT, Range(0)),
+    Setting("group.streams.max.warmup.replicas", INT, "20", NO_EFFECT, Range(0), is_internal=True),
+    Setting("group.streams.min.task.offset.interval.ms", INT, "15000", NO_EFFECT, Range(1), is_internal=True),
+    Setting("group.streams.num.warmup.replicas", INT, "2", NO_EFFECT, Range(0), is_internal=True),
+    Setting("group.streams.rack.aware.assignment.tags", LIST, "", NO_EFFECT, ListOf()),
+    Setting("group.streams.task.offset.interval.ms", INT, "60000", NO_EFFECT, Range(1), is_internal=True),
+    Setting("group.streams.topology.description.plugin.class", CLASS, None, NO_EFFECT),
     Setting("initial.broker.registration.timeout.ms", INT, "60000", NO_EFFECT),
     Setting("internal.metadata.delete.delay.millis", LONG, "60000", NO_EFFECT, is_internal=True),
     Setting("internal.metadata.log.segment.bytes", INT, None, NO_EFFECT, is_internal=True),
@@ -85,6 +98,8 @@ WITHOUT_EFFECT: Mapping[str, Setting] = {setting.name: setting for setting in (
     Setting("log.dir.failure.timeout.ms", LONG, "30000", NO_EFFECT, Range(1)),
     Setting("log.local.retention.bytes", LONG, "-2", NO_EFFECT, Range(-2), CLUSTER_WIDE),
     Setting("log.local.retention.ms", LONG, "-2", NO_EFFECT, Range(-2), CLUSTER_WIDE),
+    Setting("log.remote.copy.lag.bytes", LONG, "-1", NO_EFFECT, Range(-1), CLUSTER_WIDE),
+    Setting("log.remote.copy.lag.ms", LONG, "0", NO_EFFECT, Range(-1), CLUSTER_WIDE),
     Setting("metadata.log.max.record.bytes.between.snapshots", LONG, "20971520", NO_EFFECT, Range(1)),
     Setting("metadata.log.max.snapshot.interval.ms", LONG, "3600000", NO_EFFECT, Range(0)),
     Setting("metadata.log.segment.bytes", INT, "1073741824", NO_EFFECT, Range(8388608)),

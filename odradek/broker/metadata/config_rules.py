@@ -11,6 +11,8 @@ from odradek.broker.configuration.settings import InvalidSetting, Setting, Updat
 from odradek.broker.configuration.topic_settings import (
     CLIENT_METRICS_SETTINGS,
     GROUP_SETTINGS,
+    STREAMS_ASSIGNOR,
+    STREAMS_RACK_TAGS,
     TOPIC_SETTINGS,
     is_known,
     limit,
@@ -129,20 +131,46 @@ def check_group(config: BrokerConfig, group: str, settings: Mapping[str, str], r
     except InvalidSetting as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
     for name, value in values.items():
-        for bound, words in (("min", "greater"), ("max", "less")):
-            name_of_limit = limit_name(name, bound)
-            if name_of_limit is None or not isinstance(value, int):
-                continue
-            allowed = limit(name_of_limit, config.current_text)
-            if value < allowed if bound == "min" else value > allowed:
-                what = f"{name} must be {words} than or equal to {name_of_limit}"
-                raise KafkaError(ErrorCode.INVALID_CONFIG, what)
+        if isinstance(value, int):
+            _check_limits(config, name, value, rules)
+    _check_streams_assignment(config, settings)
     for kind in ("consumer", "share", "streams"):
         session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
         if (session in values or heartbeat in values) and (
             _effective(config, values, session) <= _effective(config, values, heartbeat)
         ):
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{session} must be greater than {heartbeat}")
+
+
+def _check_limits(config: BrokerConfig, name: str, value: int, rules: KafkaRules) -> None:
+    """Checks a group's value against the broker's limits. Raises INVALID_CONFIG, in the words of the followed release:
+    docs/spec/kafka-4.4.md#s4-2."""
+    names = {bound: found for bound in ("min", "max") if (found := limit_name(name, bound)) is not None}
+    limits = {bound: limit(found, config.current_text) for bound, found in names.items()}
+    if value < limits.get("min", value):
+        bound, words = "min", "greater than or equal to"
+    elif value > limits.get("max", value):
+        bound, words = "max", "less than or equal to"
+    else:
+        return
+    if rules < KafkaRules.KAFKA_4_4:
+        rule = f"{words} {names[bound]}"
+    elif len(limits) == 1:
+        rule = f"{words} {limits[bound]}"
+    else:
+        rule = f"in the range {limits['min']} to {limits['max']} inclusive."
+    raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} must be {rule}")
+
+
+def _check_streams_assignment(config: BrokerConfig, settings: Mapping[str, str]) -> None:
+    known = [name.strip() for name in (config.current_text("group.streams.assignors") or "").split(",")]
+    assignor = settings.get(STREAMS_ASSIGNOR)
+    if assignor is not None and assignor not in known:
+        what = f"{STREAMS_ASSIGNOR} '{assignor}' is not a registered task assignor."
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{what} Registered assignors are: [{', '.join(known)}].")
+    tags = [tag.strip() for tag in settings.get(STREAMS_RACK_TAGS, "").split(",")]
+    if len(set(tags)) < len(tags):
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{STREAMS_RACK_TAGS} must not contain duplicate tag keys.")
 
 
 def _effective(config: BrokerConfig, values: Mapping[str, object], name: str) -> int:

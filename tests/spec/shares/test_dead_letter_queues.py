@@ -11,7 +11,9 @@ from odradek.broker.shares.core.in_flight import StateWrite
 from odradek.broker.shares.core.state import SharePartitionKey, StateBatch
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.batch_header import batches
+from odradek.protocol.compression import Compression
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.storage.log_config import LogConfig
 from tests.support.dead_letter_scene import LOCK_MS, QUEUE, REJECTED, TOO_MANY, Copy, DeadLetterScene
 from tests.support.share_broker import GROUP
 
@@ -532,6 +534,18 @@ def test_a_batch_that_cannot_be_read_is_copied_without_key_and_value(scene: Dead
     file.write_at([b"\xff"], 70)
     member.ack_code(topic, (0, 2, REJECT))
     assert [each.value for each in scene.copies()] == [None, None, b"three"]
+
+
+def test_a_record_too_large_when_decompressed_is_copied_without_key_and_value(scene: DeadLetterScene) -> None:
+    """L58: the limit was lowered after the records were written."""
+    scene.copy_whole()
+    topic = with_topic(scene)
+    scene.produce_records("T", b"one", bytes(2_000), b"three", compression=Compression.GZIP)
+    scene.partition("T").configure(LogConfig(max_decompressed_message_bytes=1_000))
+    member = scene.member("A")
+    member.acquire(topic)
+    member.ack_code(topic, (0, 2, REJECT))
+    assert [each.value for each in scene.copies()] == [b"one", None, None]
 
 
 def test_many_rejected_records_are_copied_in_many_turns(scene: DeadLetterScene) -> None:

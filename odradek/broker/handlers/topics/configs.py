@@ -156,7 +156,7 @@ def _describe(
         case ConfigResourceType.BROKER:
             context.require(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
             if not name:
-                return describe_broker_defaults(config)
+                return describe_broker_defaults(config, broker.rules)
             _check_this_broker(name, node_id, f"expected {node_id} or empty string,")
             return describe_broker(config, broker.rules)
         case ConfigResourceType.BROKER_LOGGER:

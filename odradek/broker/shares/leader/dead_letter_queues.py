@@ -466,7 +466,8 @@ def read_contents(source: Log, first_offset: int, last_offset: int) -> _Contents
             for position, header in batches(chunk):
                 reached = max(reached, header.last_offset)
                 if not header.is_control and crc_ok(chunk, position, header.size_bytes):
-                    _read_batch(memoryview(chunk)[position : position + header.size_bytes], first_offset, found)
+                    batch = memoryview(chunk)[position : position + header.size_bytes]
+                    _read_batch(batch, first_offset, source.max_record_bytes, found)
                 if reached >= last_offset:
                     return _Contents(last_offset, found)
     except KafkaError as error:
@@ -480,9 +481,9 @@ def read_contents(source: Log, first_offset: int, last_offset: int) -> _Contents
     return _Contents(reached, found)
 
 
-def _read_batch(batch: memoryview, first_offset: int, found: dict[int, Content]) -> None:
+def _read_batch(batch: memoryview, first_offset: int, max_record_bytes: int, found: dict[int, Content]) -> None:
     try:
-        for record in records_of(batch):
+        for record in records_of(batch, record_limit_bytes=max_record_bytes):
             if record.offset >= first_offset:
                 found[record.offset] = Content(record.key, record.value)
     except MalformedMessage as error:  # damaged, or too large when decompressed
