@@ -215,6 +215,7 @@ class ServingBroker:
             lambda: broker.metadata.node.directory_id,
             broker.workers,
             broker.timers,
+            broker.rules,
         )
         return SaslListeners(broker.config, names, accounts)
 

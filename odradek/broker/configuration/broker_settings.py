@@ -91,6 +91,8 @@ class BrokerSettings:
         "Maximum size of the response to a fetch, whatever the client asks for.", Range(1024))
     group_consumer_assignment_interval_ms = INT("1000",
         "Default consumer.assignment.interval.ms of groups.", Range(0), CLUSTER_WIDE)
+    group_consumer_assignor_offload_enable = BOOLEAN("true",
+        "Default consumer.assignor.offload.enable of groups.", None, CLUSTER_WIDE, is_internal=True)
     group_consumer_assignors = LIST("uniform,range",
         "Server-side assignors of consumer groups; the first is the default.", ListOf(may_be_empty=False))
     group_consumer_heartbeat_interval_ms = INT("5000", "Default consumer.heartbeat.interval.ms of groups.", Range(1))
@@ -121,6 +123,8 @@ class BrokerSettings:
     group_min_session_timeout_ms = INT("6000", "Minimum session timeout that a member of a classic group may ask for.")
     group_share_assignment_interval_ms = INT("1000",
         "Default share.assignment.interval.ms of groups.", Range(0), CLUSTER_WIDE)
+    group_share_assignor_offload_enable = BOOLEAN("true",
+        "Default share.assignor.offload.enable of groups.", None, CLUSTER_WIDE, is_internal=True)
     group_share_delivery_count_limit = INT("5", "Default share.delivery.count.limit of groups.", Range(2, 10))
     group_share_heartbeat_interval_ms = INT("5000", "Default share.heartbeat.interval.ms of groups.", Range(1))
     group_share_initialize_retry_interval_ms = INT("30000",
@@ -148,8 +152,14 @@ class BrokerSettings:
     group_share_record_lock_duration_ms = INT("30000",
         "Default share.record.lock.duration.ms of groups.", Range(1000, 3600000))
     group_share_session_timeout_ms = INT("45000", "Default share.session.timeout.ms of groups.", Range(1))
+    group_streams_acceptable_recovery_lag = LONG("10000",
+        "Default streams.acceptable.recovery.lag of groups.", Range(0), is_internal=True)
     group_streams_assignment_interval_ms = INT("1000",
         "Default streams.assignment.interval.ms of groups.", Range(0), CLUSTER_WIDE)
+    group_streams_assignor_offload_enable = BOOLEAN("true",
+        "Default streams.assignor.offload.enable of groups.", None, CLUSTER_WIDE, is_internal=True)
+    group_streams_assignors = LIST("sticky",
+        "Assignors of the tasks of streams groups; the first is the default.", ListOf(may_be_empty=False))
     group_streams_heartbeat_interval_ms = INT("5000", "Default streams.heartbeat.interval.ms of groups.", Range(1))
     group_streams_initial_rebalance_delay_ms = INT("3000",
         "Default streams.initial.rebalance.delay.ms of groups.", Range(0))
@@ -157,11 +167,22 @@ class BrokerSettings:
         "Maximum streams.assignment.interval.ms of groups.", Range(0))
     group_streams_max_heartbeat_interval_ms = INT("15000", "Maximum streams.heartbeat.interval.ms of groups.", Range(1))
     group_streams_max_session_timeout_ms = INT("60000", "Maximum streams.session.timeout.ms of groups.", Range(1))
+    group_streams_max_standby_replicas = INT("2", "Maximum streams.num.standby.replicas of groups.", Range(0))
+    group_streams_max_warmup_replicas = INT("20",
+        "Maximum streams.num.warmup.replicas of groups.", Range(0), is_internal=True)
     group_streams_min_assignment_interval_ms = INT("0", "Minimum streams.assignment.interval.ms of groups.", Range(0))
     group_streams_min_heartbeat_interval_ms = INT("5000", "Minimum streams.heartbeat.interval.ms of groups.", Range(1))
     group_streams_min_session_timeout_ms = INT("45000", "Minimum streams.session.timeout.ms of groups.", Range(1))
+    group_streams_min_task_offset_interval_ms = INT("15000",
+        "Minimum streams.task.offset.interval.ms of groups.", Range(1), is_internal=True)
     group_streams_num_standby_replicas = INT("0", "Default streams.num.standby.replicas of groups.", Range(0))
+    group_streams_num_warmup_replicas = INT("2",
+        "Default streams.num.warmup.replicas of groups.", Range(0), is_internal=True)
+    group_streams_rack_aware_assignment_tags = LIST("",
+        "Default streams.rack.aware.assignment.tags of groups.", ListOf())
     group_streams_session_timeout_ms = INT("45000", "Default streams.session.timeout.ms of groups.", Range(1))
+    group_streams_task_offset_interval_ms = INT("60000",
+        "Default streams.task.offset.interval.ms of groups.", Range(1), is_internal=True)
     inter_broker_listener_name = STRING(None, "Listener between brokers; checked as in Kafka, and unused on one node.")
     listener_security_protocol_map = STRING(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",

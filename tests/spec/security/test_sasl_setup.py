@@ -1,5 +1,7 @@
 """What a broker with a SASL listener needs to start: docs/spec/security.md#s1-1."""
 
+from dataclasses import replace
+
 import pytest
 
 from odradek.broker.configuration.config import configure
@@ -10,6 +12,7 @@ from odradek.broker.security.sasl.mechanism import Challenge, Offers, TokenAccep
 from odradek.broker.security.sasl.setup import Accounts, SaslListeners, offers_of
 from odradek.broker.security.tokens.image import DelegationTokens
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.kafka_rules import KafkaRules
 from tests.support.clock import ManualTimers
 from tests.support.manual_loop import ManualWorkers
 
@@ -127,6 +130,8 @@ def test_tokens_without_signatures_are_for_development_which_is_said(caplog: pyt
             {
                 "sasl.server.callback.handler.class": SIGNED_HANDLER,
                 "sasl.oauthbearer.jwks.endpoint.url": "file:///no/such/file",
+                "sasl.oauthbearer.allow.unverified.audience": "true",
+                "sasl.oauthbearer.allow.unverified.issuer": "true",
             },
             "the keys at file:///no/such/file cannot be read",
         ),
@@ -136,6 +141,39 @@ def test_settings_of_tokens_that_would_let_anybody_in_or_nobody_are_refused(
     settings: dict[str, str], words: str
 ) -> None:
     assert words in refusal(BEARER_LOGIN | {f"{BEARER}{name}": text for name, text in settings.items()})
+
+
+SIGNED = {
+    "sasl.server.callback.handler.class": SIGNED_HANDLER,
+    "sasl.oauthbearer.jwks.endpoint.url": "file:///no/such/file",
+}
+AUDIENCE, ISSUER = {"sasl.oauthbearer.expected.audience": "a"}, {"sasl.oauthbearer.expected.issuer": "i"}
+ANY_AUDIENCE = {"sasl.oauthbearer.allow.unverified.audience": "true"}
+ANY_ISSUER = {"sasl.oauthbearer.allow.unverified.issuer": "true"}
+NO_KEYS = "the keys at file:///no/such/file cannot be read"  # checked after the claims
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, "would accept tokens of any audience"),
+        (ISSUER, "would accept tokens of any audience"),
+        (AUDIENCE, "would accept tokens of any issuer"),
+        (ANY_AUDIENCE, "would accept tokens of any issuer"),
+        (AUDIENCE | ISSUER, NO_KEYS),
+        (ANY_AUDIENCE | ISSUER, NO_KEYS),
+        (ANY_AUDIENCE | ANY_ISSUER, NO_KEYS),
+    ],
+)
+def test_since_kafka_4_4_tokens_of_any_audience_or_issuer_have_to_be_allowed(
+    settings: dict[str, str], words: str
+) -> None:
+    """docs/spec/kafka-4.4.md#s5-6."""
+    given = BEARER_LOGIN | {f"{BEARER}{name}": text for name, text in (SIGNED | settings).items()}
+    assert words in refusal(given)
+    config, _ = configure(given, {}, {})
+    with pytest.raises(CannotStart, match=NO_KEYS):
+        offers_of(config.listener_settings("SECURE"), replace(ACCOUNTS, rules=KafkaRules.KAFKA_4_3))
 
 
 @pytest.mark.parametrize("text", [f"x {SECRET};", "", f'a.Module required user_a="{SECRET}"'])

@@ -27,6 +27,7 @@ from odradek.broker.security.sasl.oauthbearer import (
     Validator,
 )
 from odradek.broker.security.sasl.tokens_signed import InvalidKeySet, SignedValidator, VerificationKey, read_key_set
+from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -45,7 +46,7 @@ OPTION = "unsecuredValidator"  # prefix of the login module's options for the va
 
 
 def oauthbearer(
-    settings: ListenerSettings, module: LoginModule, workers: Workers, timers: Timers
+    settings: ListenerSettings, module: LoginModule, workers: Workers, timers: Timers, rules: KafkaRules = NEWEST
 ) -> Callable[[], Mechanism]:
     """Returns a factory of exchanges. Waits for the JWKS, if one is configured. Raises CannotStart."""
     name = settings.prefixed(CALLBACK_HANDLER, NAME)
@@ -53,7 +54,7 @@ def oauthbearer(
     url = settings.text(URL, NAME)
     validator: Validator
     if handler == tokens_signed.HANDLER:
-        validator = _signed(settings, url, workers, timers)
+        validator = _signed(settings, url, workers, timers, rules)
     elif handler in (None, UNSECURED_HANDLER):
         if url is not None:
             raise CannotStart(
@@ -91,9 +92,26 @@ def _unsecured(settings: ListenerSettings, module: LoginModule) -> UnsecuredVali
     )
 
 
-def _signed(settings: ListenerSettings, url: str | None, workers: Workers, timers: Timers) -> SignedValidator:
+def _require_claims(settings: ListenerSettings) -> None:
+    """Checks that audience and issuer of tokens are verified, or that the author of the configuration allows that they
+    are not. Raises CannotStart. Source: docs/spec/kafka-4.4.md#s5-6."""
+    for claim, example in (("audience", "the name of this cluster"), ("issuer", "the issuer's URL")):
+        expected, waiver = f"sasl.oauthbearer.expected.{claim}", f"sasl.oauthbearer.allow.unverified.{claim}"
+        if not settings.value(expected, NAME) and settings.value(waiver, NAME) is not True:
+            raise CannotStart(
+                f"listener {settings.listener} would accept tokens of any {claim}: set"
+                f" {settings.prefixed(expected, NAME)} to {example}, or {settings.prefixed(waiver, NAME)}=true to allow"
+                " it, which Kafka 4.3 did without being asked"
+            )
+
+
+def _signed(
+    settings: ListenerSettings, url: str | None, workers: Workers, timers: Timers, rules: KafkaRules
+) -> SignedValidator:
     if url is None:
         raise CannotStart(f"listener {settings.listener} checks signatures and needs {settings.prefixed(URL, NAME)}")
+    if rules >= KafkaRules.KAFKA_4_4:
+        _require_claims(settings)
     try:
         source = KeySource(
             reader_of(url),
@@ -107,7 +125,7 @@ def _signed(settings: ListenerSettings, url: str | None, workers: Workers, timer
         raise CannotStart(f"{settings.name(URL, NAME)}: the keys at {url} cannot be read: {error}") from None
     audience = settings.value("sasl.oauthbearer.expected.audience", NAME)
     assert isinstance(audience, tuple)
-    rules = ClaimRules(
+    claims = ClaimRules(
         name_claim=settings.text("sasl.oauthbearer.sub.claim.name", NAME) or "sub",
         scope_claim=settings.text("sasl.oauthbearer.scope.claim.name", NAME) or "scope",
         skew_ms=1000 * _number(settings, "sasl.oauthbearer.clock.skew.seconds"),
@@ -117,7 +135,7 @@ def _signed(settings: ListenerSettings, url: str | None, workers: Workers, timer
         issuer=settings.text("sasl.oauthbearer.expected.issuer", NAME),
         refuses_repeated_scope=True,
     )
-    return SignedValidator(lambda: source.keys, source.key_missed, rules)
+    return SignedValidator(lambda: source.keys, source.key_missed, claims)
 
 
 def _number(settings: ListenerSettings, name: str) -> int:

@@ -23,6 +23,7 @@ from odradek.broker.security.sasl.oauthbearer import NAME as OAUTHBEARER
 from odradek.broker.security.sasl.requests import RequestDispatch, SaslRequests
 from odradek.broker.security.sasl.scram import TokenLogins
 from odradek.protocol.java_properties import InvalidJaas, LoginModule, parse_login_module
+from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 from odradek.protocol.scram import SCRAM_MECHANISMS
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Accounts:
     """The sources of users for the mechanisms. They are read at each login, and not before the data directory is open.
 
     secret  of this broker, unchanged by a restart; the salts of unknown users are derived from it
+    rules   the release of Kafka that is followed
     """
 
     scram_credentials: Callable[[], ScramCredentials]
@@ -78,6 +80,7 @@ class Accounts:
     secret: Callable[[], bytes]
     workers: Workers
     timers: Timers
+    rules: KafkaRules = NEWEST
 
 
 def offers_of(settings: ListenerSettings, accounts: Accounts, kept: Offers | None = None) -> Offers:
@@ -142,7 +145,7 @@ def _oauthbearer(
 ) -> Callable[[], Mechanism]:
     from odradek.broker.security.sasl.oauthbearer_setup import oauthbearer
 
-    return oauthbearer(settings, module, accounts.workers, accounts.timers)
+    return oauthbearer(settings, module, accounts.workers, accounts.timers, accounts.rules)
 
 
 def _new_nonce() -> str:
