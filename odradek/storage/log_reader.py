@@ -376,8 +376,8 @@ class LogReader:
         log = self._log
         try:
             found = find_timestamp(self._segments.all, timestamp, log.log_start_offset, log.max_record_bytes)
-        except DecompressedTooLarge as error:
-            raise KafkaError(ErrorCode.INVALID_RECORD, f"{log}: {error}") from error
+        except DecompressedTooLarge as too_large:
+            raise KafkaError(ErrorCode.INVALID_RECORD, f"{log}: {too_large}") from too_large
         except CorruptSegment as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._log}: {error}") from error
         limit = self._log.high_watermark if end_offset is None else end_offset
@@ -390,7 +390,7 @@ class LogReader:
         """
         try:
             return find_max_timestamp(self._segments.all, self._log.max_record_bytes)
-        except DecompressedTooLarge as error:
-            raise KafkaError(ErrorCode.INVALID_RECORD, f"{self._log}: {error}") from error
+        except DecompressedTooLarge as too_large:
+            raise KafkaError(ErrorCode.INVALID_RECORD, f"{self._log}: {too_large}") from too_large
         except CorruptSegment as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._log}: {error}") from error

@@ -65,6 +65,20 @@ def test_the_releases_differ_as_they_did(odradek: Odradek) -> None:
         assert [ApiKey.SHARE_FETCH in each for each in versions] == [False, False, True]
 
 
+def test_a_cluster_has_the_settings_and_rules_of_its_release(odradek: Odradek) -> None:
+    """docs/spec/kafka-4.4.md#s4: what came with 4.4 is unknown to 4.3."""
+    for release, limit, highest in (("4.3", None, 4), ("4.4", "2147483639", 5)):
+        with odradek.cluster(emulate=release) as kafka:
+            admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+            (configs,) = admin.describe_configs([ConfigResource(ConfigResource.Type.BROKER, "1")]).values()
+            found = configs.result(10).get("max.decompressed.message.bytes")
+            assert (found and found.value) == limit
+            versions = shown(kafka.bootstrap)
+            assert versions[ApiKey.API_VERSIONS][1] == highest
+            assert (ApiKey.UNREGISTER_CONTROLLER in versions) == (release == "4.4")
+            assert ApiKey.TXN_SHARE_ACKNOWLEDGE not in versions
+
+
 def test_a_version_of_a_later_release_closes_the_connection(odradek: Odradek) -> None:
     with odradek.cluster(emulate="3.9") as kafka, Wire(kafka.bootstrap) as wire, pytest.raises(ClosedByBroker):
         wire.ask(EndTxnRequest(transactional_id="t"), 5)
@@ -123,7 +137,7 @@ def make_topics(kafka: Cluster, *names: str) -> None:
         made.result(20)
 
 
-@pytest.mark.parametrize(("name", "level"), [("3.9", 0), ("4.0-tv1", 1), ("4.0", 2), ("4.3", 2)])
+@pytest.mark.parametrize(("name", "level"), [("3.9", 0), ("4.0-tv1", 1), ("4.0", 2), ("4.3", 2), ("4.4", 2)])
 def test_librdkafka_commits_and_reads_at_the_transaction_version_of_the_release(
     odradek: Odradek, name: str, level: int
 ) -> None:

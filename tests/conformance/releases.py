@@ -33,8 +33,9 @@ RELEASES: Mapping[str, tuple[str, Mapping[str, int]]] = {
     "4.0": ("4.0.0", {}),
     "4.0-tv1": ("4.0.0", {"transaction.version": 1}),
     "4.3": ("4.3.1", {}),
+    "4.4": ("4.4.0", {}),
 }
-DEFAULTS_OF = "4.3"  # Odradek's own are of this one; of the others the differences are recorded
+DEFAULTS_OF = "4.4"  # Odradek's own are of this one; of the others the differences are recorded
 BROKER_RESOURCE = 4
 DEFAULT_SOURCE = 5
 NAMES = {key.value: key.kafka_name for key in ApiKey}

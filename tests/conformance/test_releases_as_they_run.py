@@ -55,7 +55,7 @@ SETTINGS: Mapping[str, object] = {
 ABSENT = frozenset(
     {
         *("AddRaftVoter", "RemoveRaftVoter", "UnregisterBroker", "AssignReplicasToDirs"),
-        *("StreamsGroupHeartbeat", "StreamsGroupDescribe"),
+        *("StreamsGroupHeartbeat", "StreamsGroupDescribe", "StreamsGroupTopologyDescriptionUpdate"),
         *("LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown"),
     }
 )

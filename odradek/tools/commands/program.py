@@ -47,7 +47,9 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
         "--odd", metavar="SEED", help="give lawful answers that are rare, the same ones for a seed; with --control"
     )
     parser.add_argument(
-        "--emulate", metavar="RELEASE", help="offer what Kafka 3.9, 4.0 or 4.3 does, in a new directory; with --control"
+        "--emulate",
+        metavar="RELEASE",
+        help="offer what Kafka 3.9, 4.0, 4.3 or 4.4 does, in a new directory; with --control",
     )
     parser.add_argument(
         "--record",

@@ -55,6 +55,12 @@ def release_named(value: object) -> Release:
     return releases()[name]
 
 
+def rules_of(version: str) -> KafkaRules:
+    """Returns the rules of a full version such as 4.3.1: the newest that it has."""
+    major, minor, *_ = map(int, version.split("."))
+    return max((each for each in KafkaRules if each <= 100 * major + minor), default=KafkaRules.KAFKA_4_3)
+
+
 def _release(name: str, recorded: Mapping[str, Any]) -> Release:
     apis = {}
     for api, (lowest, highest) in recorded["apis"].items():
@@ -70,7 +76,7 @@ def _release(name: str, recorded: Mapping[str, Any]) -> Release:
             apis,
             {each: (least, most) for each, (least, most) in recorded["supported"].items() if each in known},
             {each: level for each, level in recorded["finalized"].items() if each in known},
-            KafkaRules.KAFKA_4_3,
+            rules_of(recorded["kafka"]),
         ),
         {
             each: value
