@@ -16,7 +16,15 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 
 from examples.exactly_once_queue import RESULTS, Worker, until_done
-from odradek.client import AbortableError, AcknowledgeType, FatalError, ShareRecord
+from odradek.client import (
+    AbortableError,
+    AcknowledgedRange,
+    AcknowledgeType,
+    ClientError,
+    FatalError,
+    ShareRecord,
+    TopicPartition,
+)
 
 GAVE_UP = 3
 WORK_S = 0.001
@@ -37,6 +45,20 @@ def poison(job: bytes) -> Poison | None:
     """Every 24th job, as many of each kind."""
     number = int(job.split()[-1])
     return Poison(number // 24 % 3) if number % 24 == 7 else None
+
+
+class Rejection(Enum):
+    """What RejectingWorker does about a job that it gives no result."""
+
+    PLAIN = 0  # rejects it outside of a transaction
+    COMMITTED = 1  # rejects it in a transaction that commits
+    ABORTED = 2  # rejects it in a transaction that aborts; gives it a result when it is delivered again
+
+
+def rejection(job: bytes) -> Rejection | None:
+    """Every second job, as many of each kind."""
+    number = int(job.split()[-1])
+    return Rejection(number // 2 % 3) if number % 2 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +196,52 @@ class PoisonedWorker(JournallingWorker):
         return False
 
 
+class RejectingWorker(JournallingWorker):
+    """Treats each job as `rejection` says. Every job that is not rejected outside of a transaction gets a result."""
+
+    def finish(self, jobs: list[ShareRecord]) -> bool:
+        plain = [job for job in jobs if rejection(job.value or b"") is Rejection.PLAIN]
+        others = [job for job in jobs if job not in plain]
+        is_rejected = self._reject(plain)
+        return (not others or self._finish_others(others)) and is_rejected
+
+    def _reject(self, jobs: list[ShareRecord]) -> bool:
+        for job in jobs:
+            self.consumer.acknowledge(job, AcknowledgeType.REJECT)
+        try:
+            return not any(self.consumer.commit().values())
+        except ClientError:  # the jobs will be delivered again
+            return False
+
+    def _finish_others(self, others: list[ShareRecord]) -> bool:
+        aborts = any(rejection(job.value or b"") is Rejection.ABORTED and job.delivery_count == 1 for job in others)
+        try:
+            until_done(self.producer.begin_transaction)
+            for job in others:
+                self.producer.send(RESULTS, self.result_of(job), key=job.value)
+            self.producer.send_share_acknowledgements_to_transaction(
+                self._fates(others, rejects_all=aborts), self.consumer.share_group_metadata()
+            )
+            if not aborts:
+                until_done(self.producer.commit_transaction)
+                return True
+        except AbortableError:
+            pass
+        until_done(self.producer.abort_transaction)
+        for job in others:
+            self.consumer.acknowledge(job, AcknowledgeType.RELEASE)
+        return False
+
+    def _fates(self, jobs: list[ShareRecord], *, rejects_all: bool) -> dict[TopicPartition, list[AcknowledgedRange]]:
+        found: dict[TopicPartition, list[AcknowledgedRange]] = {}
+        for job in jobs:
+            is_rejected = rejects_all or rejection(job.value or b"") is Rejection.COMMITTED
+            fate = AcknowledgeType.REJECT if is_rejected else AcknowledgeType.ACCEPT
+            place = TopicPartition(job.topic, job.partition)
+            found.setdefault(place, []).append(AcknowledgedRange(job.offset, job.offset, fate))
+        return found
+
+
 WORKERS = {
     "as in the example": JournallingWorker,
     "slow": SlowWorker,
@@ -181,6 +249,7 @@ WORKERS = {
     "acknowledges before": AcknowledgesBefore,
     "stages and dies": StagesAndDies,
     "poisoned": PoisonedWorker,
+    "rejecting": RejectingWorker,
 }
 
 

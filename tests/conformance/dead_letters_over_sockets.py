@@ -1,0 +1,305 @@
+"""A share group with a dead-letter queue on a running broker: a member by raw frames, the queue, the stored states."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from odradek.broker.shares.core.records import decode_record
+from odradek.broker.shares.core.state import SharePartitionKey, Snapshot, StateBatch, Update
+from odradek.client import (
+    AlterOperation,
+    ConfigChange,
+    ConfigResource,
+    ConfigType,
+    NewTopic,
+    RetriableError,
+    TopicPartition,
+    UpgradeType,
+)
+from odradek.client.sync import Admin
+from odradek.protocol.batch_header import BatchHeader, batches
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages import read_share_group_state_request as reading
+from odradek.protocol.messages import write_share_group_state_request as writing
+from odradek.protocol.messages.fetch_request import FetchPartition as PlainPartition
+from odradek.protocol.messages.fetch_request import FetchRequest
+from odradek.protocol.messages.fetch_request import FetchTopic as PlainTopic
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.share_acknowledge_request import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+)
+from odradek.protocol.messages.share_fetch_request import FetchPartition, FetchTopic, ShareFetchRequest
+from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
+from odradek.protocol.records import NewRecord, Record, build_batch, records_of
+from odradek.protocol.topic_partition import SHARE_GROUP_STATE
+from tests.clients.speakers import wait_for
+from tests.support.dead_letter_scene import LIMIT, LOCK_MS, MARK, Copy
+from tests.support.requests import produce_request
+from tests.support.wire import Wire
+
+ACKNOWLEDGED, ARCHIVED = 2, 4
+Acquired = list[tuple[int, int, int]]  # first offset, last offset, delivery count
+History = list[tuple[int, int]]  # of an offset: state and delivery count, as they were stored one after the other
+OVER = (ARCHIVED, 0)  # the end of a history: the offset is stored as archived, or the start offset has passed it
+
+
+class SharedTopic:
+    """The topic `t-NAME`, which the group `g-NAME` shares. The group names the queue `dlq.NAME`, which is created, with
+    its mark, unless the test says otherwise."""
+
+    def __init__(self, bootstrap: str, name: str, *, partitions: int = 1, has_queue: bool = True) -> None:
+        self.bootstrap = bootstrap
+        self.topic, self.group, self.queue = f"t-{name}", f"g-{name}", f"dlq.{name}"
+        self.create(self.topic, partitions=partitions)
+        self.configure(
+            share_auto_offset_reset="earliest",
+            share_delivery_count_limit=LIMIT,
+            share_record_lock_duration_ms=LOCK_MS,
+            errors_deadletterqueue_topic_name=self.queue,
+        )
+        if has_queue:
+            self.create(self.queue, {MARK: "true"})
+        with Admin(bootstrap_servers=bootstrap) as admin:
+            self.topic_id = admin.describe_topics([self.topic])[self.topic].topic_id
+
+    def create(self, topic: str, configs: Mapping[str, str] | None = None, *, partitions: int = 1) -> None:
+        with Admin(bootstrap_servers=self.bootstrap) as admin:
+            admin.create_topics([NewTopic(topic, partitions, 1, configs or {})])
+            wait_for(f"{topic} to be led", lambda: self._is_led(admin, topic, partitions))
+
+    def configure(self, **settings: object) -> None:
+        """Sets settings of the group, with _ for ."""
+        self.alter(ConfigType.GROUP, self.group, {name.replace("_", "."): str(each) for name, each in settings.items()})
+
+    def alter(self, kind: ConfigType, name: str, settings: Mapping[str, str]) -> None:
+        with Admin(bootstrap_servers=self.bootstrap) as admin:
+            alter(admin, ConfigResource(kind, name), settings)
+
+    def produce(self, *values: bytes, partition: int = 0) -> None:
+        """Writes one batch, whose records have the key k and a header of their own."""
+        now_ms = int(time.time() * 1000)
+        batch = build_batch([NewRecord(b"k", value, now_ms, (("h", b"own"),)) for value in values])
+        with Wire(self.bootstrap) as wire:
+            answer: Any = wire.ask(produce_request(self.topic, bytes(batch), partition=partition), 9)
+        assert answer.responses[0].partition_responses[0].error_code == 0, answer
+
+    def produce_many(self, count: int, partition: int = 0) -> None:
+        self.produce(*[b"v"] * count, partition=partition)
+
+    def delete_records_before(self, offset: int) -> None:
+        with Admin(bootstrap_servers=self.bootstrap) as admin:
+            admin.delete_records({TopicPartition(self.topic, 0): offset})
+
+    def topics(self) -> set[str]:
+        with Admin(bootstrap_servers=self.bootstrap) as admin:
+            return set(admin.list_topics())
+
+    def batches(self, topic: str, partition: int = 0) -> list[tuple[BatchHeader, list[Record]]]:
+        """Returns everything that a partition holds; nothing, if it does not exist."""
+        found: list[tuple[BatchHeader, list[Record]]] = []
+        offset = 0
+        with Wire(self.bootstrap) as wire:
+            while True:
+                wanted = PlainPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
+                request = FetchRequest(topics=[PlainTopic(topic=topic, partitions=[wanted])])
+                answer: Any = wire.ask(request, 12)
+                (told,) = answer.responses[0].partitions
+                code = ErrorCode(told.error_code)
+                if code is not ErrorCode.NONE:
+                    assert code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, code
+                    return found
+                data = bytes(told.records or b"")
+                read = [(header, list(records_of(data, position))) for position, header in batches(data)]
+                if not read:
+                    return found
+                found += read
+                offset = read[-1][0].last_offset + 1
+
+    def copies(self, queue: str | None = None, partition: int = 0) -> list[Copy]:
+        return [Copy.of(each) for _, records in self.batches(queue or self.queue, partition) for each in records]
+
+    def copied(self, queue: str | None = None) -> list[int]:
+        """Returns the source offsets of the copies, in their order."""
+        return [each.offset for each in self.copies(queue)]
+
+    def batch_sizes(self) -> list[int]:
+        return [len(records) for _, records in self.batches(self.queue)]
+
+    def histories(self, partition: int = 0) -> dict[int, History]:
+        """Returns what was stored of each offset. A state that is stored again counts once.
+
+        How many offsets are stored by one write is left out: Kafka writes the end of each record by itself (L14),
+        before it moves the start offset; this broker moves the start offset with the same write.
+        """
+        found: dict[int, History] = {}
+        key = SharePartitionKey(self.group, self.topic_id, partition)
+        for record in (each for _, records in self.batches(SHARE_GROUP_STATE) for each in records):
+            stored = decode_record(record.key, record.value)
+            if isinstance(stored, (Snapshot, Update)) and stored.key == key:
+                _add(found, stored.batches, stored.start_offset)
+        return found
+
+    def settled(self, *offsets: int, partition: int = 0) -> dict[int, History]:
+        """Waits until these offsets are stored as archived, when their copies are written or have failed."""
+
+        def are_archived() -> bool:
+            histories = self.histories(partition)
+            return all(histories.get(each, [])[-1:] == [OVER] for each in offsets)
+
+        wait_for(f"{self.topic} {offsets} to be archived", are_archived)
+        return self.histories(partition)
+
+    def start_and_lag(self) -> tuple[int | None, int | None]:
+        with Admin(bootstrap_servers=self.bootstrap) as admin:
+            (told,) = admin.list_share_group_offsets(self.group).values()
+        return told.start_offset, told.lag
+
+    def store(self, start_offset: int, *stored: tuple[int, int, int, int]) -> None:
+        """Writes the state as a leader of the share partition would (WriteShareGroupState)."""
+        partition = reading.PartitionData(partition=0, leader_epoch=0)
+        topic = reading.ReadStateData(topic_id=self.topic_id, partitions=[partition])
+        with Wire(self.bootstrap) as wire:
+            known: Any = wire.ask(reading.ReadShareGroupStateRequest(group_id=self.group, topics=[topic]), 0)
+            (state,) = known.results[0].partitions
+            assert state.error_code == 0, state.error_message
+            written = writing.PartitionData(
+                partition=0,
+                state_epoch=state.state_epoch,
+                leader_epoch=0,
+                start_offset=start_offset,
+                delivery_complete_count=0,
+                state_batches=[
+                    writing.StateBatch(first_offset=first, last_offset=last, delivery_state=kind, delivery_count=count)
+                    for first, last, kind, count in stored
+                ],
+            )
+            data = writing.WriteStateData(topic_id=self.topic_id, partitions=[written])
+            answer: Any = wire.ask(writing.WriteShareGroupStateRequest(group_id=self.group, topics=[data]), 1)
+        (told,) = answer.results[0].partitions
+        assert told.error_code == 0, told.error_message
+
+    def set_share_version(self, level: int) -> None:
+        kind = UpgradeType.UPGRADE if level == 2 else UpgradeType.SAFE_DOWNGRADE
+        with Admin(bootstrap_servers=self.bootstrap) as admin:
+            admin.update_features({"share.version": level}, kind)
+
+    @staticmethod
+    def _is_led(admin: Admin, topic: str, partitions: int) -> bool:
+        try:
+            told = admin.describe_topics([topic])[topic].partitions
+        except RetriableError:  # Kafka creates a topic before every request for metadata knows it
+            return False
+        return len(told) == partitions and all(each.leader is not None for each in told)
+
+
+def alter(admin: Admin, resource: ConfigResource, settings: Mapping[str, str]) -> None:
+    changes = [ConfigChange(AlterOperation.SET, setting, value) for setting, value in settings.items()]
+    admin.alter_configs({resource: changes})
+
+
+def _add(found: dict[int, History], stored: Sequence[StateBatch], start_offset: int) -> None:
+    states = {offset: each for each in stored for offset in range(each.first_offset, each.last_offset + 1)}
+    for offset in sorted({*states, *found, *range(start_offset)}):
+        history = found.setdefault(offset, [])
+        if (batch := states.get(offset)) is not None:
+            state = OVER if batch.delivery_state == ARCHIVED else (batch.delivery_state, batch.delivery_count)
+            if history[-1:] != [state]:
+                history.append(state)
+        elif offset < start_offset and (not history or history[-1][0] not in (ACKNOWLEDGED, ARCHIVED)):
+            history.append(OVER)
+
+
+class RawMember:
+    """A member of the group with a connection of its own, which has joined and has its partitions."""
+
+    def __init__(self, shared: SharedTopic, name: str = "A", *, partitions: int = 1) -> None:
+        self._shared, self._name = shared, name
+        self._wire = Wire(shared.bootstrap, "raw-member", timeout_s=60)
+        self._session_epoch = 0
+        wait_for("the group coordinator", self._coordinator_is_there)
+        member_epoch = 0
+
+        def has_partitions() -> bool:
+            nonlocal member_epoch
+            request = ShareGroupHeartbeatRequest(
+                group_id=shared.group, member_id=name, member_epoch=member_epoch, subscribed_topic_names=[shared.topic]
+            )
+            answer: Any = self._wire.ask(request, 1)
+            member_epoch = answer.member_epoch if answer.error_code == 0 else member_epoch
+            given = answer.assignment.topic_partitions if answer.assignment else []
+            return sum(len(each.partitions) for each in given) == partitions
+
+        wait_for("the partitions of a member", has_partitions)
+
+    def _coordinator_is_there(self) -> bool:
+        """The first request for it has a broker create __consumer_offsets."""
+        request = FindCoordinatorRequest(key_type=0, coordinator_keys=[self._shared.group])
+        answer: Any = self._wire.ask(request, 6)
+        return bool(answer.coordinators[0].error_code == 0)
+
+    def close(self) -> None:
+        """Ends the connection; the group is not told."""
+        self._wire.close()
+
+    def leave(self) -> None:
+        request = ShareGroupHeartbeatRequest(group_id=self._shared.group, member_id=self._name, member_epoch=-1)
+        self._wire.ask(request, 1)
+        self.close()
+
+    def fetch(self, *, max_records: int = 500, partition: int = 0, wait_ms: int = 500) -> Acquired:
+        wanted = FetchTopic(topic_id=self._shared.topic_id, partitions=[FetchPartition(partition_index=partition)])
+        request = ShareFetchRequest(
+            group_id=self._shared.group,
+            member_id=self._name,
+            share_session_epoch=self._session_epoch,
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_records=max_records,
+            batch_size=max_records,
+            topics=[wanted],
+        )
+        answer: Any = self._wire.ask(request, 2)
+        assert answer.error_code == 0, answer
+        self._session_epoch += 1
+        found: Acquired = []
+        for told in (each for topic in answer.responses for each in topic.partitions):
+            assert told.error_code == 0, told
+            found += [(each.first_offset, each.last_offset, each.delivery_count) for each in told.acquired_records]
+        return found
+
+    def acquire(self, *, max_records: int = 500, partition: int = 0) -> Acquired:
+        """Returns what the first fetch acquires that acquires anything."""
+        found: Acquired = []
+
+        def is_there() -> bool:
+            found.extend(self.fetch(max_records=max_records, partition=partition))
+            return bool(found)
+
+        wait_for("records", is_there)
+        return found
+
+    def acknowledge(self, *wanted: tuple[int, int, int | list[int]], partition: int = 0) -> ErrorCode:
+        """Acknowledges ranges of offsets, each with one type or with one for each offset."""
+        ranges = [
+            AcknowledgementBatch(
+                first_offset=first, last_offset=last, acknowledge_types=[types] if isinstance(types, int) else types
+            )
+            for first, last, types in wanted
+        ]
+        told = AcknowledgePartition(partition_index=partition, acknowledgement_batches=ranges)
+        request = ShareAcknowledgeRequest(
+            group_id=self._shared.group,
+            member_id=self._name,
+            share_session_epoch=self._session_epoch,
+            topics=[AcknowledgeTopic(topic_id=self._shared.topic_id, partitions=[told])],
+        )
+        answer: Any = self._wire.ask(request, 2)
+        assert answer.error_code == 0, answer
+        self._session_epoch += 1
+        (result,) = answer.responses[0].partitions
+        return ErrorCode(result.error_code)
