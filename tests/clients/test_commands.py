@@ -303,7 +303,7 @@ def answering(content: bytes) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (b"\x15\x03\x03\x00\x02\x02\x46", "it answers with TLS, and was asked in plain text"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "it answers with TLS. Set -X security.protocol to SSL or SASL_SSL"),
         (b"HTTP/1.1 400 Bad Request\r\n", "it answers with HTTP"),
         (b"", "may require TLS or SASL"),
     ],
@@ -376,6 +376,62 @@ def test_a_port_that_is_silent_is_given_up_in_time() -> None:
 )
 def test_what_is_refused_is_explained(at: Run, words: list[str], complaint: str, status: int) -> None:
     assert complaint in at(*words, status=status).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["topics", "describe", "meant-topc"], "Did you mean 'meant-topic'?"),
+        (["consume", "-t", "Meant-topic", "-e"], "Did you mean 'meant-topic'?"),
+        (["groups", "describe", "meant-grop"], "Did you mean 'meant-group'?"),
+        (["configs", "alter", "-t", "meant-topic", "--add-config", "retenton.ms=1"], "Did you mean 'retention.ms'?"),
+        (["topics", "create", "other", "--config", "cleanup.polcy=compact"], "Did you mean 'cleanup.policy'?"),
+    ],
+)
+def test_a_name_that_does_not_exist_is_answered_with_a_similar_one_that_does(
+    at: Run, bootstrap: str, words: list[str], hint: str
+) -> None:
+    at("topics", "create", "meant-topic", "--if-not-exists")
+    at("groups", "reset-offsets", "meant-group", "-t", "meant-topic", "--to-earliest", "--execute")
+    refused = command(*words, "-b", bootstrap)
+    assert refused.returncode in (1, 4)
+    assert hint in refused.stderr
+    if "list" in refused.stderr:
+        assert f"list -b {bootstrap}`" in refused.stderr  # the hint can be pasted
+
+
+def test_the_address_comes_from_the_environment_or_a_profile_or_stands_in_front(bootstrap: str, tmp_path: Path) -> None:
+    (tmp_path / "odradek").mkdir()
+    (tmp_path / "odradek/profiles").write_text(f"[here]\nbootstrap.servers={bootstrap}\n")
+    environment = {"XDG_CONFIG_HOME": str(tmp_path)}
+    expected = command("cluster", "cluster-id", "-b", bootstrap).stdout
+    assert expected
+    assert command("cluster", "cluster-id", environment={"ODRADEK_BOOTSTRAP": bootstrap}).stdout == expected
+    assert command("cluster", "cluster-id", environment={"KAFKA_BOOTSTRAP_SERVERS": bootstrap}).stdout == expected
+    assert command("--profile", "here", "clusters", "cluster-id", environment=environment).stdout == expected
+    assert command("-b", bootstrap, "cluster", "cluster-id").stdout == expected
+
+
+@pytest.mark.parametrize(
+    ("properties", "complaint"),
+    [
+        (
+            ["security.protocol=SSL", "ssl.ca.location=nope.pem"],
+            "-X ssl.ca.location=nope.pem: No such file or directory",
+        ),
+        (["security.protocol=SSL"], "hung up during the TLS handshake: its listener may be one without TLS"),
+        (["security.protocol=TLS"], "-X security.protocol is one of PLAINTEXT, SSL"),
+        (["security.protocol=SASL_PLAINTEXT"], "sasl.mechanism is missing"),
+    ],
+)
+def test_a_wrong_property_is_answered_in_one_line_that_names_it_as_it_was_typed(
+    bootstrap: str, properties: list[str], complaint: str
+) -> None:
+    refused = command(
+        "topics", "list", "-b", bootstrap, "--timeout", "5", *(word for each in properties for word in ("-X", each))
+    )
+    assert complaint in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
 
 
 def test_the_doctor_finds_nothing_wrong_with_a_broker_that_serves(at: Run) -> None:

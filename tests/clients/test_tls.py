@@ -237,13 +237,15 @@ def test_scenario_011_librdkafka_reports_the_alert(broker: BrokerProcess, direct
 def test_scenario_013_what_is_no_tls_is_closed_without_a_byte(broker: BrokerProcess, bytes_in_the_clear: bytes) -> None:
     with connect(broker, "ANY") as client:
         client.sendall(bytes_in_the_clear)
+        port = client.getsockname()[1]
         assert client.recv(100) == b""
+    logged(broker, f":{port}: TLS handshake: the client spoke plain text, but this listener expects TLS")
 
 
 def test_scenario_014_tls_to_a_plaintext_listener_is_closed(broker: BrokerProcess, directory: Path) -> None:
     with pytest.raises((ssl.SSLError, ConnectionResetError)):
         secured(broker, "PLAIN", client_context(directory))
-    logged(broker, "it announced a request of")
+    logged(broker, "the client began a TLS handshake, but this listener expects plain text")
 
 
 @pytest.mark.parametrize("bytes_in_the_clear", [b"\x16\x03\x01\x02\x00" + bytes(507), b"GET / HTTP/1.0\r\n\r\n"])

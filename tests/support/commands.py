@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from io import BytesIO, TextIOWrapper
 
 from odradek.tools.commands.tree import run
 
 
-def command(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """As `odradek` on a command line with these words."""
+def command(
+    *words: str, stdin: str = "", environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """As `odradek` on a command line with these words. The environment is that of this process, and these variables."""
     output, errors = _stream(), _stream()
     usual, sys.stdin = sys.stdin, _stream(stdin)
     try:
         with redirect_stdout(output), redirect_stderr(errors):
-            status = run(words)
+            status = run(words, {**os.environ, **(environment or {})})
     finally:
         sys.stdin = usual
     return subprocess.CompletedProcess(words, status, _text(output), _text(errors))

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from unittest.mock import patch
 
-from odradek.tools.commands import errors
+from odradek.tools.commands import errors, target
 from odradek.tools.commands.tree import COMMANDS, DESCRIPTION, parser
 
 # As wide as the prose of the other pages, and without the colours that Python 3.14 gives to help on a terminal.
@@ -17,7 +17,8 @@ LAYOUT = {"COLUMNS": "120", "NO_COLOR": "1"}
 def page() -> str:
     """The help of all commands and of their actions, a section each."""
     lines = ["# Commands", "", DESCRIPTION, "`make docs` writes this page from the help of the commands.", ""]
-    lines += [*(errors.__doc__ or "").splitlines(), ""]
+    for module in (target, errors):
+        lines += [*(module.__doc__ or "").splitlines(), ""]
     top = parser()
     assert list(COMMANDS) == list(actions(top))
     with patch.dict(os.environ, LAYOUT):

@@ -186,8 +186,21 @@ USES: Mapping[str, Mapping[str, str]] = {
     "odradek/tools/commands/groups.py": {
         r"([^:]+)(?::(\d+(?:,\d+)*))?": OWN_PROCESS,
     },
+    "odradek/tools/commands/parsing.py": {
+        "expression OPTION": OWN,
+    },
     "odradek/tools/commands/replay.py": {
         "expression pattern.replace('[', '[[]')": OWN_PROCESS,
+    },
+    "odradek/tools/commands/suggestions.py": {
+        r"[Uu]nknown [a-z ]*config\w*(?: name)?: ([\w.-]+)": OWN_PROCESS,
+    },
+    "odradek/tools/commands/target.py": {
+        "expression SECTION": OWN_PROCESS,
+    },
+    "odradek/tools/commands/typed_names.py": {
+        r"`(odradek (?!serve\b|certs\b)[^`]+)`": OWN_PROCESS,
+        r"expression '\\b(?:' + LONGEST_FIRST + ')'": OWN,
     },
     "odradek/tools/inspect/command.py": {
         (

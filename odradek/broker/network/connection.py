@@ -29,6 +29,7 @@ log = logging.getLogger("odradek.connection")
 
 LENGTH: Final = Packing(">i")
 LENGTH_BYTES: Final = LENGTH.size
+TLS_HANDSHAKE: Final = 0x1603  # the first two bytes of a TLS record with a handshake
 API_KEY_BYTES: Final = 2
 FIRST_BUFFER_BYTES: Final = 16 * 1024  # minimum buffer for a frame that did not arrive as a whole
 GROWTH_FACTOR: Final = 8  # the frame's buffer is at most this many times as long as the bytes that have arrived
@@ -286,7 +287,10 @@ class Connection(asyncio.BufferedProtocol):
             start = position + LENGTH_BYTES
             (size,) = LENGTH.unpack_from(data, position)
             if not 0 <= size <= info.max_request_bytes:
-                self._refuse(f"it announced a request of {size} bytes; {info.max_request_bytes} are the most")
+                if size >> 16 == TLS_HANDSHAKE:
+                    self._refuse("the client began a TLS handshake, but this listener expects plain text")
+                else:
+                    self._refuse(f"it announced a request of {size} bytes; {info.max_request_bytes} are the most")
                 return
             if server.memory is not None and not self._is_paid:
                 if self._mutes:

@@ -374,7 +374,7 @@ class Connection(asyncio.BufferedProtocol):
             return refused
         reason = f": {error}" if error is not None else ""
         if self._waiting and self._correlation_id - len(self._waiting) < GREETINGS:
-            reason += f"; its listener may expect another security_protocol than {self._security.security_protocol}"
+            reason += f": its listener may require TLS or SASL (security_protocol={self._security.security_protocol})"
         return RetriableError(f"the connection to {self.name} was lost{reason}", ErrorCode.NETWORK_EXCEPTION)
 
     def get_buffer(self, _sizehint: int) -> memoryview:
@@ -402,7 +402,7 @@ class Connection(asyncio.BufferedProtocol):
         while filled - position >= LENGTH_BYTES:
             (size,) = LENGTH.unpack_from(shared, position)
             if size >> 16 in TLS_RECORDS and not self.versions.served:
-                raise MalformedMessage("it answers with TLS, and was asked in plain text (security_protocol)")
+                raise MalformedMessage("it answers with TLS. Set security_protocol to SSL or SASL_SSL")
             if size == HTTP and not self.versions.served:
                 raise MalformedMessage("it answers with HTTP")
             if not LENGTH_BYTES <= size <= MAX_RESPONSE_BYTES:

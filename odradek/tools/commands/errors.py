@@ -68,30 +68,31 @@ STATUS: Mapping[ErrorCode, int] = {
 
 def _needs(kind: str, option: str, operations: str) -> str:
     return (
-        f"The principal needs an ACL for the {kind}, as a superuser adds it: odradek acls add {option}"
-        f" --allow-principal User:NAME --operation … ({operations}). --command-config says who you are."
+        f"Your user needs an ACL for the {kind} ({operations}). A superuser adds it with `odradek acls add {option}"
+        " --allow-principal User:NAME --operation OPERATION`. --profile, --command-config or -X name your user."
     )
 
 
 ADVICE: Mapping[ErrorCode, str] = {
-    ErrorCode.NETWORK_EXCEPTION: "The broker hung up: its listener may require TLS or SASL (--command-config).",
-    ErrorCode.REQUEST_TIMED_OUT: "A port that accepts connections and stays silent is often not a Kafka listener, or"
-    " one behind a firewall.",
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`odradek topics list` shows the topics; names are case-sensitive.",
-    ErrorCode.GROUP_ID_NOT_FOUND: "`odradek groups list` shows the groups; `odradek share-groups list` share groups.",
+    ErrorCode.REQUEST_TIMED_OUT: "A port that accepts connections but never answers is usually not a Kafka listener, or"
+    " it is behind a firewall.",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`odradek topics list` shows all topics. Names are case-sensitive.",
+    ErrorCode.GROUP_ID_NOT_FOUND: "`odradek groups list` shows all groups, `odradek share-groups list` only share"
+    " groups.",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: _needs("topic", "--topic NAME", "READ, WRITE or DESCRIBE"),
     ErrorCode.GROUP_AUTHORIZATION_FAILED: _needs("group", "--group NAME", "READ or DESCRIBE"),
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: _needs("cluster", "--cluster", "CREATE, ALTER or DESCRIBE"),
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _needs(
         "transactional id", "--transactional-id NAME", "WRITE or DESCRIBE"
     ),
-    ErrorCode.TOPIC_ALREADY_EXISTS: "With --if-not-exists that is no error.",
-    ErrorCode.NON_EMPTY_GROUP: "Stop its members first: only a group without members can be changed.",
-    ErrorCode.UNKNOWN_MEMBER_ID: "Stop the group's members first: only a group without members can be changed.",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "Add --if-not-exists if that is fine.",
+    ErrorCode.NON_EMPTY_GROUP: "Stop its members first: a group can only be changed while it has none.",
+    ErrorCode.UNKNOWN_MEMBER_ID: "Stop the group's members first: a group can only be changed while it has none.",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "Stop the members that read the topic first.",
-    ErrorCode.UNSUPPORTED_VERSION: "The broker is older than this request.",
-    ErrorCode.INVALID_REPLICATION_FACTOR: "There are fewer brokers than replicas: `odradek cluster describe`.",
-    ErrorCode.INVALID_PARTITIONS: "Partitions can be added, not removed.",
+    ErrorCode.UNSUPPORTED_VERSION: "The broker is too old for this request.",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "There are fewer brokers than replicas. `odradek cluster describe` lists the"
+    " brokers.",
+    ErrorCode.INVALID_PARTITIONS: "Partitions can be added, but not removed.",
 }
 
 
@@ -105,7 +106,7 @@ def explained(error: Exception) -> tuple[int, str]:
         case ValueError():
             return MISUNDERSTOOD, str(error)
         case OSError():
-            return REFUSED, str(error)
+            return REFUSED, str(error) if error.filename is None else f"{error.filename}: {error.strerror}"
     raise error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -11,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odradek.tools.commands.errors import DONE
+from odradek.tools.commands.errors import DONE, MISUNDERSTOOD
+from odradek.tools.commands.target import DEFAULT_BOOTSTRAP, DEFAULT_PROFILE, choose
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.client.security.settings import SecuritySettings
 
-DEFAULT_BOOTSTRAP = "localhost:9092"
 DEFAULT_TIMEOUT_S = 15.0
 CLIENT_ID = "odradek-cli"
 
@@ -37,7 +38,8 @@ class CommandActions:
     """The actions of a command, such as `list` in `odradek topics list`. Each action connects to a cluster."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
-        self.parsers = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+        self.parsers = parser.add_subparsers(title="actions", metavar="ACTION")
+        parser.set_defaults(run=partial(_run_nothing, parser))
 
     @contextmanager
     def add(
@@ -54,7 +56,12 @@ class CommandActions:
         if json:
             add_json(parser)
         add_connection(parser)
-        parser.set_defaults(run=partial(_run, act, check))
+        parser.set_defaults(run=partial(_run, act, check), parser=parser)
+
+
+def _run_nothing(parser: argparse.ArgumentParser, _options: argparse.Namespace) -> int:
+    parser.print_help(sys.stderr)
+    return MISUNDERSTOOD
 
 
 def _run(act: Act, check: Check | None, options: argparse.Namespace) -> int:
@@ -73,8 +80,13 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
         "-b",
         "--bootstrap-server",
         metavar="HOST:PORT",
-        default=DEFAULT_BOOTSTRAP,
-        help="a broker of the cluster, several with commas; default: %(default)s",
+        help="a broker of the cluster, or several with commas. Default: $ODRADEK_BOOTSTRAP, $KAFKA_BOOTSTRAP_SERVERS,"
+        f" the profile that $ODRADEK_PROFILE names, the profile {DEFAULT_PROFILE}, or {DEFAULT_BOOTSTRAP}",
+    )
+    parser.add_argument(
+        "--profile",
+        metavar="NAME",
+        help="the cluster and its settings for TLS and SASL, from [NAME] in ~/.config/odradek/profiles",
     )
     parser.add_argument(
         "--command-config", metavar="FILE", help="properties for TLS and SASL, as Kafka's tools take them"
@@ -154,24 +166,44 @@ def complete_topics(action: argparse.Action) -> None:
 def client_settings(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the settings that every client needs. Raises ValueError and OSError for bad `--command-config` and
     `-X`."""
+    choose(options)
     return {"bootstrap_servers": options.bootstrap_server, "client_id": CLIENT_ID, **security(options)}
 
 
 def security(options: argparse.Namespace) -> SecuritySettings:
     """Returns the client's settings for TLS and SASL. Raises ValueError, OSError."""
-    if options.command_config is None and not options.properties:
+    choose(options)
+    if options.command_config is None and not options.properties and not options.profile_properties:
         return {}
-    from odradek.client.security.properties import is_of_security, security_settings
+    from odradek.client.security.properties import PROPERTIES, security_settings
+    from odradek.client.security.settings import PROTOCOLS
     from odradek.protocol.java_properties import parse_properties
 
-    given = {}
+    given = {**options.profile_properties}
     if options.command_config is not None:
-        given = parse_properties(Path(options.command_config).read_text(encoding="utf-8"))
-    for name, value in options.properties:
-        if not is_of_security(name):
-            raise ValueError(f"-X {name}: only settings of security are taken (security.protocol, sasl.…, ssl.…)")
-        given[name] = value
+        given |= parse_properties(Path(options.command_config).read_text(encoding="utf-8"))
+    given |= dict(options.properties)
+    protocol = given.get("security.protocol", "PLAINTEXT").upper()
+    for name, _ in options.properties:
+        if name not in PROPERTIES:
+            raise ValueError(_unknown(name))
+        for prefix, protocols in (("ssl.", ("SSL", "SASL_SSL")), ("sasl.", ("SASL_PLAINTEXT", "SASL_SSL"))):
+            if name.startswith(prefix) and protocol in PROTOCOLS and protocol not in protocols:
+                raise ValueError(
+                    f"-X {name} has no effect, because security.protocol is {protocol}: add"
+                    f" -X security.protocol={protocols[0]} or {protocols[1]}"
+                )
     return security_settings(given)
+
+
+def _unknown(name: str) -> str:
+    from odradek.client.security.properties import PROPERTIES, is_of_security
+    from odradek.tools.commands.similar_names import did_you_mean
+
+    hint = did_you_mean(name, PROPERTIES)
+    if is_of_security(name) or hint:
+        return f"-X {name}: there is no such setting.{hint}"
+    return f"-X {name}: commands take only settings of TLS and SASL (security.protocol, ssl.…, sasl.…)"
 
 
 def admin(options: argparse.Namespace, timeout_ms: float, request_timeout_ms: float | None = None) -> Admin:

@@ -79,8 +79,8 @@ async def where_unreachable(options: argparse.Namespace, brokers: Iterable[Broke
         why = (await reach(broker.host, broker.port, TIMEOUT_S)).error
         if why is not None:
             return (
-                f"{options.bootstrap_server} answers, and sends clients to {broker.host}:{broker.port}, where broker"
-                f" {broker.broker_id} cannot be reached from here: {why}\n"
-                f"Set {SETTING} of the broker to an address that its clients reach; `odradek doctor` says more."
+                f"{options.bootstrap_server} answers, but it sends clients to {broker.host}:{broker.port}, where broker"
+                f" {broker.broker_id} cannot be reached from this machine: {why}\n"
+                f"Set {SETTING} of the broker to an address that its clients can reach. `odradek doctor` says more."
             )
     return None

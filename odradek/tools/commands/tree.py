@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
 
-from odradek.tools.commands.errors import INTERRUPTED, UNREACHABLE, explained
+from odradek.client.common.errors import ClientError
+from odradek.tools.commands.errors import DONE, INTERRUPTED, UNREACHABLE, explained
 from odradek.tools.commands.output import complain
+from odradek.tools.commands.parsing import CommandParser, command_first
 
-COLUMNS = 80  # used if the output is not a terminal
 COMPLETING = "_ARGCOMPLETE"  # set by the script of `odradek completion`
 MISUNDERSTOOD = 2  # argparse's own exit status
 
@@ -227,6 +227,10 @@ COMMANDS = {
     ),
     "version": Command("print the version", setup="program.configure_version"),
 }
+ALIASES = {  # the other number of a command's name; `record` is a command of its own
+    **{name[:-1]: name for name in COMMANDS if name.endswith("s") and name[:-1] not in COMMANDS},
+    "clusters": "cluster",
+}
 STATUSES = (
     "exit status: 0 done, 1 refused or failed, 2 wrong command line, 3 no broker reached or no answer in time, 4 what"
     " was named does not exist, 5 not permitted, 6 what was compared differs"
@@ -234,9 +238,9 @@ STATUSES = (
 DESCRIPTION = "A Kafka broker in one Python process, and commands for any Kafka cluster."
 
 
-def parser(wanted: str | None = None) -> argparse.ArgumentParser:
+def parser(wanted: str | None = None) -> CommandParser:
     """Returns the parser of all commands, but adds the options only of `wanted`, or of all commands if it is None."""
-    top = _CommandParser("odradek", description=DESCRIPTION, epilog=STATUSES)
+    top = CommandParser("odradek", description=DESCRIPTION, epilog=STATUSES)
     commands = top.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     for name, command in COMMANDS.items():
         text = f"{command.summary[0].upper()}{command.summary[1:]}. {command.more}".rstrip()
@@ -244,52 +248,40 @@ def parser(wanted: str | None = None) -> argparse.ArgumentParser:
         one = commands.add_parser(
             name, help=command.summary, description=text, epilog=f"examples:\n{examples}" if examples else None
         )
+        one.set_defaults(parser=one)
         if wanted in (None, name):
             module, _, function = (command.setup or f"{name}.configure").partition(".")
             getattr(import_module(f"odradek.tools.commands.{module}"), function)(one)
     return top
 
 
-class _Help(argparse.HelpFormatter):
-    """Wraps prose, but leaves the lines of examples unchanged."""
-
-    def __init__(self, prog: str) -> None:
-        # argparse creates a formatter for each option that is added. By default that would import shutil, which in turn
-        # imports all compression modules.
-        super().__init__(prog, width=_columns() - 2)
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        if "\n" in text:
-            return text
-        return super()._fill_text(text, width, indent)
-
-
-class _CommandParser(argparse.ArgumentParser):
-    def __init__(self, prog: str | None = None, **settings: Any) -> None:
-        super().__init__(prog, **{"formatter_class": _Help} | settings)
-
-
-def _columns() -> int:
-    """Returns the width of the terminal, like `shutil.get_terminal_size`."""
-    try:
-        return int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size(1).columns or COLUMNS
-    except (ValueError, OSError):
-        return COLUMNS
-
-
-def run(words: Sequence[str]) -> int:
+def run(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Runs a command and returns its exit status. Prints errors on stderr."""
-    if COMPLETING in os.environ:
+    if COMPLETING in environ:
         import argcomplete
 
         argcomplete.autocomplete(parser())
-    if list(words) == ["--version"]:
+    words = command_first(words)
+    if not words:
+        parser("").print_help()
+        return DONE
+    if words == ["--version"]:
         words = ["version"]
+    words[0] = ALIASES.get(words[0], words[0])
     if " ".join(words[:2]) in COMMANDS:  # a command whose name has two words
         words = [" ".join(words[:2]), *words[2:]]
-    name = words[0] if words and words[0] in COMMANDS else ""
+    name = words[0] if words[0] in COMMANDS else ""
+    options = argparse.Namespace()
+    typed: list[str] = []
     try:
-        options = parser(name).parse_args(words)
+        _, extra = parser(name).parse_known_args(words, options)
+        if extra:
+            options.parser.refuse(extra)
+        if "profile" in options:  # a command that connects to a cluster
+            from odradek.tools.commands.target import choose, typed_connection
+
+            typed = typed_connection(options, options.bootstrap_server)
+            choose(options, environ)
         status: int = options.run(options)
     except SystemExit as end:
         if end.code == MISUNDERSTOOD and name:
@@ -302,16 +294,26 @@ def run(words: Sequence[str]) -> int:
         return INTERRUPTED
     except Exception as error:
         status, text = explained(error)
-        if status == UNREACHABLE and "bootstrap_server" in options:
-            text = _elsewhere(options, text)
+        if "profile_properties" in options:
+            text = _of_cluster(options, error, status, text, typed)
         complain(f"odradek {name}", text)
     return status
 
 
-def _elsewhere(options: argparse.Namespace, text: str) -> str:
-    """Explains an advertised address that cannot be reached, if that is the problem; otherwise returns `text`."""
+def _of_cluster(options: argparse.Namespace, error: Exception, status: int, text: str, typed: Sequence[str]) -> str:
+    """Completes the message of a command that connects to a cluster: an advertised address that cannot be reached, the
+    name that was probably meant, options as they were typed."""
     import asyncio
 
     from odradek.tools.commands.reachability import SETTING, unreachable_broker
+    from odradek.tools.commands.suggestions import suggestion
+    from odradek.tools.commands.typed_names import as_typed, option_of_file, with_connection
 
-    return text if SETTING in text else asyncio.run(unreachable_broker(options)) or text
+    if status == UNREACHABLE and SETTING not in text:
+        text = asyncio.run(unreachable_broker(options)) or text
+    elif isinstance(error, OSError) and error.filename is not None:
+        text = option_of_file(str(error.filename), options) + text
+    elif isinstance(error, ClientError):
+        first, _, rest = text.partition("\n")
+        text = f"{first}{asyncio.run(suggestion(options, error))}" + (f"\n{rest}" if rest else "")
+    return with_connection(as_typed(text, options), typed)

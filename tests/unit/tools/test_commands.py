@@ -23,6 +23,7 @@ from odradek.tools.commands.errors import (
 )
 from odradek.tools.commands.options import time_ms
 from odradek.tools.commands.output import JsonArray, duration, table
+from odradek.tools.commands.parsing import command_first
 from odradek.tools.commands.produce import split
 from odradek.tools.commands.tree import COMMANDS, parser, run
 
@@ -162,6 +163,62 @@ def test_a_line_is_there_as_soon_as_it_is_typed() -> None:
 )
 def test_a_wrong_command_line_ends_with_status_2_before_anything_is_asked(words: list[str]) -> None:
     assert run([*words, "-b", "127.0.0.1:1"]) == MISUNDERSTOOD
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("topcs list", "odradek: there is no command 'topcs'. Did you mean 'topics'? See `odradek --help`"),
+        ("topics lst", "odradek topics: there is no action 'lst'. Did you mean 'list'? See `odradek topics --help`"),
+        (
+            "topics list --jsn",
+            "odradek topics list: there is no option --jsn. Did you mean '--json'? See `odradek topics list --help`",
+        ),
+        (
+            "wait --topc=t",
+            "odradek wait: there is no option --topc. Did you mean '--topic'? See `odradek wait --help`",
+        ),
+        (
+            "cluster describe all",
+            "odradek cluster describe: 'all' is one argument too many. See `odradek cluster describe --help`",
+        ),
+    ],
+)
+def test_a_mistyped_word_is_answered_in_one_line_with_what_was_meant(
+    words: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words.split()) == MISUNDERSTOOD
+    assert capsys.readouterr().err == f"{complaint}\n"
+
+
+def test_alone_it_prints_help_and_a_command_without_its_action_does_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 0
+    assert "usage: odradek" in capsys.readouterr().out
+    assert run(["topics"]) == MISUNDERSTOOD
+    assert "usage: odradek topics" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("-b a:1 topics list --json", "topics list -b a:1 --json"),
+        ("-ba:1 --timeout=3 topics describe t", "topics describe t -ba:1 --timeout=3"),
+        ("-X a=b --profile p judge -- pytest -q", "judge -X a=b --profile p -- pytest -q"),
+        ("topics list -b a:1", "topics list -b a:1"),
+        ("--version", "--version"),
+        ("-b a:1", "-b a:1"),
+    ],
+)
+def test_options_of_the_connection_may_precede_the_command(typed: str, meant: str) -> None:
+    assert command_first(typed.split()) == meant.split()
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("topic", "topics"), ("share-group", "share-groups"), ("clusters", "cluster")]
+)
+def test_a_command_may_be_named_in_the_other_number(typed: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([typed, "--help"]) == 0
+    assert f"usage: odradek {meant} " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -28,6 +28,10 @@ log = logging.getLogger("odradek.connection")
 
 SHUTDOWN_TIMEOUT_S = 2.0  # how long a connection that the broker closes waits for the peer's closing message
 ANONYMOUS = "User:ANONYMOUS"
+# OpenSSL's reasons for bytes that are not TLS. A length in front of a Kafka request looks like a wrong version.
+PLAIN_TEXT = frozenset(
+    {"WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"}
+)
 WANTS_MORE = ssl.SSLWantReadError, ssl.SSLWantWriteError
 
 
@@ -170,6 +174,8 @@ class TlsHandshake:
         info = self.connection.info
         timeout_ms = round(self._handshakes.timeout_s * 1000)
         why: object = error.reason if isinstance(error, ssl.SSLError) and error.reason else error
+        if why in PLAIN_TEXT:
+            why = f"the client spoke plain text, but this listener expects TLS ({why})"
         if isinstance(error, (ConnectionAbortedError, TimeoutError)):
             why = f"not over within odradek.authentication.timeout.ms={timeout_ms}"
         log.info("failed authentication with %s:%d: TLS handshake: %s", info.client_host, info.client_port, why)

@@ -1,0 +1,79 @@
+"""The parser of the command line: one line for each mistake, with the name that the user probably meant."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from odradek.tools.commands.similar_names import did_you_mean
+
+COLUMNS = 80  # used if the output is not a terminal
+OPTION = r"(?<![\w-])--[a-z][\w-]*"
+CONNECTION = ("-b", "--bootstrap-server", "--profile", "--command-config", "-X", "--timeout")
+
+
+class Help(argparse.HelpFormatter):
+    """Wraps prose, but leaves the lines of examples unchanged."""
+
+    def __init__(self, prog: str) -> None:
+        # argparse creates a formatter for each option that is added. By default that would import shutil, which in turn
+        # imports all compression modules.
+        super().__init__(prog, width=_columns() - 2)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" in text:
+            return text
+        return super()._fill_text(text, width, indent)
+
+
+class CommandParser(argparse.ArgumentParser):
+    def __init__(self, prog: str | None = None, **settings: Any) -> None:
+        super().__init__(prog, **{"formatter_class": Help} | settings)
+
+    def error(self, message: str) -> NoReturn:
+        end = "" if message.endswith("?") else "."
+        self.exit(2, f"{self.prog}: {message}{end} See `{self.prog} --help`\n")
+
+    def refuse(self, words: Sequence[str]) -> NoReturn:
+        """Ends the program with a message about words that the command does not take."""
+        word = next((each for each in words if each.startswith("-")), words[0]).partition("=")[0]
+        if not word.startswith("-"):
+            self.error(f"{word!r} is one argument too many")
+        self.error(
+            f"there is no option {word}.{did_you_mean(word, re.findall(OPTION, self.format_help()))}".rstrip(".")
+        )
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.metavar in ("COMMAND", "ACTION") and action.choices is not None and value not in action.choices:
+            hint = did_you_mean(value, action.choices)
+            self.error(f"there is no {str(action.metavar).lower()} {value!r}.{hint}".rstrip("."))
+        super()._check_value(action, value)
+
+
+def _columns() -> int:
+    """Returns the width of the terminal, like `shutil.get_terminal_size`."""
+    try:
+        return int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size(1).columns or COLUMNS
+    except (ValueError, OSError):
+        return COLUMNS
+
+
+def command_first(words: Sequence[str]) -> list[str]:
+    """Moves connection options that precede the command behind its name and the names after it, so that `odradek -b
+    HOST:PORT topics list` means `odradek topics list -b HOST:PORT`."""
+    end = 0
+    while end < len(words) and words[end].startswith(("-b", "-X", "--")):
+        name, separator, _ = words[end].partition("=")
+        is_short = words[end].startswith(("-b", "-X"))
+        if name not in CONNECTION and not is_short:
+            break
+        has_value = len(words[end]) > len("-b") if is_short else bool(separator)
+        end += 1 if has_value else 2
+    before, rest = words[:end], words[end:]
+    if not before or not rest:
+        return list(words)
+    names = next((index for index, word in enumerate(rest) if word.startswith("-")), len(rest))
+    return [*rest[:names], *before, *rest[names:]]

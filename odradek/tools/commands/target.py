@@ -1,0 +1,89 @@
+"""The cluster that a command talks to: `-b`, a named profile, the environment, or localhost:9092.
+
+| source | used if |
+|---|---|
+| `-b`, `--bootstrap-server` | always |
+| `--profile NAME` | it is given; with `-b`, only its settings for TLS and SASL |
+| `ODRADEK_BOOTSTRAP`, then `KAFKA_BOOTSTRAP_SERVERS` | none of the above is given |
+| the profile that `ODRADEK_PROFILE` names, then the profile `default` | none of the above is given |
+| `localhost:9092` | none of the above is given |
+
+Profiles are sections of one file. Their lines are those of a `client.properties` file:
+
+    [staging]
+    bootstrap.servers=kafka.staging.example:9093
+    security.protocol=SSL
+    ssl.ca.location=/etc/ssl/staging.pem
+
+The settings of a profile are never sent to an address that another source has chosen, unless `--profile` names it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+DEFAULT_BOOTSTRAP = "localhost:9092"
+VARIABLES = ("ODRADEK_BOOTSTRAP", "KAFKA_BOOTSTRAP_SERVERS")
+PROFILE_VARIABLE = "ODRADEK_PROFILE"
+DEFAULT_PROFILE = "default"
+BOOTSTRAP = "bootstrap.servers"
+SECTION = r"(?m)^[ \t]*\[([^\]\n]+)\][ \t]*$"
+
+
+def profiles_file(environ: Mapping[str, str]) -> Path:
+    """Returns the path of the file with the profiles, which need not exist."""
+    home = environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return Path(home, "odradek", "profiles")
+
+
+def choose(options: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> None:
+    """Sets `bootstrap_server` and `profile_properties` of the options of a command that connects to a cluster. Raises
+    ValueError if the profile does not exist, OSError if the file cannot be read. May be called again."""
+    if "profile_properties" in options:
+        return
+    options.profile_properties = {}
+    if options.profile is not None:
+        options.profile_properties = _profile(options.profile, environ)
+        options.bootstrap_server = options.bootstrap_server or options.profile_properties.get(BOOTSTRAP)
+    for variable in VARIABLES:
+        options.bootstrap_server = options.bootstrap_server or environ.get(variable)
+    if not options.bootstrap_server and options.profile is None:
+        named = environ.get(PROFILE_VARIABLE)
+        options.profile_properties = _profile(named or DEFAULT_PROFILE, environ, must_exist=bool(named))
+        options.bootstrap_server = options.profile_properties.get(BOOTSTRAP)
+    options.bootstrap_server = options.bootstrap_server or DEFAULT_BOOTSTRAP
+
+
+def typed_connection(options: argparse.Namespace, typed_bootstrap: str | None) -> list[str]:
+    """Returns the options that choose the cluster, as the user typed them. `-X` is left out, since it may be secret."""
+    given = (("-b", typed_bootstrap), ("--profile", options.profile), ("--command-config", options.command_config))
+    return [word for option, value in given if value is not None for word in (option, value)]
+
+
+def _profile(name: str, environ: Mapping[str, str], *, must_exist: bool = True) -> Mapping[str, str]:
+    path = profiles_file(environ)
+    try:
+        found = parse_profiles(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        found = {}
+    if name in found or not must_exist:
+        return found.get(name, {})
+    from odradek.tools.commands.similar_names import did_you_mean
+
+    if not found:
+        raise ValueError(f"there is no profile {name!r}: {path} does not exist or has no [section]")
+    raise ValueError(
+        f"there is no profile {name!r} in {path}.{did_you_mean(name, found)} Its profiles are {', '.join(found)}"
+    )
+
+
+def parse_profiles(text: str) -> dict[str, dict[str, str]]:
+    """Returns the properties of each profile, by its name. Lines before the first section are ignored."""
+    from odradek.protocol.java_properties import parse_properties
+
+    parts = re.split(SECTION, text)
+    return {name.strip(): parse_properties(lines) for name, lines in zip(parts[1::2], parts[2::2], strict=True)}
