@@ -275,6 +275,13 @@ class Admin(ConnectedClient):
         """
         return await administration.records.delete_records(self.asking, before)
 
+    async def log_sizes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Returns the size of each partition's log in bytes, as its leader reports it (DescribeLogDirs).
+
+        Partitions that have no leader are left out. Raises ClientError (CLUSTER_AUTHORIZATION_FAILED).
+        """
+        return await administration.records.log_sizes(self.asking, partitions)
+
     async def describe_cluster(self) -> ClusterDescription:
         """Returns the brokers with their advertised addresses, the controller, and the finalized features."""
         return await administration.cluster.describe_cluster(self.asking)

@@ -68,6 +68,20 @@ def test_topics_are_created_extended_described_and_deleted(at: Run) -> None:
     at("topics", "delete", "by-command", "--if-exists")
 
 
+def test_a_described_topic_has_its_offsets_records_and_size(at: Run, bootstrap: str) -> None:
+    topic = create_topic(bootstrap, "sized", partitions=2)
+    at("produce", "-t", topic, "-p", "0", stdin="1\n2\n3\n")
+    at("records", "delete", "-t", topic, "-p", "0", "--before-offset", "1")
+    (found,) = parsed(at("topics", "describe", topic, "--json"))
+    first, second = found["partitions"]
+    assert (first["log_start_offset"], first["high_watermark"], first["records"]) == (1, 3, 2)
+    assert (second["records"], second["size_bytes"]) == (0, 0)
+    assert first["size_bytes"] > 0
+    head, columns, *_ = at("topics", "describe", topic).stdout.splitlines()
+    assert head.startswith(f"{topic}: 2 partitions, 1 replica, 2 records, {first['size_bytes']} B, id ")
+    assert columns.split()[-4:] == ["START", "END", "RECORDS", "SIZE"]
+
+
 def test_many_topics_are_described_some_at_a_time(at: Run, bootstrap: str) -> None:
     wanted = sorted(create_topic(bootstrap, f"many-{number}", partitions=2) for number in range(2))
     more = [f"of-many-{number:03}" for number in range(AT_A_TIME + 1)]
@@ -77,7 +91,7 @@ def test_many_topics_are_described_some_at_a_time(at: Run, bootstrap: str) -> No
     assert [each["topic"] for each in described] == [*wanted, *more]
     assert [each["configs"] for each in described] == [{}] * 2 + [{"retention.ms": "77"}] * len(more)
     lines = at("topics", "describe", *more).stdout.splitlines()
-    assert lines[0].startswith(f"{more[0]}: 1 partitions, ")
+    assert lines[0].startswith(f"{more[0]}: 1 partition, 1 replica, 0 records, 0 B, ")
     assert lines.count("  retention.ms=77") == len(more)
     shown = parsed(at("records", "offsets", *(word for name in more for word in ("-t", name)), "--json"))
     assert [row["topic"] for row in shown] == more
@@ -158,7 +172,7 @@ def test_a_group_reads_is_described_reset_and_deleted(at: Run, bootstrap: str) -
     listed = [row for row in parsed(at("groups", "list", "--json")) if row["group"] == "readers"]
     assert [(row["type"].lower(), row["state"]) for row in listed] == [("classic", "Empty")]
 
-    def offsets() -> list[tuple[int, int, int]]:
+    def offsets() -> list[tuple[int, int | None, int | None]]:
         rows = parsed(at("groups", "describe", "readers", "--json"))
         return [(row["partition"], row["current_offset"], row["lag"]) for row in rows]
 
@@ -171,7 +185,9 @@ def test_a_group_reads_is_described_reset_and_deleted(at: Run, bootstrap: str) -
     at("groups", "reset-offsets", "readers", "--all-topics", "--to-offset", "99", "--execute")
     assert offsets()[0] == (0, 3, 0), "no further than the end"
     at("groups", "delete-offsets", "readers", "-t", f"{topic}:0")
-    assert 0 not in [partition for partition, _, _ in offsets()]
+    assert offsets()[0] == (0, None, None), "it is shown without an offset"
+    (listed,) = [row for row in parsed(at("groups", "list", "--json")) if row["group"] == "readers"]
+    assert (listed["members"], listed["lag"], listed["uncommitted_partitions"]) == (0, 0, 1)
     at("groups", "delete", "readers")
     assert "GROUP_ID_NOT_FOUND" in at("groups", "describe", "readers", status=4).stderr
 
@@ -458,7 +474,8 @@ def test_a_share_group_is_listed_described_reset_and_deleted(at: Run, bootstrap:
             for records in consumer.getmany(timeout_ms=1000).values():
                 read += records
         consumer.commit()
-    assert "sharers" in [each["group"] for each in parsed(at("share-groups", "list", "--json"))]
+    (listed,) = [row for row in parsed(at("share-groups", "list", "--json")) if row["group"] == "sharers"]
+    assert (listed["members"], listed["lag"]) == (0, 0)
     (row,) = parsed(at("share-groups", "describe", "sharers", "--json"))
     assert (row["topic"], row["lag"]) == ("shared-by-command", 0)
     at("share-groups", "reset-offsets", "sharers", "-t", "shared-by-command", "--to-earliest", "--execute")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from odradek.protocol.codec import decode
 from odradek.protocol.errors import KafkaError, MalformedMessage, UnsupportedVersion
+from odradek.protocol.lag import partition_lag
 from odradek.protocol.messages.consumer_group_describe_response import Member as ConsumerMember
 from odradek.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 
@@ -121,13 +122,13 @@ class GroupPosition(NamedTuple):
 
 
 def offsets(core: GroupCore, name: str, broker: Broker) -> list[GroupPosition]:
-    """Returns the committed offsets. As in `kafka-consumer-groups`, the lag is measured to the high watermark."""
+    """Returns the committed offsets, with the lag of each partition."""
     found = []
     for (topic, index), committed in sorted(core.committed_offsets(name).items()):
         try:
             end = broker.partitions.get(topic, index).log.high_watermark
         except KafkaError:
             end = None
-        lag = None if end is None else max(0, end - committed.offset)
+        lag = partition_lag(committed.offset, end)
         found.append(GroupPosition(f"{topic}-{index}", committed.offset, end, lag, committed.committed_ms))
     return found

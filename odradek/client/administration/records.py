@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from odradek.client.administration.asking import Asking
-from odradek.client.common.errors import ClientError, RetriableError, code_of, refusal
+from odradek.client.common.errors import ClientError, RetriableError, check, code_of, refusal
 from odradek.client.common.values import TopicPartition, blocks, grouped
 from odradek.client.consuming.offset_lookup import OffsetAndTimestamp, leaders_of, list_offsets
 from odradek.protocol.errors import ErrorCode
@@ -15,6 +15,8 @@ from odradek.protocol.messages.delete_records_request import (
     DeleteRecordsTopic,
 )
 from odradek.protocol.messages.delete_records_response import DeleteRecordsResponse
+from odradek.protocol.messages.describe_log_dirs_request import DescribableLogDirTopic, DescribeLogDirsRequest
+from odradek.protocol.messages.describe_log_dirs_response import DescribeLogDirsResponse
 
 EARLIEST = -2  # these three stand in place of a timestamp
 LATEST = -1
@@ -78,6 +80,23 @@ async def _delete_at(
     if error is not None:
         await asking.cluster.refresh({partition.topic for partition in left})
         raise error
+
+
+async def log_sizes(asking: Asking, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    for node_id, each in (await leaders_of(asking.cluster, dict.fromkeys(partitions, LATEST))).items():
+        for some in blocks(partition for partition, _ in each):
+            topics = [DescribableLogDirTopic(topic=topic, partitions=held) for topic, held in grouped(some).items()]
+            request = DescribeLogDirsRequest(topics=topics)
+            answer = await asking.broker(node_id, request, DescribeLogDirsResponse)
+            check(answer.error_code, f"the log directories of broker {node_id}")
+            for directory in answer.results:
+                check(directory.error_code, f"the log directory {directory.log_dir} of broker {node_id}")
+                for topic in directory.topics:
+                    for log in topic.partitions:
+                        if not log.is_future_key:
+                            found[TopicPartition(topic.name, log.partition_index)] = log.partition_size
+    return found
 
 
 def _named(partition: TopicPartition) -> str:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from odradek.client.common.values import TopicPartition
+from odradek.client.common.values import OffsetAndMetadata, TopicPartition, blocks
+from odradek.protocol.lag import GroupLag, group_lag
 from odradek.tools.commands.errors import NOT_FOUND, CommandError
+from odradek.tools.commands.group_positions import Position, positions
 from odradek.tools.commands.options import CommandActions, add_list, add_names, names, time_ms
 from odradek.tools.commands.output import Row, headings, print_rows
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
-    from odradek.client.administration.groups import GroupDescription
+    from odradek.client.administration.groups import GroupDescription, GroupListing
+
+GROUPS_AT_A_TIME = 50
 
 
 def add_reset(parser: argparse.ArgumentParser, *, is_share: bool = False) -> None:
@@ -159,19 +164,67 @@ async def list_share(admin: Admin, options: argparse.Namespace) -> None:
 
 
 async def _print_listing(admin: Admin, states: list[str], types: list[str], *, as_json: bool) -> None:
-    rows = [
-        {"group": each.group_id, "type": each.type, "protocol": each.protocol_type, "state": each.state}
-        | {"coordinator": each.coordinator}
-        for each in await admin.list_groups(states=states, types=types)
-    ]
-    print_rows(rows, headings("group type protocol state coordinator"), as_json=as_json, empty="No groups.")
+    listings = await admin.list_groups(states=states, types=types)
+    members: dict[str, int | None] = {}
+    lags: dict[str, GroupLag] = {}
+    for some in blocks(listings, GROUPS_AT_A_TIME):
+        found = await asyncio.gather(*(_members_and_offsets(admin, each) for each in some))
+        groups = {each.group_id: held for each, held in zip(some, found, strict=True) if held is not None}
+        members |= {name: len(description.members) for name, (description, _) in groups.items()}
+        of_consumers = {
+            name: (offsets, [partition for member in description.members for partition in member.assignment])
+            for name, (description, offsets) in groups.items()
+            if isinstance(offsets, dict)
+        }
+        for name, held in (await positions(admin, of_consumers)).items():
+            lags[name] = group_lag((each.committed, each.end) for each in held)
+        lags |= {name: offsets for name, (_, offsets) in groups.items() if isinstance(offsets, GroupLag)}
+    rows: list[Row] = []
+    for each in listings:
+        lag = lags.get(each.group_id)
+        rows.append(
+            {"group": each.group_id, "type": each.type, "protocol": each.protocol_type, "state": each.state}
+            | {"members": members.get(each.group_id), "lag": None if lag is None else lag.records}
+            | {"uncommitted_partitions": None if lag is None else lag.uncommitted, "coordinator": each.coordinator}
+        )
+    columns = headings(
+        "group type protocol state members lag uncommitted_partitions coordinator", uncommitted_partitions="UNCOMMITTED"
+    )
+    print_rows(rows, columns, as_json=as_json, empty="No groups.")
+
+
+async def _members_and_offsets(
+    admin: Admin, listing: GroupListing
+) -> tuple[GroupDescription, dict[TopicPartition, OffsetAndMetadata] | GroupLag] | None:
+    """Returns the description of a group, and its committed offsets or, for a share group, its lag. Returns None if the
+    group has ended meanwhile, may not be described, or has a type that this client cannot describe."""
+    from odradek.client.common.errors import ClientError
+
+    name = listing.group_id
+    try:
+        if listing.type.lower() != "share":
+            return await admin.describe_group(name), await admin.list_group_offsets(name)
+        description, started = await admin.describe_share_group(name), await admin.list_share_group_offsets(name)
+    except ClientError as error:
+        if error.is_retriable:
+            raise
+        return None
+    known = [each.lag for each in started.values() if each.lag is not None]
+    return description, GroupLag(sum(known) if known else None, len(started) - len(known))
 
 
 async def describe(admin: Admin, options: argparse.Namespace) -> None:
     found = [await admin.describe_group(name) for name in names(options)]
     if not _print_view(found, options):
-        existing = set(await admin.list_topics(include_internal=True))
-        rows = [row for group in found for row in await _offset_rows(admin, group, existing)]
+        held = {
+            group.group_id: (
+                await admin.list_group_offsets(group.group_id),
+                [partition for member in group.members for partition in member.assignment],
+            )
+            for group in found
+        }
+        placed = await positions(admin, held)
+        rows = [_offset_row(each, group) for group in found for each in placed[group.group_id]]
         columns = headings(
             "group topic partition current_offset log_end_offset lag consumer_id host client_id",
             current_offset="CURRENT-OFFSET",
@@ -219,33 +272,15 @@ def _print_view(found: list[GroupDescription], options: argparse.Namespace) -> b
     return bool(options.members or options.state)
 
 
-async def _offset_rows(admin: Admin, group: GroupDescription, existing: set[str]) -> list[dict[str, object]]:
-    """Returns a row for every partition that has a committed offset or a member."""
-    from odradek.client.administration.records import LATEST
-    from odradek.client.common.errors import ClientError
-
-    committed = await admin.list_group_offsets(group.group_id)
-    members = {partition: member for member in group.members for partition in member.assignment}
-    partitions = sorted({*committed, *members})
-    try:
-        ends = await admin.list_offsets({each: LATEST for each in partitions if each.topic in existing})
-    except ClientError as error:
-        if error.is_retriable:  # a leader is unavailable: print the rest without end offsets
-            ends = {}
-        else:
-            raise
-    rows: list[dict[str, object]] = []
-    for each in partitions:
-        current = committed[each].offset if each in committed else None
-        found, member = ends.get(each), members.get(each)
-        end = found.offset if found is not None else None
-        rows.append(
-            {"group": group.group_id, "topic": each.topic, "partition": each.partition, "current_offset": current}
-            | {"log_end_offset": end, "lag": end - current if end is not None and current is not None else None}
-            | {"consumer_id": member.member_id if member else None, "host": member.host if member else None}
-            | {"client_id": member.client_id if member else None}
-        )
-    return rows
+def _offset_row(position: Position, group: GroupDescription) -> dict[str, object]:
+    member = next((each for each in group.members if position.partition in each.assignment), None)
+    topic, partition = position.partition
+    return (
+        {"group": group.group_id, "topic": topic, "partition": partition, "current_offset": position.committed}
+        | {"log_end_offset": position.end, "lag": position.lag}
+        | {"consumer_id": member.member_id if member else None, "host": member.host if member else None}
+        | {"client_id": member.client_id if member else None}
+    )
 
 
 async def delete(admin: Admin, options: argparse.Namespace) -> None:

@@ -82,6 +82,23 @@ def duration(ms: int) -> str:
     return f"{ms} ms"
 
 
+def size(size_bytes: int) -> str:
+    """Formats a number of bytes, as `1.5 MiB`."""
+    if size_bytes < 1024:
+        return f"{size_bytes} B"
+    number = float(size_bytes)
+    for unit in ("KiB", "MiB", "GiB"):
+        number /= 1024
+        if number < 1024:
+            return f"{number:.1f} {unit}"
+    return f"{number / 1024:.1f} TiB"
+
+
+def counted(number: int, noun: str) -> str:
+    """Returns the number with its noun in the right form, as `1 record` or `2 records`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def complain(command: str, text: str) -> None:
     """Prints each line on stderr, prefixed by the name of the command."""
     for line in text.splitlines():

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import base64
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from odradek.client.common.values import blocks
+from odradek.client.common.values import TopicPartition, blocks
+from odradek.protocol.errors import ErrorCode
 from odradek.tools.commands.options import CommandActions, add_list, add_names, names, setting
-from odradek.tools.commands.output import JsonArray, headings, print_object, print_rows
+from odradek.tools.commands.output import JsonArray, counted, headings, print_object, print_rows, size
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -21,7 +22,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = CommandActions(parser)
     with actions.add("list", "the names of all topics", list_, json=True) as listing:
         listing.add_argument("--internal", action="store_true", help="include internal topics")
-    with actions.add("describe", "partitions, leaders, replicas and settings", describe, json=True) as describing:
+    with actions.add(
+        "describe",
+        "show partitions with their leaders, replicas, offsets and sizes, and changed settings",
+        describe,
+        json=True,
+        more="Describes the named topics, or all topics. RECORDS is the number of offsets from START to END, so it"
+        " includes transaction markers and records that compaction has removed.",
+    ) as describing:
         add_names(describing, "topic", "-t", is_needed=False)
     with actions.add("create", "create topics", create, names) as creating:
         add_names(creating, "topic", "-t", is_needed=True)
@@ -46,37 +54,85 @@ async def list_(admin: Admin, options: argparse.Namespace) -> None:
         print(name)
 
 
+class DescribedTopic(NamedTuple):
+    topic: TopicDescription
+    configs: dict[str, str | None]
+    partitions: list[dict[str, object]]
+
+
 async def describe(admin: Admin, options: argparse.Namespace) -> None:
     """Prints topics in blocks: each block before the next one is requested."""
     wanted = list(dict.fromkeys(names(options) or await admin.list_topics()))
     if options.json:
         with JsonArray() as array:
             for block in blocks(wanted, AT_A_TIME):
-                for name, topic, configs in await _described(admin, block):
-                    told = {"topic": name, "topic_id": _id(topic), "internal": topic.is_internal, "configs": configs}
-                    array.add(told | {"partitions": _partitions(topic)})
+                for name, (topic, configs, partitions) in (await _described(admin, block)).items():
+                    head = {"topic": name, "topic_id": _id(topic), "internal": topic.is_internal, "configs": configs}
+                    array.add(head | {"partitions": partitions})
         return
     for block in blocks(wanted, AT_A_TIME):
-        for name, topic, configs in await _described(admin, block):
-            print(
-                f"{name}: {len(topic.partitions)} partitions, {len(topic.partitions[0].replicas)} replicas"
-                f"{', internal' if topic.is_internal else ''}, id {_id(topic)}"
-            )
-            for key, value in configs.items():
-                print(f"  {key}={value}")
-            columns = headings("partition leader leader_epoch replicas isr")
-            print_rows(_partitions(topic), columns, as_json=False, empty="")
+        for name, found in (await _described(admin, block)).items():
+            _print_topic(name, found)
 
 
-async def _described(admin: Admin, topics: list[str]) -> list[tuple[str, TopicDescription, dict[str, str | None]]]:
+def _print_topic(name: str, found: DescribedTopic) -> None:
+    topic, configs, partitions = found
+    records, sizes = [row["records"] for row in partitions], [row["size_bytes"] for row in partitions]
+    parts = [counted(len(partitions), "partition"), counted(len(topic.partitions[0].replicas), "replica")]
+    parts += [counted(sum(each for each in records if isinstance(each, int)), "record")]
+    if None not in sizes:
+        parts += [size(sum(each for each in sizes if isinstance(each, int)))]
+    print(f"{name}: {', '.join(parts)}{', internal' if topic.is_internal else ''}, id {_id(topic)}")
+    for key, value in configs.items():
+        print(f"  {key}={value}")
+    rows = [
+        row | {"size_bytes": size(row["size_bytes"]) if isinstance(row["size_bytes"], int) else None}
+        for row in partitions
+    ]
+    columns = headings(
+        "partition leader leader_epoch replicas isr log_start_offset high_watermark records size_bytes",
+        log_start_offset="START",
+        high_watermark="END",
+        size_bytes="SIZE",
+    )
+    print_rows(rows, columns, as_json=False, empty="")
+
+
+async def _described(admin: Admin, topics: list[str]) -> dict[str, DescribedTopic]:
     from odradek.client.administration.configs import describe_topic_configs
+    from odradek.client.administration.records import EARLIEST, LATEST
+    from odradek.client.common.errors import ClientError
 
     found = await admin.describe_topics(topics)
     entries = await describe_topic_configs(admin.asking, topics)
-    return [
-        (name, topic, {each.name: each.value for each in entries[name] if each.source == "DYNAMIC_TOPIC_CONFIG"})
+    led = [
+        TopicPartition(name, each.partition)
         for name, topic in found.items()
+        for each in topic.partitions
+        if each.leader is not None
     ]
+    starts = await admin.list_offsets(dict.fromkeys(led, EARLIEST))
+    ends = await admin.list_offsets(dict.fromkeys(led, LATEST))
+    try:
+        sizes = await admin.log_sizes(led)
+    except ClientError as error:
+        if error.code is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            raise
+        sizes = {}
+    described = {}
+    for name, topic in found.items():
+        configs = {each.name: each.value for each in entries[name] if each.source == "DYNAMIC_TOPIC_CONFIG"}
+        partitions: list[dict[str, object]] = []
+        for each in topic.partitions:
+            at = TopicPartition(name, each.partition)
+            start, end = starts.get(at), ends.get(at)
+            row: dict[str, object] = {"partition": each.partition, "leader": each.leader}
+            row |= {"leader_epoch": each.leader_epoch, "replicas": [*each.replicas], "isr": [*each.in_sync_replicas]}
+            row |= {"log_start_offset": start.offset if start else None, "high_watermark": end.offset if end else None}
+            row |= {"records": end.offset - start.offset if start and end else None, "size_bytes": sizes.get(at)}
+            partitions.append(row)
+        described[name] = DescribedTopic(topic, configs, partitions)
+    return described
 
 
 def _id(topic: TopicDescription) -> str:
@@ -84,18 +140,9 @@ def _id(topic: TopicDescription) -> str:
     return base64.urlsafe_b64encode(topic.topic_id).decode().rstrip("=")
 
 
-def _partitions(topic: TopicDescription) -> list[dict[str, object]]:
-    return [
-        {"partition": each.partition, "leader": each.leader, "leader_epoch": each.leader_epoch}
-        | {"replicas": list(each.replicas), "isr": list(each.in_sync_replicas)}
-        for each in topic.partitions
-    ]
-
-
 async def create(admin: Admin, options: argparse.Namespace) -> None:
     from odradek.client.administration.topics import NewTopic
     from odradek.client.common.errors import ClientError
-    from odradek.protocol.errors import ErrorCode
 
     for name in names(options):
         new = NewTopic(name, options.partitions, options.replication_factor, dict(options.config))
@@ -117,7 +164,6 @@ async def alter(admin: Admin, options: argparse.Namespace) -> None:
 
 async def delete(admin: Admin, options: argparse.Namespace) -> None:
     from odradek.client.common.errors import ClientError
-    from odradek.protocol.errors import ErrorCode
 
     for name in names(options):
         try:

@@ -22,7 +22,7 @@ from odradek.tools.commands.errors import (
     explained,
 )
 from odradek.tools.commands.options import time_ms
-from odradek.tools.commands.output import JsonArray, duration, table
+from odradek.tools.commands.output import JsonArray, duration, size, table
 from odradek.tools.commands.parsing import command_first
 from odradek.tools.commands.produce import split
 from odradek.tools.commands.tree import COMMANDS, parser, run
@@ -118,6 +118,11 @@ def test_an_array_that_is_printed_piece_by_piece_is_that_which_is_printed_at_onc
 @pytest.mark.parametrize(("ms", "text"), [(5, "5 ms"), (1_500, "1 s 500 ms"), (90_000_000, "1 d 1 h")])
 def test_durations(ms: int, text: str) -> None:
     assert duration(ms) == text
+
+
+@pytest.mark.parametrize(("size_bytes", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**41, "2.0 TiB")])
+def test_sizes(size_bytes: int, text: str) -> None:
+    assert size(size_bytes) == text
 
 
 @pytest.mark.parametrize(
