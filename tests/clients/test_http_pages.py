@@ -81,6 +81,9 @@ def test_what_a_topic_took_and_gave_and_what_a_group_keeps_is_counted(tmp_path: 
     assert found[f"{prefix}_bytesout_total", topic] >= found[f"{prefix}_bytesin_total", topic] > 3 * 6
     assert found["kafka_coordinator_group_groupmetadatamanager_numgroupsempty",] == 1
     assert found["kafka_coordinator_group_groupmetadatamanager_numoffsets",] == 1
+    assert found["kafka_server_group_coordinator_metrics_offset_count",] == 1
+    assert found["kafka_server_group_coordinator_metrics_classic_group_count", "Empty"] == 1
+    assert found["kafka_server_group_coordinator_metrics_classic_group_count", "Stable"] == 0
     produced = [
         key for key in found if key[0] == "kafka_network_requestmetrics_totaltimems_bucket" and "Produce" in key
     ]

@@ -6,20 +6,24 @@ from odradek.broker.metadata.image import MetadataImage
 from odradek.broker.metadata.topics import DeletedTopic, MorePartitions, create_partitions, delete_topics
 from odradek.protocol.errors import ErrorCode as E
 from odradek.protocol.errors import KafkaError
+from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
 from tests.support.metadata import NODE, apply, decided, image_with
 
 ZERO = bytes(16)
 NOBODY = b"\x01" * 16
+TOO_MANY = "Excessively large number of additional partitions per request."
 
 
 def said(error: KafkaError | None) -> tuple[E | None, str | None]:
     return (None, None) if error is None else (error.code, error.message)
 
 
-def enlarge(image: MetadataImage, *wishes: MorePartitions) -> list[tuple[str, E | None, str | None]]:
-    results = decided(create_partitions(image, wishes, node=NODE)).response
+def enlarge(
+    image: MetadataImage, *wishes: MorePartitions, rules: KafkaRules = NEWEST
+) -> list[tuple[str, E | None, str | None]]:
+    results = decided(create_partitions(image, wishes, node=NODE, rules=rules)).response
     return [(name, *said(error)) for name, error in results]
 
 
@@ -68,7 +72,30 @@ def test_new_partitions_cannot_be_put_there(count: int, assignments: list[list[i
 def test_more_than_can_be_recorded_at_once() -> None:
     image = image_with("t")
     assert enlarge(image, MorePartitions("t", 10_001)) == [("t", None, None)]
-    assert enlarge(image, MorePartitions("t", 10_002)) == [("t", E.UNKNOWN_SERVER_ERROR, None)]
+    assert enlarge(image, MorePartitions("t", 10_002)) == [("t", E.POLICY_VIOLATION, TOO_MANY)]
+    before = KafkaRules.KAFKA_4_3
+    assert enlarge(image, MorePartitions("t", 10_002), rules=before) == [("t", E.UNKNOWN_SERVER_ERROR, None)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "codes"),
+    [
+        ([("a", 6_001), ("b", 4_001)], [None, None]),
+        ([("a", 6_001), ("b", 4_002)], [E.POLICY_VIOLATION] * 2),
+        ([("a", 10_002), ("b", 3)], [E.POLICY_VIOLATION] * 2),
+        ([("a", 10_002), ("missing", 3)], [E.POLICY_VIOLATION] * 2),
+        ([("a", 1), ("b", 20_000)], [E.POLICY_VIOLATION] * 2),
+        ([("missing", 20_002), ("a", 10)], [E.UNKNOWN_TOPIC_OR_PARTITION, None]),
+        ([("a", 20_000), ("a", 20_000), ("b", 5)], [E.INVALID_REQUEST, None]),
+    ],
+)
+def test_all_topics_of_a_request_for_too_many_partitions_are_refused(
+    asked: list[tuple[str, int]], codes: list[E | None]
+) -> None:
+    """docs/spec/kafka-4.4.md#s5-5, O6. Topics that do not exist, or are named twice, do not count."""
+    image = image_with("a", "b")
+    answers = enlarge(image, *(MorePartitions(name, count) for name, count in asked))
+    assert [code for _, code, _ in answers] == codes
 
 
 def test_new_partitions_are_recorded_behind_the_old_ones() -> None:

@@ -218,6 +218,13 @@ def groups(measures: Measures) -> Families:
     for state in GROUP_STATES:
         yield gauge(f"{prefix}_numgroups{state.lower()}", f"Classic groups that are {state}", by_state.get(state, 0))
     yield gauge(f"{prefix}_numoffsets", "Offsets that groups have committed", measures.groups.offsets)
+    # The same numbers under their names since Kafka 4.4 (KIP-1301).
+    prefix = "kafka_server_group_coordinator_metrics"
+    classic = GaugeMetricFamily(f"{prefix}_classic_group_count", "Classic groups", labels=("state",))
+    for state in GROUP_STATES:
+        classic.add_metric((state,), by_state.get(state, 0))
+    yield classic
+    yield gauge(f"{prefix}_offset_count", "Offsets that groups have committed", measures.groups.offsets)
 
 
 def disk(measures: Measures) -> Families:

@@ -258,10 +258,19 @@ class MorePartitions:
 
 
 def create_partitions(
-    image: MetadataImage, topics: Sequence[MorePartitions], *, node: Node, charge: Callable[[int], None] = unlimited
+    image: MetadataImage,
+    topics: Sequence[MorePartitions],
+    *,
+    node: Node,
+    charge: Callable[[int], None] = unlimited,
+    rules: KafkaRules = NEWEST,
 ) -> Steps[Decision[list[tuple[str, KafkaError | None]]]]:
     """Decides on each topic separately. Repeated names are refused and come first in the results. `charge` works as in
-    `create_topics` and is called with the number of added partitions."""
+    `create_topics` and is called with the number of added partitions.
+
+    Since Kafka 4.4 all other topics are refused if together they ask for too many new partitions
+    (docs/spec/kafka-4.4.md#s5-5, O6). Before, a topic was refused if there was no room for its records.
+    """
     names = [topic.name for topic in topics]
     repeated = _repeated(names)
     results: list[tuple[str, KafkaError | None]] = [
@@ -270,11 +279,20 @@ def create_partitions(
         if name in repeated
     ]
     records: list[Message] = []
+    total = 0
+    for topic in topics:
+        yield
+        if topic.name in image.topics and topic.name not in repeated:
+            total += max(topic.count - len(image.topics[topic.name].partitions), 0)
+    is_too_much = rules >= KafkaRules.KAFKA_4_4 and total > MAX_PARTITIONS
     for topic in topics:
         yield
         if topic.name in repeated:
             continue
         try:
+            if is_too_much:
+                what = "Excessively large number of additional partitions per request."
+                raise KafkaError(ErrorCode.POLICY_VIOLATION, what)
             added = _enlarge(image, topic, node, room=MAX_RECORDS - len(records))
             charge(len(added))
             records += added

@@ -1,5 +1,6 @@
 """What Kafka 4.4 changed in share groups, and what emulated releases keep: docs/spec/kafka-4.4.md#s5-3."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -125,9 +126,19 @@ def summarize(broker: ShareBroker, topic_id: bytes, **fields: int) -> Any:
     )
 
 
-def write(broker: ShareBroker, topic_id: bytes, leader_epoch: int = 0, state_epoch: int = 9) -> Any:
+def write(
+    broker: ShareBroker,
+    topic_id: bytes,
+    leader_epoch: int = 0,
+    state_epoch: int = 9,
+    batches: Sequence[to_write.StateBatch] = (),
+) -> Any:
     data = to_write.PartitionData(
-        partition=0, state_epoch=state_epoch, leader_epoch=leader_epoch, start_offset=0, state_batches=[]
+        partition=0,
+        state_epoch=state_epoch,
+        leader_epoch=leader_epoch,
+        start_offset=0,
+        state_batches=list(batches),
     )
     topics = [to_write.WriteStateData(topic_id=topic_id, partitions=[data])]
     request = to_write.WriteShareGroupStateRequest(group_id=GROUP, topics=topics)
@@ -174,6 +185,44 @@ def test_a_state_may_begin_at_any_negative_start_offset() -> None:
     reply = initialize(broker, topic_id, state_epoch=9, start_offset=-2)
     broker.settle()
     assert [each.partitions[0].error_code for each in answer_of(reply).results] == [0]
+
+
+@BOTH
+def test_a_batch_of_state_that_ends_before_it_begins_is_refused(rules: KafkaRules) -> None:
+    """S10; neither its delivery state nor its delivery count is looked at."""
+    broker = broker_of(rules)
+    topic_id = broker.topic("T").topic_id
+    settled(broker, broker.member("A"))
+    codes = []
+    for first, last in ((5, 5), (5, 4)):
+        batch = to_write.StateBatch(first_offset=first, last_offset=last, delivery_state=9, delivery_count=-1)
+        reply = write(broker, topic_id, batches=[batch])
+        broker.settle()
+        codes += [E(each.partitions[0].error_code) for each in answer_of(reply).results]
+    assert codes == [E.NONE, E.UNKNOWN_SERVER_ERROR if rules >= KafkaRules.KAFKA_4_4 else E.NONE]
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        (KafkaRules.KAFKA_4_4, "The coordinator rejected the request because the state epoch did not match."),
+        (
+            KafkaRules.KAFKA_4_3,
+            "The share coordinator rejected the request because the share-group state epoch did not match.",
+        ),
+    ],
+)
+def test_a_lower_state_epoch_is_refused_in_the_words_of_the_release(rules: KafkaRules, message: str) -> None:
+    """docs/spec/kafka-4.4.md#s1-3."""
+    broker = broker_of(rules)
+    topic_id = broker.topic("T").topic_id
+    settled(broker, broker.member("A"))
+    initialize(broker, topic_id, state_epoch=9)
+    broker.settle()
+    reply = write(broker, topic_id, state_epoch=8)
+    broker.settle()
+    ((result,),) = [each.partitions for each in answer_of(reply).results]
+    assert (E(result.error_code), result.error_message) == (E.FENCED_STATE_EPOCH, message)
 
 
 # What is kept of a write: S8 and S9.

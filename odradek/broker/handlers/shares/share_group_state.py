@@ -48,8 +48,16 @@ if TYPE_CHECKING:
 
 MESSAGES: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "The share coordinator knows no such topic partition.",
-    ErrorCode.FENCED_STATE_EPOCH: "The share state was reset or deleted since this state epoch.",
     ErrorCode.FENCED_LEADER_EPOCH: "A later leader of the topic partition has read the share state.",
+}
+
+
+# Kafka's texts of this code: docs/spec/kafka-4.4.md#s1-3.
+FENCED_STATE_EPOCH: Final = {
+    KafkaRules.KAFKA_4_3: (
+        "The share coordinator rejected the request because the share-group state epoch did not match."
+    ),
+    KafkaRules.KAFKA_4_4: "The coordinator rejected the request because the state epoch did not match.",
 }
 
 
@@ -111,6 +119,15 @@ def check_epochs(broker: HandlerBroker, *, leader_epoch: int = 0, state_epoch: i
         raise KafkaError(ErrorCode.INVALID_REQUEST, NEGATIVE_STATE_EPOCH)
 
 
+def check_order(broker: HandlerBroker, batches: Sequence[to_write.StateBatch]) -> None:
+    """Refuses batches that end before they begin: docs/spec/kafka-4.4.md#s5-3, S10.
+
+    raises  KafkaError UNKNOWN_SERVER_ERROR, as in Kafka 4.4, which cannot combine them with others
+    """
+    if broker.rules >= KafkaRules.KAFKA_4_4 and any(each.first_offset > each.last_offset for each in batches):
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "A batch of share state ends before it begins.")
+
+
 def ask_each(
     request: AskedRequest[A],
     context: RequestContext,
@@ -131,6 +148,8 @@ def ask_each(
 
     def refused(partition: int, error: KafkaError) -> P:
         message = error.message or MESSAGES.get(error.code)
+        if message is None and error.code is ErrorCode.FENCED_STATE_EPOCH:
+            message = FENCED_STATE_EPOCH[broker.rules]
         return partition_form(partition=partition, error_code=error.code.value, error_message=message)
 
     def answer(topic_id: bytes, partition: A) -> NowOrLater[P]:
@@ -230,6 +249,7 @@ def write_share_group_state(
             pending, resolved = pending_of(asked.txn_staged), resolved_of(asked.txn_resolved)
         except MalformedMessage as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+        check_order(broker, asked.state_batches)
         batches = loaded_batches(asked.state_batches)
         write = StateWrite(
             asked.start_offset, asked.delivery_complete_count, batches, pending=pending, resolved=resolved

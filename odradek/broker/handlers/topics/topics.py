@@ -163,7 +163,9 @@ async def create_partitions(
     charge = _charge(context)
 
     def turn(image: MetadataImage) -> Steps[Decision[list[Result]]]:
-        decision = yield from decisions.create_partitions(image, wishes, node=broker.metadata.node, charge=charge)
+        decision = yield from decisions.create_partitions(
+            image, wishes, node=broker.metadata.node, charge=charge, rules=broker.rules
+        )
         return Decision(decision.response) if request.validate_only else decision
 
     results = await broker.metadata.submit(turn)
