@@ -17,6 +17,14 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
     jvm.close()
 
 
+@pytest.fixture(scope="session", params=["4.3.1", "4.4.0"])
+def clients(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Tools]:
+    """Our own programs, with the Java clients of each release."""
+    jvm = Tools(tmp_path_factory.mktemp("clients"), request.param)
+    yield jvm
+    jvm.close()
+
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with new_broker(tmp_path_factory.mktemp("broker") / "data", {"offsets.topic.num.partitions": 4}) as running:

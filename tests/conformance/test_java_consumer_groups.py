@@ -1,4 +1,4 @@
-"""The consumers of kafka-clients 4.3.1 in groups of KIP-848: they rebalance, migrate and commit as with Kafka.
+"""Consumers of kafka-clients 4.3.1 and 4.4.0 in groups of KIP-848: they rebalance, migrate and commit as with Kafka.
 
 Run with BROKER=kafka, the same is expected of Kafka.
 """
@@ -31,21 +31,21 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield running
 
 
-def story(tools: Tools, broker: Broker, name: str) -> list[str]:
+def story(clients: Tools, broker: Broker, name: str) -> list[str]:
     """On a topic with a record in each partition, and another one."""
     topic = create_topic(broker.bootstrap, name, PARTITIONS)
     more = create_topic(broker.bootstrap, f"{topic}-more", 2)
     SPEAKERS["confluent-kafka"].produce(
         broker.bootstrap, topic, [Message(b"%d" % index, partition=index) for index in range(PARTITIONS)]
     )
-    return tools.run("grouped", broker.bootstrap, name, topic, more).lines
+    return clients.run("grouped", broker.bootstrap, name, topic, more).lines
 
 
 ALL = "{0=1, 1=1, 2=1, 3=1, 4=1, 5=1}"
 
 
-def test_members_come_and_go(tools: Tools, broker: Broker) -> None:
-    assert story(tools, broker, "rebalance") == [
+def test_members_come_and_go(clients: Tools, broker: Broker) -> None:
+    assert story(clients, broker, "rebalance") == [
         "alone: 6",
         "all records: 6",
         f"committed: {ALL}",
@@ -57,16 +57,16 @@ def test_members_come_and_go(tools: Tools, broker: Broker) -> None:
     ]
 
 
-def test_a_pattern_is_resolved_by_the_broker(tools: Tools, broker: Broker) -> None:
-    assert story(tools, broker, "pattern") == [
+def test_a_pattern_is_resolved_by_the_broker(clients: Tools, broker: Broker) -> None:
+    assert story(clients, broker, "pattern") == [
         "both topics: 8",
         "the other topic: 2",
         "a wrong pattern: InvalidRegularExpression",
     ]
 
 
-def test_a_static_member_comes_back_to_its_partitions(tools: Tools, broker: Broker) -> None:
-    assert story(tools, broker, "statics") == [
+def test_a_static_member_comes_back_to_its_partitions(clients: Tools, broker: Broker) -> None:
+    assert story(clients, broker, "statics") == [
         "two: 3+3",
         "an instance that is in use: UnreleasedInstanceIdException",
         "its partitions are kept: 3",
@@ -76,8 +76,8 @@ def test_a_static_member_comes_back_to_its_partitions(tools: Tools, broker: Brok
     ]
 
 
-def test_a_member_that_does_not_poll_loses_its_partitions_and_comes_back(tools: Tools, broker: Broker) -> None:
-    assert story(tools, broker, "pause") == [
+def test_a_member_that_does_not_poll_loses_its_partitions_and_comes_back(clients: Tools, broker: Broker) -> None:
+    assert story(clients, broker, "pause") == [
         "alone: 6",
         "two: 3+3",
         "it is away: 6",
@@ -88,8 +88,8 @@ def test_a_member_that_does_not_poll_loses_its_partitions_and_comes_back(tools: 
     ]
 
 
-def test_a_classic_group_is_upgraded_while_it_works(tools: Tools, broker: Broker) -> None:
-    assert story(tools, broker, "upgrade") == [
+def test_a_classic_group_is_upgraded_while_it_works(clients: Tools, broker: Broker) -> None:
+    assert story(clients, broker, "upgrade") == [
         "classic: 3+3",
         "mixed: 2+2+2",
         "all commit: done",
@@ -99,8 +99,8 @@ def test_a_classic_group_is_upgraded_while_it_works(tools: Tools, broker: Broker
     ]
 
 
-def test_a_consumer_group_is_downgraded_while_it_works(tools: Tools, broker: Broker) -> None:
-    assert story(tools, broker, "downgrade") == [
+def test_a_consumer_group_is_downgraded_while_it_works(clients: Tools, broker: Broker) -> None:
+    assert story(clients, broker, "downgrade") == [
         "consumer: 6",
         "mixed: 3+3",
         "downgraded: 6",
@@ -108,8 +108,8 @@ def test_a_consumer_group_is_downgraded_while_it_works(tools: Tools, broker: Bro
     ]
 
 
-def test_a_transaction_commits_the_offsets_of_a_member_at_its_epoch(tools: Tools, broker: Broker) -> None:
-    assert story(tools, broker, "transactions") == [
+def test_a_transaction_commits_the_offsets_of_a_member_at_its_epoch(clients: Tools, broker: Broker) -> None:
+    assert story(clients, broker, "transactions") == [
         "all records: 6",
         "aborted: {}",
         f"committed: {ALL}",

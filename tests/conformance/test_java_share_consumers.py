@@ -1,5 +1,5 @@
-"""KafkaShareConsumer of kafka-clients 4.3.1: acknowledges in each way, renews, acquires in both modes, and is isolated
-from transactions, as with Kafka.
+"""KafkaShareConsumer of kafka-clients 4.3.1 and 4.4.0: acknowledges in each way, renews, acquires in both modes, is
+isolated from transactions, and rejects records into a dead-letter queue, as with Kafka.
 
 Run with BROKER=kafka, the same is expected of Kafka.
 """
@@ -62,12 +62,19 @@ STORIES = {
     ],
     "recordLimit": ["three: 0 1 2", "the others: 3 4 5 6 7 8 9", "committed: done"],
     "batchOptimized": [f"a batch: {TEN}", "the others: 10 11", "committed: done"],
+    "deadLetters": [
+        "committed: done",
+        "again: 3 (2) 4 (2) 5 (2)",
+        "committed: done",
+        *(f"{number}: {number}, 1, Offset rejected by client." for number in range(3)),
+        *(f"{number}: {number}, 2, Offset delivery count exceeded the threshold." for number in range(3, 6)),
+    ],
     "committed": ["while it is open: committed", "in the end: committed open last"],
     "uncommitted": ["while it is open: aborted committed open", "in the end: aborted committed open last"],
 }
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_share_consumers(tools: Tools, broker: Broker, name: str) -> None:
+def test_share_consumers(clients: Tools, broker: Broker, name: str) -> None:
     topic = create_topic(broker.bootstrap, name)
-    assert tools.run("shared", broker.bootstrap, name, topic).lines == STORIES[name]
+    assert clients.run("shared", broker.bootstrap, name, topic).lines == STORIES[name]

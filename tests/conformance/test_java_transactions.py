@@ -1,4 +1,4 @@
-"""The transactional producer of kafka-clients 4.3.1 at transaction.version 2, and Kafka's tools for transactions."""
+"""The transactional producer of kafka-clients 4.3.1 and 4.4.0 at transaction.version 2, and Kafka's tools."""
 
 import json
 import re
@@ -38,23 +38,23 @@ def topic(broker: Broker, request: pytest.FixtureRequest) -> str:
     return create_topic(broker.bootstrap, request.node.name)
 
 
-def story(tools: Tools, broker: Broker, topic: str, name: str, *more: object) -> list[str]:
-    return tools.run("transactional", broker.bootstrap, name, topic, *more).lines
+def story(clients: Tools, broker: Broker, topic: str, name: str, *more: object) -> list[str]:
+    return clients.run("transactional", broker.bootstrap, name, topic, *more).lines
 
 
 # --- the producer
 
 
-def test_what_is_committed_is_read_and_what_is_aborted_is_not(tools: Tools, broker: Broker, topic: str) -> None:
-    assert story(tools, broker, topic, "ends") == [
+def test_what_is_committed_is_read_and_what_is_aborted_is_not(clients: Tools, broker: Broker, topic: str) -> None:
+    assert story(clients, broker, topic, "ends") == [
         "read_committed: 0a 0b 2a 2b 4a 4b",
         "read_committed: 0a 0b 2a 2b 4a 4b",
         "read_uncommitted: 0a 0b 1a 1b 2a 2b 3a 3b 4a 4b 5a 5b",
     ]
 
 
-def test_offsets_of_a_transaction_count_when_it_is_committed(tools: Tools, broker: Broker, topic: str) -> None:
-    assert story(tools, broker, topic, "offsets") == [
+def test_offsets_of_a_transaction_count_when_it_is_committed(clients: Tools, broker: Broker, topic: str) -> None:
+    assert story(clients, broker, topic, "offsets") == [
         "committed: 10 by 1",
         "committed: 10 by 1",
         "committed: 30 by 3",
@@ -65,8 +65,8 @@ def test_offsets_of_a_transaction_count_when_it_is_committed(tools: Tools, broke
     ]
 
 
-def test_a_zombie_is_fenced(tools: Tools, broker: Broker, topic: str) -> None:
-    sent, committed, *seen = story(tools, broker, topic, "zombie")
+def test_a_zombie_is_fenced(clients: Tools, broker: Broker, topic: str) -> None:
+    sent, committed, *seen = story(clients, broker, topic, "zombie")
     assert sent in ("send: InvalidProducerEpochException", "send: ProducerFencedException")
     assert committed in (
         "commit: InvalidProducerEpochException",
@@ -76,16 +76,16 @@ def test_a_zombie_is_fenced(tools: Tools, broker: Broker, topic: str) -> None:
     assert seen == ["read_committed: of its successor", "read_uncommitted: of the zombie of its successor"]
 
 
-def test_a_transaction_that_takes_too_long_is_aborted(tools: Tools, broker: Broker, topic: str) -> None:
+def test_a_transaction_that_takes_too_long_is_aborted(clients: Tools, broker: Broker, topic: str) -> None:
     """The broker looks every ten seconds (`transaction.abort.timed.out.transaction.cleanup.interval.ms`)."""
-    refused, seen = story(tools, broker, topic, "timeout")
+    refused, seen = story(clients, broker, topic, "timeout")
     assert refused in ("commit: ProducerFencedException", "commit: InvalidProducerEpochException")
     assert seen == "read_committed: again"
 
 
-def test_many_transactions_of_one_producer(tools: Tools, broker: Broker, topic: str) -> None:
+def test_many_transactions_of_one_producer(clients: Tools, broker: Broker, topic: str) -> None:
     expected = " ".join(str(n) for n in range(400) if n % 10 != 9)
-    assert story(tools, broker, topic, "many", 400) == [f"read_committed: {expected}"]
+    assert story(clients, broker, topic, "many", 400) == [f"read_committed: {expected}"]
 
 
 # --- the tools

@@ -67,12 +67,14 @@ class Ran:
 class Tools:
     """The JVM. Tools may run side by side: `start` returns at once, `run` waits and insists on status 0."""
 
-    def __init__(self, classes: Path) -> None:
-        """`classes`: an empty directory for the compiled driver."""
-        classpath = run_kafka("classpath").strip()
-        sources = [
-            str(JAVA_SOURCES / f"{name}.java") for name in ("Tools", "Transactional", "Grouped", "Shared", "Assign")
-        ]
+    def __init__(self, classes: Path, *release: str) -> None:
+        """
+        classes  an empty directory for the compiled driver
+        release  of Kafka, if it is not the newest whose tools are on Maven Central: then only our own programs run
+        """
+        classpath = run_kafka("classpath", *(f"--version={each}" for each in release)).strip().splitlines()[-1]
+        names = ("Tools", "Transactional", "Grouped", "Shared", "Assign")
+        sources = [str(JAVA_SOURCES / f"{name}.java") for name in names]
         subprocess.run(["javac", "-nowarn", "-cp", classpath, "-d", str(classes), *sources], check=True)
         config = Path(classpath).parent.parent / "log4j2-tools.yaml"
         self._process = subprocess.Popen(

@@ -1,3 +1,4 @@
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -8,11 +9,14 @@ import java.util.TreeSet;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.AcknowledgeType;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
@@ -148,6 +152,7 @@ public class Shared {
                 case "expiry" -> story.expiry();
                 case "recordLimit" -> story.recordLimit();
                 case "batchOptimized" -> story.batchOptimized();
+                case "deadLetters" -> story.deadLetters();
                 case "committed" -> story.isolation("read_committed");
                 case "uncommitted" -> story.isolation("read_uncommitted");
                 default -> throw new IllegalArgumentException(arguments[1]);
@@ -272,6 +277,47 @@ public class Shared {
         say("the others", shown(new Member().first()));
         first.all(taken, AcknowledgeType.ACCEPT);
         say("committed", first.commit());
+    }
+
+    /** Rejected records, and those that are released too often, are in the queue that the group names. */
+    void deadLetters() throws Exception {
+        var queue = "dlq." + topic;
+        try (var admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
+            var marked = new NewTopic(queue, 1, (short) 1).configs(Map.of("errors.deadletterqueue.group.enable", "true"));
+            admin.createTopics(List.of(marked)).all().get();
+        }
+        configure("errors.deadletterqueue.topic.name", queue, "errors.deadletterqueue.copy.record.enable", "true",
+            "share.delivery.count.limit", "2");
+        ten();
+        var member = new Member();
+        var taken = member.first();
+        member.all(taken.subList(0, 3), AcknowledgeType.REJECT);
+        member.all(taken.subList(3, 6), AcknowledgeType.RELEASE);
+        member.all(taken.subList(6, 10), AcknowledgeType.ACCEPT);
+        say("committed", member.commit());
+        var again = member.first();
+        say("again", shown(again));
+        member.all(again, AcknowledgeType.RELEASE);
+        say("committed", member.commit());
+        var settings = Map.<String, Object>of("bootstrap.servers", bootstrap);
+        try (var reader = new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer())) {
+            var place = new TopicPartition(queue, 0);
+            reader.assign(List.of(place));
+            reader.seekToBeginning(List.of(place));
+            var deadline = System.nanoTime() + PATIENCE_S * 1_000_000_000L;
+            int read = 0;
+            while (read < 6 && System.nanoTime() < deadline) {
+                for (var copy : reader.poll(Duration.ofMillis(200))) {
+                    read++;
+                    say(copy.value(), header(copy, "offset") + ", " + header(copy, "delivery.count") + ", "
+                        + header(copy, "message"));
+                }
+            }
+        }
+    }
+
+    static String header(ConsumerRecord<String, String> record, String name) {
+        return new String(record.headers().lastHeader("__dlq.errors." + name).value(), StandardCharsets.UTF_8);
     }
 
     /** An aborted transaction, a committed one and an open one, which commits. */

@@ -13,7 +13,8 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.function.Function;
-import org.apache.kafka.common.utils.Exit;
+import org.apache.kafka.common.utils.*; // Exit, until Kafka 4.3
+import org.apache.kafka.common.utils.internals.*; // Exit, since Kafka 4.4
 
 /**
  * Runs Kafka's command line tools in one JVM, as many at once as asked for: a JVM for each would take a second or two.
