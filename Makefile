@@ -53,6 +53,7 @@ help:
 	@echo 'make image-test    build the container image with buildah and run it (root on Debian, no Docker)'
 	@echo 'make audit         known vulnerabilities of what is locked; AUDIT_MAY_BE_OFFLINE=1 where no data base can be reached'
 	@echo 'make lock          write the hashes of what the image installs'
+	@echo 'make test-frameworks   Kafka Streams, Connect, Flink and Spring for Apache Kafka against this broker (Java 17, Maven)'
 	@echo 'make test-spark-connector   Spark'"'"'s own Kafka source and sink against this broker (Java 17, Maven)'
 	@echo 'make conformance   Kafka'"'"'s own tools, clients and message definitions against this broker (Java, Maven; Go if there);'
 	@echo '                   MOVES=n leaders, coordinators and nodes that move under each copy, 15 if nothing is said'
@@ -175,6 +176,9 @@ soak-spark: .make/spark
 	RECORDS=$${RECORDS:-100000} KILLS=$${KILLS:-30} $(if $(SEED),SEED=$(SEED)) \
 		$(RUN) -m pytest -s --timeout 7200 tests/spark_faults/test_soak.py $(ARGS)
 
+test-frameworks: .make/dev
+	$(RUN) -m pytest --timeout 300 tests/frameworks $(ARGS)
+
 test-spark-connector: .make/dev .make/spark-connector/jars
 	$(RUN) -m pytest --timeout 300 tests/spark_connector $(ARGS)
 
@@ -278,12 +282,12 @@ clean:
 	@$(INSTALL) --editable '.[dev,docs]'
 	@touch $@
 
-# Spark 4.0 in an environment of its own: its Kafka connector is the newest whose jars are complete on Maven Central.
+# Spark 4.2 in an environment of its own, with its own Kafka connector from Maven Central.
 .make/spark-connector/jars: tests/spark_connector/pom.xml | $(RUN)
-	@echo 'Fetching the Kafka connector of Spark 4.0 ...'
+	@echo 'Fetching the Kafka connector of Spark 4.2 ...'
 	@mkdir -p .make/spark-connector
 	@$(RUN) -m venv .make/spark-connector/venv
-	@.make/spark-connector/venv/bin/python -m pip install --quiet --disable-pip-version-check pyspark==4.0.0
+	@.make/spark-connector/venv/bin/python -m pip install --quiet --disable-pip-version-check pyspark==4.2.0
 	@mvn --quiet --batch-mode --file tests/spark_connector/pom.xml dependency:copy-dependencies \
 		-DincludeScope=runtime -DoutputDirectory='$(CURDIR)/$@'
 	@touch $@
@@ -300,4 +304,4 @@ $(RUN):
 	@$(PYTHON) -m venv $(VENV)
 
 .PHONY: hostile page-test docs help run setup compile wheels test test-slow properties fuzz check sim damage soak bench example-dual-write example-queue example-graduation example-pipeline test-spark conformance conformance-answers crash clean
-.PHONY: release-check test-spark-connector test-spark-faults soak-spark
+.PHONY: release-check test-frameworks test-spark-connector test-spark-faults soak-spark

@@ -1,4 +1,4 @@
-"""A session of Spark 4.0 with Spark's own Kafka connector, which does what it reads from stdin: a JSON object a line.
+"""A session of Spark 4.2 with Spark's own Kafka connector, which does what it reads from stdin: a JSON object a line.
 
 Runs in a virtual environment of its own, with pyspark and nothing else: `python session.py FOLDER_OF_JARS`. Answers
 with a line of JSON.
