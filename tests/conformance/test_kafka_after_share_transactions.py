@@ -52,6 +52,7 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of ten records in a queue, 0 to 2 are accepted in a transaction that committed; 3 to 5 in one that did not.
 
     new      the feature is raised, and nothing was acknowledged yet
+    alone    the same, but share.version was lowered to 1, which both Kafkas know
     pending   the second transaction is open
     lowered  it was aborted, and the feature lowered; share.version is 2, which Kafka 4.4 knows and 4.3 does not
     plain    share.version was lowered to 1 as well
@@ -63,6 +64,9 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with BrokerProcess(unpacked(RAISED, root), SETTINGS):
         pass
     (root / RAISED).rename(root / "new")
+    shutil.copytree(root / "new", root / "alone")
+    with BrokerProcess(root / "alone", SETTINGS) as running:
+        assert set_level(running, SHARE_VERSION, 1) is ErrorCode.NONE
     data = unpacked(PENDING, root / "first").rename(root / "data")
     ours = BrokerProcess(data, SETTINGS)
     with ours:
@@ -94,15 +98,15 @@ def abort(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
-@pytest.mark.parametrize("name", ["new", "pending"])
+@pytest.mark.parametrize("name", ["new", "pending", "alone"])
 def test_no_kafka_starts_while_the_feature_is_raised(
     directories: Path, name: str, version: str, tmp_path: Path
 ) -> None:
     what = rf"name='(share\.version', featureLevel=2|{OWN}', featureLevel=1).*only supports versions 0"
     with pytest.raises(RuntimeError, match=what) as refused:
         KafkaProcess(copied(directories / name, tmp_path), version=version).start()
-    if version == NEW:
-        assert OWN in str(refused.value), "it knows share.version 2"
+    if version == NEW or name == "alone":
+        assert OWN in str(refused.value), "it knows the level of share.version"
 
 
 def test_kafka_4_3_does_not_start_while_share_version_is_2(directories: Path, tmp_path: Path) -> None:
