@@ -30,23 +30,28 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class VerdictRules:
-    """The verdicts for one request. `abort` and `fatal` take precedence over `retry`; all other codes get
-    `otherwise`."""
+    """The verdicts for one request. `abort` and `fatal` take precedence over `retry`; all other codes get `otherwise`.
+
+    without_id  the rules for a producer without a transactional id, which has nothing to abort and cannot be fenced;
+                None if it never sends this request
+    """
 
     abort: frozenset[E] = frozenset()
     fatal: frozenset[E] = frozenset()
     otherwise: Verdict = Verdict.FATAL
     retry: frozenset[E] = RETRIABLE
+    without_id: VerdictRules | None = None
 
 
 FENCED = frozenset({E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH})
 
-TRANSACTIONAL: Mapping[ApiKey, VerdictRules] = {
+RULES: Mapping[ApiKey, VerdictRules] = {
     ApiKey.FIND_COORDINATOR: VerdictRules(abort=frozenset({E.GROUP_AUTHORIZATION_FAILED, E.TRANSACTION_ABORTABLE})),
     ApiKey.INIT_PRODUCER_ID: VerdictRules(
         abort=frozenset(
             {E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, E.CLUSTER_AUTHORIZATION_FAILED, E.TRANSACTION_ABORTABLE}
-        )
+        ),
+        without_id=VerdictRules(),
     ),
     ApiKey.ADD_PARTITIONS_TO_TXN: VerdictRules(
         abort=frozenset({E.TOPIC_AUTHORIZATION_FAILED, E.OPERATION_NOT_ATTEMPTED, E.TRANSACTION_ABORTABLE})
@@ -91,14 +96,9 @@ TRANSACTIONAL: Mapping[ApiKey, VerdictRules] = {
             }
         ),
         otherwise=Verdict.ABORT,
-    ),
-}
-
-# Without a transactional id there is nothing to abort, and no producer can be fenced.
-PLAIN: Mapping[ApiKey, VerdictRules] = {
-    ApiKey.INIT_PRODUCER_ID: VerdictRules(),
-    ApiKey.PRODUCE: VerdictRules(
-        fatal=frozenset({E.CLUSTER_AUTHORIZATION_FAILED, E.UNSUPPORTED_VERSION}), otherwise=Verdict.REFUSED
+        without_id=VerdictRules(
+            fatal=frozenset({E.CLUSTER_AUTHORIZATION_FAILED, E.UNSUPPORTED_VERSION}), otherwise=Verdict.REFUSED
+        ),
     ),
 }
 
@@ -110,7 +110,8 @@ def verdict(api: ApiKey, code: E, *, is_transactional: bool, is_aborting: bool =
     """
     if code is E.NONE:
         return Verdict.FINE
-    rules = (TRANSACTIONAL if is_transactional else PLAIN)[api]
+    rules = RULES[api] if is_transactional else RULES[api].without_id
+    assert rules is not None, "a producer without a transactional id sends no such request"
     if code in rules.abort:
         return Verdict.FATAL if is_aborting else Verdict.ABORT
     if code in rules.fatal:

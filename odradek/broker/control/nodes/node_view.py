@@ -217,46 +217,53 @@ class NodeBroker(HandlerBroker):
         return self._whole.has_started(coordinator)
 
 
-def node_dispatcher(serving: ServingBroker, node_id: int, replicas: Replicas) -> Dispatcher[HandlerBroker]:
-    """Creates the dispatcher of a node. It has no fast path for Produce, because that would cache partitions."""
-    broker = serving.broker
-    view = NodeBroker(broker, node_id)
-    authorizer = authorizer_of(broker.config, broker.metadata.image.acls, broker.rules)
-    make = partial(ReplicaFetch, node_id=node_id, whole=broker.partitions, replicas=replicas)
+class NodeHandlers:
+    """The handlers of one node. A method with the name of an API replaces the handler of the whole broker."""
 
-    def fetch(request: FetchRequest, context: RequestContext, broker: HandlerBroker) -> NowOrLater[FetchResponse]:
-        return fetched(request, context, broker, make)
+    def __init__(self, whole: Broker, node_id: int, replicas: Replicas) -> None:
+        self._whole = whole
+        self._node_id = node_id
+        self._make_fetch = partial(ReplicaFetch, node_id=node_id, whole=whole.partitions, replicas=replicas)
 
-    async def groups(request: ListGroupsRequest, context: RequestContext, view: HandlerBroker) -> ListGroupsResponse:
+    def handler_of(self, api: ApiKey) -> HandlerCall[HandlerBroker]:
+        own: HandlerCall[HandlerBroker] | None = getattr(self, api.name.lower(), None)
+        return own or handler_of(api)
+
+    def fetch(self, request: FetchRequest, context: RequestContext, view: HandlerBroker) -> NowOrLater[FetchResponse]:
+        return fetched(request, context, view, self._make_fetch)
+
+    async def list_groups(
+        self, request: ListGroupsRequest, context: RequestContext, view: HandlerBroker
+    ) -> ListGroupsResponse:
+        """Lists the groups that this node coordinates."""
         answer = await list_groups(request, context, view)
         answer.groups = [
-            each for each in answer.groups if coordinator_of(broker, GROUP_OFFSETS, each.group_id) == node_id
+            each for each in answer.groups if coordinator_of(self._whole, GROUP_OFFSETS, each.group_id) == self._node_id
         ]
         return answer
 
-    def producers(
-        request: DescribeProducersRequest, context: RequestContext, _view: HandlerBroker
+    def describe_producers(
+        self, request: DescribeProducersRequest, context: RequestContext, _view: HandlerBroker
     ) -> NowOrLater[DescribeProducersResponse]:
-        return describe_producers(request, context, broker)  # followers answer this as well as the leader
+        """Answers for all partitions, since followers know their producers as well as the leader does."""
+        return describe_producers(request, context, self._whole)
 
-    def share_offsets(
-        request: DescribeShareGroupOffsetsRequest, context: RequestContext, _view: HandlerBroker
+    def describe_share_group_offsets(
+        self, request: DescribeShareGroupOffsetsRequest, context: RequestContext, _view: HandlerBroker
     ) -> NowOrLater[DescribeShareGroupOffsetsResponse]:
-        # The whole broker answers, since the lag includes partitions that other nodes lead.
-        return describe_share_group_offsets(request, context, broker)
+        """Answers for the whole broker, since the lag includes partitions that other nodes lead."""
+        return describe_share_group_offsets(request, context, self._whole)
 
-    own: dict[ApiKey, HandlerCall[HandlerBroker]] = {
-        ApiKey.FETCH: fetch,
-        ApiKey.LIST_GROUPS: groups,
-        ApiKey.DESCRIBE_PRODUCERS: producers,
-        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: share_offsets,
-    }
 
-    def handler(api: ApiKey) -> HandlerCall[HandlerBroker]:
-        return own.get(api) or handler_of(api)
-
+def node_dispatcher(serving: ServingBroker, node_id: int, replicas: Replicas) -> Dispatcher[HandlerBroker]:
+    """Creates the dispatcher of a node. It has no fast path for Produce, because that would cache partitions."""
+    broker = serving.broker
     dispatcher: Dispatcher[HandlerBroker] = Dispatcher(
-        view, broker.clock, handler, served=broker.offered.apis, authorizer=authorizer
+        NodeBroker(broker, node_id),
+        broker.clock,
+        NodeHandlers(broker, node_id, replicas).handler_of,
+        served=broker.offered.apis,
+        authorizer=authorizer_of(broker.config, broker.metadata.image.acls, broker.rules),
     )
     dispatcher.workers = broker.codec_thread
     dispatcher.throttling = serving.dispatcher.throttling
