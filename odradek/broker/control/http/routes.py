@@ -16,6 +16,7 @@ from aiohttp import web
 
 from odradek.broker.control.clusters.clusters import DEFAULT
 from odradek.broker.control.clusters.releases import release_named
+from odradek.broker.control.http.fields import SentFields, read_fields, read_json
 from odradek.broker.control.http.live_recording import send_recording
 from odradek.broker.control.http.request_events import ToldExchanges, send_requests
 from odradek.broker.control.http.shown import ShownClusters
@@ -39,8 +40,6 @@ from odradek.control_calls.table import (
     CLOCK_MOVES,
     DEFAULT_WAIT_MS,
     LONGEST_ADVANCE_MS,
-    LONGEST_TTL_S,
-    LONGEST_WAIT_MS,
     MOST_PARTITIONS,
     REFUSALS,
 )
@@ -51,9 +50,8 @@ if TYPE_CHECKING:
 
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 EVENTS = "text/event-stream"
-Told: TypeAlias = Mapping[str, object]
-ProcessHandler: TypeAlias = Callable[[web.Request, Told], Awaitable[object]]
-ClusterHandler: TypeAlias = "Callable[[Cluster, web.Request, Told], Awaitable[object]]"
+ProcessHandler: TypeAlias = Callable[[web.Request, SentFields], Awaitable[object]]
+ClusterHandler: TypeAlias = "Callable[[Cluster, web.Request, SentFields], Awaitable[object]]"
 
 
 def add_control(app: web.Application, clusters: Clusters) -> None:
@@ -116,30 +114,6 @@ def guarded(
     return handle
 
 
-async def told(request: web.Request) -> object:
-    """Returns the JSON body of a request; an empty body counts as an empty object. Raises Problem."""
-    try:
-        body = await request.text()
-        return json.loads(body) if body.strip() else {}
-    except (ValueError, LookupError, RecursionError):
-        raise Problem(400, "the body must be JSON, in UTF-8") from None
-
-
-async def told_fields(call: ControlCall, request: web.Request) -> Told:
-    """Returns the fields of the body, or no fields if the body of this call is not an object with fields.
-
-    Raises Problem, also if the body or the query has a field that the call does not know.
-    """
-    if call.query:
-        only(request.query, call.query_names)
-    if call.body is None:
-        return {}
-    found = mapping(await told(request), "the body")
-    if not call.has_any_field:
-        only(found, call.body_names)
-    return found
-
-
 def path_within(request: web.Request) -> str:
     """Returns the path of a request relative to the path of its cluster, still percent-encoded."""
     path = request.rel_url.raw_path.removeprefix(BASE)
@@ -176,7 +150,7 @@ class Routes:
         handler = of_process[call.name]
 
         async def handle(request: web.Request) -> object:
-            return await handler(request, await told_fields(call, request))
+            return await handler(request, await read_fields(call, request))
 
         return handle
 
@@ -184,15 +158,15 @@ class Routes:
         async def handle(request: web.Request) -> object:
             cluster = self._cluster(request)
             if call.is_noted and cluster.faults.recorders:
-                cluster.faults.note(request.method, path_within(request), await told(request))
-            return await handler(cluster, request, await told_fields(call, request))
+                cluster.faults.note(request.method, path_within(request), await read_json(request))
+            return await handler(cluster, request, await read_fields(call, request))
 
         return handle
 
     def _cluster(self, request: web.Request) -> Cluster:
         return self._clusters.get(request.match_info.get("id", DEFAULT))
 
-    async def recording(self, cluster: Cluster, request: web.Request, found: Told) -> object:
+    async def recording(self, cluster: Cluster, request: web.Request, found: SentFields) -> object:
         """Streams the exchanges from now on, in the format of `odradek serve --record`.
 
         Ends when the reader disconnects or is too slow.
@@ -200,7 +174,7 @@ class Routes:
         headers = {**HEADERS, "Content-Type": "application/octet-stream"}
         return await send_recording(cluster, request, headers, lambda: self._is_there(cluster))
 
-    async def requests(self, cluster: Cluster, request: web.Request, found: Told) -> object:
+    async def requests(self, cluster: Cluster, request: web.Request, found: SentFields) -> object:
         """`?since=NUMBER&api=NAME&client_id=NAME&limit=N`: returns the newest `limit` requests, the oldest first.
 
         Sends server-sent events instead if the client accepts them.
@@ -218,19 +192,20 @@ class Routes:
     def _is_there(self, cluster: Cluster) -> bool:
         return any(each is cluster for each in self._clusters)
 
-    async def list(self, request: web.Request, found: Told) -> object:
+    async def list(self, request: web.Request, found: SentFields) -> object:
         return [each.told() for each in self._clusters]
 
-    async def create(self, request: web.Request, found: Told) -> object:
-        fork = None if found.get("fork") is None else text(found["fork"], "fork")
-        nodes = None if found.get("nodes") is None else told_nodes(found["nodes"])
-        settings = mapping(found.get("settings", {}), "settings")
+    async def create(self, request: web.Request, found: SentFields) -> object:
+        fork = found.text_or_none("fork")
+        nodes = None if found.get("nodes") is None else told_nodes(found.get("nodes"))
+        settings = mapping(found.values.get("settings", {}), "settings")
         topics = mapping(found.get("topics") or {}, "topics")
         partitions = {name: whole(value, f"topics.{name}", 1, MOST_PARTITIONS) for name, value in topics.items()}
         preset = _preset(found.get("preset"))
-        release = None if found.get("emulate") is None else release_named(found["emulate"])
+        release = None if found.get("emulate") is None else release_named(found.get("emulate"))
         listeners, users = found.get("listeners"), found.get("users")
-        cluster = await self._clusters.create(settings, fork, _ttl_s(found), nodes, release, listeners, users)
+        ttl_s = found.number_or_none("ttl_s")
+        cluster = await self._clusters.create(settings, fork, ttl_s, nodes, release, listeners, users)
         try:
             await make_topics(cluster, partitions)
             made = {**cluster.told(), "token": cluster.token}
@@ -244,42 +219,38 @@ class Routes:
             await self._clusters.delete(cluster.id)
             raise
 
-    async def delete(self, request: web.Request, found: Told) -> object:
+    async def delete(self, request: web.Request, found: SentFields) -> object:
         await self._clusters.delete(request.match_info["id"])
         return {}
 
-    async def crash(self, request: web.Request, found: Told) -> object:
+    async def crash(self, request: web.Request, found: SentFields) -> object:
         await self._clusters.crash(request.match_info["id"])
         return self._cluster(request).told()
 
-    async def restart(self, request: web.Request, found: Told) -> object:
-        if not isinstance(found.get("clean", True), bool):
-            raise Problem(400, "clean must be true or false", field="clean")
-        return (
-            await self._clusters.restart(request.match_info["id"], is_clean=found.get("clean", True) is True)
-        ).told()
+    async def restart(self, request: web.Request, found: SentFields) -> object:
+        is_clean = found.is_set("clean", default=True)
+        return (await self._clusters.restart(request.match_info["id"], is_clean=is_clean)).told()
 
-    async def rewind(self, request: web.Request, found: Told) -> object:
-        return (await self._clusters.rewind(request.match_info["id"], text(found.get("name"), "name"))).told()
+    async def rewind(self, request: web.Request, found: SentFields) -> object:
+        return (await self._clusters.rewind(request.match_info["id"], found.text("name"))).told()
 
-    async def lease(self, request: web.Request, found: Told) -> object:
+    async def lease(self, request: web.Request, found: SentFields) -> object:
         cluster = self._cluster(request)
         if cluster.id == DEFAULT:
             raise Problem(409, "the cluster default lives as long as its process")
-        self._clusters.lease(cluster, _ttl_s(found))
+        self._clusters.lease(cluster, found.number_or_none("ttl_s"))
         return {"ttl_s": cluster.ttl_s}
 
-    async def stop_node(self, request: web.Request, found: Told) -> object:
+    async def stop_node(self, request: web.Request, found: SentFields) -> object:
         """`{"clean": false}` kills the node; the metadata notices that only after the broker session timeout."""
-        if not isinstance(found.get("clean", True), bool):
-            raise Problem(400, "clean must be true or false", field="clean")
+        is_clean = found.is_set("clean", default=True)
         cluster = self._clusters.own(request.match_info["id"])
         async with cluster.change():
             nodes = cluster.running_nodes
-            await nodes.stop(nodes.get(number_in(request, "node")), is_clean=found.get("clean", True) is True)
+            await nodes.stop(nodes.get(number_in(request, "node")), is_clean=is_clean)
         return cluster.told()
 
-    async def start_node(self, request: web.Request, found: Told) -> object:
+    async def start_node(self, request: web.Request, found: SentFields) -> object:
         cluster = self._clusters.own(request.match_info["id"])
         async with cluster.change():
             nodes = cluster.running_nodes
@@ -290,12 +261,12 @@ class Routes:
             cluster.faults.put()
         return cluster.told()
 
-    async def checkpoint(self, cluster: Cluster, request: web.Request, found: Told) -> object:
-        await self._clusters.checkpoint(cluster.id, text(found.get("name"), "name"))
+    async def checkpoint(self, cluster: Cluster, request: web.Request, found: SentFields) -> object:
+        await self._clusters.checkpoint(cluster.id, found.text("name"))
         return cluster.told()
 
 
-async def openapi(request: web.Request, found: Told) -> object:
+async def openapi(request: web.Request, found: SentFields) -> object:
     return served_document()
 
 
@@ -318,11 +289,7 @@ def with_presets(call: ControlCall) -> ControlCall:
     return replace(call, path_fields=(name,), body=parameters)
 
 
-def _ttl_s(found: Told) -> int | None:
-    return None if found.get("ttl_s") is None else whole(found["ttl_s"], "ttl_s", 1, LONGEST_TTL_S)
-
-
-async def show(cluster: Cluster, request: web.Request, found: Told) -> object:
+async def show(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     return cluster.told()
 
 
@@ -331,12 +298,12 @@ def number_in(request: web.Request, name: str) -> int:
     return number_given(name, request.match_info[name])
 
 
-async def cut_off(cluster: Cluster, request: web.Request, found: Told) -> object:
+async def cut_off(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     """`{"client_id": "name"}`: adds a rule that disconnects this client at each request to the node.
 
     Removing the rule ends that.
     """
-    node, client_id = number_in(request, "node"), text(found.get("client_id"), "client_id")
+    node, client_id = number_in(request, "node"), found.text("client_id")
     cluster.running_nodes.get(node)
     rule = {
         "name": f"node {node} is unreachable for {client_id}",
@@ -346,7 +313,7 @@ async def cut_off(cluster: Cluster, request: web.Request, found: Told) -> object
     return [each.told() for each in cluster.faults.add(rule)]
 
 
-async def move_leader(cluster: Cluster, request: web.Request, found: Told) -> object:
+async def move_leader(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     async with cluster.change():
         nodes = cluster.running_nodes
         await nodes.move(request.match_info["topic"], number_in(request, "partition"), nodes.get(found.get("node")))
@@ -354,9 +321,9 @@ async def move_leader(cluster: Cluster, request: web.Request, found: Told) -> ob
     return {}
 
 
-async def put_in_rack(cluster: Cluster, request: web.Request, found: Told) -> object:
+async def put_in_rack(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     """`{"rack": "name"}` sets the rack of a node; null removes it."""
-    rack = None if found.get("rack") is None else text(found["rack"], "rack")
+    rack = found.text_or_none("rack")
     async with cluster.change():
         nodes = cluster.running_nodes
         await nodes.put_in_rack(nodes.get(number_in(request, "node")), rack)
@@ -364,10 +331,10 @@ async def put_in_rack(cluster: Cluster, request: web.Request, found: Told) -> ob
     return {}
 
 
-async def follow(cluster: Cluster, request: web.Request, found: Told) -> object:
+async def follow(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     """`{"node": n, "end": offset}` sets the offset up to which this follower has replicated; null: up to the end."""
     topic, index = request.match_info["topic"], number_in(request, "partition")
-    end = None if found.get("end") is None else whole(found["end"], "end")
+    end = found.number_or_none("end")
     async with cluster.change():
         nodes = cluster.running_nodes
         nodes.follow(topic, index, nodes.get(found.get("node")), end)
@@ -375,21 +342,21 @@ async def follow(cluster: Cluster, request: web.Request, found: Told) -> object:
     return {}
 
 
-async def truncate(cluster: Cluster, request: web.Request, found: Told) -> object:
+async def truncate(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     """`{"offset": n, "node": n}` truncates a partition and makes the node its leader; null: the present leader."""
     topic, index = request.match_info["topic"], number_in(request, "partition")
     async with cluster.change():
         nodes = cluster.running_nodes
-        node = None if found.get("node") is None else nodes.get(found["node"])
+        node = None if found.get("node") is None else nodes.get(found.get("node"))
         try:
-            await nodes.truncate(topic, index, whole(found.get("offset"), "offset"), node)
+            await nodes.truncate(topic, index, found.number("offset"), node)
         except KafkaError as error:
             raise Problem(409, f"{topic}-{index} is offline: {error}") from error
         await cluster.settled()
     return partition_row(cluster, topic, index)
 
 
-async def move_coordinator(cluster: Cluster, request: web.Request, found: Told) -> object:
+async def move_coordinator(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     async with cluster.change():
         nodes = cluster.running_nodes
         kind, key = request.match_info["type"], request.match_info["key"]
@@ -398,35 +365,35 @@ async def move_coordinator(cluster: Cluster, request: web.Request, found: Told) 
     return {}
 
 
-async def faults(cluster: Cluster, request: web.Request, found: Told) -> object:
+async def faults(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     return [rule.told() for rule in cluster.faults.rules.values()]
 
 
-async def add_faults(cluster: Cluster, request: web.Request, found: Told) -> object:
-    return [rule.told() for rule in cluster.faults.add(await told(request))]
+async def add_faults(cluster: Cluster, request: web.Request, found: SentFields) -> object:
+    return [rule.told() for rule in cluster.faults.add(await read_json(request))]
 
 
-async def remove_faults(cluster: Cluster, request: web.Request, found: Told) -> object:
+async def remove_faults(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     gone, effects = cluster.faults.remove(request.match_info.get("name"))
     await effects_are_there(cluster, effects)
     return [rule.told() for rule in gone]
 
 
-async def holds(cluster: Cluster, request: web.Request, found: Told) -> object:
+async def holds(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     return cluster.faults.holds.told()
 
 
-async def release(cluster: Cluster, request: web.Request, found: Told) -> object:
+async def release(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     released = cluster.faults.release(request.match_info["name"])
     await effects_are_there(cluster, released.effects)
     return {"released": released.count}
 
 
-async def clock(cluster: Cluster, request: web.Request, found: Told) -> object:
+async def clock(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     return {"now_ms": cluster.time.now_ms(), "frozen": cluster.time.is_frozen}
 
 
-async def move_clock(cluster: Cluster, request: web.Request, found: Told) -> object:
+async def move_clock(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     """Moves or stops the clock of a cluster.
 
     Accepts `{"freeze": true}`, `{"resume": true}`, `{"advance_ms": n}` and `{"set_ms": n}`; or, with the move in the
@@ -434,11 +401,11 @@ async def move_clock(cluster: Cluster, request: web.Request, found: Told) -> obj
     """
     how = request.match_info.get("how")
     if how is None:
-        if len(found) != 1:
+        if len(found.values) != 1:
             raise Problem(
                 400, "one of freeze, resume, advance_ms and set_ms", allowed="freeze, resume, advance_ms, set_ms"
             )
-        how, value = next(iter(found.items()))
+        how, value = next(iter(found.values.items()))
         if how in ("freeze", "resume") and value is not True:
             raise Problem(400, f"{how} must be true", field=how)
         how = how.removesuffix("_ms")
@@ -467,13 +434,13 @@ def _preset(value: object) -> tuple[str, Mapping[str, object]] | None:
     return text(found.get("name"), "preset.name"), mapping(found.get("parameters", {}), "preset.parameters")
 
 
-async def presets(cluster: Cluster, request: web.Request, found: Told) -> object:
+async def presets(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     return [each.told() for each in PRESETS.values()]
 
 
-async def preset(cluster: Cluster, request: web.Request, found: Told) -> object:
+async def preset(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     """Applies a preset. The body holds its parameters; those that are missing have their defaults."""
-    return await bring_about(cluster, request.match_info["name"], found)
+    return await bring_about(cluster, request.match_info["name"], found.values)
 
 
 def last_requests(cluster: Cluster, request: web.Request) -> list[dict[str, object]]:
@@ -492,23 +459,24 @@ def number_given(name: str, digits: str) -> int:
     return int(digits)
 
 
-async def odd(cluster: Cluster, request: web.Request, found: Told) -> object:
+async def odd(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     given = cluster.faults.odd
     return {"seed": 0, "oddities": []} if given is None else given.told()
 
 
-async def be_odd(cluster: Cluster, request: web.Request, found: Told) -> object:
+async def be_odd(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     """`{"seed": n, "percent": {"cut write": 100}}` makes the cluster odd; seed 0 makes it ordinary again."""
-    percent = mapping(found.get("percent", {}), "percent")
+    percent = mapping(found.values.get("percent", {}), "percent")
     only(percent, PERCENT.keys(), "percent")
-    seed = whole(found.get("seed"), "seed")
+    seed = found.number("seed")
     cluster.faults.be_odd(seed, {name: whole(value, f"percent.{name}", 0, 100) for name, value in percent.items()})
     return await odd(cluster, request, found)
 
 
-async def wait_for(cluster: Cluster, request: web.Request, found: Told) -> object:
-    condition = {name: value for name, value in found.items() if name != "timeout_ms"}
-    timeout_ms = whole(found.get("timeout_ms", DEFAULT_WAIT_MS), "timeout_ms", 0, LONGEST_WAIT_MS)
+async def wait_for(cluster: Cluster, request: web.Request, found: SentFields) -> object:
+    condition = {name: value for name, value in found.values.items() if name != "timeout_ms"}
+    timeout_ms = found.number_or_none("timeout_ms")
+    timeout_ms = DEFAULT_WAIT_MS if timeout_ms is None else timeout_ms
     is_true, facts = await wait(cluster, condition, timeout_ms, lambda: request.transport is None)
     return web.json_response(facts, status=200 if is_true else 408, headers=HEADERS)
 
@@ -516,7 +484,7 @@ async def wait_for(cluster: Cluster, request: web.Request, found: Told) -> objec
 def paged(rows: Callable[[Cluster], Iterable[Row]]) -> ClusterHandler:
     """Returns a handler that lists these rows in pages: `?skip=N&limit=N`."""
 
-    async def handle(cluster: Cluster, request: web.Request, found: Told) -> object:
+    async def handle(cluster: Cluster, request: web.Request, found: SentFields) -> object:
         return page_of(rows(cluster), request.query)
 
     return handle

@@ -100,8 +100,8 @@ class ShareSessions:
         """Returns the session of a ShareFetch request. The caller must end the session if the epoch is the final one.
 
         raises  SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH; SHARE_SESSION_LIMIT_REACHED if the broker has as
-                many sessions as it may (docs/spec/share-groups.md#s1-10, S7), or if all sessions together would have too
-                many partitions (a limit that Kafka does not have)
+                many sessions as it may (docs/spec/share-groups.md#s1-10, S7), or if all sessions together would have
+                too many partitions (a limit that Kafka does not have)
         """
         if epoch == FINAL_EPOCH:
             return self._require(key)

@@ -1,0 +1,77 @@
+"""Reads the bodies of control calls. The call's row in `odradek/control_calls/table.py` has the types and limits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from aiohttp import web
+
+from odradek.broker.control.problems import Problem, mapping, only, text, whole
+from odradek.control_calls.call import CallField, ControlCall
+
+NO_LIMIT: Final = 2**63 - 1
+
+
+async def read_json(request: web.Request) -> object:
+    """Returns the JSON body of a request; an empty body counts as an empty object. Raises Problem."""
+    try:
+        body = await request.text()
+        return json.loads(body) if body.strip() else {}
+    except (ValueError, LookupError, RecursionError):
+        raise Problem(400, "the body must be JSON, in UTF-8") from None
+
+
+async def read_fields(call: ControlCall, request: web.Request) -> SentFields:
+    """Returns the fields of the body, or no fields if the body of this call is not an object with fields.
+
+    Raises Problem, also if the body or the query has a field that the call does not know.
+    """
+    if call.query:
+        only(request.query, call.query_names)
+    if call.body is None:
+        return SentFields(call, {})
+    values = mapping(await read_json(request), "the body")
+    if not call.has_any_field:
+        only(values, call.body_names)
+    return SentFields(call, values)
+
+
+class SentFields:
+    """The fields of the body of a call. The methods that return a value raise Problem if the row does not allow it.
+
+    values  all fields, unchecked
+    """
+
+    def __init__(self, call: ControlCall, values: Mapping[str, object]) -> None:
+        self.values = values
+        self._described = {} if call.body is None else {each.name: each for each in call.body}
+
+    def get(self, name: str) -> object:
+        """Returns the value as it was sent, or None if it is missing or null."""
+        return self.values.get(name)
+
+    def text(self, name: str) -> str:
+        return text(self.values.get(name), name)
+
+    def text_or_none(self, name: str) -> str | None:
+        return None if self._is_left_out(name) else self.text(name)
+
+    def number(self, name: str) -> int:
+        schema = self._described[name].schema
+        return whole(self.values.get(name), name, schema["minimum"], schema.get("maximum", NO_LIMIT))
+
+    def number_or_none(self, name: str) -> int | None:
+        return None if self._is_left_out(name) else self.number(name)
+
+    def is_set(self, name: str, *, default: bool) -> bool:
+        """Returns the value of a switch."""
+        value = self.values.get(name, default)
+        if not isinstance(value, bool):
+            raise Problem(400, f"{name} must be true or false", field=name)
+        return value
+
+    def _is_left_out(self, name: str) -> bool:
+        described: CallField = self._described[name]
+        return self.values.get(name) is None and (described.is_nullable or name not in self.values)
