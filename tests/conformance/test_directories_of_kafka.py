@@ -93,12 +93,13 @@ def test_nothing_that_was_acknowledged_is_missing_after_kill_9(tmp_path: Path) -
         assert re.search(rf"(?<!\d){one['n']}(?!\d)".encode(), value), f"{one}: {value[:50]!r}"
 
 
-def test_a_served_directory_is_served_again_after_clean_stop_and_kill(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["plain-4.3.1", "plain-4.4.0"])
+def test_a_served_directory_is_served_again_after_clean_stop_and_kill(name: str, tmp_path: Path) -> None:
     """What one start made of it, the next ones find as well."""
     if not IS_THERE:
         pytest.skip("no oracle kit")
-    recorded = served("plain-4.3.1")
-    broker = new_broker(unpack("plain-4.3.1", tmp_path), settings(recorded))
+    recorded = served(name)
+    broker = new_broker(unpack(name, tmp_path), settings(recorded))
     seen = []
     for end in (broker.stop, broker.kill9, broker.stop):
         broker.start()

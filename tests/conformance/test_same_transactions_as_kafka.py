@@ -51,7 +51,7 @@ HARDLY_AT_LOWER_LEVELS = {0, 1, 2}  # partitions do not know the level: the firs
 
 
 def versions_of(key: int, level: int) -> list[int]:
-    first, last = KAFKA_VERSIONS[key]
+    first, last = KAFKA_VERSIONS["4.3.1"][key]
     first = max(first, transactional_partitions_script.FIRST_VERSION.get(key, 0))
     if level == 0:
         last = min(last, NEW_PROTOCOL.get(key, last + 1) - 1)
@@ -64,7 +64,7 @@ CASES = [
     pytest.param(level, script, version, id=f"tv{level}-{script.__name__}-v{version}")
     for level in LEVELS
     for script, key in SCRIPTS.items()
-    if key in KAFKA_VERSIONS
+    if key in KAFKA_VERSIONS["4.3.1"]
     for version in versions_of(key, level)
 ]
 

@@ -84,6 +84,9 @@ def test_every_record_is_written_with_the_bytes_that_kafka_wrote(name: str, unpa
     assert {"TopicRecord", "PartitionRecord", "ConfigRecord", "FeatureLevelRecord", "RegisterBrokerRecord"} <= written
 
 
+BOTH_RELEASES = pytest.mark.parametrize("plain", ["plain-4.3.1", "plain-4.4.0"])
+
+
 @pytest.mark.parametrize("name", directories())
 def test_every_record_says_what_dump_log_segments_prints(name: str, unpacked: dict[str, Path]) -> None:
     lines = dump(name, "metadata").splitlines()
@@ -101,11 +104,14 @@ def test_every_record_says_what_dump_log_segments_prints(name: str, unpacked: di
                 assert ours == value
 
 
-def test_a_snapshot_and_the_log_behind_it_are_worth_the_whole_log(unpacked: dict[str, Path]) -> None:
-    directory = unpacked["plain-4.3.1"]
+@pytest.mark.parametrize(("plain", "end_offsets"), [("plain-4.3.1", [141, 93, 48]), ("plain-4.4.0", [0])])
+def test_a_snapshot_and_the_log_behind_it_are_worth_the_whole_log(
+    plain: str, end_offsets: list[int], unpacked: dict[str, Path]
+) -> None:
+    directory = unpacked[plain]
     whole = image_of(log_of(directory))
     snapshots = snapshots_among(path.name for path in (directory / METADATA).iterdir())
-    assert [snapshot.end_offset for snapshot in snapshots] == [141, 93, 48]
+    assert [snapshot.end_offset for snapshot in snapshots] == end_offsets
     for snapshot in snapshots:
         data = (directory / METADATA / snapshot.name).read_bytes()
         assert is_complete(data)
@@ -135,8 +141,9 @@ def batches_end(data: bytes, count: int) -> int:
     return position + header.size_bytes
 
 
-def test_broker_settings_of_the_cluster_and_of_one_broker_are_apart(unpacked: dict[str, Path]) -> None:
-    image = image_of(log_of(unpacked["plain-4.3.1"]))
+@BOTH_RELEASES
+def test_broker_settings_of_the_cluster_and_of_one_broker_are_apart(plain: str, unpacked: dict[str, Path]) -> None:
+    image = image_of(log_of(unpacked[plain]))
     assert image.configs[DEFAULT_BROKER] == {"min.insync.replicas": "1", "message.max.bytes": "2000000"}
     assert image.configs[ConfigResourceType.BROKER, "1"] == {"log.cleaner.threads": "2"}
     assert image.topic_configs("configured") == {
@@ -146,8 +153,9 @@ def test_broker_settings_of_the_cluster_and_of_one_broker_are_apart(unpacked: di
     }
 
 
-def test_a_broker_that_stopped_in_good_order_leads_nothing_and_is_fenced(unpacked: dict[str, Path]) -> None:
-    image = image_of(log_of(unpacked["plain-4.3.1"]))
+@BOTH_RELEASES
+def test_a_broker_that_stopped_in_good_order_leads_nothing_and_is_fenced(plain: str, unpacked: dict[str, Path]) -> None:
+    image = image_of(log_of(unpacked[plain]))
     assert image.brokers[1].is_fenced
     assert image.brokers[1].in_controlled_shutdown
     codecs = image.topics["codecs"].partitions[0]
@@ -157,8 +165,9 @@ def test_a_broker_that_stopped_in_good_order_leads_nothing_and_is_fenced(unpacke
     assert killed.topics["flood"].partitions[0].leader == 1
 
 
-def test_producer_ids_go_on_where_kafka_stopped(unpacked: dict[str, Path]) -> None:
-    assert image_of(log_of(unpacked["plain-4.3.1"])).next_producer_id == 1000
+@BOTH_RELEASES
+def test_producer_ids_go_on_where_kafka_stopped(plain: str, unpacked: dict[str, Path]) -> None:
+    assert image_of(log_of(unpacked[plain])).next_producer_id == 1000
 
 
 def test_metadata_of_a_newer_kafka_is_understood_as_far_as_it_goes(unpacked: dict[str, Path]) -> None:
@@ -170,14 +179,16 @@ def test_metadata_of_a_newer_kafka_is_understood_as_far_as_it_goes(unpacked: dic
     assert "codecs" in image.topics
 
 
-def test_the_quorum_state_has_kafkas_bytes(unpacked: dict[str, Path]) -> None:
-    theirs = (unpacked["plain-4.3.1"] / METADATA / "quorum-state").read_bytes()
+@BOTH_RELEASES
+def test_the_quorum_state_has_kafkas_bytes(plain: str, unpacked: dict[str, Path]) -> None:
+    theirs = (unpacked[plain] / METADATA / "quorum-state").read_bytes()
     assert decode_leader_epoch(theirs) == 1
     assert encode_quorum_state(QuorumState(leader_id=1, leader_epoch=1, voter_ids=(1,))) == theirs
 
 
-def test_the_leader_change_has_kafkas_bytes(unpacked: dict[str, Path]) -> None:
-    theirs = log_of(unpacked["plain-4.3.1"])
+@BOTH_RELEASES
+def test_the_leader_change_has_kafkas_bytes(plain: str, unpacked: dict[str, Path]) -> None:
+    theirs = log_of(unpacked[plain])
     _, header = next(batches(theirs))
     ours = leader_change_batch(
         leader_id=1, voter_ids=[1], timestamp_ms=header.base_timestamp, base_offset=0, leader_epoch=1

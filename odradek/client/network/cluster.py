@@ -24,7 +24,7 @@ from odradek.client.common.values import TopicPartition
 from odradek.client.metrics.client_metrics import ClientMetrics
 from odradek.client.metrics.sensors import NAN
 from odradek.client.network.backoff import Backoff
-from odradek.client.network.connection import Connection, ServedVersions
+from odradek.client.network.connection import Connection, ExpectedBroker, ServedVersions
 from odradek.client.security.settings import NO_SECURITY, Security
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
@@ -471,7 +471,12 @@ class Cluster:
                 request_timeout_ms=self.request_timeout_ms,
                 security=self._security,
                 meter=self._metrics.node(host, port),
+                expected=self._expected_at((host, port)),
             )
+        except RetriableError as error:
+            if error.code is ErrorCode.REBOOTSTRAP_REQUIRED:
+                self._rebootstrap()
+            raise
         except AuthenticationFailed:
             self._metrics.refused.record()
             raise
@@ -483,6 +488,17 @@ class Cluster:
         self._connections[address] = connection
         self._learn_features(connection.versions)
         return connection
+
+    def _expected_at(self, address: tuple[str, int]) -> ExpectedBroker | None:
+        node_id = self._node_id_of(address)
+        return None if node_id is None or self.cluster_id is None else ExpectedBroker(self.cluster_id, node_id)
+
+    def _rebootstrap(self) -> None:
+        """Forgets the brokers, because another one, or one of another cluster, has the address of one of them. The next
+        request goes to an open connection or to a bootstrap server, which names the brokers anew (KIP-1242)."""
+        self._nodes.clear()
+        self._coordinators.clear()
+        self.cluster_id = None
 
     async def _ask_for_topic(self, name: str) -> MetadataResponseTopic:
         for topic in await self._ask_metadata([name], None):

@@ -8,7 +8,7 @@ import random
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import odradek
 from odradek.client.common.errors import AuthenticationFailed, ClientError, RetriableError
@@ -34,6 +34,7 @@ HTTP = int.from_bytes(b"HTTP", "big")
 LARGEST_CORRELATION_ID = 2**31 - 1
 ERROR_CODE_AT = 4  # in an ApiVersions response, after the correlation id, in all versions
 VERSION_OF_THE_FIRST_CLIENTS = 0
+SOFTWARE_SINCE = 3  # version of ApiVersions that names the client's software
 # Part of its lifetime after which a session is renewed; chosen at random, as in Kafka's clients.
 RENEWED_AFTER = (0.85, 0.95)
 GREETINGS = 2  # ApiVersions responses that a broker may have sent before it closes a connection without a login
@@ -66,6 +67,17 @@ class ServedVersions:
         return version if version >= max(oldest, request.MIN_VERSION) else None
 
 
+def _of_this_software() -> ApiVersionsRequest:
+    return ApiVersionsRequest(client_software_name="odradek", client_software_version=odradek.__version__)
+
+
+class ExpectedBroker(NamedTuple):
+    """The broker to which a connection should lead, by the metadata of its cluster (KIP-1242)."""
+
+    cluster_id: str
+    node_id: int
+
+
 class Waiting:
     """A request without a response yet."""
 
@@ -96,8 +108,17 @@ class Connection(asyncio.BufferedProtocol):
     for that one.
     """
 
-    def __init__(self, name: str, *, client_id: str, request_timeout_ms: float, meter: NodeMeter) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        client_id: str,
+        request_timeout_ms: float,
+        meter: NodeMeter,
+        expected: ExpectedBroker | None = None,
+    ) -> None:
         self.name = name
+        self._expected = expected
         self._meter = meter
         self._sent_at_s = 0.0  # time of the last request
         self.versions = ServedVersions()
@@ -135,6 +156,7 @@ class Connection(asyncio.BufferedProtocol):
         request_timeout_ms: float,
         security: Security = NO_SECURITY,
         meter: NodeMeter | None = None,
+        expected: ExpectedBroker | None = None,
     ) -> Connection:
         """Opens a connection, agrees on versions, and logs in. Raises RetriableError, AuthenticationFailed, or
         ClientError if the broker has no version in common with the client.
@@ -143,7 +165,9 @@ class Connection(asyncio.BufferedProtocol):
         """
         name = f"{host}:{port}"
         meter = meter or ClientMetrics("client", client_id).node(host, port)
-        connection = cls(name, client_id=client_id, request_timeout_ms=request_timeout_ms, meter=meter)
+        connection = cls(
+            name, client_id=client_id, request_timeout_ms=request_timeout_ms, meter=meter, expected=expected
+        )
         connection._security = security
         loop = asyncio.get_running_loop()
         try:
@@ -260,11 +284,21 @@ class Connection(asyncio.BufferedProtocol):
         await self._agree()
 
     async def _agree(self) -> None:
-        """Requests the versions. Uses the oldest version of ApiVersions if the broker does not support the newest."""
-        request = ApiVersionsRequest(client_software_name="odradek", client_software_version=odradek.__version__)
+        """Requests the versions. If the broker does not support the newest version of ApiVersions, uses the one that
+        the refusal names, or else the oldest."""
+        request = _of_this_software()
+        if self._expected is not None:
+            request.cluster_id, request.node_id = self._expected
         answer = await self.send(request, ApiVersionsRequest.MAX_VERSION, ApiVersionsResponse)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION.value:
-            answer = await self.send(ApiVersionsRequest(), VERSION_OF_THE_FIRST_CLIENTS, ApiVersionsResponse)
+            known = [api.max_version for api in answer.api_keys if api.api_key == ApiVersionsRequest.API_KEY]
+            version = min([*known, ApiVersionsRequest.MAX_VERSION]) if known else VERSION_OF_THE_FIRST_CLIENTS
+            request = _of_this_software() if version >= SOFTWARE_SINCE else ApiVersionsRequest()
+            answer = await self.send(request, version, ApiVersionsResponse)
+        if answer.error_code == ErrorCode.REBOOTSTRAP_REQUIRED.value:
+            raise RetriableError(
+                f"{self.name} is not the broker {self._expected} any more", ErrorCode.REBOOTSTRAP_REQUIRED
+            )
         if answer.error_code != 0:
             raise RetriableError(f"{self.name} does not say which versions it speaks: error {answer.error_code}")
         self.versions = ServedVersions.of(answer)

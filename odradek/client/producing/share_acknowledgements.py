@@ -69,7 +69,9 @@ def commit_offsets(
     identity: ProducerIdentity,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     group: ConsumerGroupMetadata,
+    topic_ids: Mapping[str, bytes],
 ) -> TxnOffsetCommitRequest:
+    """Returns the request. topic_ids: of all topics, if the request may be sent in a version that has no names."""
     by_topic = grouped(
         (
             topic,
@@ -90,7 +92,10 @@ def commit_offsets(
         generation_id_or_member_epoch=group.generation_id,
         member_id=group.member_id,
         group_instance_id=group.group_instance_id,
-        topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=each) for topic, each in by_topic.items()],
+        topics=[
+            TxnOffsetCommitRequestTopic(name=topic, topic_id=topic_ids.get(topic, ZERO_UUID), partitions=each)
+            for topic, each in by_topic.items()
+        ],
     )
 
 

@@ -51,13 +51,14 @@ from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
-from odradek.protocol.struct import Message
+from odradek.protocol.struct import ZERO_UUID, Message
 
 M = TypeVar("M", bound=Message)
 
 TRANSACTION_V2 = 2  # level of the feature transaction.version
 # The request versions for that level: KIP-890 part 2.
 END_TXN_V2, TXN_OFFSET_COMMIT_V2 = 5, 5
+TXN_OFFSET_COMMIT_BY_ID = 6  # KIP-1319: topics are named by their ids alone
 ADD_PARTITIONS_OF_CLIENTS = 3  # from version 4 on, the request is for brokers only
 TWO_PHASE_COMMIT = 6  # version of InitProducerId with KIP-939
 # A coordinator finishes the previous transaction within milliseconds.
@@ -344,16 +345,30 @@ class TransactionSession:
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> None:
         assert self.identity is not None
+        topic_ids = await self._topic_ids({topic for topic, _ in offsets}) if self.is_transaction_v2 else {}
+        newest = TXN_OFFSET_COMMIT_V2 if self.is_transaction_v2 else TXN_OFFSET_COMMIT_V2 - 1
         await self._ask(
             ApiKey.TXN_OFFSET_COMMIT,
-            commit_offsets(self._transactional_id, self.identity, offsets, group),
+            commit_offsets(self._transactional_id, self.identity, offsets, group, topic_ids),
             TxnOffsetCommitResponse,
             error_of_offsets,
             kind=CoordinatorType.GROUP,
             key=group.group_id,
-            max_version=TXN_OFFSET_COMMIT_V2 if self.is_transaction_v2 else TXN_OFFSET_COMMIT_V2 - 1,
+            max_version=TXN_OFFSET_COMMIT_BY_ID if topic_ids else newest,
             min_version=TXN_OFFSET_COMMIT_V2 if self.is_transaction_v2 else 0,
         )
+
+    async def _topic_ids(self, topics: set[str]) -> dict[str, bytes]:
+        """Returns the ids of all these topics, or nothing if one of them cannot be learnt."""
+        unknown = [topic for topic in topics if self._cluster.known_topic(topic) is None]
+        if unknown:
+            try:
+                await self._cluster.refresh(unknown, allow_auto_create=False)
+            except RetriableError:
+                return {}
+        known = [found for topic in topics if (found := self._cluster.known_topic(topic)) is not None]
+        found_ids = {each.topic: each.topic_id for each in known if each.topic_id != ZERO_UUID}
+        return found_ids if len(found_ids) == len(topics) else {}
 
     # Ending.
 

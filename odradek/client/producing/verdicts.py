@@ -67,6 +67,7 @@ RULES: Mapping[ApiKey, VerdictRules] = {
                 E.ILLEGAL_GENERATION,
                 E.GROUP_ID_NOT_FOUND,
                 E.STALE_MEMBER_EPOCH,
+                E.UNKNOWN_TOPIC_ID,  # the topic was deleted, and the offsets mean nothing to one of the same name
             }
         )
     ),

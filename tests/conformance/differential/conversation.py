@@ -7,6 +7,7 @@ What must differ between two brokers (ids, addresses, times) is replaced by name
 import re
 import time
 from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -41,7 +42,6 @@ SORTED_BY = (  # lists whose order says nothing: by the first of these fields th
     "broker_id",
     "member_id",
 )
-SETS_OF_NAMES = {"subscribed_topic_names"}  # in Kafka a set, whose order is another one in each process
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ class Namer:
                 self._walk(f"{path}.{name}" if path else name, name, getattr(value, name), found)
         elif isinstance(value, list):
             found[f"{path}.#"] = len(value)
-            for place, element in enumerate(sorted(value, key=str if field in SETS_OF_NAMES else _order)):
+            for place, element in enumerate(sorted(value, key=ORDERS.get(field, _order))):
                 self._walk(f"{path}[{_key(element, place)}]", field, element, found)
         elif field == "records" and isinstance(value, (bytes, bytearray, memoryview)):
             self._walk_records(path, bytes(value), found)
@@ -232,6 +232,13 @@ def _order(element: object) -> tuple[str, ...]:
     if isinstance(element, int):  # partitions, replicas: sets
         return (str(element).rjust(12),)
     return tuple(str(getattr(element, name, "")).rjust(12) for name in SORTED_BY if hasattr(element, name))
+
+
+# In Kafka sets, whose order is another one in each process, or depends on hashes.
+ORDERS: Mapping[str, Callable[[Any], Any]] = {
+    "subscribed_topic_names": str,
+    "active_producers": lambda producer: producer.producer_id,
+}
 
 
 def _key(element: object, place: int) -> str:

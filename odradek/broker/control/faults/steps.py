@@ -303,6 +303,8 @@ class FaultyMarkers:
         return ended
 
     def topic_deleted(self, topic: str) -> None:
+        # A topic of the same name that is created later is another one: rules act on its markers again.
+        self._released = {key for key in self._released if key[2][0] != topic}
         for key, held in [(key, held) for key, held in self._held.items() if key[2][0] == topic]:
             del self._held[key]
             self._faults.holds.forget(held.hold, key)

@@ -1,0 +1,48 @@
+"""A marker that was released is no longer held by rules, until it is written or its topic is deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from odradek.broker.control.faults.faults import Faults
+from odradek.broker.control.faults.steps import FaultyMarkers
+from odradek.broker.coordinators.transaction_markers import OnWritten, TxnMarker
+from odradek.broker.runtime.controlled_time import ControlledTime
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.topic_partition import TopicPartition
+
+PLACE: TopicPartition = ("orders", 0)
+MARKER = TxnMarker(7, 0, True, 0, 1, [PLACE])  # at transaction.version 1 the next transaction has the same epoch
+
+
+class RefusingWriter:
+    """Refuses each marker, as a leader that is gone."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def write(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
+        self.asked += len(markers)
+        then([dict.fromkeys(each.partitions, ErrorCode.NOT_LEADER_OR_FOLLOWER) for each in markers])
+
+    def topic_deleted(self, topic: str) -> None:
+        """Holds no markers."""
+
+
+def test_a_topic_that_is_created_again_is_another_one() -> None:
+    loop = asyncio.new_event_loop()
+    faults = Faults(ControlledTime(loop), loop.time)
+    faults.add({"at": "marker", "match": {"topic": "orders"}, "do": {"hold": "marker"}})
+    writer = RefusingWriter()
+    markers = FaultyMarkers(writer, faults)
+    told: list[object] = []
+    markers.write([MARKER], told.append)
+    assert (writer.asked, faults.holds.counts()) == (0, {"marker": 1})
+    faults.release("marker")
+    markers.write([MARKER], told.append)  # the retry is not held again
+    assert (writer.asked, faults.holds.counts()) == (2, {})
+    markers.topic_deleted("orders")
+    markers.write([MARKER], told.append)
+    assert (writer.asked, faults.holds.counts()) == (2, {"marker": 1})
+    loop.close()
