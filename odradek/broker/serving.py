@@ -150,7 +150,11 @@ class ServingBroker:
             from odradek.broker.registry.serving import RunningRegistry
 
             self.registry = RunningRegistry(broker, registry_socket, authorizer)
-            await self.registry.start()
+            try:
+                await self.registry.start()
+            except BaseException:
+                await self.stop(0)
+                raise
 
     def _registry_socket(self) -> socket.socket | None:
         """Binds the port of the schema registry. Returns None if the registry is off. Raises CannotStart."""

@@ -1,0 +1,191 @@
+"""The HTTP interface of the schema registry, on a running broker."""
+
+import json
+import threading
+from base64 import b64encode
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.support.broker_process import IS_KAFKA, BrokerProcess
+
+pytestmark = pytest.mark.skipif(IS_KAFKA, reason="Kafka has no registry")
+
+V1 = "application/vnd.schemaregistry.v1+json"
+SETTINGS = {"odradek.schema.registry.enable": "true", "odradek.schema.registry.port": "0"}
+
+
+class RegistryCaller:
+    """Sends requests to the registry of a broker."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self._broker = broker
+
+    def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
+        """Returns status and body. A text is sent as it stands, anything else as JSON."""
+        connection = HTTPConnection("127.0.0.1", self._broker.ready["schema_registry_port"], timeout=30)
+        try:
+            sent = body if isinstance(body, str | None) else json.dumps(body)
+            given = {"Content-Type": V1} if sent is not None else {}
+            given.update({name.replace("_", "-"): value for name, value in headers.items()})
+            connection.request(method, path, sent, given)
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+        finally:
+            connection.close()
+
+    def register(self, subject: str, *fields: str) -> tuple[int, Any]:
+        return self.ask("POST", f"/subjects/{subject}/versions", {"schema": record(*fields)})
+
+
+def record(*fields: str) -> str:
+    rows = [{"name": name, "type": "long", "default": 0} for name in fields]
+    return json.dumps({"type": "record", "name": "R", "fields": rows})
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path / "data", SETTINGS) as running:
+        assert isinstance(running, BrokerProcess)
+        yield running
+
+
+@pytest.fixture
+def registry(broker: BrokerProcess) -> RegistryCaller:
+    return RegistryCaller(broker)
+
+
+def test_schemas_levels_and_modes_survive_a_kill(broker: BrokerProcess, registry: RegistryCaller) -> None:
+    assert registry.register("orders-value", "id") == (200, {"id": 1})
+    assert registry.register("orders-value", "id", "note") == (200, {"id": 2})
+    assert registry.ask("PUT", "/config/orders-value", {"compatibility": "FULL"}) == (200, {"compatibility": "FULL"})
+    assert registry.ask("PUT", "/mode/orders-value", {"mode": "READONLY"}) == (200, {"mode": "READONLY"})
+    broker.kill9()
+    broker.start()
+    assert registry.ask("GET", "/subjects/orders-value/versions") == (200, [1, 2])
+    assert registry.ask("GET", "/config/orders-value") == (200, {"compatibilityLevel": "FULL"})
+    assert registry.ask("GET", "/mode/orders-value") == (200, {"mode": "READONLY"})
+    status, found = registry.ask("GET", "/subjects/orders-value/versions/latest")
+    assert (status, found["id"], found["version"], found["subject"]) == (200, 2, 2, "orders-value")
+    assert registry.ask("GET", "/schemas/ids/2") == (200, {"schema": found["schema"]})
+
+
+def test_requests_at_the_same_time_for_one_schema_get_one_id(registry: RegistryCaller) -> None:
+    gate = threading.Barrier(8)
+
+    def register(number: int) -> Any:
+        gate.wait()
+        return registry.register(f"s{number % 2}", "same")
+
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(register, range(8)))
+    assert answers == [(200, {"id": 1})] * 8
+    assert registry.ask("GET", "/schemas/ids/1/subjects") == (200, ["s0", "s1"])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code"),
+    [
+        ("GET", "/subjects/none/versions", None, 404, 40401),
+        ("GET", "/subjects/a/versions/9", None, 404, 40402),
+        ("GET", "/subjects/a/versions/none", None, 422, 42202),
+        ("GET", "/subjects/a/versions/0", None, 422, 42202),
+        ("GET", "/schemas/ids/9", None, 404, 40403),
+        ("GET", "/schemas/ids/9999999999", None, 404, 40403),
+        ("POST", "/subjects/a/versions", {"schema": "{"}, 422, 42201),
+        ("POST", "/subjects/a/versions", {"schema": ""}, 422, 42201),
+        ("POST", "/subjects/a/versions", {"schema": '"int"', "schemaType": "THRIFT"}, 422, 42201),
+        ("POST", "/subjects/a/versions", {"schema": '"int"'}, 409, 409),
+        ("POST", "/subjects/a/versions", {"schema": '"int"', "metadata": {}}, 501, 501),
+        ("POST", "/subjects/a/versions", {"schema": '"int"', "colour": "red"}, 422, 422),
+        ("POST", "/subjects/a/versions", "{", 400, 400),
+        ("POST", "/subjects/a/versions", "[" * 100_000, 400, 400),
+        ("POST", "/subjects/:.other:a/versions", {"schema": '"int"'}, 501, 501),
+        ("POST", "/subjects/a", {"schema": '"int"'}, 404, 40403),
+        ("POST", "/subjects/none", {"schema": '"int"'}, 404, 40401),
+        ("GET", "/config/a", None, 404, 40408),
+        ("PUT", "/config", {"compatibility": "SOMETIMES"}, 422, 42203),
+        ("PUT", "/mode/a", {"mode": "ASLEEP"}, 422, 42204),
+        ("GET", "/mode/a", None, 404, 40409),
+        ("DELETE", "/subjects/a?permanent=true", None, 404, 40405),
+        ("DELETE", "/subjects/a/versions/1?permanent=true", None, 404, 40407),
+        ("GET", "/exporters", None, 501, 501),
+        ("GET", "/nowhere", None, 404, 404),
+        ("PATCH", "/subjects", None, 405, 405),
+    ],
+)
+def test_a_refusal_has_the_code_of_the_interface(
+    registry: RegistryCaller, method: str, path: str, body: object, status: int, code: int
+) -> None:
+    registry.register("a", "id")
+    found, answer = registry.ask(method, path, body)
+    assert (found, answer["error_code"]) == (status, code)
+    assert answer["message"]
+
+
+def test_bodies_of_other_types_and_pages_of_other_sites_are_refused(registry: RegistryCaller) -> None:
+    asked = {"schema": '"int"'}
+    assert registry.ask("POST", "/subjects/a/versions", asked, Content_Type="text/plain")[0] == 415
+    assert registry.ask("POST", "/subjects/a/versions", asked, Origin="http://evil.example")[0] == 403
+    assert registry.ask("GET", "/subjects") == (200, [])
+
+
+def test_a_check_of_compatibility_registers_nothing_and_says_what_does_not_fit(registry: RegistryCaller) -> None:
+    registry.register("a", "id")
+    path = "/compatibility/subjects/a/versions/latest"
+    assert registry.ask("POST", path, {"schema": record("id", "more")}) == (200, {"is_compatible": True})
+    status, found = registry.ask("POST", path + "?verbose=true", {"schema": '"int"'})
+    assert (status, found["is_compatible"]) == (200, False)
+    assert "TYPE_MISMATCH" in found["messages"][0]
+    assert registry.ask("GET", "/subjects/a/versions") == (200, [1])
+
+
+def test_a_subject_with_a_slash_is_one_subject(registry: RegistryCaller) -> None:
+    assert registry.register("a%2Fb", "id") == (200, {"id": 1})
+    assert registry.ask("GET", "/subjects") == (200, ["a/b"])
+
+
+def test_a_topic_with_several_partitions_stops_the_start_by_name(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("_schemas", 3)])["_schemas"].result()
+    with pytest.raises(RuntimeError, match="needs one partition of _schemas, which has 3"):
+        BrokerProcess(tmp_path / "data", SETTINGS).start()
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists(), "the failed start has closed the directory"
+
+
+def test_acls_of_the_topic_decide_for_users_of_the_broker(tmp_path: Path) -> None:
+    jaas = (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        ' user_admin="admin-secret" user_writer="w-secret";'
+    )
+    settings = {
+        **SETTINGS,
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": jaas,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:admin",
+    }
+    with BrokerProcess(tmp_path / "data", settings) as broker:
+        assert isinstance(broker, BrokerProcess)
+        registry = RegistryCaller(broker)
+
+        def as_user(user: str, password: str) -> str:
+            return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
+
+        path, asked = "/subjects/orders-value/versions", {"schema": '"int"'}
+        assert registry.ask("POST", path, asked)[0] == 403
+        assert registry.ask("POST", path, asked, Authorization=as_user("admin", "wrong"))[0] == 401
+        assert registry.ask("POST", path, asked, Authorization="Bearer x")[0] == 401
+        assert registry.ask("POST", path, asked, Authorization=as_user("writer", "w-secret"))[0] == 403
+        assert registry.ask("POST", path, asked, Authorization=as_user("admin", "admin-secret")) == (200, {"id": 1})
+        assert registry.ask("GET", "/subjects", Authorization=as_user("writer", "w-secret")) == (200, [])
+        assert registry.ask("GET", "/schemas/ids/1")[0] == 403
+        assert registry.ask("PUT", "/config", {"compatibility": "NONE"})[0] == 403
