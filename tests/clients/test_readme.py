@@ -103,3 +103,20 @@ def test_a_secured_broker_is_ten_lines(tmp_path: Path) -> None:
     assert "two teas" in out, out + err
     assert "status 5" in out, out + err
     assert "TOPIC_AUTHORIZATION_FAILED" in err
+
+
+def test_the_test_that_fails_does_so_for_the_reason_that_is_given(tmp_path: Path) -> None:
+    (tmp_path / "test_orders.py").write_text(example("A test that fails, and why"))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--color=no", "test_orders.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )
+    assert "1 failed, 1 passed" in done.stdout, done.stdout
+    assert "FAILED test_orders.py::test_an_order_is_stored_once[default]" in done.stdout
+    assert "assert 2 == 1" in done.stdout
+    assert "rule rule-1: 1 matched, 1 hits" in done.stdout

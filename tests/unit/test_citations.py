@@ -24,7 +24,7 @@ SHORT_FILE = re.compile(r"(?<![\w/.*-])((?:[\w-]+/)*[\w-]+\.(?:py|js))\b")
 # A module, or a name in one, as in `odradek.broker.broker.Broker`.
 DOTTED = re.compile(r"`(odradek(?:\.\w+)+)`")
 # Files that only a reader's machine has, or that belong to clients: programs to be copied, and code of other projects.
-ELSEWHERE = frozenset({"enrich.py", "src/broker/index.js", "net/manager.py"})
+ELSEWHERE = frozenset({"enrich.py", "test_orders.py", "src/broker/index.js", "net/manager.py"})
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 EXPLICIT_ANCHOR = re.compile(r'<a id="([^"]+)"></a>')
 HEADING = re.compile(r"#+ (.*)")
