@@ -24,11 +24,12 @@ def in_hash_order(items: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:
     while len(items) * FILLED[1] > buckets * FILLED[0]:
         buckets *= 2
 
-    def bucket(item: T) -> int:
-        value = hash_of(item)
-        return (value ^ value >> 16) & (buckets - 1)
+    return sorted(items, key=lambda item: spread(hash_of(item)) & (buckets - 1))
 
-    return sorted(items, key=bucket)
+
+def spread(hash_code: int) -> int:
+    """Returns the number whose low bits select a bucket."""
+    return hash_code ^ hash_code >> 16
 
 
 def hash_of_text(text: str) -> int:

@@ -1,0 +1,41 @@
+"""The input and the output of an assignor of streams groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from odradek.broker.groups.streams.tasks import TaskRoles, Tasks
+
+TargetAssignment = Mapping[str, TaskRoles]
+"""Member id → its tasks. Contains every member."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """A member as an assignor sees it.
+
+    process_id       the instance of the application; its threads are members of their own
+    active, standby  the tasks that the member has now, which need not be its target
+    task_offsets     the sums of the changelog offsets that it has reported, by subtopology and partition
+    """
+
+    process_id: str
+    active: Tasks = field(default_factory=dict)
+    standby: Tasks = field(default_factory=dict)
+    task_offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """
+    members           by member id
+    task_counts       the number of tasks of each subtopology
+    stateful          the subtopologies whose tasks can have standby tasks
+    standby_replicas  the number of standby tasks for each active task
+    """
+
+    members: Mapping[str, MemberView]
+    task_counts: Mapping[str, int]
+    stateful: frozenset[str] = frozenset()
+    standby_replicas: int = 0

@@ -1,0 +1,331 @@
+"""The `sticky` assignor: members keep their tasks as long as that is compatible with an even distribution.
+
+The load of a process is the number of its tasks for each of its members. Standby tasks of a task run in other processes
+than the task itself. Ties are decided as in Kafka, by the order of its hash tables and of Java's priority queue.
+Source: docs/spec/streams-groups.md#s5-1, B1 to B8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Generic, TypeVar
+
+from odradek.broker.groups.common.java_order import compared_as_java_does, hash_of_text, in_hash_order, spread
+from odradek.broker.groups.streams.assignors.group_view import GroupView, TargetAssignment
+from odradek.broker.groups.streams.tasks import TaskRoles, Tasks
+
+Task = int
+"""The partition times the number of subtopologies, plus the place of the task's subtopology among the sorted ones. So
+tasks sort by partition first, and a number is hashed and compared faster than a pair."""
+
+
+class _Process:
+    """An instance of the application, and its tasks while they are being assigned.
+
+    load  the number of tasks for each member
+    """
+
+    __slots__ = ("load", "members", "tasks")
+
+    def __init__(self) -> None:
+        self.members: list[_Member] = []
+        self.tasks: set[Task] = set()
+        self.load = 0.0
+
+
+class _Member:
+    """
+    load  the number of tasks
+    """
+
+    __slots__ = ("active", "load", "member_id", "process", "standby")
+
+    def __init__(self, member_id: str, process: _Process) -> None:
+        self.member_id = member_id
+        self.process = process
+        self.active: list[Task] = []
+        self.standby: list[Task] = []
+        self.load = 0
+
+    def add(self, task: Task, tasks: list[Task]) -> None:
+        process = self.process
+        tasks.append(task)
+        self.load += 1
+        process.tasks.add(task)
+        process.load = len(process.tasks) / len(process.members)
+
+
+class _Quota:
+    """The number of tasks that a member should have. When a member reaches it, the remaining tasks are divided among
+    the remaining members."""
+
+    __slots__ = ("_members", "_tasks", "each")
+
+    def __init__(self, tasks: int, members: int) -> None:
+        self._tasks, self._members = tasks, members
+        self._divide()
+
+    def count(self, member_tasks: int) -> None:
+        """Takes into account that a member has received a task and has this number now."""
+        if member_tasks == self.each:
+            self._tasks -= member_tasks
+            self._members -= 1
+            self._divide()
+
+    def _divide(self) -> None:
+        self.each = -(-self._tasks // self._members) if self._members > 0 else 0
+
+
+Loaded = TypeVar("Loaded", _Process, _Member)
+
+
+class _Queue(Generic[Loaded]):
+    """Processes or members by load, the lowest first. Equal ones come in the order of Java's `PriorityQueue`: a binary
+    heap in which an element moves only past strictly greater ones."""
+
+    __slots__ = ("_heap",)
+
+    def __init__(self, elements: Iterable[Loaded]) -> None:
+        self._heap: list[Loaded] = []
+        for each in elements:
+            self.push(each)
+
+    def __bool__(self) -> bool:
+        return bool(self._heap)
+
+    def push(self, added: Loaded) -> None:
+        heap, load = self._heap, added.load
+        place = len(heap)
+        heap.append(added)
+        while place > 0:
+            parent = (place - 1) // 2
+            if load >= heap[parent].load:
+                break
+            heap[place] = heap[parent]
+            place = parent
+        heap[place] = added
+
+    def pop(self) -> Loaded:
+        heap = self._heap
+        moved = heap.pop()
+        if not heap:
+            return moved
+        least = heap[0]
+        place, size, load = 0, len(heap), moved.load
+        while (child := 2 * place + 1) < size:
+            if child + 1 < size and heap[child].load > heap[child + 1].load:
+                child += 1
+            if load <= heap[child].load:
+                break
+            heap[place] = heap[child]
+            place = child
+        heap[place] = moved
+        return least
+
+
+class _LeastLoaded:
+    """Places tasks in the process with the lowest load, and there with the member that has the fewest tasks."""
+
+    __slots__ = ("_members", "_processes")
+
+    def __init__(self, processes: Iterable[_Process]) -> None:
+        self._processes = _Queue(processes)
+        self._members: dict[_Process, _Queue[_Member]] = {}
+
+    def place(self, task: Task, *, standby: bool) -> _Member | None:
+        """Adds the task to a member of a process that does not have it. Returns None if there is no such process."""
+        passed = []
+        member = None
+        while member is None and self._processes:
+            process = self._processes.pop()
+            passed.append(process)
+            if task not in process.tasks:
+                member = self._add(task, process, standby=standby)
+        for process in reversed(passed):
+            self._processes.push(process)
+        return member
+
+    def _add(self, task: Task, process: _Process, *, standby: bool) -> _Member:
+        members = self._members.get(process)
+        if members is None:
+            members = self._members[process] = _Queue(process.members)
+        member = members.pop()
+        member.add(task, member.standby if standby else member.active)
+        members.push(member)
+        return member
+
+
+class _Assignment:
+    __slots__ = (
+        "active_quota",
+        "group",
+        "members",
+        "owners",
+        "places",
+        "processes",
+        "standbys",
+        "subtopologies",
+        "task_quota",
+    )
+
+    def __init__(self, group: GroupView) -> None:
+        self.group = group
+        self.subtopologies = sorted(group.task_counts, key=compared_as_java_does)
+        self.places = {subtopology_id: place for place, subtopology_id in enumerate(self.subtopologies)}
+        self.members: list[_Member] = []
+        self.owners: dict[Task, _Member] = {}
+        self.standbys: dict[Task, list[_Member]] = {}
+        processes: dict[str, _Process] = {}
+        reported: dict[Task, list[tuple[int, _Member]]] = {}
+        for member_id in in_hash_order(group.members, hash_of_text):
+            view = group.members[member_id]
+            process = processes.setdefault(view.process_id, _Process())
+            member = _Member(member_id, process)
+            process.members.append(member)
+            self.members.append(member)
+            for task in self._numbered(view.active):
+                self.owners[task] = member
+            for task in self._numbered(view.standby):
+                self.standbys.setdefault(task, []).append(member)
+            for (subtopology_id, partition), offset in view.task_offsets.items():
+                if subtopology_id in self.places:
+                    task = partition * len(self.places) + self.places[subtopology_id]
+                    reported.setdefault(task, []).append((offset, member))
+        for task, offsets in reported.items():
+            offsets.sort(key=lambda each: -each[0])
+            known = self.standbys.setdefault(task, [])
+            known += [member for _, member in offsets if member not in known]
+        self.processes = [processes[each] for each in _in_table_order([*processes], len(self.members))]
+        active = sum(group.task_counts.values())
+        replicas = sum(group.task_counts[each] for each in group.stateful) * group.standby_replicas
+        self.active_quota = _Quota(active, len(self.members))
+        self.task_quota = _Quota(active + replicas, len(self.members))
+
+    def _numbered(self, tasks: Tasks) -> list[Task]:
+        width = len(self.places)
+        return [
+            partition * width + self.places[subtopology_id]
+            for subtopology_id, partitions in tasks.items()
+            if subtopology_id in self.places
+            for partition in partitions
+        ]
+
+    def _tasks(self, subtopologies: Collection[str]) -> list[Task]:
+        """Returns the tasks of some subtopologies, sorted by partition, then by subtopology."""
+        width, counts = len(self.places), self.group.task_counts
+        tasks: list[Task] = []
+        for subtopology_id in subtopologies:
+            place = self.places[subtopology_id]
+            tasks += range(place, counts[subtopology_id] * width + place, width)
+        tasks.sort()
+        return tasks
+
+    def _by_subtopology(self, task: Task) -> tuple[int, int]:
+        """Returns a key that sorts tasks by subtopology, then by partition."""
+        partition, place = divmod(task, len(self.places))
+        return place, partition
+
+    # Active tasks.
+
+    def assign_active(self) -> None:
+        remaining = []
+        for task in self._tasks(self.subtopologies):
+            owner = self.owners.get(task)
+            if owner is not None and owner.load < self.active_quota.each:
+                self._activate(task, owner)
+            else:
+                remaining.append(task)
+        unseen = []
+        for task in remaining:
+            member = _least_loaded(self.standbys.get(task, ()))
+            if member is not None and member.load < self.active_quota.each:
+                self._activate(task, member)
+            else:
+                unseen.append(task)
+        others = _LeastLoaded(self.processes)
+        for task in sorted(unseen, key=self._by_subtopology):
+            member = others.place(task, standby=False)
+            if member is not None:
+                self.task_quota.count(member.load)
+
+    def _activate(self, task: Task, member: _Member) -> None:
+        member.add(task, member.active)
+        self.active_quota.count(member.load)
+        self.task_quota.count(member.load)
+
+    # Standby tasks.
+
+    def assign_standby(self) -> None:
+        replicas = self.group.standby_replicas
+        remaining: list[tuple[Task, int]] = []
+        for task in reversed(self._tasks(self.group.stateful)):
+            for number in range(replicas):
+                member = self._previous(task)
+                if member is None:
+                    remaining.append((task, replicas - number))
+                    break
+                self._stand_by(task, member)
+        others = _LeastLoaded(self.processes)
+        for task, missing in sorted(remaining, key=lambda each: self._by_subtopology(each[0]), reverse=True):
+            for _ in range(missing):
+                if others.place(task, standby=True) is None:
+                    break  # there are fewer processes than replicas
+
+    def _previous(self, task: Task) -> _Member | None:
+        """Returns the member that has the task already, in whatever role, if it can have it as a standby task."""
+        owner = self.owners.get(task)
+        if owner is not None and task not in owner.process.tasks and owner.load < self.task_quota.each:
+            return owner
+        standby = _least_loaded(member for member in self.standbys.get(task, ()) if task not in member.process.tasks)
+        if standby is not None and standby.load < self.task_quota.each:
+            return standby
+        return None
+
+    def _stand_by(self, task: Task, member: _Member) -> None:
+        member.add(task, member.standby)
+        self.task_quota.count(member.load)
+
+    # The result.
+
+    def target(self) -> TargetAssignment:
+        return {
+            member.member_id: TaskRoles(self._by_id(member.active), self._by_id(member.standby))
+            for member in self.members
+        }
+
+    def _by_id(self, tasks: list[Task]) -> Tasks:
+        partitions: dict[str, set[int]] = {}
+        for task in tasks:
+            partition, place = divmod(task, len(self.places))
+            partitions.setdefault(self.subtopologies[place], set()).add(partition)
+        return {subtopology_id: frozenset(found) for subtopology_id, found in partitions.items()}
+
+
+def _in_table_order(process_ids: Collection[str], members: int) -> list[str]:
+    """Sorts processes by their places in a hash table that is as large as if it had an entry for each member.
+
+    The table has two places at first. It is doubled before an entry is added if it is more than three quarters full.
+    Entries of the same place are listed from the last added one to the first.
+    """
+    places = 2
+    for entries in range(members):
+        if entries * 4 > places * 3:
+            places *= 2
+    last_first = [*process_ids][::-1]
+    return sorted(last_first, key=lambda each: spread(hash_of_text(each)) & (places - 1))
+
+
+def assign_sticky(group: GroupView) -> TargetAssignment:
+    if not group.members:
+        return {}
+    assignment = _Assignment(group)
+    assignment.assign_active()
+    if group.standby_replicas > 0:
+        assignment.assign_standby()
+    return assignment.target()
+
+
+def _least_loaded(members: Iterable[_Member]) -> _Member | None:
+    """Returns the member whose process has the lowest load, and among the members of a process the one with the fewest
+    tasks; the first one of equal members."""
+    return min(members, key=lambda member: (member.process.load, member.load), default=None)
