@@ -14,6 +14,7 @@ T = TypeVar("T")
 LEAST_BUCKETS = 16
 FILLED = 3, 4  # a map grows when it is three quarters full
 MASK = 0xFFFFFFFF
+GOLDEN = 0x9E3779B9  # the golden ratio, by which Fibonacci hashing multiplies
 
 
 def in_hash_order(items: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:
@@ -52,3 +53,17 @@ def hash_of_int(value: int) -> int:
 def compared_as_java_does(text: str) -> bytes:
     """Returns a sort key that compares like `String.compareTo`: by UTF-16 units."""
     return text.encode("utf-16-be", "surrogatepass")
+
+
+def in_timeline_order(names: Iterable[str]) -> list[str]:
+    """Returns names in the order of Kafka's own hash table, the `TimelineHashMap`. `names` must be in the order in
+    which they were added.
+
+    The high bits of the multiplied hash code select the place; the last added name of a place comes first. Kafka's
+    table does not shrink when names are removed. This is not imitated, because it is forgotten by a restart.
+    """
+    last_first = [*names][::-1]
+    bits = 2
+    while len(last_first) * 8 > 9 << bits:
+        bits += 1
+    return sorted(last_first, key=lambda name: (hash_of_text(name) * GOLDEN & MASK) >> 32 - bits)

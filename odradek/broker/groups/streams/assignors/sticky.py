@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Generic, TypeVar
 
-from odradek.broker.groups.common.java_order import compared_as_java_does, hash_of_text, in_hash_order, spread
+from odradek.broker.groups.common.java_order import (
+    compared_as_java_does,
+    hash_of_text,
+    in_hash_order,
+    in_timeline_order,
+    spread,
+)
 from odradek.broker.groups.streams.assignors.group_view import GroupView, TargetAssignment
 from odradek.broker.groups.streams.tasks import TaskRoles, Tasks
 
@@ -177,7 +183,7 @@ class _Assignment:
         self.standbys: dict[Task, list[_Member]] = {}
         processes: dict[str, _Process] = {}
         reported: dict[Task, list[tuple[int, _Member]]] = {}
-        for member_id in in_hash_order(group.members, hash_of_text):
+        for member_id in in_hash_order(in_timeline_order(group.members), hash_of_text):
             view = group.members[member_id]
             process = processes.setdefault(view.process_id, _Process())
             member = _Member(member_id, process)
