@@ -1,5 +1,5 @@
-"""Base classes of consumer groups and share groups, to which the coordinator assigns partitions: members, targets and
-epochs, and a decision about a group while it is being made.
+"""Base classes of consumer, share and streams groups, to which the coordinator assigns partitions or tasks: members,
+targets and epochs, and a decision about a group while it is being made.
 
 Decisions change a `copy` of the group and apply each new record to it; the core later replays the same records. State
 without a record is in the group's `memory`. It reaches the core through `Outcome.groups`, and a restart resets it.
@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 from odradek.broker.groups.common.group import CoordinatorRecord, Group, Timer, TimerKey, TimerKind
 from odradek.broker.groups.common.metadata_hash import metadata_hash as hash_of_topics
@@ -26,11 +26,6 @@ Partitions = Mapping[bytes, frozenset[int]]
 """Topic id → partitions. A topic without partitions is not included."""
 
 
-class SubscribedMember(Protocol):
-    @property
-    def topics(self) -> frozenset[str]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class EpochMemory:
     """State of a group that is not recorded.
@@ -41,14 +36,17 @@ class EpochMemory:
     checked_version: int | None = None
 
 
-M = TypeVar("M", bound=SubscribedMember)
+M = TypeVar("M")
 S = TypeVar("S", bound=EpochMemory)
-G = TypeVar("G", bound="EpochGroup[Any, Any]")
+T = TypeVar("T")
+G = TypeVar("G", bound="EpochGroup[Any, Any, Any]")
 R = TypeVar("R")
 
 
-class EpochGroup(ABC, Generic[M, S]):
-    """A group whose state comes from its records: members, epochs and target assignment."""
+class EpochGroup(ABC, Generic[M, S, T]):
+    """A group whose state comes from its records: members (M), epochs, and the target assignment (T of each member)."""
+
+    NO_TARGET: ClassVar[Any] = {}
 
     FIELDS: ClassVar[tuple[str, ...]] = (
         "assignment_epoch",
@@ -69,7 +67,7 @@ class EpochGroup(ABC, Generic[M, S]):
         self.assignment_epoch = FIRST_EPOCH
         self.computed_ms = 0  # when the target assignment was computed; 0 if unknown
         self.members: dict[str, M] = {}
-        self.targets: dict[str, Partitions] = {}
+        self.targets: dict[str, T] = {}
         self.memory = memory
 
     def copy(self) -> Self:
@@ -79,9 +77,9 @@ class EpochGroup(ABC, Generic[M, S]):
             setattr(twin, name, value.copy() if type(value) is dict else value)
         return twin
 
+    @abstractmethod
     def topics_of(self, member: M) -> frozenset[str]:
         """Returns the topics to which the member is subscribed; they need not exist."""
-        return member.topics
 
     def subscribed_topics(self) -> frozenset[str]:
         return frozenset().union(*(self.topics_of(member) for member in self.members.values()))
@@ -89,8 +87,9 @@ class EpochGroup(ABC, Generic[M, S]):
     def subscription(self) -> Callable[[str], bool]:
         return self.subscribed_topics().__contains__
 
-    def target_of(self, member_id: str) -> Partitions:
-        return self.targets.get(member_id, {})
+    def target_of(self, member_id: str) -> T:
+        target: T = self.targets.get(member_id, self.NO_TARGET)
+        return target
 
     @property
     def idle_since_ms(self) -> int | None:
@@ -120,7 +119,11 @@ class EpochGroup(ABC, Generic[M, S]):
         if value is None:
             self.targets.pop(key.member_id, None)
         else:
-            self.targets[key.member_id] = stored_partitions(value.topic_partitions)
+            self.targets[key.member_id] = self.stored_target(value)
+
+    def stored_target(self, value: Any) -> T:
+        """Reads the target from the value of a record."""
+        return cast("T", stored_partitions(value.topic_partitions))
 
 
 def stored_partitions(listed: Sequence[Any]) -> Partitions:
@@ -241,6 +244,14 @@ class EpochTurn(ABC, Generic[G, S]):
 
     def _remember_topics(self) -> None:
         self.remember(replace(self.group.memory, checked_version=self.cluster.version))
+
+    def is_target_due(self, interval_setting: str) -> bool:
+        """Whether a new target must be computed, and the interval since the last computation is over."""
+        group = self.group
+        if group.epoch <= group.assignment_epoch:
+            return False
+        interval_ms = self.cluster.group_setting(group.group_id, interval_setting)
+        return not group.computed_ms <= self.now_ms < group.computed_ms + interval_ms
 
     def metadata_hash(self) -> int:
         return hash_of_topics(self.topics_of(self.group.subscribed_topics()))

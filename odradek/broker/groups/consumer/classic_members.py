@@ -21,7 +21,7 @@ from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.consumer.group import ConsumerGroup
 from odradek.broker.groups.consumer.heartbeat import move_on, record_wishes
 from odradek.broker.groups.consumer.member import ClassicProtocols, ConsumerMember, MemberState
-from odradek.broker.groups.consumer.membership import check_room, joining_member, require_member
+from odradek.broker.groups.consumer.membership import joining_member
 from odradek.broker.groups.consumer.migration import (
     by_topic_id,
     downgraded,
@@ -30,7 +30,6 @@ from odradek.broker.groups.consumer.migration import (
     take_over,
     written_assignment,
 )
-from odradek.broker.groups.consumer.reconciliation import is_target_due
 from odradek.broker.groups.consumer.turn import ConsumerTurn
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from odradek.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
@@ -50,7 +49,7 @@ def join_consumer_group(
     try:
         if group.has_consumer_protocol_member and not turn.config.migration_policy.allows_mixed_groups:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        check_room(group, request.member_id, turn.config.max_size)
+        group.check_room(request.member_id, turn.config.max_size)
         _check_protocols(group, joiner)
         is_dynamic = request.group_instance_id is None
         if request.member_id == NO_MEMBER_ID and is_dynamic and joiner.version >= MEMBER_ID_REQUIRED_SINCE:
@@ -163,7 +162,7 @@ def _shall_rejoin(turn: ConsumerTurn, member: ConsumerMember) -> bool:
         return True
     if member.state is MemberState.UNRELEASED_PARTITIONS and not _waits_for_others(group, member):
         return True
-    return is_target_due(turn)
+    return turn.is_target_due("consumer.assignment.interval.ms")
 
 
 def _waits_for_others(group: ConsumerGroup, member: ConsumerMember) -> bool:
@@ -177,7 +176,7 @@ def _waits_for_others(group: ConsumerGroup, member: ConsumerMember) -> bool:
 
 
 def _classic_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
-    member = require_member(group, member_id, instance_id)
+    member = group.require_member(member_id, instance_id)
     if member.classic is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
     return member

@@ -9,18 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
-from odradek.broker.groups.common.epochs import EpochGroup, EpochMemory
-from odradek.broker.groups.common.group import Committer, CoordinatorRecord, GroupType, Timer, TimerKey, TimerKind
-from odradek.broker.groups.consumer.member import LEAVE_FOR_A_WHILE_EPOCH, ConsumerMember, MemberState
+from odradek.broker.groups.common.epochs import EpochMemory, Partitions
+from odradek.broker.groups.common.group import CoordinatorRecord, GroupType, TimerKey, TimerKind
+from odradek.broker.groups.common.members import LEAVE_FOR_A_WHILE_EPOCH, ReconciledGroup
+from odradek.broker.groups.consumer.member import ConsumerMember, MemberState
 from odradek.broker.groups.consumer.records import (
     assigned_of,
     group_tombstones,
     state_of,
     subscribed,
 )
-from odradek.protocol.errors import ErrorCode, KafkaError
-
-MEMBER_EPOCHS_SINCE = 9  # version of OffsetCommit
 
 
 class ResolvedRegex(NamedTuple):
@@ -47,14 +45,13 @@ class GroupMemory(EpochMemory):
     may_see: Callable[[str], bool] | None = None
 
 
-class ConsumerGroup(EpochGroup[ConsumerMember, GroupMemory]):
-    FIELDS: ClassVar = (*EpochGroup.FIELDS, "regexes", "static_members", "topic_id_of")
-    __slots__ = ("regexes", "static_members", "topic_id_of")
+class ConsumerGroup(ReconciledGroup[ConsumerMember, GroupMemory, Partitions]):
+    FIELDS: ClassVar = (*ReconciledGroup.FIELDS, "regexes", "topic_id_of")
+    __slots__ = ("regexes", "topic_id_of")
 
     def __init__(self, group_id: str, topic_id_of: Callable[[str], bytes | None]) -> None:
         """`topic_id_of` returns the id of the topic with a name, or None if it does not exist."""
         super().__init__(group_id, GroupMemory())
-        self.static_members: dict[str, str] = {}  # group instance id → member id
         self.regexes: dict[str, ResolvedRegex] = {}
         self.topic_id_of = topic_id_of
 
@@ -67,18 +64,6 @@ class ConsumerGroup(EpochGroup[ConsumerMember, GroupMemory]):
     @property
     def protocol_type(self) -> str:
         return "consumer"
-
-    @property
-    def state_name(self) -> str:
-        if not self.members:
-            return "Empty"
-        if self.epoch > self.assignment_epoch:
-            return "Assigning"
-        is_settled = all(
-            member.state is MemberState.STABLE and member.epoch == self.assignment_epoch
-            for member in self.members.values()
-        )
-        return "Stable" if is_settled else "Reconciling"
 
     @property
     def has_consumer_protocol_member(self) -> bool:
@@ -103,51 +88,17 @@ class ConsumerGroup(EpochGroup[ConsumerMember, GroupMemory]):
                 votes[member.server_assignor] += 1
         return max(assignors, key=lambda name: votes[name])
 
-    # Offsets: docs/spec/consumer-groups.md#s9.
+    # Offsets.
 
-    def check_offset_commit(self, committer: Committer) -> Sequence[Timer]:
-        """Refuses the commit if the member or its epoch is wrong. A producer may omit the member, but what it sends
-        must be correct."""
-        if committer.epoch < 0 and (not self.members or (committer.is_transactional and committer.is_anonymous)):
-            return ()
-        member = self.members.get(committer.member_id)
-        if member is None:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        if member.classic is None and committer.version is not None and committer.version < MEMBER_EPOCHS_SINCE:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        if not self._may_be_late(member, committer):
-            member.require_epoch(committer.epoch)
-        return ()
+    def knows_epochs(self, member: ConsumerMember) -> bool:
+        return member.classic is None
 
-    def _may_be_late(self, member: ConsumerMember, committer: Committer) -> bool:
-        """Whether an older epoch is valid (KIP-1251): the member has held all these partitions since then or longer."""
-        if not 0 <= committer.epoch < member.epoch:
-            return False
-        for topic, partition in committer.partitions:
-            topic_id = self.topic_id_of(topic)
-            if topic_id is None:
-                return False
-            since = member.assigned.get(topic_id, {}).get(partition)
-            if since is None:
-                since = member.revoking.get(topic_id, {}).get(partition)
-            if since is None or since > committer.epoch:
-                return False
-        return True
-
-    def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        if member_id is None and member_epoch < 0:
-            return
-        member = self.members.get(member_id or "")
-        if member is None:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        member.require_epoch(member_epoch)
-
-    def check_offset_delete(self) -> None:
-        return None
-
-    @property
-    def keeps_offsets(self) -> bool:
-        return False
+    def held_since(self, member: ConsumerMember, topic: str, partition: int) -> int | None:
+        topic_id = self.topic_id_of(topic)
+        if topic_id is None:
+            return None
+        since = member.assigned.get(topic_id, {}).get(partition)
+        return member.revoking.get(topic_id, {}).get(partition) if since is None else since
 
     # Deletion.
 
@@ -166,27 +117,8 @@ class ConsumerGroup(EpochGroup[ConsumerMember, GroupMemory]):
     def _replay_partition_metadata(self, key: Any, value: Any) -> None:
         """Ignores a record type of Kafka 4.0, which the metadata hash in the epoch record has replaced."""
 
-    def _replay_member(self, key: Any, value: Any) -> None:
-        member_id: str = key.member_id
-        known = self.members.get(member_id)
-        if value is None:
-            self._remove(known)
-            return
-        member = subscribed(known or ConsumerMember(member_id), value)
-        if known is not None and known.instance_id != member.instance_id:
-            self._forget_instance(known)
-        if member.instance_id is not None:
-            self.static_members[member.instance_id] = member_id
-        self.members[member_id] = member
-
-    def _remove(self, member: ConsumerMember | None) -> None:
-        if member is not None:
-            self._forget_instance(member)
-            del self.members[member.member_id]
-
-    def _forget_instance(self, member: ConsumerMember) -> None:
-        if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
-            del self.static_members[member.instance_id]
+    def stored_member(self, known: ConsumerMember | None, member_id: str, value: Any) -> ConsumerMember:
+        return subscribed(known or ConsumerMember(member_id), value)
 
     def _replay_assignment(self, key: Any, value: Any) -> None:
         member = self.members.get(key.member_id)

@@ -11,17 +11,12 @@ from dataclasses import dataclass, replace
 from odradek.broker.groups.classic.group import ClassicGroup
 from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.common.group import TimerKind
+from odradek.broker.groups.common.members import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_FOR_A_WHILE_EPOCH
 from odradek.broker.groups.common.outcome import Outcome
 from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.consumer.group import ConsumerGroup
-from odradek.broker.groups.consumer.member import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    LEAVE_FOR_A_WHILE_EPOCH,
-    Assigned,
-    ConsumerMember,
-)
-from odradek.broker.groups.consumer.membership import check_epoch, check_room, joining_member, require_member
+from odradek.broker.groups.consumer.member import Assigned, ConsumerMember, is_within
+from odradek.broker.groups.consumer.membership import joining_member
 from odradek.broker.groups.consumer.migration import downgrade_if_classic_only, upgraded
 from odradek.broker.groups.consumer.reconciliation import Goal, follow_group_epoch, reconcile
 from odradek.broker.groups.consumer.records import assignment_record, member_record
@@ -102,15 +97,17 @@ def _join(registry: GroupRegistry, beat: Heartbeat, now_ms: int) -> Outcome[Cons
             turn = upgraded(registry, classic, now_ms)
         case _:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
-    check_room(turn.group, beat.member_id, turn.config.max_size)
+    turn.group.check_room(beat.member_id, turn.config.max_size)
     return _served(turn, beat, joining_member(turn, beat.member_id, instance_id))
 
 
 def _stay(registry: GroupRegistry, beat: Heartbeat, now_ms: int) -> Outcome[ConsumerGroupHeartbeatResponse]:
     request = beat.request
     group = consumer_group(registry, request.group_id, f"Consumer group {request.group_id} not found.")
-    member = require_member(group, beat.member_id, request.instance_id)
-    check_epoch(member, request.member_epoch, beat.owned)
+    member = group.require_member(beat.member_id, request.instance_id)
+    owned = beat.owned if request.member_epoch < member.epoch else None
+    is_within_assigned = owned is not None and is_within(owned, member.assigned)
+    group.check_epoch(member, request.member_epoch, owns_only_assigned=is_within_assigned)
     return _served(ConsumerTurn(registry, group, now_ms), beat, member)
 
 
@@ -232,7 +229,7 @@ def _same_partitions(one: Assigned, other: Assigned) -> bool:
 def _leave(registry: GroupRegistry, beat: Heartbeat, now_ms: int) -> Outcome[ConsumerGroupHeartbeatResponse]:
     request = beat.request
     group = consumer_group(registry, request.group_id, f"Group {request.group_id} not found.")
-    member = require_member(group, beat.member_id, request.instance_id)
+    member = group.require_member(beat.member_id, request.instance_id)
     turn = ConsumerTurn(registry, group, now_ms)
     remove_members(turn, [member])
     return turn.outcome(ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=LEAVE_EPOCH))
@@ -251,7 +248,7 @@ def _leave_for_a_while(
     """Decides the temporary leave of a static member. It keeps its partitions until its session ends. #s6"""
     request = beat.request
     group = consumer_group(registry, request.group_id, f"Group {request.group_id} not found.")
-    member = require_member(group, beat.member_id, request.instance_id)
+    member = group.require_member(beat.member_id, request.instance_id)
     away = replace(
         member,
         epoch=LEAVE_FOR_A_WHILE_EPOCH,

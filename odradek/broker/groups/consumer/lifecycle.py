@@ -13,7 +13,6 @@ from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.consumer.group import ConsumerGroup
 from odradek.broker.groups.consumer.heartbeat import consumer_group, remove_members
 from odradek.broker.groups.consumer.member import ConsumerMember, MemberState
-from odradek.broker.groups.consumer.membership import require_member
 from odradek.broker.groups.consumer.regexes import resolve
 from odradek.broker.groups.consumer.turn import ConsumerTurn
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -108,7 +107,7 @@ def _meant(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:
         if holder_id is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return group.members[holder_id]
-    return require_member(group, identity.member_id, identity.group_instance_id)
+    return group.require_member(identity.member_id, identity.group_instance_id)
 
 
 CLASSIC, CONSUMER = 0, 1  # MemberType

@@ -10,10 +10,6 @@ from enum import Enum
 from odradek.broker.groups.common.epochs import Partitions
 from odradek.protocol.errors import ErrorCode, KafkaError
 
-LEAVE_EPOCH = -1
-LEAVE_FOR_A_WHILE_EPOCH = -2  # for a static member
-JOIN_EPOCH = 0
-
 Assigned = Mapping[bytes, Mapping[int, int]]
 """Topic id → partition → the epoch at which the member received it (KIP-1251). A topic without partitions is
 omitted."""
@@ -62,6 +58,10 @@ class ConsumerMember:
         """
         if epoch != self.epoch:
             raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH if self.classic is None else ErrorCode.ILLEGAL_GENERATION)
+
+    @property
+    def is_stable(self) -> bool:
+        return self.state is MemberState.STABLE
 
     def holds(self, topic_id: bytes, partition: int) -> bool:
         """Whether the member may be processing this partition: it has not confirmed that it stopped."""

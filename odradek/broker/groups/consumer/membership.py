@@ -1,56 +1,18 @@
-"""Finds the member that sent a heartbeat, and checks its epoch. docs/spec/consumer-groups.md#s2-2
+"""Finds the member that joins: a dynamic member by its member id, a static member by its instance id.
 
-As in Kafka, dynamic members are identified by member id and static members by instance id.
+Source: docs/spec/consumer-groups.md#s2-2.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.common.group import TimerKind
-from odradek.broker.groups.consumer.group import ConsumerGroup, is_away
-from odradek.broker.groups.consumer.member import JOIN_EPOCH, ConsumerMember, is_within
+from odradek.broker.groups.common.members import JOIN_EPOCH
+from odradek.broker.groups.consumer.group import is_away
+from odradek.broker.groups.consumer.member import ConsumerMember
 from odradek.broker.groups.consumer.records import assignment_record, member_record, target_record
 from odradek.broker.groups.consumer.turn import ConsumerTurn, tombstones_of
-from odradek.protocol.errors import ErrorCode, KafkaError
-
-
-def check_room(group: ConsumerGroup, member_id: str, max_size: int) -> None:
-    if len(group.members) >= max_size and member_id not in group.members:
-        what = f"The consumer group has reached its maximum capacity of {max_size} members."
-        raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, what)
-
-
-def require_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
-    """Returns a member of the group. Raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
-    if instance_id is not None:
-        holder_id = group.static_members.get(instance_id)
-        if holder_id is None:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
-        if holder_id != member_id:
-            what = f"Static member {member_id} with instance id {instance_id} was fenced by member {holder_id}."
-            raise KafkaError(ErrorCode.FENCED_INSTANCE_ID, what)
-    member = group.members.get(member_id)
-    if member is None:
-        what = f"Member {member_id} is not a member of group {group.group_id}."
-        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, what)
-    return member
-
-
-def check_epoch(member: ConsumerMember, epoch: int, owned: Partitions | None) -> None:
-    """Raises FENCED_MEMBER_EPOCH unless the epoch is current: docs/spec/consumer-groups.md#s2-3"""
-    if epoch > member.epoch:
-        what = f"The consumer group member has a greater member epoch ({epoch}) than the one known by the group"
-    elif epoch < member.epoch:
-        # Accepted if the member owns only its assigned partitions: the response with its new epoch may have been lost.
-        if epoch == member.previous_epoch and owned is not None and is_within(owned, member.assigned):
-            return
-        what = f"The consumer group member has a smaller member epoch ({epoch}) than the one known by the group"
-    else:
-        return
-    advice = "The member must abandon all its partitions and rejoin."
-    raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, f"{what} coordinator ({member.epoch}). {advice}")
 
 
 def joining_member(
@@ -67,10 +29,8 @@ def joining_member(
     holder = group.members[holder_id]
     both_speak_consumer = not speaks_classic and holder.classic is None
     if both_speak_consumer and not is_away(holder):
-        # As in Kafka, this also applies to the same member id; without the instance id the member may rejoin.
-        what = f"Static member {member_id} with instance id {instance_id} cannot join the group"
-        what = f"{what} because the instance id is owned by {holder_id} member."
-        raise KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, what)
+        assert instance_id is not None
+        raise group.not_released(member_id, instance_id, holder_id)
     if speaks_classic and holder_id == member_id and holder.classic is not None:
         return holder
     return replace_static_member(turn, holder, member_id)

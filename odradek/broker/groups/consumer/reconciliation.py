@@ -93,17 +93,9 @@ def _split(assigned: Assigned, stays: Callable[[bytes, int], bool]) -> tuple[Ass
     return kept, dropped
 
 
-def is_target_due(turn: ConsumerTurn) -> bool:
-    group = turn.group
-    if group.epoch <= group.assignment_epoch:
-        return False
-    interval_ms = turn.cluster.group_setting(group.group_id, "consumer.assignment.interval.ms")
-    return not group.computed_ms <= turn.now_ms < group.computed_ms + interval_ms
-
-
 def follow_group_epoch(turn: ConsumerTurn) -> None:
     """Computes a new target assignment if that is due."""
-    if not is_target_due(turn):
+    if not turn.is_target_due("consumer.assignment.interval.ms"):
         return
     group = turn.group
     view = group_view(turn, group)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from odradek.broker.groups.common.epochs import EpochGroup, EpochMemory, stored_partitions
+from odradek.broker.groups.common.epochs import EpochGroup, EpochMemory, Partitions, stored_partitions
 from odradek.broker.groups.common.group import Committer, CoordinatorRecord, GroupType, Timer
 from odradek.broker.groups.share.records import (
     NO_STATE,
@@ -31,7 +31,7 @@ class ShareMemory(EpochMemory):
     initializing_since: int | None = None
 
 
-class ShareGroup(EpochGroup[ShareMember, ShareMemory]):
+class ShareGroup(EpochGroup[ShareMember, ShareMemory, Partitions]):
     FIELDS: ClassVar = (*EpochGroup.FIELDS, "settled_version", "state")
     __slots__ = ("settled_version", "state")
 
@@ -59,6 +59,9 @@ class ShareGroup(EpochGroup[ShareMember, ShareMemory]):
     @property
     def state_name(self) -> str:
         return "Stable" if self.members else "Empty"
+
+    def topics_of(self, member: ShareMember) -> frozenset[str]:
+        return member.topics
 
     # A share group has no committed offsets: the share coordinator stores its progress.
 

@@ -75,10 +75,7 @@ class ShareTurn(EpochTurn[ShareGroup, ShareMemory]):
     def follow_group_epoch(self) -> None:
         """Computes a new target assignment if that is due."""
         group = self.group
-        if group.epoch <= group.assignment_epoch:
-            return
-        interval_ms = self.cluster.group_setting(group.group_id, "share.assignment.interval.ms")
-        if group.computed_ms <= self.now_ms < group.computed_ms + interval_ms:
+        if not self.is_target_due("share.assignment.interval.ms"):
             return
         ids = {topic.name: topic.topic_id for topic in self.topics()}
         subscriptions = {

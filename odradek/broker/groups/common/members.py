@@ -1,0 +1,179 @@
+"""Base of consumer groups and streams groups: members that may be static, and that give up what others shall receive.
+
+The coordinator identifies dynamic members by member id and static members by instance id, as Kafka does.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from odradek.broker.groups.common.epochs import EpochGroup, EpochMemory
+from odradek.broker.groups.common.group import Committer, Timer
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+MEMBER_EPOCHS_SINCE = 9  # version of OffsetCommit
+JOIN_EPOCH = 0
+LEAVE_EPOCH = -1
+LEAVE_FOR_A_WHILE_EPOCH = -2  # for a static member
+
+
+class ReconciledMember(Protocol):
+    @property
+    def member_id(self) -> str: ...
+    @property
+    def instance_id(self) -> str | None: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def previous_epoch(self) -> int: ...
+    @property
+    def is_stable(self) -> bool:
+        """Whether the member has its whole target and has nothing to give up."""
+
+    def require_epoch(self, epoch: int) -> None:
+        """Raises KafkaError unless the member has this epoch."""
+
+
+M = TypeVar("M", bound=ReconciledMember)
+S = TypeVar("S", bound=EpochMemory)
+T = TypeVar("T")
+
+
+class ReconciledGroup(EpochGroup[M, S, T]):
+    FIELDS: ClassVar[tuple[str, ...]] = (*EpochGroup.FIELDS, "static_members")
+    __slots__ = ("static_members",)
+
+    def __init__(self, group_id: str, memory: S) -> None:
+        super().__init__(group_id, memory)
+        self.static_members: dict[str, str] = {}  # group instance id → member id
+
+    @property
+    @abstractmethod
+    def protocol_type(self) -> str: ...
+
+    @property
+    def state_name(self) -> str:
+        if not self.members:
+            return "Empty"
+        if self.epoch > self.assignment_epoch:
+            return "Assigning"
+        is_settled = all(member.is_stable and member.epoch == self.assignment_epoch for member in self.members.values())
+        return "Stable" if is_settled else "Reconciling"
+
+    # Members.
+
+    def check_room(self, member_id: str, max_size: int) -> None:
+        """Raises GROUP_MAX_SIZE_REACHED if a new member would be one too many."""
+        if len(self.members) >= max_size and member_id not in self.members:
+            what = f"The {self.protocol_type} group has reached its maximum capacity of {max_size} members."
+            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, what)
+
+    def require_member(self, member_id: str, instance_id: str | None) -> M:
+        """Returns a member of the group. Raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+        if instance_id is not None:
+            holder_id = self.static_members.get(instance_id)
+            if holder_id is None:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+            if holder_id != member_id:
+                what = f"Static member {member_id} with instance id {instance_id} was fenced by member {holder_id}."
+                raise KafkaError(ErrorCode.FENCED_INSTANCE_ID, what)
+        member = self.members.get(member_id)
+        if member is None:
+            what = f"Member {member_id} is not a member of group {self.group_id}."
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, what)
+        return member
+
+    def check_epoch(self, member: M, epoch: int, *, owns_only_assigned: bool) -> None:
+        """Raises FENCED_MEMBER_EPOCH unless the epoch is current.
+
+        The previous epoch is accepted from a member that owns only what it is assigned, because the response with its
+        new epoch may have been lost. Source: docs/spec/consumer-groups.md#s2-3, docs/spec/streams-groups.md#s2-4
+        """
+        if epoch == member.epoch or (epoch < member.epoch and epoch == member.previous_epoch and owns_only_assigned):
+            return
+        compared = "greater" if epoch > member.epoch else "smaller"
+        what = f"The {self.protocol_type} group member has a {compared} member epoch ({epoch}) than the one known by"
+        what = f"{what} the group coordinator ({member.epoch}). The member must abandon all its partitions and rejoin."
+        raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, what)
+
+    def not_released(self, member_id: str, instance_id: str, holder_id: str) -> KafkaError:
+        """Returns the refusal of a member that joins with the instance id of a member that has not left. As in Kafka,
+        the same member id is refused too; without the instance id it may rejoin."""
+        what = f"Static member {member_id} with instance id {instance_id} cannot join the group"
+        what = f"{what} because the instance id is owned by {holder_id} member."
+        return KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, what)
+
+    # Offsets: docs/spec/consumer-groups.md#s9, docs/spec/streams-groups.md#s7.
+
+    def check_offset_commit(self, committer: Committer) -> Sequence[Timer]:
+        """Refuses the commit if the member or its epoch is wrong. A producer may omit the member, but what it sends
+        must be correct."""
+        if committer.epoch < 0 and (not self.members or (committer.is_transactional and committer.is_anonymous)):
+            return ()
+        member = self.members.get(committer.member_id)
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if committer.version is not None and committer.version < MEMBER_EPOCHS_SINCE and self.knows_epochs(member):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        if not self._may_be_late(member, committer):
+            member.require_epoch(committer.epoch)
+        return ()
+
+    def knows_epochs(self, member: M) -> bool:
+        """Whether the member must send its member epoch with a commit."""
+        return True
+
+    def _may_be_late(self, member: M, committer: Committer) -> bool:
+        """Whether an older epoch is valid (KIP-1251): the member has held all these partitions since then or longer."""
+        if not 0 <= committer.epoch < member.epoch:
+            return False
+        for topic, partition in committer.partitions:
+            since = self.held_since(member, topic, partition)
+            if since is None or since > committer.epoch:
+                return False
+        return True
+
+    @abstractmethod
+    def held_since(self, member: M, topic: str, partition: int) -> int | None:
+        """Returns the epoch at which the member received the partition, or None if it does not hold it."""
+
+    def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        if member_id is None and member_epoch < 0:
+            return
+        member = self.members.get(member_id or "")
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        member.require_epoch(member_epoch)
+
+    def check_offset_delete(self) -> None:
+        return None
+
+    @property
+    def keeps_offsets(self) -> bool:
+        return False
+
+    # Replay.
+
+    def _replay_member(self, key: Any, value: Any) -> None:
+        known = self.members.get(key.member_id)
+        if value is None:
+            if known is not None:
+                self._forget_instance(known)
+                del self.members[key.member_id]
+            return
+        member = self.stored_member(known, key.member_id, value)
+        if known is not None and known.instance_id != member.instance_id:
+            self._forget_instance(known)
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = key.member_id
+        self.members[key.member_id] = member
+
+    @abstractmethod
+    def stored_member(self, known: M | None, member_id: str, value: Any) -> M:
+        """Returns the member with the fields of its own record. Those of the record of its assignment are unchanged."""
+
+    def _forget_instance(self, member: M) -> None:
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
+            del self.static_members[member.instance_id]
