@@ -1,6 +1,6 @@
 """Emulated releases beside the real ones: what each offers, and what it answers where releases differ.
 
-Every difference is listed in `ABSENT`, `FEATURES_ABSENT` or `ANSWERED_DIFFERENTLY`, or a test fails.
+Every difference is listed in `ABSENT` or `ANSWERED_DIFFERENTLY`, or a test fails.
 """
 
 import json
@@ -51,15 +51,14 @@ SETTINGS: Mapping[str, object] = {
     "group.consumer.min.heartbeat.interval.ms": 100,
     "group.consumer.heartbeat.interval.ms": 100,
 }
-# Not served here: raft voters, telemetry, broker-to-broker and streams groups; docs/compatibility.md.
+# Not served here: raft voters, telemetry and requests between brokers; docs/compatibility.md.
 ABSENT = frozenset(
     {
         *("AddRaftVoter", "RemoveRaftVoter", "UnregisterBroker", "AssignReplicasToDirs"),
-        *("StreamsGroupHeartbeat", "StreamsGroupDescribe", "StreamsGroupTopologyDescriptionUpdate"),
+        "StreamsGroupTopologyDescriptionUpdate",
         *("LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown"),
     }
 )
-FEATURES_ABSENT = frozenset({"streams.version"})
 # 3.9 refused each feature by itself; 4.0 refuses the request as a whole, and so does an emulated 3.9.
 ANSWERED_DIFFERENTLY: Mapping[str, frozenset[str]] = {"3.9": frozenset({"UpdateFeatures"})}
 
@@ -122,7 +121,7 @@ def test_apis_and_versions_are_those_of_the_release_but_for_the_known_difference
 def test_features_are_those_of_the_release(pair: Pair) -> None:
     of_kafka, of_ours = (told_by(api_versions(int(each.rpartition(":")[2]))) for each in (pair.kafka, pair.ours))
     for part in ("supported", "finalized"):
-        assert {name: each for name, each in of_kafka[part].items() if name not in FEATURES_ABSENT} == of_ours[part]
+        assert of_kafka[part] == of_ours[part]
 
 
 def outcome_of(bootstrap: str, frame: bytes, api: ApiKey, version: int) -> object:

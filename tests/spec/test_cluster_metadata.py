@@ -121,13 +121,6 @@ def test_a_directory_with_levels_that_nobody_knows_here_is_not_started_on(featur
         restarted_on(running.disk)
 
 
-def test_a_directory_with_streams_groups_of_kafka_is_started_on() -> None:
-    running = Running(FakeDisk())
-    running.metadata.commit([FeatureLevelRecord(name="streams.version", feature_level=1)])
-    running.stop()
-    assert restarted_on(running.disk).metadata.image.features["streams.version"] == 1
-
-
 def test_a_log_that_ends_before_its_snapshot_is_not_started_on() -> None:
     running = Running(FakeDisk())
     running.stop()

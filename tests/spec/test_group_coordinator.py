@@ -10,7 +10,13 @@ import pytest
 
 from odradek.broker.coordinators.group_coordinator import CoordinatorSettings
 from odradek.broker.coordinators.shards import java_hash
-from odradek.broker.groups.common.outcome import ConsumerConfig, GroupConfig, MigrationPolicy, ShareConfig
+from odradek.broker.groups.common.outcome import (
+    ConsumerConfig,
+    GroupConfig,
+    MigrationPolicy,
+    ShareConfig,
+    StreamsConfig,
+)
 from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.loop_watch import LoopWatch
 from odradek.broker.runtime.slices import SLICE_S
@@ -419,6 +425,7 @@ def test_settings_come_from_the_brokers_configuration() -> None:
         group_consumer_regex_refresh_interval_ms=11,
         group_share_max_size=12,
         group_share_initialize_retry_interval_ms=13,
+        group_streams_max_size=14,
     )
     settings = CoordinatorSettings.of(config)
     assert settings.groups == GroupConfig(
@@ -430,5 +437,6 @@ def test_settings_come_from_the_brokers_configuration() -> None:
         6 * 60_000,
         ConsumerConfig(("range",), 10, MigrationPolicy.UPGRADE, 11),
         ShareConfig(max_size=12, initialize_retry_interval_ms=13),
+        StreamsConfig(max_size=14),
     )
     assert (settings.topic.partition_count, settings.compression) == (7, Compression.LZ4)

@@ -16,7 +16,15 @@ class FakeCluster:
             "consumer.session.timeout.ms": 45_000,
             "consumer.heartbeat.interval.ms": 5_000,
             "consumer.assignment.interval.ms": 0,
+            "streams.session.timeout.ms": 45_000,
+            "streams.heartbeat.interval.ms": 5_000,
+            "streams.assignment.interval.ms": 0,
+            "streams.initial.rebalance.delay.ms": 0,
+            "streams.num.standby.replicas": 0,
+            "streams.task.offset.interval.ms": 60_000,
+            "streams.acceptable.recovery.lag": 10_000,
         }
+        self.texts: dict[str, str] = {}
         self._topics: dict[str, TopicView] = {}
         self._made = 0
         self._searches = TopicSearches(lambda: (self.version, self._topics))
@@ -46,6 +54,9 @@ class FakeCluster:
 
     def group_setting(self, group_id: str, name: str) -> int:
         return self.settings.get((group_id, name), self.defaults[name])
+
+    def group_text(self, group_id: str, name: str) -> str:
+        return self.texts.get(name, "")
 
     def check_regex(self, regex: str) -> None:
         check_regex(regex)

@@ -34,6 +34,7 @@ FEATURES = {  # of a new cluster
     "eligible.leader.replicas.version": 1,
     "group.version": 1,
     "share.version": 2,
+    "streams.version": 1,
     "transaction.version": 2,
 }
 DATA = "/data"

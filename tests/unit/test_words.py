@@ -17,6 +17,7 @@ ONE_MEANING: Mapping[str, str] = {
     **dict.fromkeys(
         ("Admin", "Consumer", "Producer", "ShareConsumer", "Odradek"), "the client with asyncio, and without"
     ),
+    "GroupView": "what an assignor sees of a group: of consumer groups, and of streams groups",
     **dict.fromkeys(("Clock", "Cluster"), "of the tests' cluster as people import it, and within"),
     **dict.fromkeys(
         ("Outcome", "Reply", "Timer"),

@@ -118,6 +118,8 @@ SERVED: Final[Mapping[ApiKey, ServedApi]] = {
     ApiKey.WRITE_SHARE_GROUP_STATE: ServedApi(0, 1, "shares.share_group_state"),
     ApiKey.DELETE_SHARE_GROUP_STATE: ServedApi(0, 0, "shares.share_group_state"),
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: ServedApi(0, 1, "shares.share_group_state"),
+    ApiKey.STREAMS_GROUP_HEARTBEAT: ServedApi(0, 1, "groups.streams_groups"),
+    ApiKey.STREAMS_GROUP_DESCRIBE: ServedApi(0, 1, "groups.streams_groups"),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: ServedApi(0, 1, "shares.share_group_offsets"),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: ServedApi(0, 0, "shares.share_group_offsets"),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: ServedApi(0, 0, "shares.share_group_offsets"),

@@ -167,6 +167,7 @@ class BrokerSettings:
         "Maximum streams.assignment.interval.ms of groups.", Range(0))
     group_streams_max_heartbeat_interval_ms = INT("15000", "Maximum streams.heartbeat.interval.ms of groups.", Range(1))
     group_streams_max_session_timeout_ms = INT("60000", "Maximum streams.session.timeout.ms of groups.", Range(1))
+    group_streams_max_size = INT("2147483647", "Maximum number of members of a streams group.", Range(1))
     group_streams_max_standby_replicas = INT("2", "Maximum streams.num.standby.replicas of groups.", Range(0))
     group_streams_max_warmup_replicas = INT("20",
         "Maximum streams.num.warmup.replicas of groups.", Range(0), is_internal=True)

@@ -61,6 +61,10 @@ class ImageView:
         assert isinstance(default, int)
         return default
 
+    def group_text(self, group_id: str, name: str) -> str:
+        own = self._image.configs.get((ConfigResourceType.GROUP, group_id), {}).get(name)
+        return own if own is not None else self._broker_setting(f"group.{name}") or ""
+
     def check_regex(self, regex: str) -> None:
         check_regex(regex)
 

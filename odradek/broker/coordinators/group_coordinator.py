@@ -16,7 +16,13 @@ from odradek.broker.coordinators.shard import Shard
 from odradek.broker.coordinators.shard_records import RecordFormat, ShardLog
 from odradek.broker.coordinators.shards import Scans, Shards
 from odradek.broker.groups.common.group import TimerKey, TimerKind
-from odradek.broker.groups.common.outcome import ConsumerConfig, GroupConfig, MigrationPolicy, ShareConfig
+from odradek.broker.groups.common.outcome import (
+    ConsumerConfig,
+    GroupConfig,
+    MigrationPolicy,
+    ShareConfig,
+    StreamsConfig,
+)
 from odradek.broker.groups.common.registry import ClusterView
 from odradek.broker.groups.core import GroupCore
 from odradek.broker.groups.records import decode_record, encode_record
@@ -69,6 +75,7 @@ class CoordinatorSettings:
                     max_size=config.group_share_max_size,
                     initialize_retry_interval_ms=config.group_share_initialize_retry_interval_ms,
                 ),
+                streams=StreamsConfig(max_size=config.group_streams_max_size),
             ),
             topic=OffsetsTopic(
                 partition_count=config.offsets_topic_num_partitions,

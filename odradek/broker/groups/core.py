@@ -19,7 +19,7 @@ from odradek.broker.groups.classic.requests import (
     sync_classic_group,
 )
 from odradek.broker.groups.common.epochs import Partitions
-from odradek.broker.groups.common.group import Committer, CoordinatorRecord, Group, GroupType, Timer, TimerKey
+from odradek.broker.groups.common.group import Committer, CoordinatorRecord, Group, Timer, TimerKey
 from odradek.broker.groups.common.outcome import GroupConfig, Outcome, Reply, Token
 from odradek.broker.groups.common.registry import ClusterView, GroupRegistry
 from odradek.broker.groups.consumer.classic_members import (
@@ -42,10 +42,10 @@ from odradek.broker.groups.offset_requests import (
 )
 from odradek.broker.groups.offsets import CommittedOffset, Offsets
 from odradek.broker.groups.protocols import PROTOCOLS, REPLAYS
-from odradek.broker.groups.recorded import RecordedGroup
 from odradek.broker.groups.records import offset_tombstone
 from odradek.broker.groups.share import state as share_state
 from odradek.broker.groups.share.group import ShareGroup
+from odradek.broker.groups.streams.group import StreamsGroup
 from odradek.protocol.batch_header import NO_PRODUCER_ID
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.consumer_group_describe_response import DescribedGroup as DescribedConsumerGroup
@@ -79,7 +79,9 @@ from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommit
 
 if TYPE_CHECKING:
     from odradek.broker.groups.share.heartbeat import Heard, ShareHeartbeat
+    from odradek.broker.groups.streams.heartbeat import HeardStreams, StreamsHeartbeat
     from odradek.protocol.messages.share_group_describe_response import DescribedGroup as DescribedShareGroup
+    from odradek.protocol.messages.streams_group_describe_response import DescribedGroup as DescribedStreamsGroup
 
 GROUP_ID_NOT_FOUND_SINCE: Final = 9  # version of OffsetCommit
 TRANSACTIONAL_GROUP_ID_NOT_FOUND_SINCE: Final = 6  # version of TxnOffsetCommit: docs/spec/kafka-4.4.md#s5-2, T8
@@ -155,7 +157,7 @@ class GroupCore:
                 return join_classic_group(self.registry, None, joiner, now_ms, replaced=group.tombstones())
             case ConsumerGroup():
                 return join_consumer_group(self.registry, group, joiner, now_ms)
-            case RecordedGroup() if not group.members and group.group_type is not GroupType.SHARE:
+            case StreamsGroup() if not group.members:
                 return join_classic_group(self.registry, None, joiner, now_ms, replaced=group.tombstones())
             case _:
                 return Outcome(refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
@@ -188,7 +190,8 @@ class GroupCore:
             case _:
                 return Outcome(nobody_left(request))
 
-    # Requests of consumer groups (KIP-848) and share groups (KIP-932). Groups of other types are reported as not found.
+    # Requests of consumer groups (KIP-848), share groups (KIP-932) and streams groups (KIP-1071). Groups of other types
+    # are reported as not found.
 
     def consumer_heartbeat(self, beat: Heartbeat, now_ms: int) -> Outcome[ConsumerGroupHeartbeatResponse]:
         return heartbeat(self.registry, beat, now_ms)
@@ -232,6 +235,24 @@ class GroupCore:
 
     def share_state_deleted(self, group_id: str, topic_ids: Collection[bytes], now_ms: int) -> Outcome[bool]:
         return share_state.state_deleted(self.registry, group_id, topic_ids, now_ms)
+
+    def streams_heartbeat(self, beat: StreamsHeartbeat, now_ms: int) -> Outcome[HeardStreams]:
+        from odradek.broker.groups.streams.heartbeat import heartbeat as heartbeat_of_streams_group
+
+        return heartbeat_of_streams_group(self.registry, beat, now_ms)
+
+    def internal_topics_created(
+        self, group_id: str, topics: Sequence[str], failures: Mapping[str, str], now_ms: int
+    ) -> Outcome[bool]:
+        """Notes that the creation of a streams group's internal topics has ended. failures: the reasons by topic"""
+        from odradek.broker.groups.streams.lifecycle import creation_ended
+
+        return creation_ended(self.registry, group_id, topics, failures, now_ms)
+
+    def describe_streams_group(self, group_id: str) -> DescribedStreamsGroup:
+        from odradek.broker.groups.streams.lifecycle import describe_streams_group
+
+        return describe_streams_group(self.registry, group_id)
 
     # Offsets.
 

@@ -14,6 +14,7 @@ from odradek.protocol.messages.list_groups_response import ListedGroup
 from odradek.protocol.quoting import shortened
 
 SAYS_NOT_FOUND_SINCE: Final = 6
+STATES_AS_FILTERED: Final = {"not_ready": "notready"}  # Kafka knows this state by the first name only
 
 
 def listed_group(group: Group) -> ListedGroup:
@@ -27,7 +28,7 @@ def listed_group(group: Group) -> ListedGroup:
 
 def selects(listed: ListedGroup, states_filter: Sequence[str], types_filter: Sequence[str]) -> bool:
     """Returns whether a group passes the filters. An empty filter passes all; an unknown state or type passes none."""
-    states = {state.strip().lower() for state in states_filter}
+    states = {STATES_AS_FILTERED.get(state.strip().lower(), state.strip().lower()) for state in states_filter}
     types = {group_type.lower() for group_type in types_filter}
     return (not states or listed.group_state.lower() in states) and (not types or listed.group_type in types)
 

@@ -10,17 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
-from odradek.broker.groups import recorded
 from odradek.broker.groups.classic import requests as classic
 from odradek.broker.groups.common.group import CoordinatorRecord, Group, GroupType, TimerKey
 from odradek.broker.groups.common.outcome import Outcome, Reply
 from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.consumer import lifecycle as consumer
 from odradek.broker.groups.share import turn as share
+from odradek.broker.groups.streams import lifecycle as streams
 from odradek.protocol.errors import ErrorCode
+
+
+def no_replies(group: Group, code: ErrorCode) -> list[Reply]:
+    """Returns the replies of a group in which no request ever waits."""
+    return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +40,9 @@ class RebalanceProtocol:
 
     record_types: frozenset[int]
     replay: Callable[[GroupRegistry, CoordinatorRecord], None]
-    on_loaded: Callable[[GroupRegistry, Group, int], Outcome[None]] = recorded.on_loaded
-    on_timer: Callable[[GroupRegistry, Group, TimerKey, int], Outcome[None]] = recorded.on_timer
-    unload: Callable[[Group, ErrorCode], list[Reply]] = recorded.unload
+    on_loaded: Callable[[GroupRegistry, Group, int], Outcome[None]]
+    on_timer: Callable[[GroupRegistry, Group, TimerKey, int], Outcome[None]]
+    unload: Callable[[Group, ErrorCode], list[Reply]] = no_replies
 
 
 PROTOCOLS: Final[Mapping[GroupType, RebalanceProtocol]] = {
@@ -52,7 +56,7 @@ PROTOCOLS: Final[Mapping[GroupType, RebalanceProtocol]] = {
         frozenset({10, 11, 12, 13, 14, 15}), share.replay, share.on_loaded, share.on_timer
     ),
     GroupType.STREAMS: RebalanceProtocol(
-        frozenset({17, 19, 20, 21, 22, 23}), partial(recorded.replay, group_type=GroupType.STREAMS)
+        frozenset({17, 19, 20, 21, 22, 23}), streams.replay, streams.on_loaded, streams.on_timer
     ),
 }
 REPLAYS: Final[Mapping[int, Callable[[GroupRegistry, CoordinatorRecord], None]]] = {

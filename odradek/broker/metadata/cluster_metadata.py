@@ -47,7 +47,6 @@ from odradek.broker.metadata.registration import (
 from odradek.broker.metadata.replaying import BROKER_CONFIG, CorruptMetadata, Loader, MetadataListener, replay, slices
 from odradek.broker.metadata.supported_features import (
     FIRST_LEVELS,
-    KNOWN_BY_KAFKA,
     METADATA_VERSION,
     SHARE_TRANSACTIONS,
     SHARE_TRANSACTIONS_LEVEL,
@@ -555,8 +554,6 @@ def _check_features(image: MetadataImage) -> None:
                 f"this directory is at level {level} of the feature {name}, of which this Odradek supports levels 0 to"
                 f" {most}: start the newer Odradek that raised it, and lower it there"
             )
-        if name in KNOWN_BY_KAFKA:
-            continue
         if name not in SUPPORTED_FEATURES:
             raise CannotStart(
                 f"the feature {name} is finalised at level {level}, and this release does not know it. A later release,"

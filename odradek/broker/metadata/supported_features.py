@@ -21,6 +21,7 @@ SHARE_VERSION_GROUPS = 1  # KIP-932
 SHARE_VERSION_DEAD_LETTERS = 2  # KIP-1191, as in Kafka 4.4
 SHARE_TRANSACTIONS = kip_1289.FEATURE  # in no Kafka: share group acknowledgements in transactions (KIP-1289)
 SHARE_TRANSACTIONS_LEVEL = kip_1289.FEATURE_LEVEL
+STREAMS_VERSION = "streams.version"
 ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
 
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
@@ -29,11 +30,10 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     METADATA_VERSION: (7, METADATA_VERSION_4_4),  # since 3.3-IV3
     GROUP_VERSION: (0, 1),  # KIP-848
     SHARE_VERSION: (0, SHARE_VERSION_DEAD_LETTERS),
+    STREAMS_VERSION: (0, 1),  # KIP-1071
     TRANSACTION_VERSION: (0, 2),  # KIP-98; flexible records; KIP-890
     SHARE_TRANSACTIONS: (0, SHARE_TRANSACTIONS_LEVEL),  # ADR 35
 }
-
-KNOWN_BY_KAFKA = frozenset({"streams.version"})  # may be finalised in a directory, but the levels have no effect here
 
 # Levels of a new cluster: the features that are fully implemented. A level of 0 is not recorded.
 FIRST_LEVELS: Mapping[str, int] = {
@@ -41,6 +41,7 @@ FIRST_LEVELS: Mapping[str, int] = {
     ELIGIBLE_LEADER_REPLICAS: 1,
     GROUP_VERSION: 1,
     SHARE_VERSION: SHARE_VERSION_DEAD_LETTERS,
+    STREAMS_VERSION: 1,
     TRANSACTION_VERSION: TRANSACTION_VERSION_EPOCHS,
 }
 

@@ -168,10 +168,8 @@ def test_w9_a_level_of_a_later_odradek_is_refused() -> None:
         Running(stopped(running))
 
 
-def test_w9_an_unknown_feature_of_a_later_odradek_is_refused_and_one_of_kafkas_is_not() -> None:
+def test_w9_an_unknown_feature_of_a_later_odradek_is_refused() -> None:
     running = Running(FakeDisk())
-    set_levels(running, streams_version=1)
-    running = Running(stopped(running))
     set_levels(running, odradek_other=1)
     with pytest.raises(CannotStart, match=r"feature odradek\.other"):
         Running(stopped(running))

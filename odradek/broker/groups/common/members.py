@@ -6,7 +6,7 @@ The coordinator identifies dynamic members by member id and static members by in
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from odradek.broker.groups.common.epochs import EpochGroup, EpochMemory
@@ -17,6 +17,11 @@ MEMBER_EPOCHS_SINCE = 9  # version of OffsetCommit
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 LEAVE_FOR_A_WHILE_EPOCH = -2  # for a static member
+UNCHANGED_MS = -1  # RebalanceTimeoutMs of a heartbeat that does not change it
+
+
+def is_blank(text: str | None) -> bool:
+    return text is not None and not text.strip()
 
 
 class ReconciledMember(Protocol):
@@ -34,6 +39,11 @@ class ReconciledMember(Protocol):
 
     def require_epoch(self, epoch: int) -> None:
         """Raises KafkaError unless the member has this epoch."""
+
+
+def is_away(member: ReconciledMember) -> bool:
+    """Whether a static member has left temporarily; what it was assigned is reserved for it."""
+    return member.epoch == LEAVE_FOR_A_WHILE_EPOCH
 
 
 M = TypeVar("M", bound=ReconciledMember)
@@ -129,15 +139,17 @@ class ReconciledGroup(EpochGroup[M, S, T]):
         """Whether an older epoch is valid (KIP-1251): the member has held all these partitions since then or longer."""
         if not 0 <= committer.epoch < member.epoch:
             return False
+        held_since = self.held_since(member)
         for topic, partition in committer.partitions:
-            since = self.held_since(member, topic, partition)
+            since = held_since(topic, partition)
             if since is None or since > committer.epoch:
                 return False
         return True
 
     @abstractmethod
-    def held_since(self, member: M, topic: str, partition: int) -> int | None:
-        """Returns the epoch at which the member received the partition, or None if it does not hold it."""
+    def held_since(self, member: M) -> Callable[[str, int], int | None]:
+        """Returns a function of topic and partition. It returns the epoch at which the member received the partition,
+        or None if the member does not hold it."""
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         if member_id is None and member_epoch < 0:

@@ -70,6 +70,13 @@ class ShareConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamsConfig:
+    """The broker's settings for streams groups. The names follow the same rule, without `group.streams.`."""
+
+    max_size: int = 2_147_483_647
+
+
+@dataclass(frozen=True, slots=True)
 class GroupConfig:
     """The settings on which decisions depend. The names are Kafka's property names with `_` for `.`, and the unit."""
 
@@ -81,6 +88,7 @@ class GroupConfig:
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
     consumer: ConsumerConfig = field(default_factory=ConsumerConfig)
     share: ShareConfig = field(default_factory=ShareConfig)
+    streams: StreamsConfig = field(default_factory=StreamsConfig)
     # Kafka has no setting for this either. A member whose JoinGroup waits for a rebalance sends no heartbeats yet, so
     # its session timeout would be too short.
     new_member_join_timeout_ms: int = 5 * 60 * 1000

@@ -65,6 +65,9 @@ class ClusterView(Protocol):
         """Returns the effective value of e.g. `consumer.session.timeout.ms`: the group's own value, or else the
         broker's."""
 
+    def group_text(self, group_id: str, name: str) -> str:
+        """Returns the effective value of e.g. `streams.rack.aware.assignment.tags`, like `group_setting`."""
+
     def check_regex(self, regex: str) -> None:
         """Raises KafkaError INVALID_REGULAR_EXPRESSION if this is not a valid regular expression."""
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from odradek.broker.groups.common.epochs import EpochMemory, Partitions
 from odradek.broker.groups.common.group import CoordinatorRecord, GroupType, TimerKey, TimerKind
-from odradek.broker.groups.common.members import LEAVE_FOR_A_WHILE_EPOCH, ReconciledGroup
+from odradek.broker.groups.common.members import ReconciledGroup
 from odradek.broker.groups.consumer.member import ConsumerMember, MemberState
 from odradek.broker.groups.consumer.records import (
     assigned_of,
@@ -93,12 +93,15 @@ class ConsumerGroup(ReconciledGroup[ConsumerMember, GroupMemory, Partitions]):
     def knows_epochs(self, member: ConsumerMember) -> bool:
         return member.classic is None
 
-    def held_since(self, member: ConsumerMember, topic: str, partition: int) -> int | None:
-        topic_id = self.topic_id_of(topic)
-        if topic_id is None:
-            return None
-        since = member.assigned.get(topic_id, {}).get(partition)
-        return member.revoking.get(topic_id, {}).get(partition) if since is None else since
+    def held_since(self, member: ConsumerMember) -> Callable[[str, int], int | None]:
+        def since(topic: str, partition: int) -> int | None:
+            topic_id = self.topic_id_of(topic)
+            if topic_id is None:
+                return None
+            epoch = member.assigned.get(topic_id, {}).get(partition)
+            return member.revoking.get(topic_id, {}).get(partition) if epoch is None else epoch
+
+        return since
 
     # Deletion.
 
@@ -155,8 +158,3 @@ REPLAYS: Mapping[int, Callable[[ConsumerGroup, Any, Any], None]] = {
     8: ConsumerGroup._replay_assignment,
     16: ConsumerGroup._replay_regex,
 }
-
-
-def is_away(member: ConsumerMember) -> bool:
-    """Whether a static member has left temporarily; its partitions are reserved for it."""
-    return member.epoch == LEAVE_FOR_A_WHILE_EPOCH

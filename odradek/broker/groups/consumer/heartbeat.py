@@ -11,7 +11,13 @@ from dataclasses import dataclass, replace
 from odradek.broker.groups.classic.group import ClassicGroup
 from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.common.group import TimerKind
-from odradek.broker.groups.common.members import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_FOR_A_WHILE_EPOCH
+from odradek.broker.groups.common.members import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_FOR_A_WHILE_EPOCH,
+    UNCHANGED_MS,
+    is_blank,
+)
 from odradek.broker.groups.common.outcome import Outcome
 from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.consumer.group import ConsumerGroup
@@ -268,7 +274,6 @@ def _held_since_ever(assigned: Assigned) -> Assigned:
 
 
 MEMBER_ID_BY_CLIENT_SINCE = 1
-UNCHANGED_MS = -1
 
 Check = tuple[Callable[[ConsumerGroupHeartbeatRequest, int], bool], str]
 
@@ -308,10 +313,6 @@ SHAPE: Sequence[Check] = (
     ),
     (lambda request, _: request.member_epoch < LEAVE_FOR_A_WHILE_EPOCH, "MemberEpoch is invalid."),
 )
-
-
-def is_blank(text: str | None) -> bool:
-    return text is not None and not text.strip()
 
 
 def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, assignors: Sequence[str]) -> None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from odradek.broker.groups.common.group import TimerKind
-from odradek.broker.groups.common.members import JOIN_EPOCH
-from odradek.broker.groups.consumer.group import is_away
+from odradek.broker.groups.common.members import JOIN_EPOCH, is_away
 from odradek.broker.groups.consumer.member import ConsumerMember
 from odradek.broker.groups.consumer.records import assignment_record, member_record, target_record
 from odradek.broker.groups.consumer.turn import ConsumerTurn, tombstones_of

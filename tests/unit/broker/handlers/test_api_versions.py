@@ -75,7 +75,7 @@ async def test_finalized_features_come_from_the_metadata_log_with_its_last_offse
 
 
 async def test_a_finalized_feature_that_is_not_served_is_not_shown() -> None:
-    assert ask(4, broker=broker_with(streams_version=1)).finalized_features == []
+    assert ask(4, broker=broker_with(other_version=1)).finalized_features == []
 
 
 async def test_the_name_of_the_client_software_is_kept_with_its_connection() -> None:

@@ -1,0 +1,176 @@
+"""A streams group (KIP-1071): its topology, members, epochs and target assignment, as restored from its records.
+
+Source: docs/spec/streams-groups.md#s2, #s11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple
+
+from odradek.broker.groups.common.epochs import EpochMemory
+from odradek.broker.groups.common.group import CoordinatorRecord, GroupType, TimerKey, TimerKind
+from odradek.broker.groups.common.members import ReconciledGroup
+from odradek.broker.groups.streams.configured_topology import ConfiguredTopology
+from odradek.broker.groups.streams.member import StreamsMember, StreamsMemberState
+from odradek.broker.groups.streams.records import (
+    GroupMetadata,
+    assigned,
+    described,
+    group_tombstones,
+    metadata_of,
+    target_of,
+)
+from odradek.broker.groups.streams.tasks import HeldTasks, TaskRoles
+from odradek.broker.groups.streams.topology import Topology, topology_of
+
+
+class ReportedOffset(NamedTuple):
+    """The sum of a task's changelog offsets, as a member reports it."""
+
+    subtopology_id: str
+    partition: int
+    offset: int
+
+
+class FailedCreation(NamedTuple):
+    """Why an internal topic could not be created, and until when that is shown and not tried again."""
+
+    reason: str
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsMemory(EpochMemory):
+    """State of a streams group that is not recorded.
+
+    configured        the topology compared with the topics that exist; None if that has not been done yet
+    is_delayed        whether the first target waits for the end of `streams.initial.rebalance.delay.ms`
+    shutdown_by       the member that asked all members to shut down; None if none did
+    endpoint_epoch    changes whenever the endpoints of the members, or the tasks at an endpoint, change
+    task_offsets      how far each member has restored tasks, by member id
+    task_end_offsets  how far these tasks can be restored, by member id
+    being_created     internal topics whose creation was requested and has not ended
+    failed            internal topics that could not be created, by name
+    """
+
+    configured: ConfiguredTopology | None = None
+    is_delayed: bool = False
+    shutdown_by: str | None = None
+    endpoint_epoch: int = 0
+    task_offsets: Mapping[str, Sequence[ReportedOffset]] = field(default_factory=dict)
+    task_end_offsets: Mapping[str, Sequence[ReportedOffset]] = field(default_factory=dict)
+    being_created: frozenset[str] = frozenset()
+    failed: Mapping[str, FailedCreation] = field(default_factory=dict)
+
+
+class StreamsGroup(ReconciledGroup[StreamsMember, StreamsMemory, TaskRoles]):
+    FIELDS: ClassVar = (*ReconciledGroup.FIELDS, "metadata", "topology")
+    __slots__ = ("metadata", "topology")
+    NO_TARGET: ClassVar = TaskRoles()
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(group_id, StreamsMemory())
+        self.metadata = GroupMetadata(self.epoch)  # its epoch and hash are not used; see `epoch` and `metadata_hash`
+        self.topology: Topology | None = None  # None until the first member joins
+
+    # Properties.
+
+    @property
+    def group_type(self) -> GroupType:
+        return GroupType.STREAMS
+
+    @property
+    def protocol_type(self) -> str:
+        return "streams"
+
+    @property
+    def state_name(self) -> str:
+        return "NotReady" if self.members and not self.is_ready else super().state_name
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all topics of the topology were found when they were last looked for."""
+        return self.topology is not None and self.metadata.validated_topology_epoch == self.topology.epoch
+
+    def topics_of(self, member: StreamsMember) -> frozenset[str]:
+        return self.topology.read_topics() if self.topology is not None else frozenset()
+
+    def subscribed_topics(self) -> frozenset[str]:
+        """Returns the topics that tasks read; none if the group has no members."""
+        return self.topology.read_topics() if self.topology is not None and self.members else frozenset()
+
+    # Offsets.
+
+    def held_since(self, member: StreamsMember) -> Callable[[str, int], int | None]:
+        """Returns a function of topic and partition. The partition belongs to the tasks with its number in all
+        subtopologies that read the topic."""
+        readers: dict[str, list[str]] = {}
+        if self.topology is not None:
+            for subtopology_id in {*member.assigned.active, *member.revoking.active}:
+                subtopology = self.topology.subtopologies.get(subtopology_id)
+                for name in subtopology.read_topics() if subtopology is not None else ():
+                    readers.setdefault(name, []).append(subtopology_id)
+
+        def since(topic: str, partition: int) -> int | None:
+            epochs = [
+                held.active[reader][partition]
+                for reader in readers.get(topic, ())
+                for held in (member.assigned, member.revoking)
+                if partition in held.active.get(reader, ())
+            ]
+            return min(epochs, default=None)
+
+        return since
+
+    # Deletion.
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        return group_tombstones(self.group_id)
+
+    def running_timers(self) -> list[TimerKey]:
+        return [TimerKey(TimerKind.INITIAL_DELAY, self.group_id)]
+
+    # Replay.
+
+    def replay(self, record: CoordinatorRecord) -> None:
+        """Applies one of the records with keys 17 and 19 to 23. Compaction may have removed any overwritten record."""
+        REPLAYS[record.key.API_KEY](self, record.key, record.value)
+
+    def _replay_metadata(self, key: Any, value: Any) -> None:
+        self._replay_epoch(key, value)
+        self.metadata = GroupMetadata(self.epoch) if value is None else metadata_of(value)
+
+    def stored_member(self, known: StreamsMember | None, member_id: str, value: Any) -> StreamsMember:
+        return described(known or StreamsMember(member_id), value)
+
+    def stored_target(self, value: Any) -> TaskRoles:
+        return target_of(value)
+
+    def _replay_assignment(self, key: Any, value: Any) -> None:
+        member = self.members.get(key.member_id)
+        if value is not None:
+            self.members[key.member_id] = assigned(member or StreamsMember(key.member_id), value)
+        elif member is not None:
+            self.members[key.member_id] = replace(
+                member,
+                epoch=0,
+                previous_epoch=0,
+                state=StreamsMemberState.STABLE,
+                assigned=HeldTasks(),
+                revoking=HeldTasks(),
+            )
+
+    def _replay_topology(self, key: Any, value: Any) -> None:
+        self.topology = None if value is None else topology_of(value)
+
+
+REPLAYS: Mapping[int, Callable[[StreamsGroup, Any, Any], None]] = {
+    17: StreamsGroup._replay_metadata,
+    19: StreamsGroup._replay_member,
+    20: StreamsGroup._replay_target_epoch,
+    21: StreamsGroup._replay_target,
+    22: StreamsGroup._replay_assignment,
+    23: StreamsGroup._replay_topology,
+}

@@ -1,0 +1,372 @@
+"""Decides StreamsGroupHeartbeat requests: join, stay and leave. docs/spec/streams-groups.md#s2
+
+identify the member → apply what it tells → compare topology and topics → advance the group's epoch? → compute a
+target? → reconcile the member → which internal topics have to be created?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from odradek.broker.groups.classic.group import ClassicGroup
+from odradek.broker.groups.common.group import TimerKind
+from odradek.broker.groups.common.members import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_FOR_A_WHILE_EPOCH,
+    UNCHANGED_MS,
+    is_away,
+)
+from odradek.broker.groups.common.outcome import Outcome
+from odradek.broker.groups.common.registry import GroupRegistry
+from odradek.broker.groups.streams.configured_topology import ConfiguredTopology, missing_topics_status
+from odradek.broker.groups.streams.endpoints import endpoint_partitions, follow_endpoints
+from odradek.broker.groups.streams.group import ReportedOffset, StreamsGroup
+from odradek.broker.groups.streams.member import Endpoint, StreamsMember
+from odradek.broker.groups.streams.records import assignment_record, member_record, target_record, topology_record
+from odradek.broker.groups.streams.status import Status, StatusCode
+from odradek.broker.groups.streams.tasks import HeldTasks, TaskRoles, Tasks, is_within
+from odradek.broker.groups.streams.topology import TopicInfo, is_stale, joining_topology
+from odradek.broker.groups.streams.turn import StreamsTurn
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.kafka_rules import KafkaRules
+from odradek.protocol.messages import streams_group_heartbeat_response as answer
+from odradek.protocol.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest, TaskOffset
+from odradek.protocol.messages.streams_group_heartbeat_response import StreamsGroupHeartbeatResponse
+
+KNOWS_MISSING_TAGS_SINCE = 1  # version; earlier clients end when they read the status
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsHeartbeat:
+    """A StreamsGroupHeartbeat that has passed the form checks, and its sender.
+
+    owned       the tasks that the member reports to run, or None if the request does not contain them
+    may_create  whether the sender may CREATE a topic
+    """
+
+    request: StreamsGroupHeartbeatRequest
+    version: int
+    owned: TaskRoles | None
+    client_id: str
+    client_host: str
+    may_create: Callable[[str], bool]
+
+
+class HeardStreams(NamedTuple):
+    """The result of a heartbeat. `topics` are internal topics, to be created once the result is recorded."""
+
+    response: StreamsGroupHeartbeatResponse
+    topics: Sequence[TopicInfo] = ()
+
+
+def heartbeat(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outcome[HeardStreams]:
+    match beat.request.member_epoch:
+        case 0:
+            return _join(registry, beat, now_ms)
+        case -1:
+            return _leave(registry, beat, now_ms)
+        case -2:
+            return _leave_for_a_while(registry, beat, now_ms)
+        case _:
+            return _stay(registry, beat, now_ms)
+
+
+def streams_group(registry: GroupRegistry, group_id: str, missing: str) -> StreamsGroup:
+    """Returns the group, or raises GROUP_ID_NOT_FOUND. `missing` is the message if there is no group with this id."""
+    group = registry.groups.get(group_id)
+    if group is None:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, missing)
+    if not isinstance(group, StreamsGroup):
+        raise not_a_streams_group(group_id)
+    return group
+
+
+def not_a_streams_group(group_id: str) -> KafkaError:
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")
+
+
+def _join(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outcome[HeardStreams]:
+    group_id = beat.request.group_id
+    match registry.groups.get(group_id):
+        case StreamsGroup() as group:
+            turn = StreamsTurn(registry, group, now_ms)
+        case None:
+            turn = _new_group(registry, group_id, now_ms)
+        case ClassicGroup() as classic if not classic.members:
+            turn = _new_group(registry, group_id, now_ms)
+            turn.records += classic.tombstones()  # appended directly: these records do not belong to the new group
+            for key in classic.running_timers():
+                turn.disarm(key.kind, key.member_id)
+        case _:
+            raise not_a_streams_group(group_id)
+    delay_ms = 0 if turn.group.members else turn.setting("initial.rebalance.delay.ms")
+    member = _joining_member(turn, beat.request)
+    if delay_ms > 0 and not turn.group.memory.is_delayed:
+        turn.remember(replace(turn.group.memory, is_delayed=True))
+        turn.arm(TimerKind.INITIAL_DELAY, delay_ms)
+    return _served(turn, beat, member)
+
+
+def _new_group(registry: GroupRegistry, group_id: str, now_ms: int) -> StreamsTurn:
+    group = StreamsGroup(group_id)
+    group.epoch += registry.first_epoch()
+    return StreamsTurn(registry, group, now_ms, is_new=True)
+
+
+def _joining_member(turn: StreamsTurn, request: StreamsGroupHeartbeatRequest) -> StreamsMember:
+    """Returns the member that joins: an existing member, a replacement for a static member, or a new member with only
+    an id. An existing member becomes static if it names an unused instance id. Source: docs/spec/streams-groups.md#s2-3
+    """
+    group, member_id, instance_id = turn.group, request.member_id, request.instance_id
+    holder_id = None if instance_id is None else group.static_members.get(instance_id)
+    holder = None if holder_id is None else group.members[holder_id]
+    if holder is None or not is_away(holder):
+        group.check_room(member_id, turn.config.max_size)
+    if holder is None:
+        return group.members.get(member_id) or StreamsMember(member_id)
+    if not is_away(holder):
+        assert instance_id is not None
+        raise group.not_released(member_id, instance_id, holder.member_id)
+    return _replace_static_member(turn, holder, member_id)
+
+
+def _replace_static_member(turn: StreamsTurn, holder: StreamsMember, member_id: str) -> StreamsMember:
+    """Replaces a static member by one with another member id, which takes over the target and the tasks. Its epoch is
+    0 so that it receives them again. Source: docs/spec/streams-groups.md#s2-5, S3"""
+    group_id, target = turn.group.group_id, turn.group.target_of(holder.member_id)
+    member = replace(holder, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
+    turn.drop(holder)
+    turn.write(
+        member_record(group_id, member),
+        target_record(group_id, member_id, target),
+        assignment_record(group_id, member),
+    )
+    return member
+
+
+def _stay(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outcome[HeardStreams]:
+    request, owned = beat.request, beat.owned
+    group = streams_group(registry, request.group_id, f"Streams group {request.group_id} not found.")
+    member = group.require_member(request.member_id, request.instance_id)
+    group.check_epoch(
+        member,
+        request.member_epoch,
+        owns_only_assigned=(
+            request.member_epoch < member.epoch
+            and owned is not None
+            and is_within(owned.active, member.assigned.active)
+            and is_within(owned.standby, member.assigned.standby)
+            and is_within(owned.warmup, member.assigned.warmup)
+        ),
+    )
+    return _served(StreamsTurn(registry, group, now_ms), beat, member)
+
+
+def _served(turn: StreamsTurn, beat: StreamsHeartbeat, before: StreamsMember) -> Outcome[HeardStreams]:
+    request, is_new_group = beat.request, turn.group.topology is None
+    told = _as_told(before, beat)
+    if request.topology is not None:
+        topology = joining_topology(request.topology, turn.group.topology)
+        told = replace(told, topology_epoch=topology.epoch)
+    is_new = told.member_id not in turn.group.members
+    if is_new or told != before:
+        turn.write(member_record(turn.group.group_id, told))
+    if request.topology is not None and is_new_group:
+        turn.write(topology_record(turn.group.group_id, topology))
+    if not is_new_group:
+        _remember_reports(turn, request)
+    _remember_shutdown(turn, request)
+    configured = turn.follow_inputs(member_changed=is_new or _needs_a_target(before, told, request.instance_id))
+    if beat.owned is not None:
+        configured.check_owned(beat.owned)
+    delay = turn.follow_group_epoch(configured)
+    member = turn.reconcile(told, beat.owned)
+    turn.begin_session(member)
+    roles = member.assigned.roles
+    has_other_tasks = member.assigned is not before.assigned and roles != before.assigned.roles
+    if is_new_group:
+        # As in Kafka, the epoch does not advance, but the member is told its own endpoint.
+        tells_endpoints = member.user_endpoint is not None or request.endpoint_information_epoch != 0
+    else:
+        follow_endpoints(turn, before, member, has_other_tasks=has_other_tasks)
+        tells_endpoints = request.endpoint_information_epoch != turn.group.memory.endpoint_epoch
+    topics, missing = _topics_to_create(turn, configured, beat.may_create)
+    response = _response(turn, member)
+    if tells_endpoints:
+        response.partitions_by_user_endpoint = endpoint_partitions(turn, member)
+    if request.member_epoch == JOIN_EPOCH or has_other_tasks:
+        response.active_tasks = _task_ids(roles.active)
+        response.standby_tasks = _task_ids(roles.standby)
+        response.warmup_tasks = _task_ids(roles.warmup)
+    response.status = _statuses(turn, beat, member, delay, missing)
+    return turn.outcome(HeardStreams(response, topics))
+
+
+def _as_told(member: StreamsMember, beat: StreamsHeartbeat) -> StreamsMember:
+    """Returns the member after applying the request. Fields that the request omits (null, -1) are unchanged."""
+    request = beat.request
+    endpoint = member.user_endpoint if request.member_epoch != JOIN_EPOCH else None
+    if request.user_endpoint is not None:
+        endpoint = Endpoint(request.user_endpoint.host, request.user_endpoint.port)
+    tags = member.client_tags
+    if request.client_tags is not None:
+        tags = {each.key: each.value for each in request.client_tags}
+        if len(tags) < len(request.client_tags):  # Kafka answers UNKNOWN_SERVER_ERROR
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "ClientTags must not contain duplicate keys.")
+    return replace(
+        member,
+        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        client_id=beat.client_id,
+        client_host=beat.client_host,
+        rebalance_timeout_ms=(
+            member.rebalance_timeout_ms
+            if request.rebalance_timeout_ms == UNCHANGED_MS
+            else request.rebalance_timeout_ms
+        ),
+        process_id=member.process_id if request.process_id is None else request.process_id,
+        user_endpoint=endpoint,
+        client_tags=tags,
+    )
+
+
+def _needs_a_target(before: StreamsMember, member: StreamsMember, instance_id: str | None) -> bool:
+    """Whether the group needs a new target because of what a member told. Less matters if the request has an instance
+    id; as in Kafka, a static member that omits it is treated as a dynamic member."""
+    if instance_id is None:
+        return member != before
+    return (member.rack_id, member.client_tags, member.process_id, member.topology_epoch) != (
+        before.rack_id,
+        before.client_tags,
+        before.process_id,
+        before.topology_epoch,
+    )
+
+
+def _remember_reports(turn: StreamsTurn, request: StreamsGroupHeartbeatRequest) -> None:
+    """Keeps the reported offsets of tasks. As in Kafka, those of the heartbeat that creates the group are lost."""
+    memory, member_id = turn.group.memory, request.member_id
+    if request.task_offsets is not None:
+        offsets = {**memory.task_offsets, member_id: _reported(request.task_offsets)}
+        turn.remember(replace(memory, task_offsets=offsets))
+    memory = turn.group.memory
+    if request.task_end_offsets is not None:
+        offsets = {**memory.task_end_offsets, member_id: _reported(request.task_end_offsets)}
+        turn.remember(replace(memory, task_end_offsets=offsets))
+
+
+def _remember_shutdown(turn: StreamsTurn, request: StreamsGroupHeartbeatRequest) -> None:
+    if request.shutdown_application and turn.group.memory.shutdown_by is None:
+        turn.remember(replace(turn.group.memory, shutdown_by=request.member_id))
+
+
+def _reported(offsets: Sequence[TaskOffset]) -> tuple[ReportedOffset, ...]:
+    return tuple(ReportedOffset(each.subtopology_id, each.partition, each.offset) for each in offsets)
+
+
+def _topics_to_create(
+    turn: StreamsTurn, configured: ConfiguredTopology, may_create: Callable[[str], bool]
+) -> tuple[Sequence[TopicInfo], Status | None]:
+    """Returns the internal topics that shall be created now, and the status about topics. A topic is not tried again
+    while its creation is under way, or while it is remembered that it failed. Source: docs/spec/streams-groups.md#s4"""
+    if not configured.missing:
+        return (), configured.status
+    memory = turn.group.memory
+    names = [topic.name for topic in configured.missing]
+    failures = {
+        name: memory.failed[name].reason
+        for name in names
+        if name in memory.failed and turn.now_ms < memory.failed[name].until_ms
+    }
+    forbidden = [name for name in names if not may_create(name)]
+    topics: list[TopicInfo] = []
+    if not forbidden:
+        topics = [
+            topic
+            for topic in configured.missing
+            if topic.name not in memory.being_created and topic.name not in failures
+        ]
+    if topics:
+        being_created = memory.being_created.union(topic.name for topic in topics)
+        turn.remember(replace(memory, being_created=being_created))
+    return topics, missing_topics_status(names, forbidden, failures)
+
+
+def _statuses(
+    turn: StreamsTurn, beat: StreamsHeartbeat, member: StreamsMember, delay: Status | None, missing: Status | None
+) -> list[answer.Status] | None:
+    """Returns the statuses in Kafka's order: docs/spec/streams-groups.md#s1-2, W2"""
+    group = turn.group
+    assert group.topology is not None
+    found: list[Status | None] = []
+    if is_stale(member.topology_epoch, group.topology):
+        what = f"The member's topology epoch {member.topology_epoch} is behind"
+        what = f"{what} the group's topology epoch {group.topology.epoch}."
+        found.append(Status(StatusCode.STALE_TOPOLOGY, what))
+    found += [delay, missing]
+    if group.memory.shutdown_by is not None:
+        what = f"Streams group member {group.memory.shutdown_by} encountered a fatal error and requested a shutdown"
+        found.append(Status(StatusCode.SHUTDOWN_APPLICATION, f"{what} for the entire application."))
+    if beat.version >= KNOWS_MISSING_TAGS_SINCE:
+        absent = [tag for tag in turn.wanted_tags() if tag not in member.client_tags]
+        if absent:
+            what = f"Missing required client tags for rack-aware standby assignment: [{', '.join(absent)}]."
+            what = f"{what} Configure them via 'client.tag.<tagKey>' in your Streams config."
+            found.append(Status(StatusCode.MISSING_CLIENT_TAGS, what))
+    return [answer.Status(status_code=each.code.value, status_detail=each.detail) for each in found if each is not None]
+
+
+def _response(turn: StreamsTurn, member: StreamsMember) -> StreamsGroupHeartbeatResponse:
+    group = turn.group
+    response = StreamsGroupHeartbeatResponse(
+        member_id=member.member_id,
+        member_epoch=member.epoch,
+        heartbeat_interval_ms=turn.setting("heartbeat.interval.ms"),
+        endpoint_information_epoch=group.memory.endpoint_epoch,
+    )
+    if turn.registry.config.rules >= KafkaRules.KAFKA_4_4:
+        response.task_offset_interval_ms = turn.setting("task.offset.interval.ms")
+        response.acceptable_recovery_lag = turn.setting("acceptable.recovery.lag")
+    return response
+
+
+def _task_ids(tasks: Tasks) -> list[answer.TaskIds]:
+    return [answer.TaskIds(subtopology_id=each, partitions=sorted(tasks[each])) for each in sorted(tasks)]
+
+
+# Leaving: docs/spec/streams-groups.md#s2-3, #s2-5.
+
+
+def _leave(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outcome[HeardStreams]:
+    request = beat.request
+    group = streams_group(registry, request.group_id, f"Group {request.group_id} not found.")
+    member = group.require_member(request.member_id, request.instance_id)
+    turn = StreamsTurn(registry, group, now_ms)
+    _remember_shutdown(turn, request)
+    turn.remove([member])
+    return turn.outcome(
+        HeardStreams(StreamsGroupHeartbeatResponse(member_id=member.member_id, member_epoch=LEAVE_EPOCH))
+    )
+
+
+def _leave_for_a_while(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outcome[HeardStreams]:
+    """Decides the temporary leave of a static member. It keeps its tasks until its session ends, but what it had to
+    give up is free at once. Source: docs/spec/streams-groups.md#s2-5, S1 and S2"""
+    request = beat.request
+    group = streams_group(registry, request.group_id, f"Group {request.group_id} not found.")
+    member = group.require_member(request.member_id, request.instance_id)
+    turn = StreamsTurn(registry, group, now_ms)
+    _remember_shutdown(turn, request)
+    assigned = member.assigned
+    active = {each: dict.fromkeys(partitions, 0) for each, partitions in assigned.active.items()}
+    away = replace(
+        member, epoch=LEAVE_FOR_A_WHILE_EPOCH, assigned=replace(assigned, active=active), revoking=HeldTasks()
+    )
+    turn.write(assignment_record(group.group_id, away))
+    turn.disarm(TimerKind.REVOCATION, member.member_id)
+    return turn.outcome(
+        HeardStreams(StreamsGroupHeartbeatResponse(member_id=member.member_id, member_epoch=LEAVE_FOR_A_WHILE_EPOCH))
+    )

@@ -1,0 +1,61 @@
+"""A member of a streams group: what it has told about itself, and its assigned tasks. Members are immutable; replaying
+a record creates the next version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from odradek.broker.groups.streams.tasks import HeldTasks
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+
+class StreamsMemberState(Enum):
+    """The member's progress towards its target. The value is the byte in the record with key 22."""
+
+    STABLE = 1
+    UNREVOKED_TASKS = 2  # the member must give up tasks and has not confirmed it yet
+    UNRELEASED_TASKS = 3  # other members still hold tasks of this member's target
+
+
+class Endpoint(NamedTuple):
+    """Where the application of a member answers interactive queries."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsMember:
+    """
+    topology_epoch  the epoch of the topology with which the member joined
+    process_id      of the application instance to which the member belongs; its threads are members of their own
+    """
+
+    member_id: str
+    instance_id: str | None = None  # None for a dynamic member
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""  # in Java's notation of an address: "/127.0.0.1"
+    rebalance_timeout_ms: int = -1
+    topology_epoch: int = 0
+    process_id: str = ""
+    user_endpoint: Endpoint | None = None
+    client_tags: Mapping[str, str] = field(default_factory=dict)
+    # From the record with key 22.
+    epoch: int = 0
+    previous_epoch: int = 0
+    state: StreamsMemberState = StreamsMemberState.STABLE
+    assigned: HeldTasks = field(default_factory=HeldTasks)
+    revoking: HeldTasks = field(default_factory=HeldTasks)
+
+    def require_epoch(self, epoch: int) -> None:
+        """Raises STALE_MEMBER_EPOCH unless the member has this epoch."""
+        if epoch != self.epoch:
+            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
+
+    @property
+    def is_stable(self) -> bool:
+        return self.state is StreamsMemberState.STABLE

@@ -1,0 +1,158 @@
+"""Moves a member of a streams group towards its target, one step for each heartbeat.
+
+A member first gives up tasks and then receives those that nobody else holds. Members of one process never have a task
+in two roles. Source: docs/spec/streams-groups.md#s5-2, R1 to R10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from odradek.broker.groups.streams.member import StreamsMember, StreamsMemberState
+from odradek.broker.groups.streams.tasks import HeldTasks, Since, TaskRoles, Tasks, overlaps
+
+Task = tuple[str, int]
+"""Subtopology id and partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskGoal:
+    """The state towards which one member moves.
+
+    epoch    epoch of the target assignment
+    target   the member's part of the target assignment
+    holders  returns the tasks that are not free for the member; called only if the member needs tasks
+    """
+
+    epoch: int
+    target: TaskRoles
+    holders: Callable[[], Holders]
+
+
+class Holders(NamedTuple):
+    """The tasks that a member cannot receive yet: as active tasks, and as standby tasks."""
+
+    active: frozenset[Task]
+    standby: frozenset[Task]
+
+
+def holders_of(members: Iterable[StreamsMember], receiver: StreamsMember) -> Holders:
+    """Returns the tasks that `receiver`, one of the members, cannot receive. What a member must give up is held until
+    the member has confirmed that it did, and its own tasks of this kind are no exception."""
+    active: set[Task] = set()
+    standby_of_process: set[Task] = set()
+    active_of_others: set[Task] = set()
+    standby_of_others: set[Task] = set()
+    for member in members:
+        in_process, is_other = member.process_id == receiver.process_id, member.member_id != receiver.member_id
+        for held in (member.assigned, member.revoking):
+            active.update(_each(held.active))
+            if in_process:
+                passive = [*_each(held.standby), *_each(held.warmup)]
+                standby_of_process.update(passive)
+                if is_other:
+                    active_of_others.update(_each(held.active))
+                    standby_of_others.update(passive)
+    return Holders(frozenset(active | standby_of_others), frozenset(active_of_others | standby_of_process))
+
+
+def reconcile(member: StreamsMember, goal: TaskGoal, owned: TaskRoles | None) -> StreamsMember:
+    """Returns the member after this heartbeat, possibly unchanged. `owned` has the tasks that the member reports to
+    run, or None if the request does not contain them."""
+    match member.state:
+        case StreamsMemberState.STABLE:
+            return member if member.epoch == goal.epoch else _towards(member, goal, owned, has_revoked=False)
+        case StreamsMemberState.UNREVOKED_TASKS:
+            if owned is None or _overlap(owned, member.revoking):
+                return member
+            return _towards(member, goal, owned, has_revoked=True)
+        case StreamsMemberState.UNRELEASED_TASKS:
+            return _towards(member, goal, owned, has_revoked=False)
+
+
+def _towards(member: StreamsMember, goal: TaskGoal, owned: TaskRoles | None, *, has_revoked: bool) -> StreamsMember:
+    assigned, target = member.assigned, goal.target
+    active = _common(assigned.active, target.active)
+    # A standby task that becomes active is kept until the active task is free.
+    standby = _union(_common(assigned.standby, target.standby), _common(assigned.standby, target.active))
+    warmup = _union(_common(assigned.warmup, target.warmup), _common(assigned.warmup, target.active))
+    revoking = HeldTasks(
+        _dated(_without(assigned.active, target.active), assigned.active),
+        _without(assigned.standby, standby),
+        _without(assigned.warmup, warmup),
+    )
+    if revoking and (owned is None or _overlap(owned, revoking)):
+        # An active task that becomes a standby task needs no free holder: it is this member's own.
+        standby = _union(standby, _common(revoking.active, target.standby))
+        return replace(
+            member,
+            # A member that has given up what it had to, and has to give up more, gets an epoch of its own.
+            epoch=member.epoch + 1 if has_revoked else member.epoch,
+            previous_epoch=member.epoch,
+            state=StreamsMemberState.UNREVOKED_TASKS,
+            assigned=HeldTasks(_dated(active, assigned.active), standby, warmup),
+            revoking=revoking,
+        )
+    wanted, wanted_standby = _without(target.active, active), _without(target.standby, standby)
+    state, received = StreamsMemberState.STABLE, HeldTasks()
+    if wanted or wanted_standby:
+        holders = goal.holders()
+        given, given_standby = _free(wanted, holders.active), _free(wanted_standby, holders.standby)
+        if given != wanted or given_standby != wanted_standby:
+            state = StreamsMemberState.UNRELEASED_TASKS
+        new = {each: dict.fromkeys(sorted(given[each]), goal.epoch) for each in given}
+        received = HeldTasks(new, given_standby)
+    return replace(
+        member,
+        epoch=goal.epoch,
+        previous_epoch=member.epoch,
+        state=state,
+        assigned=HeldTasks(
+            _joined(_dated(active, assigned.active), received.active),
+            _union(_without(standby, received.active), received.standby),
+            _without(warmup, received.active),
+        ),
+        revoking=HeldTasks(),
+    )
+
+
+def _overlap(owned: TaskRoles, held: HeldTasks) -> bool:
+    return (
+        overlaps(owned.active, held.active)
+        or overlaps(owned.standby, held.standby)
+        or overlaps(owned.warmup, held.warmup)
+    )
+
+
+def _each(tasks: Tasks | Since) -> Iterator[Task]:
+    return ((each, partition) for each, partitions in tasks.items() for partition in partitions)
+
+
+def _common(tasks: Tasks | Since, others: Tasks | Since) -> Tasks:
+    return {each: found for each in tasks if (found := frozenset(tasks[each]).intersection(others.get(each, ())))}
+
+
+def _without(tasks: Tasks | Since, others: Tasks | Since) -> Tasks:
+    return {each: left for each in tasks if (left := frozenset(tasks[each]).difference(others.get(each, ())))}
+
+
+def _union(tasks: Tasks, others: Tasks) -> Tasks:
+    return {each: tasks.get(each, frozenset()) | others.get(each, frozenset()) for each in {**tasks, **others}}
+
+
+def _free(tasks: Tasks, held: frozenset[Task]) -> Tasks:
+    return {
+        each: free
+        for each, partitions in tasks.items()
+        if (free := frozenset(partition for partition in partitions if (each, partition) not in held))
+    }
+
+
+def _dated(tasks: Tasks, since: Since) -> Since:
+    return {each: {partition: since[each][partition] for partition in sorted(tasks[each])} for each in tasks}
+
+
+def _joined(since: Since, received: Since) -> Since:
+    return {each: {**since.get(each, {}), **received.get(each, {})} for each in {**since, **received}}

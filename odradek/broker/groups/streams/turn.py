@@ -1,0 +1,183 @@
+"""A decision about a streams group, made for a request or a timer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from odradek.broker.groups.common.epochs import EpochTurn
+from odradek.broker.groups.common.group import CoordinatorRecord, TimerKind
+from odradek.broker.groups.common.metadata_hash import metadata_hash
+from odradek.broker.groups.common.registry import GroupRegistry
+from odradek.broker.groups.streams.assignors.group_view import GroupView, MemberView
+from odradek.broker.groups.streams.assignors.sticky import assign_sticky
+from odradek.broker.groups.streams.configured_topology import ConfiguredTopology, configure
+from odradek.broker.groups.streams.group import StreamsGroup, StreamsMemory
+from odradek.broker.groups.streams.member import StreamsMember, StreamsMemberState
+from odradek.broker.groups.streams.reconciliation import TaskGoal, holders_of, reconcile
+from odradek.broker.groups.streams.records import (
+    NO_TOPOLOGY_EPOCH,
+    assignment_record,
+    group_record,
+    member_tombstones,
+    target_epoch_record,
+    target_record,
+)
+from odradek.broker.groups.streams.status import Status, StatusCode
+from odradek.broker.groups.streams.tasks import TaskRoles
+
+AT_ONCE_MS = 0
+INTERVAL = "streams.assignment.interval.ms"
+INITIALLY_DELAYED = Status(
+    StatusCode.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured initial rebalance delay."
+)
+DELAYED = Status(StatusCode.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured assignment interval.")
+
+
+class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
+    def __init__(self, registry: GroupRegistry, group: StreamsGroup, now_ms: int, *, is_new: bool = False) -> None:
+        """`is_new` means that the group already belongs to this turn, so no copy is needed."""
+        super().__init__(registry, group, now_ms, is_new=is_new)
+        self.config = registry.config.streams
+
+    def setting(self, name: str) -> int:
+        return self.cluster.group_setting(self.group.group_id, f"streams.{name}")
+
+    # Epochs: docs/spec/streams-groups.md#s2-6.
+
+    def epoch_record(self, epoch: int, metadata_hash: int) -> CoordinatorRecord:
+        metadata = self.group.metadata._replace(epoch=epoch, metadata_hash=metadata_hash)
+        return group_record(self.group.group_id, metadata)
+
+    def target_epoch_record(self, epoch: int, computed_ms: int) -> CoordinatorRecord:
+        return target_epoch_record(self.group.group_id, epoch, computed_ms)
+
+    def bump_epoch(self) -> None:
+        """Advances the epoch because members have left. Topics are looked at only by heartbeats."""
+        self.write(self.epoch_record(self.group.epoch + 1, self.group.metadata_hash))
+
+    def follow_inputs(self, *, member_changed: bool) -> ConfiguredTopology:
+        """Compares the topology with the topics if these have changed. Advances the epoch if any input of the target
+        assignment has changed. Raises STREAMS_INVALID_TOPOLOGY."""
+        group, memory = self.group, self.group.memory
+        assert group.topology is not None, "every group has the topology of its first member"
+        configured, topics_hash = memory.configured, group.metadata_hash
+        if configured is None or memory.checked_version != self.cluster.version:
+            topics = self.topics_of(group.topology.required_topics())
+            topics_hash = metadata_hash(topics)
+            if configured is None or topics_hash != group.metadata_hash:
+                configured = configure(group.topology, {topic.name: topic.partition_count for topic in topics})
+            self.remember(replace(memory, configured=configured, checked_version=self.cluster.version))
+        metadata = group.metadata._replace(
+            epoch=group.epoch + 1,
+            metadata_hash=topics_hash,
+            validated_topology_epoch=group.topology.epoch if configured.is_ready else NO_TOPOLOGY_EPOCH,
+            assignment_settings=self.assignment_settings(),
+        )
+        if member_changed or metadata.inputs != group.metadata.inputs:
+            self.write(group_record(group.group_id, metadata))
+        return configured
+
+    def assignment_settings(self) -> Mapping[str, str]:
+        """Returns the settings whose change makes a new target necessary, as they are recorded."""
+        settings = {"num.standby.replicas": str(self.setting("num.standby.replicas"))}
+        tags = self.wanted_tags()
+        if tags:
+            settings["rack.aware.assignment.tags"] = ",".join(tags)
+        return settings
+
+    def wanted_tags(self) -> tuple[str, ...]:
+        """Returns the client tags that the group's members should have."""
+        text = self.cluster.group_text(self.group.group_id, "streams.rack.aware.assignment.tags")
+        return tuple(tag for each in text.split(",") if (tag := each.strip()))
+
+    def follow_group_epoch(self, configured: ConfiguredTopology) -> Status | None:
+        """Computes a new target assignment if that is due. Returns the status if it has to wait."""
+        group = self.group
+        if group.epoch <= group.assignment_epoch:
+            return None
+        if group.memory.is_delayed:
+            return INITIALLY_DELAYED
+        if not self.is_target_due(INTERVAL):
+            return DELAYED
+        self.compute_target(configured)
+        return None
+
+    def compute_target(self, configured: ConfiguredTopology) -> None:
+        """Records a new target assignment. It is empty while topics are missing, so that members give up all tasks."""
+        group = self.group
+        for member_id, target in self._targets(configured).items():
+            if group.targets.get(member_id) != target:
+                self.write(target_record(group.group_id, member_id, target))
+        self.write(self.target_epoch_record(self.group.epoch, self.now_ms))
+
+    def _targets(self, configured: ConfiguredTopology) -> Mapping[str, TaskRoles]:
+        group = self.group
+        if not configured.is_ready:
+            return dict.fromkeys(group.members, TaskRoles())
+        members = {member.member_id: self._view(member) for member in group.members.values()}
+        stateful = frozenset(
+            each.subtopology_id for each in configured.topology.subtopologies.values() if each.is_stateful
+        )
+        view = GroupView(members, configured.task_counts, stateful, self.setting("num.standby.replicas"))
+        return assign_sticky(view)
+
+    def _view(self, member: StreamsMember) -> MemberView:
+        offsets = self.group.memory.task_offsets.get(member.member_id, ())
+        roles = member.assigned.roles
+        return MemberView(
+            member.process_id,
+            roles.active,
+            roles.standby,
+            {(each.subtopology_id, each.partition): each.offset for each in offsets},
+        )
+
+    # Members.
+
+    def begin_session(self, member: StreamsMember) -> None:
+        self.arm(TimerKind.SESSION, self.setting("session.timeout.ms"), member.member_id)
+
+    def begin_revocation(self, member: StreamsMember) -> None:
+        self.arm(TimerKind.REVOCATION, max(member.rebalance_timeout_ms, AT_ONCE_MS), member.member_id)
+
+    def reconcile(self, told: StreamsMember, owned: TaskRoles | None) -> StreamsMember:
+        """Moves a member, as it is after its request was applied, as far towards its target as is possible now."""
+        group = self.group
+        goal = TaskGoal(
+            epoch=group.assignment_epoch,
+            target=group.target_of(told.member_id),
+            holders=lambda: holders_of(group.members.values(), told),
+        )
+        member = reconcile(told, goal, owned)
+        self.put_assignment(group.members[told.member_id], member)
+        return member
+
+    def put_assignment(self, before: StreamsMember, member: StreamsMember) -> None:
+        """Records the result of the reconciliation, and starts or stops the timer for the member's revocation."""
+        if member == before:
+            return
+        self.write(assignment_record(self.group.group_id, member))
+        if member.state is StreamsMemberState.UNREVOKED_TASKS:
+            self.begin_revocation(member)
+        elif before.state is StreamsMemberState.UNREVOKED_TASKS:
+            self.disarm(TimerKind.REVOCATION, member.member_id)
+
+    def drop(self, member: StreamsMember) -> None:
+        """Removes a member whose place another one takes, or which leaves. Its tasks are free immediately."""
+        self.write(*member_tombstones(self.group.group_id, member.member_id))
+        for kind in (TimerKind.SESSION, TimerKind.REVOCATION):
+            self.disarm(kind, member.member_id)
+        memory = self.group.memory
+        offsets, end_offsets = dict(memory.task_offsets), dict(memory.task_end_offsets)
+        offsets.pop(member.member_id, None)
+        end_offsets.pop(member.member_id, None)
+        self.remember(replace(memory, task_offsets=offsets, task_end_offsets=end_offsets))
+
+    def remove(self, members: Iterable[StreamsMember]) -> None:
+        """Removes members that left or whose sessions expired. A group without members forgets that it was asked to
+        shut down."""
+        for member in members:
+            self.drop(member)
+        self.members_went()
+        if not self.group.members:
+            self.remember(replace(self.group.memory, shutdown_by=None))

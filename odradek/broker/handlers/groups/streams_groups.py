@@ -1,0 +1,148 @@
+"""Handlers of streams groups (KIP-1071): heartbeats, and descriptions for administrators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from odradek.broker.api.authorized_operations import is_allowed
+from odradek.broker.api.context import Audit, RequestContext
+from odradek.broker.groups.streams.form import check_heartbeat
+from odradek.broker.groups.streams.heartbeat import StreamsHeartbeat
+from odradek.broker.groups.streams.topology import check_patterns, check_topics
+from odradek.broker.handlers.groups.group_administration import described
+from odradek.broker.metadata.supported_features import STREAMS_VERSION
+from odradek.broker.metadata.topic_names import is_valid_topic_name
+from odradek.broker.runtime.slices import Steps, sliced
+from odradek.broker.runtime.waiting import arrived, unattended
+from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.streams_group_describe_response import DescribedGroup, StreamsGroupDescribeResponse
+
+if TYPE_CHECKING:
+    from odradek.broker.groups.streams.topology import TopicInfo
+    from odradek.broker.handlers.handler_broker import HandlerBroker
+    from odradek.protocol.messages.streams_group_describe_request import StreamsGroupDescribeRequest
+    from odradek.protocol.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest
+    from odradek.protocol.messages.streams_group_heartbeat_response import StreamsGroupHeartbeatResponse
+
+STREAMS_PROTOCOL = "streams"
+
+
+async def streams_group_heartbeat(
+    request: StreamsGroupHeartbeatRequest, context: RequestContext, broker: HandlerBroker
+) -> StreamsGroupHeartbeatResponse:
+    """StreamsGroupHeartbeat (key 88), versions 0-1: members of a streams group (KIP-1071) join, stay and leave.
+
+    v1: the acceptable recovery lag, and whether a description of the topology is wanted. Needs READ on the group and
+    DESCRIBE on all topics of the topology. The response is sent when the decision is recorded. Afterwards missing
+    internal topics are created, if the member may CREATE them on the cluster or each of them; later heartbeats assign
+    their tasks. Not served below `streams.version` 1, or without the protocol in
+    `group.coordinator.rebalance.protocols`. Source: docs/spec/streams-groups.md#s2-2
+    """
+    require_streams_protocol(broker)
+    context.require(Operation.READ, ResourceType.GROUP, request.group_id)
+    if request.topology is not None:
+        check_topics(
+            request.topology,
+            is_valid_topic_name,
+            lambda name: is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name),
+        )
+        check_patterns(request.topology)
+    owned = check_heartbeat(request, broker.rules)
+    beat = StreamsHeartbeat(
+        request,
+        context.api_version,
+        owned,
+        client_id=context.client_id or "",
+        client_host=f"/{context.connection.client_host}",
+        may_create=_may_create(context),
+    )
+    shard = broker.groups.shard_for(request.group_id)
+    heard = await arrived(shard.submit(lambda core, now_ms: core.streams_heartbeat(beat, now_ms)))
+    if heard.topics:
+        unattended(_create_internal_topics(broker, request.group_id, heard.topics))
+    return heard.response
+
+
+def require_streams_protocol(broker: HandlerBroker) -> None:
+    """Raises UNSUPPORTED_VERSION if streams groups are not enabled in the cluster."""
+    is_finalised = broker.metadata.image.features.get(STREAMS_VERSION, 0) >= 1
+    if not is_finalised or STREAMS_PROTOCOL not in broker.config.group_coordinator_rebalance_protocols:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+
+
+def _may_create(context: RequestContext) -> Callable[[str], bool]:
+    def may_create(name: str) -> bool:
+        return is_allowed(context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE) or is_allowed(
+            context, Operation.CREATE, ResourceType.TOPIC, name
+        )
+
+    return may_create
+
+
+async def _create_internal_topics(broker: HandlerBroker, group_id: str, topics: Sequence[TopicInfo]) -> None:
+    """Creates internal topics of a group, and tells the group which ones could not be created."""
+    from odradek.broker.metadata.topics import NewTopic
+
+    wanted = [
+        NewTopic(
+            topic.name,
+            topic.partitions,
+            topic.replication_factor if topic.replication_factor > 0 else None,
+            configs=topic.configs,
+        )
+        for topic in topics
+    ]
+    try:
+        results = await broker.auto_creation.create(wanted)
+        errors = {result.name: result.error for result in results if result.error is not None}
+    except KafkaError as error:
+        errors = {topic.name: error for topic in topics}
+    failures = {
+        name: error.message or error.code.name
+        for name, error in errors.items()
+        if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS
+    }
+    names = [topic.name for topic in topics]
+    broker.groups.shard_for(group_id).tidy(
+        lambda core, now_ms: core.internal_topics_created(group_id, names, failures, now_ms)
+    )
+
+
+@sliced
+def streams_group_describe(
+    request: StreamsGroupDescribeRequest, context: RequestContext, broker: HandlerBroker
+) -> Steps[StreamsGroupDescribeResponse]:
+    """StreamsGroupDescribe (key 89), versions 0-1: epochs, topology, members and tasks of streams groups.
+
+    v1: the description of the topology (KIP-1331), and the assignor. Needs DESCRIBE on each group and on all topics of
+    its topology. Source: docs/spec/streams-groups.md#s1-3
+    """
+    require_streams_protocol(broker)
+    include = request.include_authorized_operations
+    groups = yield from described(request.group_ids, _described, include, context, broker)
+    return StreamsGroupDescribeResponse(groups=groups)
+
+
+def _described(group_id: str, context: RequestContext, broker: HandlerBroker) -> DescribedGroup:
+    try:
+        context.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        if group_id == "":
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        group = broker.groups.shard_for(group_id).look(lambda core: core.describe_streams_group(group_id))
+        if not all(is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in _topics_of(group)):
+            what = "The described group uses topics that the client is not authorized to describe."
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, what)
+    except KafkaError as error:
+        return DescribedGroup(group_id=group_id, error_code=error.code.value, error_message=error.message)
+    return group
+
+
+def _topics_of(group: DescribedGroup) -> list[str]:
+    subtopologies = [] if group.topology is None else group.topology.subtopologies or []
+    names: set[str] = set()
+    for each in subtopologies:
+        names.update(each.source_topics, each.repartition_sink_topics)
+        names.update(topic.name for topic in (*each.state_changelog_topics, *each.repartition_source_topics))
+    return sorted(names)
