@@ -55,7 +55,6 @@ SETTINGS: Mapping[str, object] = {
 ABSENT = frozenset(
     {
         *("AddRaftVoter", "RemoveRaftVoter", "UnregisterBroker", "AssignReplicasToDirs"),
-        "StreamsGroupTopologyDescriptionUpdate",
         *("LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown"),
     }
 )

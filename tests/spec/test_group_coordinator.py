@@ -426,6 +426,7 @@ def test_settings_come_from_the_brokers_configuration() -> None:
         group_share_max_size=12,
         group_share_initialize_retry_interval_ms=13,
         group_streams_max_size=14,
+        group_streams_topology_description_plugin_class="InMemoryTopologyDescriptionPlugin",
     )
     settings = CoordinatorSettings.of(config)
     assert settings.groups == GroupConfig(
@@ -437,6 +438,6 @@ def test_settings_come_from_the_brokers_configuration() -> None:
         6 * 60_000,
         ConsumerConfig(("range",), 10, MigrationPolicy.UPGRADE, 11),
         ShareConfig(max_size=12, initialize_retry_interval_ms=13),
-        StreamsConfig(max_size=14),
+        StreamsConfig(max_size=14, keeps_descriptions=True),
     )
     assert (settings.topic.partition_count, settings.compression) == (7, Compression.LZ4)

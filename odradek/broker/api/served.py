@@ -123,6 +123,7 @@ SERVED: Final[Mapping[ApiKey, ServedApi]] = {
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: ServedApi(0, 1, "shares.share_group_offsets"),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: ServedApi(0, 0, "shares.share_group_offsets"),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: ServedApi(0, 0, "shares.share_group_offsets"),
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: ServedApi(0, 0, "groups.streams_groups"),
     # Gated by a feature: handlers/cluster/features.py.
     ApiKey.TXN_SHARE_ACKNOWLEDGE: ServedApi(0, 0, "shares.txn_share_acknowledge"),
     ApiKey.UNREGISTER_CONTROLLER: ServedApi(0, 0, "cluster.cluster"),

@@ -184,6 +184,10 @@ class BrokerSettings:
     group_streams_session_timeout_ms = INT("45000", "Default streams.session.timeout.ms of groups.", Range(1))
     group_streams_task_offset_interval_ms = INT("60000",
         "Default streams.task.offset.interval.ms of groups.", Range(1), is_internal=True)
+    group_streams_topology_description_plugin_class = CLASS(None,
+        "Store of descriptions of the topology of streams groups: none, or Kafka's class of a store in memory, for "
+        "which the broker uses its own.",
+        OneOf(("org.apache.kafka.server.streams.InMemoryTopologyDescriptionPlugin",)))
     inter_broker_listener_name = STRING(None, "Listener between brokers; checked as in Kafka, and unused on one node.")
     listener_security_protocol_map = STRING(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",

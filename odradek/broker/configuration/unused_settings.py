@@ -73,7 +73,6 @@ WITHOUT_EFFECT: Mapping[str, Setting] = {setting.name: setting for setting in (
             "org.apache.kafka.server.share.dlq.DefaultShareGroupDLQManager", NO_EFFECT, is_internal=True),
     Setting("group.share.persister.class.name", STRING,
             "org.apache.kafka.server.share.persister.DefaultStatePersister", NO_EFFECT, is_internal=True),
-    Setting("group.streams.topology.description.plugin.class", CLASS, None, NO_EFFECT),
     Setting("initial.broker.registration.timeout.ms", INT, "60000", NO_EFFECT),
     Setting("internal.metadata.delete.delay.millis", LONG, "60000", NO_EFFECT, is_internal=True),
     Setting("internal.metadata.log.segment.bytes", INT, None, NO_EFFECT, is_internal=True),

@@ -75,7 +75,10 @@ class CoordinatorSettings:
                     max_size=config.group_share_max_size,
                     initialize_retry_interval_ms=config.group_share_initialize_retry_interval_ms,
                 ),
-                streams=StreamsConfig(max_size=config.group_streams_max_size),
+                streams=StreamsConfig(
+                    max_size=config.group_streams_max_size,
+                    keeps_descriptions=config.group_streams_topology_description_plugin_class is not None,
+                ),
             ),
             topic=OffsetsTopic(
                 partition_count=config.offsets_topic_num_partitions,

@@ -82,6 +82,9 @@ if TYPE_CHECKING:
     from odradek.broker.groups.streams.heartbeat import HeardStreams, StreamsHeartbeat
     from odradek.protocol.messages.share_group_describe_response import DescribedGroup as DescribedShareGroup
     from odradek.protocol.messages.streams_group_describe_response import DescribedGroup as DescribedStreamsGroup
+    from odradek.protocol.messages.streams_group_topology_description_update_request import (
+        StreamsGroupTopologyDescriptionUpdateRequest,
+    )
 
 GROUP_ID_NOT_FOUND_SINCE: Final = 9  # version of OffsetCommit
 TRANSACTIONAL_GROUP_ID_NOT_FOUND_SINCE: Final = 6  # version of TxnOffsetCommit: docs/spec/kafka-4.4.md#s5-2, T8
@@ -249,10 +252,30 @@ class GroupCore:
 
         return creation_ended(self.registry, group_id, topics, failures, now_ms)
 
-    def describe_streams_group(self, group_id: str) -> DescribedStreamsGroup:
+    def describe_streams_group(self, group_id: str, *, includes_description: bool = False) -> DescribedStreamsGroup:
         from odradek.broker.groups.streams.lifecycle import describe_streams_group
 
-        return describe_streams_group(self.registry, group_id)
+        return describe_streams_group(self.registry, group_id, includes_description=includes_description)
+
+    def begin_description(self, request: StreamsGroupTopologyDescriptionUpdateRequest, now_ms: int) -> Outcome[bool]:
+        from odradek.broker.groups.streams.descriptions import begin_description
+
+        return begin_description(self.registry, request, now_ms)
+
+    def description_stored(self, request: StreamsGroupTopologyDescriptionUpdateRequest, now_ms: int) -> Outcome[bool]:
+        from odradek.broker.groups.streams.descriptions import description_stored
+
+        return description_stored(self.registry, request, now_ms)
+
+    def begin_description_removal(self, group_id: str, now_ms: int) -> Outcome[bool]:
+        from odradek.broker.groups.streams.descriptions import begin_removal
+
+        return begin_removal(self.registry, group_id, now_ms)
+
+    def description_removed(self, group_id: str, now_ms: int) -> Outcome[bool]:
+        from odradek.broker.groups.streams.descriptions import removed
+
+        return removed(self.registry, group_id, now_ms)
 
     # Offsets.
 

@@ -149,6 +149,8 @@ class MatrixScene:
             self._join("ConsumerGroupHeartbeat", "m-cg", rebalanceTimeoutMs=10000, topicPartitions=[])
         elif api == "ShareGroupDescribe":
             self._join("ShareGroupHeartbeat", "m-sg")
+        elif api == "StreamsGroupDescribe":
+            self._join_streams_group("m-stg")
 
     def grant(self, kind: str, name: str, operation: str) -> None:
         creation = {
@@ -232,6 +234,26 @@ class MatrixScene:
                 return
             self._asked.go_on()
         raise AssertionError(f"{group} gets no partitions: {found}")
+
+    def _join_streams_group(self, group: str) -> None:
+        """With one member that has its tasks."""
+        no_delay = {"name": "streams.initial.rebalance.delay.ms", "configOperation": 0, "value": "0"}
+        settings = {"resourceType": 32, "resourceName": group, "configs": [no_delay]}
+        self.admin("IncrementalAlterConfigs", 1, resources=[settings])
+        self._until(
+            "StreamsGroupHeartbeat",
+            0,
+            lambda found: found["errorCode"],
+            groupId=group,
+            memberId=MEMBER,
+            memberEpoch=0,
+            rebalanceTimeoutMs=10_000,
+            processId="p",
+            topology={"epoch": 0, "subtopologies": [{"subtopologyId": "s0", "sourceTopics": ["m-t"]}]},
+            activeTasks=[],
+            standbyTasks=[],
+            warmupTasks=[],
+        )
 
     def _until(self, api: str, version: int, code_of: Any, **fields: Any) -> dict[str, Any]:
         """Asked again while the coordinator is loading or its topic is being created."""

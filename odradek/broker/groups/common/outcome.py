@@ -71,9 +71,13 @@ class ShareConfig:
 
 @dataclass(frozen=True, slots=True)
 class StreamsConfig:
-    """The broker's settings for streams groups. The names follow the same rule, without `group.streams.`."""
+    """The broker's settings for streams groups. The names follow the same rule, without `group.streams.`.
+
+    keeps_descriptions  whether members are asked for descriptions of their topology
+    """
 
     max_size: int = 2_147_483_647
+    keeps_descriptions: bool = False
 
 
 @dataclass(frozen=True, slots=True)

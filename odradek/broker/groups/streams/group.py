@@ -24,6 +24,7 @@ from odradek.broker.groups.streams.records import (
 )
 from odradek.broker.groups.streams.tasks import HeldTasks, TaskRoles
 from odradek.broker.groups.streams.topology import Topology, topology_of
+from odradek.protocol.messages.streams_group_topology_description_update_request import TopologyDescription
 
 
 class ReportedOffset(NamedTuple):
@@ -53,6 +54,9 @@ class StreamsMemory(EpochMemory):
     task_end_offsets  how far these tasks can be restored, by member id
     being_created     internal topics whose creation was requested and has not ended
     failed            internal topics that could not be created, by name
+    description       the description of the topology that a member has sent; None if none has
+    times_asked       how often members were asked for a description
+    ask_again_ms      when members may be asked again
     """
 
     configured: ConfiguredTopology | None = None
@@ -63,6 +67,9 @@ class StreamsMemory(EpochMemory):
     task_end_offsets: Mapping[str, Sequence[ReportedOffset]] = field(default_factory=dict)
     being_created: frozenset[str] = frozenset()
     failed: Mapping[str, FailedCreation] = field(default_factory=dict)
+    description: TopologyDescription | None = None
+    times_asked: int = 0
+    ask_again_ms: int = 0
 
 
 class StreamsGroup(ReconciledGroup[StreamsMember, StreamsMemory, TaskRoles]):

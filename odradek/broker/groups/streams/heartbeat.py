@@ -22,6 +22,7 @@ from odradek.broker.groups.common.members import (
 from odradek.broker.groups.common.outcome import Outcome
 from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.streams.configured_topology import ConfiguredTopology, missing_topics_status
+from odradek.broker.groups.streams.descriptions import asks_for_description
 from odradek.broker.groups.streams.endpoints import endpoint_partitions, follow_endpoints
 from odradek.broker.groups.streams.group import ReportedOffset, StreamsGroup
 from odradek.broker.groups.streams.member import Endpoint, StreamsMember
@@ -36,6 +37,7 @@ from odradek.protocol.messages import streams_group_heartbeat_response as answer
 from odradek.protocol.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest, TaskOffset
 from odradek.protocol.messages.streams_group_heartbeat_response import StreamsGroupHeartbeatResponse
 
+SENDS_DESCRIPTIONS_SINCE = 1  # version
 KNOWS_MISSING_TAGS_SINCE = 1  # version; earlier clients end when they read the status
 
 
@@ -202,6 +204,8 @@ def _served(turn: StreamsTurn, beat: StreamsHeartbeat, before: StreamsMember) ->
         response.standby_tasks = _task_ids(roles.standby)
         response.warmup_tasks = _task_ids(roles.warmup)
     response.status = _statuses(turn, beat, member, delay, missing)
+    if beat.version >= SENDS_DESCRIPTIONS_SINCE:
+        response.topology_description_required = asks_for_description(turn, member)
     return turn.outcome(HeardStreams(response, topics))
 
 

@@ -12,6 +12,7 @@ from odradek.broker.groups.common.group import CoordinatorRecord, Group, TimerKe
 from odradek.broker.groups.common.outcome import Outcome
 from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.streams.configured_topology import described_subtopologies
+from odradek.broker.groups.streams.descriptions import DescriptionStatus, shown
 from odradek.broker.groups.streams.group import FailedCreation, ReportedOffset, StreamsGroup
 from odradek.broker.groups.streams.heartbeat import streams_group
 from odradek.broker.groups.streams.member import StreamsMember, StreamsMemberState
@@ -82,9 +83,12 @@ def creation_ended(
     return turn.outcome(True)
 
 
-def describe_streams_group(registry: GroupRegistry, group_id: str) -> DescribedGroup:
+def describe_streams_group(
+    registry: GroupRegistry, group_id: str, *, includes_description: bool = False
+) -> DescribedGroup:
     """Describes a group. Raises KafkaError GROUP_ID_NOT_FOUND, also for groups of other types."""
     group = streams_group(registry, group_id, f"Group {group_id} not found.")
+    status, description = shown(group) if includes_description else (DescriptionStatus.NOT_REQUESTED, None)
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state_name,
@@ -92,6 +96,8 @@ def describe_streams_group(registry: GroupRegistry, group_id: str) -> DescribedG
         assignment_epoch=group.assignment_epoch,
         topology=_topology(group),
         members=[_member(group, member) for member in group.members.values()],
+        topology_description=description,
+        topology_description_status=status.value,
         assignor_name=ASSIGNOR,
     )
 

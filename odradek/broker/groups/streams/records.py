@@ -35,6 +35,8 @@ from odradek.protocol.messages.streams_group_topology_key import StreamsGroupTop
 
 NO_TOPOLOGY_EPOCH = -1
 """No topology was found valid, or no description of a topology was stored or refused."""
+BEING_STORED = -2
+"""A description of the topology is being stored or removed."""
 
 
 class GroupMetadata(NamedTuple):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit, RequestContext
+from odradek.broker.groups.streams.descriptions import check_form
 from odradek.broker.groups.streams.form import check_heartbeat
 from odradek.broker.groups.streams.heartbeat import StreamsHeartbeat
 from odradek.broker.groups.streams.topology import check_patterns, check_topics
@@ -18,6 +20,9 @@ from odradek.broker.runtime.waiting import arrived, unattended
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.streams_group_describe_response import DescribedGroup, StreamsGroupDescribeResponse
+from odradek.protocol.messages.streams_group_topology_description_update_response import (
+    StreamsGroupTopologyDescriptionUpdateResponse,
+)
 
 if TYPE_CHECKING:
     from odradek.broker.groups.streams.topology import TopicInfo
@@ -25,6 +30,9 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.streams_group_describe_request import StreamsGroupDescribeRequest
     from odradek.protocol.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest
     from odradek.protocol.messages.streams_group_heartbeat_response import StreamsGroupHeartbeatResponse
+    from odradek.protocol.messages.streams_group_topology_description_update_request import (
+        StreamsGroupTopologyDescriptionUpdateRequest,
+    )
 
 STREAMS_PROTOCOL = "streams"
 
@@ -121,22 +129,48 @@ def streams_group_describe(
     """
     require_streams_protocol(broker)
     include = request.include_authorized_operations
-    groups = yield from described(request.group_ids, _described, include, context, broker)
+    describe = partial(_described, request.include_topology_description)
+    groups = yield from described(request.group_ids, describe, include, context, broker)
     return StreamsGroupDescribeResponse(groups=groups)
 
 
-def _described(group_id: str, context: RequestContext, broker: HandlerBroker) -> DescribedGroup:
+def _described(
+    includes_description: bool, group_id: str, context: RequestContext, broker: HandlerBroker
+) -> DescribedGroup:
     try:
         context.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if group_id == "":
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        group = broker.groups.shard_for(group_id).look(lambda core: core.describe_streams_group(group_id))
+        shard = broker.groups.shard_for(group_id)
+        group = shard.look(
+            lambda core: core.describe_streams_group(group_id, includes_description=includes_description)
+        )
         if not all(is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in _topics_of(group)):
             what = "The described group uses topics that the client is not authorized to describe."
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, what)
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code.value, error_message=error.message)
     return group
+
+
+async def streams_group_topology_description_update(
+    request: StreamsGroupTopologyDescriptionUpdateRequest, context: RequestContext, broker: HandlerBroker
+) -> StreamsGroupTopologyDescriptionUpdateResponse:
+    """StreamsGroupTopologyDescriptionUpdate (key 93), version 0: a member describes the topology of its application.
+
+    Needs READ on the group. Served if `group.streams.topology.description.plugin.class` names Kafka's store in memory,
+    which stands for the store of this broker. Source: docs/spec/streams-groups.md#s10
+    """
+    require_streams_protocol(broker)
+    context.require(Operation.READ, ResourceType.GROUP, request.group_id)
+    if not broker.groups.settings.groups.streams.keeps_descriptions:
+        what = "The broker has no streams group topology description plugin configured."
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, what)
+    check_form(request)
+    shard = broker.groups.shard_for(request.group_id)
+    await arrived(shard.submit(lambda core, now_ms: core.begin_description(request, now_ms)))
+    await arrived(shard.submit(lambda core, now_ms: core.description_stored(request, now_ms)))
+    return StreamsGroupTopologyDescriptionUpdateResponse()
 
 
 def _topics_of(group: DescribedGroup) -> list[str]:

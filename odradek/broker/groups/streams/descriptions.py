@@ -1,0 +1,180 @@
+"""Descriptions of the topology of streams groups (KIP-1331), which members send when they are asked.
+
+They are kept in memory. After a restart members are asked again. Source: docs/spec/streams-groups.md#s10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from enum import Enum
+
+from odradek.broker.groups.common.members import is_blank
+from odradek.broker.groups.common.outcome import Outcome
+from odradek.broker.groups.common.registry import GroupRegistry
+from odradek.broker.groups.streams.group import StreamsGroup
+from odradek.broker.groups.streams.member import StreamsMember
+from odradek.broker.groups.streams.records import BEING_STORED, NO_TOPOLOGY_EPOCH, group_record
+from odradek.broker.groups.streams.topology import is_stale
+from odradek.broker.groups.streams.turn import StreamsTurn
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages import streams_group_describe_response as answer
+from odradek.protocol.messages import streams_group_topology_description_update_request as wire
+from odradek.protocol.messages.streams_group_topology_description_update_request import (
+    StreamsGroupTopologyDescriptionUpdateRequest,
+)
+
+FIRST_PAUSE_MS = 30_000  # before members are asked again; doubled each time
+LONGEST_PAUSE_MS = 3_600_000
+
+
+class NodeType(Enum):
+    SOURCE = 1
+    PROCESSOR = 2
+    SINK = 3
+
+
+class DescriptionStatus(Enum):
+    """Whether StreamsGroupDescribe has a description. Kafka's status 2, an error of the store, does not occur here."""
+
+    NOT_REQUESTED = 0
+    NOT_STORED = 1
+    AVAILABLE = 3
+
+
+def asks_for_description(turn: StreamsTurn, member: StreamsMember) -> bool:
+    """Whether this member shall send a description. After one was asked, nobody is asked for a while."""
+    group = turn.group
+    memory, topology = group.memory, group.topology
+    if (
+        not turn.config.keeps_descriptions
+        or topology is None
+        or memory.description is not None
+        or group.metadata.refused_topology_epoch == topology.epoch
+        or is_stale(member.topology_epoch, topology)
+        or turn.now_ms < memory.ask_again_ms
+    ):
+        return False
+    pause_ms = min(FIRST_PAUSE_MS << min(memory.times_asked, LONGEST_PAUSE_MS.bit_length()), LONGEST_PAUSE_MS)
+    turn.remember(replace(memory, times_asked=memory.times_asked + 1, ask_again_ms=turn.now_ms + pause_ms))
+    return True
+
+
+def check_form(request: StreamsGroupTopologyDescriptionUpdateRequest) -> None:
+    """Raises INVALID_REQUEST if an id is blank."""
+    if is_blank(request.member_id):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "MemberId can't be empty.")
+    if is_blank(request.group_id):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
+
+
+def begin_description(
+    registry: GroupRegistry, request: StreamsGroupTopologyDescriptionUpdateRequest, now_ms: int
+) -> Outcome[bool]:
+    """The first decision of StreamsGroupTopologyDescriptionUpdate: checks the request, and records that a description
+    is being stored."""
+    group = _group(registry, request.group_id)
+    group.require_member(request.member_id, None)
+    current = NO_TOPOLOGY_EPOCH if group.topology is None else group.topology.epoch
+    if request.topology_epoch != current:
+        what = f"Topology epoch {request.topology_epoch} does not match the group's current topology epoch {current}."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, what)
+    _check_nodes(request.topology_description)
+    return _with_described(StreamsTurn(registry, group, now_ms), BEING_STORED)
+
+
+def description_stored(
+    registry: GroupRegistry, request: StreamsGroupTopologyDescriptionUpdateRequest, now_ms: int
+) -> Outcome[bool]:
+    """The second decision: keeps the description."""
+    turn = StreamsTurn(registry, _group(registry, request.group_id), now_ms)
+    turn.remember(replace(turn.group.memory, description=request.topology_description))
+    return _with_described(turn, request.topology_epoch)
+
+
+def begin_removal(registry: GroupRegistry, group_id: str, now_ms: int) -> Outcome[bool]:
+    """The first decision about the description of a group that is to be deleted. The response is whether there is one.
+    Raises NON_EMPTY_GROUP."""
+    group = registry.groups.get(group_id)
+    if not isinstance(group, StreamsGroup) or group.metadata.described_topology_epoch == NO_TOPOLOGY_EPOCH:
+        return Outcome(False)
+    if group.members:
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+    return _with_described(StreamsTurn(registry, group, now_ms), BEING_STORED)
+
+
+def removed(registry: GroupRegistry, group_id: str, now_ms: int) -> Outcome[bool]:
+    """The second decision about such a description."""
+    turn = StreamsTurn(registry, _group(registry, group_id), now_ms)
+    turn.remember(replace(turn.group.memory, description=None))
+    return _with_described(turn, NO_TOPOLOGY_EPOCH)
+
+
+def _group(registry: GroupRegistry, group_id: str) -> StreamsGroup:
+    group = registry.groups.get(group_id)
+    if group is None:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+    if not isinstance(group, StreamsGroup):
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")
+    return group
+
+
+def _with_described(turn: StreamsTurn, topology_epoch: int) -> Outcome[bool]:
+    group = turn.group
+    metadata = group.metadata._replace(described_topology_epoch=topology_epoch)
+    turn.write(group_record(group.group_id, metadata._replace(epoch=group.epoch, metadata_hash=group.metadata_hash)))
+    return turn.outcome(True)
+
+
+def _check_nodes(description: wire.TopologyDescription) -> None:
+    for node in _nodes(description):
+        if node.node_type not in {each.value for each in NodeType}:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown topology node type: {node.node_type}")
+    for store in description.global_stores:
+        types = (store.source.node_type, store.processor.node_type)
+        if types != (NodeType.SOURCE.value, NodeType.PROCESSOR.value):
+            what = "Global store must be composed of a source and a processor node."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, what)
+
+
+def _nodes(description: wire.TopologyDescription) -> Iterator[wire.TopologyDescriptionNode]:
+    for subtopology in description.subtopologies:
+        yield from subtopology.nodes
+    for store in description.global_stores:
+        yield store.source
+        yield store.processor
+
+
+# StreamsGroupDescribe.
+
+
+def shown(group: StreamsGroup) -> tuple[DescriptionStatus, answer.TopologyDescription | None]:
+    """Returns what StreamsGroupDescribe says about the description if it was asked to."""
+    description = group.memory.description
+    if description is None:
+        return DescriptionStatus.NOT_STORED, None
+    return DescriptionStatus.AVAILABLE, answer.TopologyDescription(
+        subtopologies=[
+            answer.TopologyDescriptionSubtopology(subtopology_id=each.subtopology_id, nodes=_shown_nodes(each.nodes))
+            for each in description.subtopologies
+        ],
+        global_stores=[
+            answer.TopologyDescriptionGlobalStore(source=_shown(each.source), processor=_shown(each.processor))
+            for each in description.global_stores
+        ],
+    )
+
+
+def _shown_nodes(nodes: Sequence[wire.TopologyDescriptionNode]) -> list[answer.TopologyDescriptionNode]:
+    return [_shown(node) for node in nodes]
+
+
+def _shown(node: wire.TopologyDescriptionNode) -> answer.TopologyDescriptionNode:
+    return answer.TopologyDescriptionNode(
+        name=node.name,
+        node_type=node.node_type,
+        source_topics=list(node.source_topics),
+        sink_topic=node.sink_topic,
+        stores=list(node.stores),
+        successors=list(node.successors),
+    )
