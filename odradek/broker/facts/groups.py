@@ -17,14 +17,15 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.groups.core import GroupCore
     from odradek.protocol.messages.list_groups_response import ListedGroup
+    from odradek.protocol.messages.streams_group_describe_response import Member as StreamsMember
 
 VERSION = struct.Struct(">h")
 CLASSIC_VERSION = 6  # version of DescribeGroups
 
 
 class MemberFacts(NamedTuple):
-    """A group member. `epoch` is None if its group type has no epochs. `instance` is None unless the member is
-    static."""
+    """A group member. `epoch` is None if its group type has no epochs. `instance` is None unless the member is static.
+    `partitions` has the tasks of a member of a streams group."""
 
     id: str
     client: str
@@ -63,6 +64,10 @@ def group(broker: Broker, name: str) -> GroupFacts | None:
 
 def group_facts(listed: ListedGroup, core: GroupCore) -> GroupFacts:
     name, kind = listed.group_id, listed.group_type
+    if kind == "streams":
+        streams = core.describe_streams_group(name)
+        members = [_streams_member(each) for each in streams.members]
+        return GroupFacts(name, kind, listed.group_state, streams.group_epoch, streams.assignor_name, members)
     if kind not in ("consumer", "share"):
         classic = core.describe_group(name, version=CLASSIC_VERSION)
         members = [
@@ -95,6 +100,17 @@ def _member(
 ) -> MemberFacts:
     owned = [f"{topic}-{index}" for topic, indexes in assigned for index in indexes]
     return MemberFacts(each.member_id, each.client_id, each.client_host, epoch, instance, owned)
+
+
+def _streams_member(each: StreamsMember) -> MemberFacts:
+    """Returns a member of a streams group, which owns tasks: subtopology and partition, as in `0_2`."""
+    owned = [
+        f"{tasks.subtopology_id}_{partition}{role}"
+        for listed, role in ((each.assignment.active_tasks, ""), (each.assignment.standby_tasks, " (standby)"))
+        for tasks in listed
+        for partition in tasks.partitions
+    ]
+    return MemberFacts(each.member_id, each.client_id, each.client_host, each.member_epoch, each.instance_id, owned)
 
 
 def assigned(assignment: bytes) -> list[tuple[str, list[int]]]:

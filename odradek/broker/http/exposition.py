@@ -31,7 +31,13 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 BUCKET_BITS = range(5, 26)
-GROUP_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty")
+CLASSIC = "classic"
+STATES_OF_GROUPS = {
+    CLASSIC: ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty"),
+    "consumer": ("Empty", "Assigning", "Reconciling", "Stable", "Dead"),
+    "share": ("Empty", "Stable", "Dead"),
+    "streams": ("Empty", "NotReady", "Assigning", "Reconciling", "Stable", "Dead"),
+}
 RUNNING = 3  # Kafka's number for the state RUNNING
 
 # Key of a quota → type of Kafka's MBean, name of its rate, help text of that rate.
@@ -213,17 +219,27 @@ def groups(measures: Measures) -> Families:
     if measures.groups is None:
         return
     prefix = "kafka_coordinator_group_groupmetadatamanager"
-    by_state = measures.groups.classic_by_state
-    yield gauge(f"{prefix}_numgroups", "Classic groups", sum(by_state.values()))
-    for state in GROUP_STATES:
-        yield gauge(f"{prefix}_numgroups{state.lower()}", f"Classic groups that are {state}", by_state.get(state, 0))
+    counts = measures.groups.by_type_and_state
+    by_type: Counter[str] = Counter(dict.fromkeys(STATES_OF_GROUPS, 0))
+    for (group_type, _), count in counts.items():
+        by_type[group_type] += count
+    yield gauge(f"{prefix}_numgroups", "Classic groups", by_type[CLASSIC])
+    for state in STATES_OF_GROUPS[CLASSIC]:
+        count = counts.get((CLASSIC, state), 0)
+        yield gauge(f"{prefix}_numgroups{state.lower()}", f"Classic groups that are {state}", count)
     yield gauge(f"{prefix}_numoffsets", "Offsets that groups have committed", measures.groups.offsets)
-    # The same numbers under their names since Kafka 4.4 (KIP-1301).
+    # Groups of all types, and the offsets under their name since Kafka 4.4 (KIP-1301).
     prefix = "kafka_server_group_coordinator_metrics"
-    classic = GaugeMetricFamily(f"{prefix}_classic_group_count", "Classic groups", labels=("state",))
-    for state in GROUP_STATES:
-        classic.add_metric((state,), by_state.get(state, 0))
-    yield classic
+    family = GaugeMetricFamily(f"{prefix}_group_count", "Groups of each type", labels=("protocol",))
+    for group_type, count in by_type.items():
+        family.add_metric((group_type,), count)
+    yield family
+    for group_type, states in STATES_OF_GROUPS.items():
+        name = f"{prefix}_{group_type}_group_count"
+        family = GaugeMetricFamily(name, f"Groups of the type {group_type}, by state", labels=("state",))
+        for state in states:
+            family.add_metric((state,), counts.get((group_type, state), 0))
+        yield family
     yield gauge(f"{prefix}_offset_count", "Offsets that groups have committed", measures.groups.offsets)
 
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from odradek.broker.transactions.tables import TxnState
 
 METRICS = "metrics"  # name of this work in the loop watch
-CLASSIC = "classic"  # type of a group
 MOST_PENDING = 200  # maximum number of rows for share partitions and transactions; the total includes all of them
 LATE_AFTER_MS = 5 * 60 * 1000  # a transaction this much older than transaction.max.timeout.ms counts as late
 
@@ -136,9 +135,9 @@ class PartitionMeasure(NamedTuple):
 
 
 class GroupMeasure(NamedTuple):
-    """The number of classic groups by state, and the number of committed offsets of groups of all types."""
+    """The number of groups by type and state, and the number of committed offsets of groups of all types."""
 
-    classic_by_state: Mapping[str, int]
+    by_type_and_state: Mapping[tuple[str, str], int]
     offsets: int
 
 
@@ -345,12 +344,13 @@ def partition_measure(partition: Partition, late_before_ms: int) -> PartitionMea
 
 
 async def group_measure(groups: GroupCoordinator, watch: LoopWatch) -> GroupMeasure | None:
-    states: Counter[str] = Counter()
+    states: Counter[tuple[str, str]] = Counter()
     offsets = 0
 
     def add(shard: Shard[GroupCore]) -> None:
         nonlocal offsets
-        states.update(each.group_state for each in shard.look(lambda core: core.list_groups((), (CLASSIC,))))
+        listed = shard.look(lambda core: core.list_groups((), ()))
+        states.update((each.group_type, each.group_state) for each in listed)
         offsets += shard.look(lambda core: core.offset_count)
 
     try:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from odradek.broker.facts.groups import group_facts
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
 from odradek.protocol.messages.offset_commit_request import (
@@ -16,7 +17,7 @@ from odradek.protocol.messages.offset_delete_request import (
 )
 from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup
 from tests.support.group_scene import GROUP, offsets_of
-from tests.support.streams_scene import StreamsScene, ToldTasks, refused
+from tests.support.streams_scene import StreamsScene, ToldTasks, refused, subtopology, topology
 
 E = ErrorCode
 OK = E.NONE.value
@@ -179,3 +180,16 @@ def test_scenario_096_a_classic_group_with_members_stays() -> None:
     scene.join(version=3)
     assert scene.member("a") == refused(E.GROUP_ID_NOT_FOUND)
     assert scene.last_error == "Group billing is not a streams group."
+
+
+def test_the_page_and_control_are_shown_its_tasks() -> None:
+    scene = StreamsScene(standby=1, reads=topology(subtopology("0", ["i4"], ["log"])), topics={"i4": 4, "log": 4})
+    scene.member("a", instance="ia")
+    scene.member("c")
+    scene.beat("a", instance="ia")
+    (listed,) = scene.core.list_groups([], [])
+    facts = group_facts(listed, scene.core)
+    assert (facts.type, facts.state, facts.epoch, facts.assignor) == ("streams", "Reconciling", 3, "sticky")
+    (member, _) = facts.members
+    assert (member.id, member.epoch, member.instance) == ("a", 2, "ia")
+    assert member.partitions == ["0_0", "0_1", "0_2 (standby)", "0_3 (standby)"]

@@ -70,7 +70,7 @@ MEASURES = Measures(
         PartitionMeasure("ledger", 1, 500, 1, 0, 5, 5, 0, 1, False, 5, 1_000, 100),
     ],
     offline_partitions=1,
-    groups=GroupMeasure({"Stable": 2, "Empty": 1}, 12),
+    groups=GroupMeasure({("classic", "Stable"): 2, ("classic", "Empty"): 1, ("streams", "NotReady"): 4}, 12),
     transactions=TransactionMeasure({"Ongoing": 1, "CompleteCommit": 4}, 1_234, 1, 7),
     verification=VerificationMeasure(5, 20, 2),
     shares=ShareMeasure(
@@ -168,6 +168,16 @@ def test_groups_are_counted_by_state_with_their_offsets() -> None:
     assert found[f"{prefix}_numgroupsstable",] == 2
     assert found[f"{prefix}_numgroupsdead",] == 0
     assert found[f"{prefix}_numoffsets",] == 12
+
+
+def test_groups_are_counted_by_type() -> None:
+    found = samples(MEASURES)
+    prefix = "kafka_server_group_coordinator_metrics"
+    counts = [found[f"{prefix}_group_count", each] for each in ("classic", "consumer", "share", "streams")]
+    assert counts == [3, 0, 0, 4]
+    assert found[f"{prefix}_streams_group_count", "NotReady"] == 4
+    assert found[f"{prefix}_streams_group_count", "Stable"] == 0
+    assert found[f"{prefix}_consumer_group_count", "Assigning"] == 0
 
 
 def test_partitions_show_their_offsets_and_how_far_readers_of_committed_data_lag() -> None:
