@@ -2,6 +2,7 @@
 #s13-3, #s13-5."""
 
 from odradek.broker.groups.common.group import TimerKey, TimerKind
+from odradek.broker.groups.streams.limits import MOST_TASKS, MOST_TOPICS
 from odradek.protocol.errors import ErrorCode
 from tests.support.group_scene import GROUP
 from tests.support.streams_scene import StreamsScene, ToldTasks, refused, subtopology, topology
@@ -141,6 +142,24 @@ def test_the_delay_of_a_deleted_group_is_stopped() -> None:
     scene.beat("a", -1)
     scene.turn(lambda core: core.delete_group(GROUP))
     assert TimerKey(TimerKind.INITIAL_DELAY, GROUP) not in scene.due
+
+
+# Limits.
+
+
+def test_a_topology_of_too_many_topics_is_refused() -> None:
+    scene = StreamsScene()
+    names = [f"s{number}" for number in range(MOST_TOPICS)]
+    assert scene.member("a", reads=topology(subtopology("0", names))) == refused(ErrorCode.STREAMS_INVALID_TOPOLOGY)
+    assert scene.last_error == "The topology has 5001 subtopologies and topics; this broker allows 5000."
+    assert scene.member("a", reads=topology(subtopology("0", names[:-1]))).code == OK
+
+
+def test_a_topology_of_too_many_tasks_is_refused() -> None:
+    scene = StreamsScene(topics={"wide": MOST_TASKS + 1}, reads=topology(subtopology("0", ["wide"])))
+    assert scene.member("a") == refused(ErrorCode.STREAMS_INVALID_TOPOLOGY)
+    assert scene.last_error == "The topology has 20001 tasks; this broker allows 20000 in a group."
+    assert scene.log == []
 
 
 # Endpoints.

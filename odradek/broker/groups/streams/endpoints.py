@@ -5,6 +5,7 @@ Source: docs/spec/streams-groups.md#s6.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -47,8 +48,9 @@ def _partitions(turn: StreamsTurn, held: Iterable[Tasks]) -> list[TopicPartition
     for tasks in held:
         for subtopology_id, partitions in tasks.items():
             subtopology = topology.subtopologies.get(subtopology_id)
+            ascending = sorted(partitions)
             for name in subtopology.read_topics() if subtopology is not None else ():
                 topic = turn.cluster.topic(name)
                 count = 0 if topic is None else topic.partition_count
-                found.setdefault(name, set()).update(each for each in partitions if each < count)
+                found.setdefault(name, set()).update(ascending[: bisect_left(ascending, count)])
     return [TopicPartition(topic=name, partitions=sorted(indexes)) for name, indexes in found.items() if indexes]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from odradek.broker.groups.common.members import JOIN_EPOCH, LEAVE_FOR_A_WHILE_EPOCH, UNCHANGED_MS, is_blank
+from odradek.broker.groups.streams.limits import check_size
 from odradek.broker.groups.streams.tasks import TaskRoles, reported_tasks
 from odradek.broker.groups.streams.topology import check_changelogs
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -49,6 +50,7 @@ def check_heartbeat(request: StreamsGroupHeartbeatRequest, rules: KafkaRules) ->
     epoch = request.member_epoch
     if epoch == JOIN_EPOCH:
         assert request.topology is not None
+        check_size(request.topology)
         check_changelogs(request.topology)
     if epoch == LEAVE_FOR_A_WHILE_EPOCH and request.instance_id is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "InstanceId can't be null.")

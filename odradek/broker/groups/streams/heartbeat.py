@@ -174,21 +174,23 @@ def _served(turn: StreamsTurn, beat: StreamsHeartbeat, before: StreamsMember) ->
         topology = joining_topology(request.topology, turn.group.topology)
         told = replace(told, topology_epoch=topology.epoch)
     is_new = told.member_id not in turn.group.members
-    if is_new or told != before:
+    is_changed = told is not before and told != before
+    if is_new or is_changed:
         turn.write(member_record(turn.group.group_id, told))
     if request.topology is not None and is_new_group:
         turn.write(topology_record(turn.group.group_id, topology))
     if not is_new_group:
         _remember_reports(turn, request)
     _remember_shutdown(turn, request)
-    configured = turn.follow_inputs(member_changed=is_new or _needs_a_target(before, told, request.instance_id))
+    configured = turn.follow_inputs(
+        member_changed=is_new or (is_changed and _needs_a_target(before, told, request.instance_id))
+    )
     if beat.owned is not None:
         configured.check_owned(beat.owned)
     delay = turn.follow_group_epoch(configured)
     member = turn.reconcile(told, beat.owned)
     turn.begin_session(member)
-    roles = member.assigned.roles
-    has_other_tasks = member.assigned is not before.assigned and roles != before.assigned.roles
+    has_other_tasks = member.assigned is not before.assigned and member.assigned.roles != before.assigned.roles
     if is_new_group:
         # As in Kafka, the epoch does not advance, but the member is told its own endpoint.
         tells_endpoints = member.user_endpoint is not None or request.endpoint_information_epoch != 0
@@ -200,6 +202,7 @@ def _served(turn: StreamsTurn, beat: StreamsHeartbeat, before: StreamsMember) ->
     if tells_endpoints:
         response.partitions_by_user_endpoint = endpoint_partitions(turn, member)
     if request.member_epoch == JOIN_EPOCH or has_other_tasks:
+        roles = member.assigned.roles
         response.active_tasks = _task_ids(roles.active)
         response.standby_tasks = _task_ids(roles.standby)
         response.warmup_tasks = _task_ids(roles.warmup)
@@ -212,6 +215,8 @@ def _served(turn: StreamsTurn, beat: StreamsHeartbeat, before: StreamsMember) ->
 def _as_told(member: StreamsMember, beat: StreamsHeartbeat) -> StreamsMember:
     """Returns the member after applying the request. Fields that the request omits (null, -1) are unchanged."""
     request = beat.request
+    if _tells_nothing(request) and (beat.client_id, beat.client_host) == (member.client_id, member.client_host):
+        return member  # nearly every heartbeat
     endpoint = member.user_endpoint if request.member_epoch != JOIN_EPOCH else None
     if request.user_endpoint is not None:
         endpoint = Endpoint(request.user_endpoint.host, request.user_endpoint.port)
@@ -234,6 +239,18 @@ def _as_told(member: StreamsMember, beat: StreamsHeartbeat) -> StreamsMember:
         process_id=member.process_id if request.process_id is None else request.process_id,
         user_endpoint=endpoint,
         client_tags=tags,
+    )
+
+
+def _tells_nothing(request: StreamsGroupHeartbeatRequest) -> bool:
+    return (
+        request.member_epoch != JOIN_EPOCH
+        and request.rebalance_timeout_ms == UNCHANGED_MS
+        and request.instance_id is None
+        and request.rack_id is None
+        and request.process_id is None
+        and request.user_endpoint is None
+        and request.client_tags is None
     )
 
 

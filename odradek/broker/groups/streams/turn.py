@@ -13,6 +13,7 @@ from odradek.broker.groups.streams.assignors.group_view import GroupView, Member
 from odradek.broker.groups.streams.assignors.sticky import assign_sticky
 from odradek.broker.groups.streams.configured_topology import ConfiguredTopology, configure
 from odradek.broker.groups.streams.group import StreamsGroup, StreamsMemory
+from odradek.broker.groups.streams.limits import check_task_count
 from odradek.broker.groups.streams.member import StreamsMember, StreamsMemberState
 from odradek.broker.groups.streams.reconciliation import TaskGoal, holders_of, reconcile
 from odradek.broker.groups.streams.records import (
@@ -39,6 +40,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         """`is_new` means that the group already belongs to this turn, so no copy is needed."""
         super().__init__(registry, group, now_ms, is_new=is_new)
         self.config = registry.config.streams
+        self._wanted_tags: tuple[str, ...] | None = None
 
     def setting(self, name: str) -> int:
         return self.cluster.group_setting(self.group.group_id, f"streams.{name}")
@@ -67,6 +69,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
             topics_hash = metadata_hash(topics)
             if configured is None or topics_hash != group.metadata_hash:
                 configured = configure(group.topology, {topic.name: topic.partition_count for topic in topics})
+                check_task_count(configured.task_counts)
             self.remember(replace(memory, configured=configured, checked_version=self.cluster.version))
         metadata = group.metadata._replace(
             epoch=group.epoch + 1,
@@ -88,8 +91,10 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
 
     def wanted_tags(self) -> tuple[str, ...]:
         """Returns the client tags that the group's members should have."""
-        text = self.cluster.group_text(self.group.group_id, "streams.rack.aware.assignment.tags")
-        return tuple(tag for each in text.split(",") if (tag := each.strip()))
+        if self._wanted_tags is None:
+            text = self.cluster.group_text(self.group.group_id, "streams.rack.aware.assignment.tags")
+            self._wanted_tags = tuple(tag for each in text.split(",") if (tag := each.strip())) if text else ()
+        return self._wanted_tags
 
     def follow_group_epoch(self, configured: ConfiguredTopology) -> Status | None:
         """Computes a new target assignment if that is due. Returns the status if it has to wait."""
@@ -154,7 +159,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
 
     def put_assignment(self, before: StreamsMember, member: StreamsMember) -> None:
         """Records the result of the reconciliation, and starts or stops the timer for the member's revocation."""
-        if member == before:
+        if member is before or member == before:
             return
         self.write(assignment_record(self.group.group_id, member))
         if member.state is StreamsMemberState.UNREVOKED_TASKS:

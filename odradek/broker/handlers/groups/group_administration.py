@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from odradek.broker.api.authorized_operations import authorized_operations, is_allowed
 from odradek.broker.api.context import Audit, RequestContext
-from odradek.broker.api.long_requests import AnswerEntries
+from odradek.broker.api.long_requests import AnswerEntries, entries_of
 from odradek.broker.runtime.slices import Steps, done_in_slices, made_of_each, sliced, visit_in_slices
 from odradek.broker.runtime.waiting import arrived, started
 from odradek.broker.shares.leader import group_state
@@ -16,6 +16,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.delete_groups_response import DeletableGroupResult, DeleteGroupsResponse
 from odradek.protocol.messages.describe_groups_response import DescribedGroup, DescribeGroupsResponse
 from odradek.protocol.messages.list_groups_response import ListedGroup, ListGroupsResponse
+from odradek.protocol.messages.streams_group_describe_response import DescribedGroup as DescribedStreamsGroup
 
 if TYPE_CHECKING:
     from odradek.broker.coordinators.shard import Shard
@@ -65,7 +66,7 @@ def describe_groups(
 
 
 class Described(Protocol):
-    """A group in the response of one of the three APIs that describe groups."""
+    """A group in the response of one of the four APIs that describe groups."""
 
     error_code: int
     authorized_operations: int
@@ -92,7 +93,8 @@ def described(
         if includes_operations and group.error_code == ErrorCode.NONE.value:
             group.authorized_operations = authorized_operations(context, ResourceType.GROUP, group_id)
         groups.append(group)
-        entries.add(1 + len(group.members), stored_bytes(group))
+        count = entries_of(group) if isinstance(group, DescribedStreamsGroup) else len(group.members)
+        entries.add(1 + count, stored_bytes(group))
         for _ in range(1 + len(group.members)):
             yield
     return groups

@@ -1,0 +1,35 @@
+"""Limits of streams groups, which Kafka does not have: a member chooses the size of the topology, and all clients of
+the broker wait while one decision about it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages import streams_group_heartbeat_request as wire
+
+MOST_TOPICS = 5_000  # of a topology; a topic counts as often as it is named
+MOST_TASKS = 20_000  # of a group, without standby tasks
+
+
+def check_size(topology: wire.Topology) -> None:
+    """Raises STREAMS_INVALID_TOPOLOGY if the topology names too many topics."""
+    count = sum(
+        1
+        + len(each.source_topics)
+        + len(each.repartition_sink_topics)
+        + len(each.repartition_source_topics)
+        + len(each.state_changelog_topics)
+        for each in topology.subtopologies
+    )
+    if count > MOST_TOPICS:
+        what = f"The topology has {count} subtopologies and topics; this broker allows {MOST_TOPICS}."
+        raise KafkaError(ErrorCode.STREAMS_INVALID_TOPOLOGY, what)
+
+
+def check_task_count(task_counts: Mapping[str, int]) -> None:
+    """Raises STREAMS_INVALID_TOPOLOGY if the topics have so many partitions that there are too many tasks."""
+    count = sum(task_counts.values())
+    if count > MOST_TASKS:
+        what = f"The topology has {count} tasks; this broker allows {MOST_TASKS} in a group."
+        raise KafkaError(ErrorCode.STREAMS_INVALID_TOPOLOGY, what)
