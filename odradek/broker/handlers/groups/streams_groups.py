@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -113,9 +114,10 @@ async def _create_internal_topics(broker: HandlerBroker, group_id: str, topics: 
         if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS
     }
     names = [topic.name for topic in topics]
-    broker.groups.shard_for(group_id).tidy(
-        lambda core, now_ms: core.internal_topics_created(group_id, names, failures, now_ms)
-    )
+    with suppress(KafkaError):  # the groups were deleted meanwhile, with their topic
+        broker.groups.shard_for(group_id).tidy(
+            lambda core, now_ms: core.internal_topics_created(group_id, names, failures, now_ms)
+        )
 
 
 @sliced
