@@ -52,7 +52,7 @@ def test_a_cluster_offers_of_its_release_what_is_served(odradek: Odradek, name: 
         served = {api.kafka_name for api in SERVED}
         assert {api.kafka_name for api in shown(kafka.bootstrap)} == of_release.keys() & served
         levels = {each.name: each.max_version_level for each in answer.finalized_features}
-        assert levels == {each: level for each, level in RECORDED[name]["finalized"].items() if "streams" not in each}
+        assert levels == RECORDED[name]["finalized"]
 
 
 def test_the_releases_differ_as_they_did(odradek: Odradek) -> None:

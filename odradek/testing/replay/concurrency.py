@@ -21,6 +21,8 @@ READS_AND_WRITES: Final[dict[Api, tuple[frozenset[str], frozenset[str]]]] = {
         ((Api.DESCRIBE_TRANSACTIONS, Api.LIST_TRANSACTIONS, Api.DESCRIBE_PRODUCERS), {TRANSACTIONS, LOG}, set[str]()),
         ((Api.JOIN_GROUP, Api.SYNC_GROUP, Api.LEAVE_GROUP), {GROUPS}, {GROUPS}),
         ((Api.CONSUMER_GROUP_HEARTBEAT, Api.SHARE_GROUP_HEARTBEAT), {GROUPS, TOPICS}, {GROUPS}),
+        ((Api.STREAMS_GROUP_HEARTBEAT,), {GROUPS, TOPICS}, {GROUPS, TOPICS}),
+        ((Api.STREAMS_GROUP_DESCRIBE,), {GROUPS}, set[str]()),
         ((Api.HEARTBEAT, Api.DESCRIBE_GROUPS, Api.LIST_GROUPS), {GROUPS}, set[str]()),
         ((Api.OFFSET_COMMIT,), {GROUPS, OFFSETS}, {OFFSETS}),
         ((Api.OFFSET_FETCH,), {GROUPS, OFFSETS}, set[str]()),
