@@ -267,6 +267,11 @@ class GroupCore:
 
         return description_stored(self.registry, request, now_ms)
 
+    def has_description(self, group_id: str) -> bool:
+        """Whether a description of the topology of a streams group must be removed before the group."""
+        group = self.registry.groups.get(group_id)
+        return isinstance(group, StreamsGroup) and group.has_description
+
     def begin_description_removal(self, group_id: str, now_ms: int) -> Outcome[bool]:
         from odradek.broker.groups.streams.descriptions import begin_removal
 

@@ -172,7 +172,8 @@ def test_scenario_114_the_description_of_a_deleted_group_is_removed_first() -> N
     assert refused.value.code is E.NON_EMPTY_GROUP
     scene.beat("a", -1)
     since = len(scene.log)
-    assert scene.turn(lambda core: core.begin_description_removal(GROUP, scene.now_ms))
+    assert scene.core.has_description(GROUP)
+    scene.turn(lambda core: core.begin_description_removal(GROUP, scene.now_ms))
     scene.turn(lambda core: core.description_removed(GROUP, scene.now_ms))
     assert stored_epochs(scene, since) == [-2, -1]
-    assert not scene.turn(lambda core: core.begin_description_removal(GROUP, scene.now_ms))
+    assert not scene.core.has_description(GROUP)

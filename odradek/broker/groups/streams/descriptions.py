@@ -93,11 +93,8 @@ def description_stored(
 
 
 def begin_removal(registry: GroupRegistry, group_id: str, now_ms: int) -> Outcome[bool]:
-    """The first decision about the description of a group that is to be deleted. The response is whether there is one.
-    Raises NON_EMPTY_GROUP."""
-    group = registry.groups.get(group_id)
-    if not isinstance(group, StreamsGroup) or group.metadata.described_topology_epoch == NO_TOPOLOGY_EPOCH:
-        return Outcome(False)
+    """The first decision about the description of a group that is to be deleted. Raises NON_EMPTY_GROUP."""
+    group = _group(registry, group_id)
     if group.members:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
     return _with_described(StreamsTurn(registry, group, now_ms), BEING_STORED)

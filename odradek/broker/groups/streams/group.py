@@ -15,6 +15,7 @@ from odradek.broker.groups.common.members import ReconciledGroup
 from odradek.broker.groups.streams.configured_topology import ConfiguredTopology
 from odradek.broker.groups.streams.member import StreamsMember, StreamsMemberState
 from odradek.broker.groups.streams.records import (
+    NO_TOPOLOGY_EPOCH,
     GroupMetadata,
     assigned,
     described,
@@ -100,6 +101,11 @@ class StreamsGroup(ReconciledGroup[StreamsMember, StreamsMemory, TaskRoles]):
     def is_ready(self) -> bool:
         """Whether all topics of the topology were found when they were last looked for."""
         return self.topology is not None and self.metadata.validated_topology_epoch == self.topology.epoch
+
+    @property
+    def has_description(self) -> bool:
+        """Whether a description of the topology is stored, or is being stored or removed."""
+        return self.metadata.described_topology_epoch != NO_TOPOLOGY_EPOCH
 
     def topics_of(self, member: StreamsMember) -> frozenset[str]:
         return self.topology.read_topics() if self.topology is not None else frozenset()

@@ -142,7 +142,8 @@ async def delete_group(group_id: str, context: RequestContext, broker: HandlerBr
         shard = broker.groups.shard_for(group_id)
         if shard.look(lambda core: core.share_group(group_id) is not None):
             await delete_share_state(group_id, broker)
-        if await arrived(shard.submit(lambda core, now_ms: core.begin_description_removal(group_id, now_ms))):
+        if shard.look(lambda core: core.has_description(group_id)):
+            await arrived(shard.submit(lambda core, now_ms: core.begin_description_removal(group_id, now_ms)))
             await arrived(shard.submit(lambda core, now_ms: core.description_removed(group_id, now_ms)))
         return await arrived(shard.submit(lambda core, _: core.delete_group(group_id)))
     except KafkaError as error:
