@@ -82,10 +82,14 @@ def require_streams_protocol(broker: HandlerBroker) -> None:
 
 
 def _may_create(context: RequestContext) -> Callable[[str], bool]:
+    """Returns a function of a topic's name. The right to create all topics is looked up once, by the first call."""
+    may_create_all: bool | None = None
+
     def may_create(name: str) -> bool:
-        return is_allowed(context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE) or is_allowed(
-            context, Operation.CREATE, ResourceType.TOPIC, name
-        )
+        nonlocal may_create_all
+        if may_create_all is None:
+            may_create_all = is_allowed(context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE)
+        return may_create_all or is_allowed(context, Operation.CREATE, ResourceType.TOPIC, name)
 
     return may_create
 
