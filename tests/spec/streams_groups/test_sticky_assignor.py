@@ -158,7 +158,9 @@ def test_targets_are_those_of_kafka(case: Mapping[str, Any]) -> None:
         )
         for member_id, member in case["members"].items()
     }
-    group = GroupView(members, case["tasks"], frozenset(case["stateful"]), case["standby_replicas"])
+    group = GroupView(
+        members, case["tasks"], frozenset(case["stateful"]), case["standby_replicas"], case.get("joining")
+    )
     wanted = {
         member_id: TaskRoles(*(tasks(listed) for listed in member["target"]))
         for member_id, member in case["members"].items()

@@ -29,7 +29,8 @@ class MemberView:
 @dataclass(frozen=True, slots=True)
 class GroupView:
     """
-    members           by member id
+    members           by member id, in the order in which they joined
+    joining           the member whose first heartbeat causes the assignment, if there is one
     task_counts       the number of tasks of each subtopology
     stateful          the subtopologies whose tasks can have standby tasks
     standby_replicas  the number of standby tasks for each active task
@@ -39,3 +40,4 @@ class GroupView:
     task_counts: Mapping[str, int]
     stateful: frozenset[str] = frozenset()
     standby_replicas: int = 0
+    joining: str | None = None

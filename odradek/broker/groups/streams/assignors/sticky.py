@@ -183,7 +183,7 @@ class _Assignment:
         self.standbys: dict[Task, list[_Member]] = {}
         processes: dict[str, _Process] = {}
         reported: dict[Task, list[tuple[int, _Member]]] = {}
-        for member_id in in_hash_order(in_timeline_order(group.members), hash_of_text):
+        for member_id in in_hash_order(_in_member_order(group), hash_of_text):
             view = group.members[member_id]
             process = processes.setdefault(view.process_id, _Process())
             member = _Member(member_id, process)
@@ -305,6 +305,12 @@ class _Assignment:
             partition, place = divmod(task, len(self.places))
             partitions.setdefault(self.subtopologies[place], set()).add(partition)
         return {subtopology_id: frozenset(found) for subtopology_id, found in partitions.items()}
+
+
+def _in_member_order(group: GroupView) -> list[str]:
+    """Returns the members in Kafka's order: it adds a member that is joining after all others."""
+    ordered = in_timeline_order(member_id for member_id in group.members if member_id != group.joining)
+    return ordered if group.joining is None else [*ordered, group.joining]
 
 
 def _in_table_order(process_ids: Collection[str], members: int) -> list[str]:
