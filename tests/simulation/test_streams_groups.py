@@ -1,0 +1,283 @@
+"""Instances of a Kafka Streams application that join, work, fall silent and leave as a seed says.
+
+The network between them and the broker loses, repeats and delays heartbeats, and the broker is killed now and then.
+
+After every event no task is at work with two members at once, nor in two roles in one process, by what the members
+themselves were told. In the end, when everybody is left alone, each task has its owner before a time-out is over.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from odradek.broker.metadata.supported_features import STREAMS_VERSION
+from odradek.broker.metadata.topic_creation import internal_topic
+from odradek.broker.metadata.topics import NewTopic
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
+from odradek.protocol.messages.streams_group_describe_request import StreamsGroupDescribeRequest
+from odradek.protocol.messages.streams_group_describe_response import DescribedGroup
+from odradek.protocol.messages.streams_group_heartbeat_request import (
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    TaskIds,
+    TopicInfo,
+    Topology,
+)
+from odradek.protocol.messages.streams_group_heartbeat_response import StreamsGroupHeartbeatResponse
+from odradek.protocol.topic_partition import GROUP_OFFSETS
+from tests.simulation.seeds import seeds
+from tests.simulation.stage import GROUP, Stage
+from tests.simulation.transaction_world import NOW_MS
+from tests.support.fake_disk import FakeDisk
+
+SEEDS = seeds(60)
+EVENTS = 80
+SESSION_MS, REBALANCE_MS, BEAT_MS = 10_000, 15_000, 1_000
+LOST = {ErrorCode.UNKNOWN_MEMBER_ID.value, ErrorCode.FENCED_MEMBER_EPOCH.value, ErrorCode.FENCED_INSTANCE_ID.value}
+# The broker is loading its groups, or has none yet: the member asks again.
+LATER = {ErrorCode.NOT_COORDINATOR.value, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value}
+STATELESS, STATEFUL = "lines", "words"  # topics, with the numbers of their partitions
+TOPICS = {STATELESS: 3, STATEFUL: 4}
+TASKS = {("0", index) for index in range(3)} | {("1", index) for index in range(4)}
+TOPOLOGY = Topology(
+    epoch=0,
+    subtopologies=[
+        Subtopology(subtopology_id="0", source_topics=[STATELESS]),
+        Subtopology(
+            subtopology_id="1", source_topics=[STATEFUL], state_changelog_topics=[TopicInfo(name="counts-changelog")]
+        ),
+    ],
+)
+Task = tuple[str, int]
+
+
+class StreamsStage(Stage):
+    """A broker with the source topics, and streams groups with one standby replica."""
+
+    def __init__(self, disk: FakeDisk | None, now_ms: int, interval_ms: int) -> None:
+        settings = {
+            "group_initial_rebalance_delay_ms": "0",
+            "group_streams_initial_rebalance_delay_ms": "0",
+            "group_streams_assignment_interval_ms": str(interval_ms),
+            "group_streams_num_standby_replicas": "1",
+            "group_streams_min_session_timeout_ms": str(SESSION_MS),
+            "group_streams_session_timeout_ms": str(SESSION_MS),
+        }
+        super().__init__(disk, now_ms, settings=settings)
+
+    def _make_topics(self) -> None:
+        offsets = internal_topic(GROUP_OFFSETS, self.config)
+        assert offsets is not None
+        self.broker.auto_creation.create([offsets, *(NewTopic(name, count, 1) for name, count in TOPICS.items())])
+        self.broker.metadata.commit([FeatureLevelRecord(name=STREAMS_VERSION, feature_level=1)])
+
+
+class Instance:
+    """One member, as real ones are: what it was given last is what it works with, and what it is told to give up, it
+    gives up before it says so. `active` and `standby` are known to nobody else."""
+
+    def __init__(self, number: int, world: World) -> None:
+        self.number, self.world = number, world
+        self.process = f"process {number // 2}"
+        self.is_static = number % 3 == 0
+        self.is_alive = False
+        self.lives = 0
+        self.start_over()
+
+    def start_over(self) -> None:
+        self.lives += 1
+        self.name = f"m{self.number}-{self.lives}"
+        self.instance = f"i{self.number}" if self.is_static else None
+        self.lose_tasks()
+
+    def lose_tasks(self) -> None:
+        self.epoch = 0
+        self.active: set[Task] = set()
+        self.standby: set[Task] = set()
+        self.tells_all = True
+
+    @property
+    def is_in(self) -> bool:
+        return self.is_alive and self.epoch > 0
+
+    def request(self) -> StreamsGroupHeartbeatRequest:
+        request = StreamsGroupHeartbeatRequest(
+            group_id=GROUP, member_id=self.name, member_epoch=self.epoch, instance_id=self.instance
+        )
+        if self.epoch == 0:
+            request.topology = TOPOLOGY
+        if self.tells_all:
+            request.rebalance_timeout_ms = REBALANCE_MS
+            request.process_id = self.process
+            request.active_tasks = task_ids(self.active)
+            request.standby_tasks = task_ids(self.standby)
+            request.warmup_tasks = []
+        return request
+
+    def step(self) -> None:
+        """One heartbeat through the network."""
+        request = self.request()
+        if (answer := self.world.sent(self, request)) is None:
+            self.tells_all = True  # it was lost, or its answer was
+        else:
+            self.told(answer)
+
+    def told(self, answer: StreamsGroupHeartbeatResponse) -> None:
+        if answer.error_code in LATER:
+            self.tells_all = True
+        elif answer.error_code in LOST:
+            self.lose_tasks()
+        elif answer.error_code == ErrorCode.UNRELEASED_INSTANCE_ID.value:
+            self.tells_all = True  # its own join, of which it was not told, is waited for
+        else:
+            assert answer.error_code == 0, answer
+            assert answer.member_epoch >= self.epoch, "an epoch went back"
+            is_new = answer.active_tasks is not None
+            self.epoch, self.tells_all = answer.member_epoch, is_new
+            if answer.active_tasks is not None:
+                self.active = tasks_of(answer.active_tasks)
+                self.standby = tasks_of(answer.standby_tasks or [])
+
+    def leave(self, epoch: int) -> None:
+        """In order: its tasks are closed before it says so."""
+        request = StreamsGroupHeartbeatRequest(
+            group_id=GROUP, member_id=self.name, member_epoch=epoch, instance_id=self.instance
+        )
+        self.is_alive = False
+        self.lose_tasks()
+        self.world.stage.ask(request, 1)
+
+
+def task_ids(tasks: set[Task]) -> list[TaskIds]:
+    found: dict[str, list[int]] = {}
+    for name, partition in sorted(tasks):
+        found.setdefault(name, []).append(partition)
+    return [TaskIds(subtopology_id=name, partitions=partitions) for name, partitions in found.items()]
+
+
+def tasks_of(given: list[Any]) -> set[Task]:
+    return {(each.subtopology_id, partition) for each in given for partition in each.partitions}
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.rng = Random(seed)
+        self.interval_ms = self.rng.choice([0, 0, 1_000])
+        self.stage = StreamsStage(None, NOW_MS, self.interval_ms)
+        self.instances = [Instance(number, self) for number in range(6)]
+        self.late: list[tuple[Instance, StreamsGroupHeartbeatRequest]] = []
+        self.is_stormy = True
+        self.trace = [f"SEED={seed}"]
+
+    def sent(self, instance: Instance, request: StreamsGroupHeartbeatRequest) -> StreamsGroupHeartbeatResponse | None:
+        """Returns the answer if it reaches the member."""
+        fate = self.rng.random() if self.is_stormy else 1.0
+        if fate < 0.04:
+            return None
+        if fate < 0.08 and request.member_epoch > 0:  # a join that comes late is the one of another life
+            self.late.append((instance, request))
+            return None
+        answer: StreamsGroupHeartbeatResponse = self.stage.ask(request, 1, instance.name)
+        if fate < 0.12:
+            return None
+        if fate < 0.16:  # it comes twice, over the connections before and after a reconnect
+            self.stage.ask(request, 1, instance.name)
+            return None
+        return answer
+
+    def event(self) -> None:
+        rng, instance = self.rng, self.rng.choice(self.instances)
+        event = rng.choices(
+            ["step", "time", "start", "die", "leave", "away", "late", "crash"], [50, 14, 14, 4, 4, 4, 6, 4]
+        )[0]
+        self.trace.append(f"{self.stage.time.now_ms() - NOW_MS} {event} {instance.name}")
+        match event:
+            case "step":
+                for each in rng.sample(self.instances, rng.randint(1, len(self.instances))):
+                    if each.is_alive:
+                        each.step()
+                        self.check()
+            case "time":
+                self.stage.wait(rng.choice([10, 1_000, 4_000, 11_000]))
+            case "start" if not instance.is_alive:
+                instance.is_alive = True
+                instance.start_over()
+            case "die":
+                instance.is_alive = False
+                instance.lose_tasks()
+            case "leave" if instance.is_in:
+                instance.leave(-1)
+            case "away" if instance.is_in and instance.is_static:
+                instance.leave(-2)
+            case "late" if self.late:
+                sender, request = self.late.pop(rng.randrange(len(self.late)))
+                self.stage.ask(request, 1, "late")
+                sender.tells_all = True  # it has another connection now
+            case "crash":
+                self.restart()
+
+    def restart(self) -> None:
+        self.stage.broker.kill()
+        self.stage = StreamsStage(self.stage.disk.after_kill(), self.stage.time.now_ms(), self.interval_ms)
+
+    def described(self) -> DescribedGroup:
+        (group,) = self.stage.ask(StreamsGroupDescribeRequest(group_ids=[GROUP]), 1).groups
+        assert isinstance(group, DescribedGroup)
+        return group
+
+    def check(self) -> None:
+        members = {each.member_id for each in self.described().members}
+        for instance in self.instances:
+            if instance.is_in and instance.name not in members:
+                instance.lose_tasks()  # it knows its session time-out too, and has stopped
+        owners: dict[Task, str] = {}
+        of_process: dict[tuple[str, Task], str] = {}
+        for each in self.instances:
+            for task in each.active:
+                other = owners.setdefault(task, each.name)
+                assert other == each.name, f"{task} is with {other} and {each.name}"
+            for role, tasks in (("active", each.active), ("standby", each.standby)):
+                for task in tasks:
+                    here = f"{each.name} {role}"
+                    other = of_process.setdefault((each.process, task), here)
+                    assert other == here, f"{task} is in {each.process} with {other} and {here}"
+
+    def settle(self) -> int:
+        """Nothing fails any more. Returns the milliseconds until every task has its owner, and the group is stable."""
+        self.is_stormy = False
+        self.instances[0].is_alive = True
+        begun_ms = self.stage.time.now_ms()
+        for _ in range(3 * (SESSION_MS + REBALANCE_MS) // BEAT_MS):
+            for each in self.instances:
+                if each.is_alive:
+                    each.step()
+                    self.check()
+            if self.is_settled():
+                return self.stage.time.now_ms() - begun_ms
+            self.stage.wait(BEAT_MS)
+        raise AssertionError(f"not settled: {self.described()}")
+
+    def is_settled(self) -> bool:
+        living = [each for each in self.instances if each.is_alive]
+        described = self.described()
+        names = {each.member_id for each in described.members}
+        owned = {task for each in living for task in each.active}
+        return described.group_state == "Stable" and names == {each.name for each in living} and owned == TASKS
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_task_has_one_owner_at_a_time_and_is_not_left_for_longer_than_a_time_out(seed: int) -> None:
+    world = World(seed)
+    try:
+        for _ in range(EVENTS):
+            world.event()
+            world.check()
+        assert world.settle() <= SESSION_MS + REBALANCE_MS
+    except AssertionError as failure:
+        raise AssertionError("\n".join([*world.trace, str(failure)])) from failure
+    finally:
+        world.stage.broker.kill()
