@@ -43,8 +43,6 @@ def streams_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
     )
     with broker:
         talk = streams_scene.talk_to(broker)
-        if not streams_scene.serves_streams_groups(talk):
-            pytest.skip("streams groups are not served yet")
         streams_scene.Scene(talk, "prepares").make_shared_topics()
         talk.close()
         yield broker

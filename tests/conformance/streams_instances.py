@@ -1,4 +1,4 @@
-"""Instances of a Kafka Streams application in JVMs of their own: java/Streamed.java with Kafka's jars of one release."""
+"""Instances of a Kafka Streams application in JVMs of their own: java/Streamed.java with the jars of one release."""
 
 import os
 import subprocess
@@ -189,7 +189,7 @@ def wait_until(what: str, is_so: Callable[[], bool], *instances: Instance) -> No
 
 
 def wait_for_tasks(*instances: Instance) -> None:
-    """Until the instances run six active tasks between them, and every counting task has its standby if there are two."""
+    """Until the instances share six active tasks, and each counting task has its standby if there are several."""
     standbys = PARTITIONS if len(instances) > 1 else 0
 
     def is_spread() -> bool:

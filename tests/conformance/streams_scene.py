@@ -5,9 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
 from odradek.protocol.messages.delete_groups_request import DeleteGroupsRequest
 from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
@@ -249,6 +247,10 @@ class Scene:
     def member(self, name: str, **always: Any) -> Member:
         return Member(self, name, **always)
 
+    def told_again(self, tasks: Tasks) -> Tasks | None:
+        """What a member that reports other tasks than the assigned ones is told: docs/compatibility.md#groups."""
+        return None if self.is_kafka else tasks
+
     def named(self, ending: str) -> str:
         """A topic that belongs to this scene."""
         return f"{self.group}-{ending}"
@@ -349,11 +351,6 @@ def talk_to(broker: Broker) -> Talk:
     talk = Talk(Place(broker.bootstrap, str(broker.data_dir), ""), client_id="streams")
     wait_for_coordinator(talk)
     return talk
-
-
-def serves_streams_groups(talk: Talk) -> bool:
-    request = ApiVersionsRequest(client_software_name="streams", client_software_version="1")
-    return ApiKey.STREAMS_GROUP_HEARTBEAT.value in {each.api_key for each in talk.quietly(request, 4).api_keys}
 
 
 def with_two_members(scene: Scene) -> tuple[Member, Member]:

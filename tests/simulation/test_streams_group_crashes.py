@@ -73,7 +73,7 @@ class StreamsStage(Stage):
 
 @dataclass(slots=True)
 class Member:
-    """It works with `active` and `standby`, by what it was told; what it is told to drop, it drops before it says so."""
+    """It works with `active` and `standby`, as it was told; what it is told to drop, it drops before it says so."""
 
     name: str
     instance: str | None = None

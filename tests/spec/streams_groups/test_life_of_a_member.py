@@ -52,12 +52,22 @@ def test_scenario_007_a_task_is_released_when_its_member_says_so() -> None:
     scene.member("c")
     assert scene.beat("a") == ToldTasks(OK, 2, "0:01")
     assert scene.beat("c") == ToldTasks(OK, 3, None)
-    assert scene.beat("a", owned="0:0123") == ToldTasks(OK, 2, None)
+    assert scene.beat("a", owned="0:0123") == ToldTasks(OK, 2, "0:01")
     assert scene.beat("a", owned="0:01") == ToldTasks(OK, 3, None)
     since = len(scene.log)
     assert scene.beat("c") == ToldTasks(OK, 3, "0:23")
     assert scene.beat("c") == ToldTasks(OK, 3, None)
     assert scene.keys_written(since) == [22]
+
+
+def test_scenario_018_a_member_that_reports_other_tasks_than_its_own_is_told_them_again() -> None:
+    scene = two_members()
+    since = len(scene.log)
+    assert scene.beat("a", owned="0:1") == ToldTasks(OK, 3, "0:01")
+    assert scene.beat("c", owned="") == ToldTasks(OK, 3, "0:23")
+    assert scene.beat("a", owned="0:01") == ToldTasks(OK, 3, None)
+    assert scene.beat("c", 2, owned="0:2") == refused(E.FENCED_MEMBER_EPOCH)
+    assert scene.keys_written(since) == []
 
 
 def test_a_plain_heartbeat_writes_nothing() -> None:
@@ -152,7 +162,7 @@ def test_scenario_016_a_task_that_comes_back_is_given_one_heartbeat_later() -> N
     scene.member("c")
     scene.beat("a")
     scene.beat("c", -1)
-    assert scene.beat("a", owned="0:0123") == ToldTasks(OK, 2, None)
+    assert scene.beat("a", owned="0:0123") == ToldTasks(OK, 2, "0:01")
     assert scene.beat("a", owned="0:01") == ToldTasks(OK, 4, None)
     assert scene.beat("a") == ToldTasks(OK, 4, "0:0123")
 

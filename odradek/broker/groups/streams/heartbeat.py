@@ -201,7 +201,9 @@ def _served(turn: StreamsTurn, beat: StreamsHeartbeat, before: StreamsMember) ->
     response = _response(turn, member)
     if tells_endpoints:
         response.partitions_by_user_endpoint = endpoint_partitions(turn, member)
-    if request.member_epoch == JOIN_EPOCH or has_other_tasks:
+    # Kafka does not repeat tasks to a member that reports others, although the response that assigned them was lost.
+    reports_others = beat.owned is not None and beat.owned != member.assigned.roles
+    if request.member_epoch == JOIN_EPOCH or has_other_tasks or reports_others:
         roles = member.assigned.roles
         response.active_tasks = _task_ids(roles.active)
         response.standby_tasks = _task_ids(roles.standby)
