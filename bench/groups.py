@@ -10,6 +10,7 @@ from bench import shares
 from bench.clients import CLIENT_TIMEOUT_S
 from bench.coordinators import GROUP, await_coordinator
 from bench.native import run_load
+from bench.streams_groups import StreamsGroup
 from bench.subjects import Subject
 from bench.topics import topic
 from odradek.protocol.frames import request_bytes
@@ -25,7 +26,7 @@ DESCRIBE_VERSION = 1
 REBALANCE_TIMEOUT_MS = 60_000
 MEMBERS = 8  # each sends heartbeats
 SECONDS = 1.5
-ERROR_AT = 9  # in the responses to both heartbeats, after the length: correlation id, tags, throttle time
+ERROR_AT = 9  # in the responses to all heartbeats, after the length: correlation id, tags, throttle time
 ROUND_S = 0.005  # pause before the next heartbeats if a round has changed nothing
 Frames: TypeAlias = bytes
 
@@ -128,6 +129,13 @@ class Stabilisation:
 def consumer_heartbeats(wire: Wire, name: str) -> Frames:
     await_coordinator(wire, GROUP, f"{name}-group")
     group = ConsumerGroup(wire, f"{name}-group", name, MEMBERS)
+    group.until_stable(MEMBERS)
+    return group.heartbeats()
+
+
+def streams_heartbeats(wire: Wire, name: str) -> Frames:
+    await_coordinator(wire, GROUP, f"{name}-group")
+    group = StreamsGroup(wire, f"{name}-group", name, MEMBERS)
     group.until_stable(MEMBERS)
     return group.heartbeats()
 

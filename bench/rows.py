@@ -6,12 +6,13 @@ from enum import Enum
 
 from bench import baselines, lifecycle
 from bench.clients import EndToEndLatency, ProduceLatency, Throughput
-from bench.groups import Heartbeats, Stabilisation, consumer_heartbeats, share_heartbeats
+from bench.groups import Heartbeats, Stabilisation, consumer_heartbeats, share_heartbeats, streams_heartbeats
 from bench.python_clients import PythonProduce
 from bench.python_consumers import MANY, ONE_BY_ONE, PythonConsume
 from bench.raw import RawLoad
 from bench.security import AuthorizedProduce, TlsThroughput, scram_logins
 from bench.shares import ShareConsumers, ShareTransactions
+from bench.streams_groups import StreamsStabilisation
 from bench.subjects import Subject
 from bench.transactions import LibrdkafkaTransactions, RawTransactions
 
@@ -361,6 +362,16 @@ MEASUREMENTS: tuple[Measurement, ...] = (
         warms_up=True,
     ),
     heartbeats("heartbeat_group", Heartbeats(consumer_heartbeats), "a consumer group (KIP-848)"),
+    Measurement(
+        "streams_group_10",
+        StreamsStabilisation(10, 100).measure,
+        (
+            Row("seconds", "streams group (KIP-1071) of 10, 100 tasks: join → stable", "s", at_most(1)),
+            Row("cpu_ms", "· broker CPU", "ms", at_most(1)),
+        ),
+        warms_up=True,
+    ),
+    heartbeats("heartbeat_streams", Heartbeats(streams_heartbeats), "a streams group (KIP-1071)"),
     heartbeats("heartbeat_share", Heartbeats(share_heartbeats), "a share group"),
     share_consumers("share_implicit_1", ShareConsumers(1, False, 600_000), "implicit × 1"),
     share_consumers("share_implicit_8", ShareConsumers(8, False, 600_000), "implicit × 8"),

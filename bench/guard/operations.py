@@ -17,6 +17,7 @@ from bench.clients import CLIENT_TIMEOUT_S
 from bench.coordinators import GROUP, RETRY_S, await_coordinator
 from bench.groups import ConsumerGroup
 from bench.shares import finalise_share_transactions, heartbeat_of, joined
+from bench.streams_groups import NotServed, StreamsGroup
 from bench.topics import topic
 from bench.transactions import new_pair
 from odradek.protocol.frames import request_bytes
@@ -189,6 +190,20 @@ def consumer_heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
     await_coordinator(wire, GROUP, f"{name}-group")
     group = ConsumerGroup(wire, f"{name}-group", name, 1)
     group.until_stable(1)
+    # correlation id, tags, throttle time
+    return Bursts(wire, group.heartbeats(), 4 + 1 + 4, 10)
+
+
+def streams_heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
+    """Heartbeats of the only member of a streams group (KIP-1071), with no changes."""
+    name = stack.enter_context(topic(bootstrap, 1))
+    wire = stack.enter_context(Wire(bootstrap))
+    await_coordinator(wire, GROUP, f"{name}-group")
+    group = StreamsGroup(wire, f"{name}-group", name, 1)
+    try:
+        group.until_stable(1)
+    except NotServed as reason:
+        raise Refused(str(reason)) from None
     # correlation id, tags, throttle time
     return Bursts(wire, group.heartbeats(), 4 + 1 + 4, 10)
 
@@ -377,6 +392,7 @@ OPERATIONS = (
     Operation("transaction of version 2 × 8", transactions),
     Operation("classic heartbeat", heartbeat),
     Operation("heartbeat of a consumer group", consumer_heartbeat),
+    Operation("heartbeat of a streams group", streams_heartbeat),
     Operation("OffsetCommit of a partition", offset_commit),
     Operation("ShareFetch of a record", share_fetches),
     Operation("TxnShareAcknowledge, EndTxn", share_transactions),

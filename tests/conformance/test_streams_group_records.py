@@ -1,95 +1,192 @@
-"""The records of a streams group in `__consumer_offsets`, as Kafka and we write them during the same life of a group.
+"""What streams groups write to `__consumer_offsets`, and their settings: docs/spec/streams-groups.md#s11, #s13-7."""
 
-Source: docs/spec/streams-groups.md#s11.
-"""
+import pytest
 
-from collections.abc import Iterator
-from pathlib import Path
-
-from odradek.broker.groups.common.group import CoordinatorRecord
-from odradek.broker.groups.records import decode_record, encode_record
+from odradek.broker.groups.records import decode_record
 from odradek.protocol.batch_header import batches
-from odradek.protocol.messages.streams_group_heartbeat_request import Endpoint, KeyValue
-from odradek.protocol.messages.streams_group_metadata_value import StreamsGroupMetadataValue
-from odradek.protocol.messages.streams_group_target_assignment_metadata_value import (
-    StreamsGroupTargetAssignmentMetadataValue,
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from odradek.protocol.messages.streams_group_heartbeat_request import KeyValue
+from odradek.protocol.messages.streams_group_topology_description_update_request import (
+    StreamsGroupTopologyDescriptionUpdateRequest,
 )
 from odradek.protocol.records import records_of
-from tests.conformance import streams_scene
-from tests.conformance.streams_scene import Scene, internal, subtopology, topology
-from tests.support.broker_process import Broker, BrokerProcess, KafkaProcess
+from odradek.protocol.topic_partition import GROUP_OFFSETS
+from tests.conformance.streams_scene import (
+    ALL,
+    LATEST,
+    MISSING_TAGS,
+    Scene,
+    subtopology,
+    told_to_give_up,
+    topology,
+)
+from tests.conformance.test_streams_group_offsets import classic_join, commit
 from tests.support.oracle import needs_kafka
 
 pytestmark = needs_kafka
-GROUP = "life"
-TIME, HASH = 1, 1  # in the place of what differs between two brokers: times, and the ids of topics in the hash
+
+COMMIT, CLASSIC = 1, 2
+METADATA, MEMBER, TARGET, TARGET_MEMBER, CURRENT, TOPOLOGY = 17, 19, 20, 21, 22, 23
+FIRST_JOIN = [MEMBER, TOPOLOGY, METADATA, TARGET_MEMBER, TARGET, CURRENT]
+LATEST_OFFSET = -1
 
 
-def live(broker: Broker) -> None:
-    """A life of a group with every kind of record."""
-    talk = streams_scene.talk_to(broker)
-    scene = Scene(talk, GROUP)
-    scene.make_shared_topics()
-    scene.make_topic("life-log", 4)
-    scene.wait_until_coordinator_knows("life-log", 4)
-    scene.topology = topology(
-        subtopology("0", ["i4", "i3"], changelogs=[internal("life-log", cleanup_policy="compact")], sinks=["life-out"])
-    )
-    a = scene.member(
-        "a",
-        rack_id="r",
-        user_endpoint=Endpoint(host="h", port=65_535),
-        client_tags=[KeyValue(key="zone", value="z")],
-    )
-    c = scene.member("c", instance_id="ic")
+class Log:
+    """What is written from here on of the scene's group."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._offset = self._end()
+
+    def _end(self) -> int:
+        wanted = ListOffsetsPartition(partition_index=0, timestamp=LATEST_OFFSET)
+        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=GROUP_OFFSETS, partitions=[wanted])])
+        found: int = self._scene.talk.quietly(request, 7).topics[0].partitions[0].offset
+        return found
+
+    def written(self) -> list[int]:
+        """The types of the records since the last call; of a tombstone negative."""
+        end, found = self._end(), []
+        while self._offset < end:
+            wanted = FetchPartition(partition=0, fetch_offset=self._offset, partition_max_bytes=1 << 20)
+            request = FetchRequest(
+                max_wait_ms=100, min_bytes=1, topics=[FetchTopic(topic=GROUP_OFFSETS, partitions=[wanted])]
+            )
+            data = self._scene.talk.quietly(request, 12).responses[0].partitions[0].records
+            whole = b"".join(bytes(each) for each in data) if isinstance(data, list) else bytes(data or b"")
+            for position, _ in batches(whole):
+                for record in records_of(whole, position):
+                    if record.offset < self._offset:
+                        continue
+                    self._offset = record.offset + 1
+                    decoded = decode_record(record.key, record.value)
+                    assert decoded is not None
+                    group = getattr(decoded.key, "group_id", None) or getattr(decoded.key, "group", None)
+                    if group == self._scene.group:
+                        number = decoded.key.API_KEY
+                        assert number is not None
+                        found.append(number if decoded.value is not None else -number)
+        return found
+
+
+def test_scenario_101_the_records_of_members_that_come_and_go(scene: Scene) -> None:
+    log = Log(scene)
+    a, c = scene.member("a"), scene.member("c")
     a.join()
+    assert log.written() == FIRST_JOIN
     c.join()
+    assert log.written() == [MEMBER, METADATA, TARGET_MEMBER, TARGET_MEMBER, TARGET, CURRENT]
     a.beat()
+    assert log.written() == [CURRENT]
+    a.beat()
+    assert log.written() == []
+    c.beat()  # the epoch before its own is its present one from now on
+    assert log.written() == [CURRENT]
+    a.beat()
+    c.beat()
+    assert log.written() == []
     a.beat({"0": [0, 1]})
     c.beat()
-    scene.configure(num_standby_replicas=1)
-    a.beat()
-    c.beat()
-    c.leave(-2, instance_id="ic")
-    successor = scene.member("c2", instance_id="ic", process_id="process of c")
-    successor.join()
-    scene.configure(rack_aware_assignment_tags="zone")
-    a.beat()
+    assert log.written() == [CURRENT, CURRENT]
+    a.beat(shutdown_application=True)
+    assert log.written() == []
+    c.leave()
+    assert log.written() == [-CURRENT, -TARGET_MEMBER, -MEMBER, METADATA]
     a.leave()
-    successor.beat()
-    successor.leave()
-    scene.delete()
-    talk.close()
+    assert log.written() == [-CURRENT, -TARGET_MEMBER, -MEMBER, METADATA, TARGET]
 
 
-def written(broker: Broker) -> Iterator[CoordinatorRecord]:
-    for segment in sorted(Path(broker.data_dir).glob("__consumer_offsets-*/*.log")):
-        data = segment.read_bytes()
-        for position, header in batches(data):
-            for record in records_of(data[position : position + header.size_bytes]):
-                found = decode_record(record.key, record.value)
-                if found is not None and getattr(found.key, "group_id", None) == GROUP:
-                    yield found
+def test_scenario_101_the_records_of_topics_that_are_made(scene: Scene) -> None:
+    scene.topology = topology(subtopology(changelogs=[scene.named("c")]))
+    log = Log(scene)
+    a = scene.member("a")
+    a.join()
+    assert log.written()[:3] == [MEMBER, TOPOLOGY, METADATA]
+    a.beat_for_tasks()
+    assert log.written() == [METADATA, TARGET_MEMBER, TARGET, CURRENT]
 
 
-def as_compared(record: CoordinatorRecord) -> tuple[int, str, bytes | None]:
-    value = record.value
-    if isinstance(value, StreamsGroupMetadataValue):
-        value.metadata_hash = min(value.metadata_hash, HASH) if value.metadata_hash == 0 else HASH
-    if isinstance(value, StreamsGroupTargetAssignmentMetadataValue) and value.assignment_timestamp:
-        value.assignment_timestamp = TIME
-    return record.key.API_KEY, str(record), encode_record(record)[1]
+def test_scenario_101_the_records_of_static_members(scene: Scene) -> None:
+    a1, a2 = scene.member("a1", instance_id="i", process_id="P"), scene.member("a2", instance_id="i", process_id="P")
+    a1.join()
+    log = Log(scene)
+    a1.leave(-2, instance_id="i")
+    assert log.written() == [CURRENT]
+    a2.join()
+    assert log.written() == [-CURRENT, -TARGET_MEMBER, -MEMBER, MEMBER, TARGET_MEMBER, CURRENT, CURRENT]
 
 
-def test_the_same_life_leaves_the_same_records(tmp_path: Path) -> None:
-    found = []
-    for broker in (
-        KafkaProcess(tmp_path / "kafka", streams_scene.SETTINGS, heap="-Xmx512M"),
-        BrokerProcess(tmp_path / "odradek", streams_scene.SETTINGS),
-    ):
-        with broker:
-            live(broker)
-        found.append([as_compared(each) for each in written(broker)])
-    of_kafka, of_ours = found
-    assert len(of_kafka) > 30
-    assert of_ours == of_kafka
+def test_scenario_101_the_records_of_a_group_that_is_deleted(scene: Scene) -> None:
+    a = scene.member("a")
+    a.join()
+    commit(scene, "a", 2)
+    a.leave()
+    log = Log(scene)
+    assert scene.delete() is ErrorCode.NONE
+    assert log.written() == [-COMMIT, -TARGET, -METADATA, -TOPOLOGY]
+
+
+def test_scenario_101_the_records_of_a_group_that_becomes_a_classic_one_and_back(scene: Scene) -> None:
+    a = scene.member("a")
+    a.join()
+    a.leave()
+    log = Log(scene)
+    assert classic_join(scene, 3) is ErrorCode.NONE
+    assert log.written()[:4] == [-TARGET, -METADATA, -TOPOLOGY, CLASSIC]
+
+
+def test_scenario_104_settings_of_a_group_in_the_answer(scene: Scene) -> None:
+    scene.configure(acceptable_recovery_lag=77, task_offset_interval_ms=15_000, heartbeat_interval_ms=150)
+    a = scene.member("a")
+    response = a.join().response
+    assert (response.heartbeat_interval_ms, response.acceptable_recovery_lag) == (150, 77)
+    assert response.task_offset_interval_ms == 15_000
+    earlier = a.beat(version=0).response
+    assert (earlier.heartbeat_interval_ms, earlier.acceptable_recovery_lag_legacy) == (150, 0)
+    assert earlier.task_offset_interval_ms == 15_000
+
+
+def test_scenarios_105_and_106_tags_that_a_member_should_have(scene: Scene) -> None:
+    scene.configure(rack_aware_assignment_tags="zone,cluster")
+    a = scene.member("a", client_tags=[KeyValue(key="zone", value="1")])
+    reply = a.join()
+    assert (reply.told, reply.statuses) == ((2, ALL), [MISSING_TAGS])
+    assert reply.details == [
+        (
+            "Missing required client tags for rack-aware standby assignment: [cluster]. "
+            "Configure them via 'client.tag.<tagKey>' in your Streams config."
+        )
+    ]
+    assert a.beat(version=0).statuses == []
+    scene.configure(rack_aware_assignment_tags="zone")
+    after = a.beat()
+    assert (after.told, after.statuses) == ((3, None), [])
+
+
+def test_scenario_107_the_name_of_the_assignor_makes_no_target(scene: Scene) -> None:
+    a = scene.member("a")
+    a.join()
+    scene.configure(assignor_name="sticky")
+    assert a.beat(version=LATEST).told == (2, None)
+    assert scene.state == ("Stable", 2, 2)
+
+
+@pytest.mark.parametrize("member", ["a", "", "q"])
+def test_scenario_116_no_description_is_taken_without_a_store(scene: Scene, member: str) -> None:
+    scene.member("a").join()
+    request = StreamsGroupTopologyDescriptionUpdateRequest(group_id=scene.group, member_id=member, topology_epoch=5)
+    answer = scene.talk.quietly(request, 0)
+    assert ErrorCode(answer.error_code) is ErrorCode.UNSUPPORTED_VERSION
+    assert answer.error_message == "The broker has no streams group topology description plugin configured."
+
+
+def test_a_group_that_was_told_to_give_up_writes_nothing_more(scene: Scene) -> None:
+    a, c = scene.member("a"), scene.member("c")
+    a.join()
+    told_to_give_up(scene, a, c)
+    log = Log(scene)
+    a.beat(ALL)
+    a.beat()
+    assert log.written() == []
