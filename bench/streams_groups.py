@@ -31,6 +31,7 @@ HEARTBEAT_VERSION = 1
 DESCRIBE_VERSION = 1
 CONFIGS_VERSION = 1
 GROUP_RESOURCE = 32
+CLIENT_ID = "wire"  # as of all requests of a Wire: a heartbeat with another one would change the member
 REBALANCE_TIMEOUT_MS = 60_000
 ROUND_S = 0.005  # pause before the next heartbeats if a round has changed nothing
 AT_ONCE = {"streams.initial.rebalance.delay.ms": "0", "streams.assignment.interval.ms": "0"}
@@ -79,7 +80,8 @@ class StreamsGroup:
 
     def heartbeats(self) -> bytes:
         """Returns a heartbeat of each member, with no changes."""
-        return b"".join(request_bytes(self._request(member), HEARTBEAT_VERSION, 1, "bench") for member in self.members)
+        requests = [self._request(member) for member in self.members]
+        return b"".join(request_bytes(request, HEARTBEAT_VERSION, 1, CLIENT_ID) for request in requests)
 
     def _heartbeat(self, member: Member) -> bool:
         """Sends a heartbeat. Returns whether it changed anything."""
