@@ -23,6 +23,7 @@ from odradek.protocol.messages.write_txn_markers_request import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from odradek.protocol.struct import ZERO_UUID
 from tests.conformance.differential.conversation import Talk
 from tests.conformance.differential.records_script import BASE_MS, NOBODY, batch, everything
 from tests.conformance.differential.transactional_client import Client
@@ -185,17 +186,23 @@ def write_txn_markers(talk: Talk, version: int, level: int) -> None:
         everything(talk, name, topic_id, partition)
 
 
+IDS_SINCE = 6  # version of TxnOffsetCommit
+
+
 def txn_offset_commit(talk: Talk, version: int, level: int) -> None:
     wait_for_coordinators(talk)
     name = f"tx-group-{version}-{level}"
-    talk.make_topic(name, 2)
+    ids = {name: talk.make_topic(name, 2)}
     client = Client(talk, name).init()
 
     def ask(label: str, offset: int = 7, of: str = name, partition: int = 0, metadata: str = "m", **more: Any) -> None:
         part = TxnOffsetCommitRequestPartition(
             partition_index=partition, committed_offset=offset, committed_metadata=metadata
         )
-        fields = {"group_id": name, "topics": [TxnOffsetCommitRequestTopic(name=of, partitions=[part])]} | client.pair
+        topic = TxnOffsetCommitRequestTopic(name=of, partitions=[part])
+        if version >= IDS_SINCE:
+            topic = TxnOffsetCommitRequestTopic(topic_id=ids.get(of, NOBODY), partitions=[part])
+        fields = {"group_id": name, "topics": [topic]} | client.pair
         talk.ask(label, TxnOffsetCommitRequest(**(fields | more)), version)
         talk.ask(f"state after: {label}", DescribeTransactionsRequest(transactional_ids=[name]), 0)
 
@@ -212,6 +219,9 @@ def txn_offset_commit(talk: Talk, version: int, level: int) -> None:
     ask("the same partition again", 8)
     ask("an unknown topic", of="nobody-made-this")
     ask("an unknown partition", partition=7)
+    if version >= IDS_SINCE:
+        ids["zero"] = ZERO_UUID
+        ask("no topic id", of="zero")
     ask("a negative offset", -1, partition=1)
     ask("too much metadata", metadata="m" * 5000, partition=1)
     ask("no topics", topics=[])
