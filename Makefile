@@ -12,7 +12,7 @@ PACKAGES := odradek pyspark_odradek
 CPYTHONS := 3.11 3.12 3.13 3.14
 # VARIANT=compiled: a suite runs on what `make compile` has built, or fails if that is not of these sources.
 VARIANT ?= pure
-PYTEST := $(if $(filter compiled,$(VARIANT)),.ci/compiled only) $(RUN) -m pytest
+PYTEST := $(if $(filter compiled,$(VARIANT)),.ci/compiled only) $(RUN) -m pytest -r s
 ARGS ?=
 SEED ?=
 SEEDS ?=
@@ -72,7 +72,7 @@ run: .make/run
 	@.ci/compiled run $(RUN) -m odradek serve --data-dir data $(ARGS)
 
 compile: .make/dev
-	@.ci/compiled build $(RUN)
+	@$(if $(filter-out default undefined,$(origin CC)),CC='$(CC)') .ci/compiled build $(RUN)
 
 wheels: compile
 	.ci/wheel $(RUN)

@@ -9,6 +9,12 @@ from __future__ import annotations
 import os
 import re
 import sys
+
+# Before anything that an older Python lacks: pip would show its traceback instead of the version that is needed.
+if sys.version_info < (3, 11):  # noqa: UP036
+    found = ".".join(map(str, sys.version_info[:3]))
+    raise SystemExit(f"odradek needs Python 3.11 or later. This is Python {found}, {sys.executable}")
+
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir

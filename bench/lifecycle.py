@@ -1,8 +1,7 @@
 """Measures the start-up time, the idle use of resources, and the cost of many topics."""
 
-import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from threading import Thread
 
@@ -15,6 +14,7 @@ from odradek.protocol.messages.produce_response import ProduceResponse
 from odradek.protocol.records import NewRecord, build_batch
 from tests.support.broker_process import Broker
 from tests.support.requests import produce_request
+from tests.support.reserved_port import ReservedPort
 from tests.support.wire import ClosedByBroker, Wire
 
 START_TIMEOUT_S = 120.0
@@ -25,24 +25,36 @@ CONNECTIONS = 2000
 FIRST_TOPIC = "first"
 
 
+_reserved: list[ReservedPort] = []  # until the run ends
+
+
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
+    """Returns a port that no outgoing connection gets.
+
+    Otherwise a client that keeps trying to connect while nobody listens would at some point get the port itself, and be
+    connected to itself, and the broker could not bind it.
+    """
+    _reserved.append(ReservedPort())
+    return _reserved[-1].number
 
 
 def started(broker: Broker) -> tuple[Wire, Thread]:
     """Starts the broker. Returns the first accepted connection, and the thread that waits for the ready file."""
     starting = Thread(target=broker.start)
     starting.start()
+    return _connected(broker, starting), starting
+
+
+def _connected(broker: Broker, starting: Thread) -> Wire:
+    """Returns a connection to a broker that is starting. Raises RuntimeError if the broker ends or takes too long."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         try:
-            return Wire(f"127.0.0.1:{broker.port}"), starting
+            return Wire(f"127.0.0.1:{broker.port}")
         except ConnectionRefusedError:
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or not (starting.is_alive() or broker.is_running()):
                 starting.join()
-                raise RuntimeError(f"no connection was accepted in {START_TIMEOUT_S:g} s") from None
+                raise RuntimeError(f"the broker ended, or did not listen within {START_TIMEOUT_S:g} s") from None
             time.sleep(0.001)
 
 
@@ -122,25 +134,31 @@ def many_topics(subject: Subject, share: float) -> Mapping[str, float]:
         figures["create_s"] = time.perf_counter() - begun
         _write_to_each(wire, names)
     broker.stop()
-    figures["clean_s"] = _until_led(broker, names)
+    figures["clean_s"] = until_led(broker, names)
     with Wire(broker.bootstrap) as wire:
         _write_to_each(wire, names)
     broker.kill9()
-    figures["killed_s"] = _until_led(broker, names)
+    figures["killed_s"] = until_led(broker, names)
     subject.discard(broker)
     return figures
 
 
-def _until_led(broker: Broker, names: list[str]) -> float:
+def until_led(broker: Broker, names: Sequence[str], timeout_s: float = START_TIMEOUT_S) -> float:
+    """Starts the broker, and returns the seconds until all topics have leaders. Raises RuntimeError if the broker ends
+    or takes too long."""
     begun = time.perf_counter()
     wire, starting = started(broker)
-    with wire:
-        while True:
+    while True:
+        with wire:
             try:
                 wait_until_led(wire, names)
                 break
             except ClosedByBroker:  # it accepts connections, but does not yet process requests
-                time.sleep(0.001)
+                pass
+        if time.perf_counter() - begun > timeout_s:
+            raise RuntimeError(f"the broker still closes connections {timeout_s:g} s after its start")
+        time.sleep(0.001)
+        wire = _connected(broker, starting)  # a closed connection stays closed
     took_s = time.perf_counter() - begun
     starting.join()
     return took_s

@@ -16,6 +16,10 @@ def main(words: Sequence[str] | None = None) -> int:
         from odradek.serve import main as serve
 
         return serve(words[1:])
+    if words and words[0] == "health" and not HELP_WORDS.intersection(words):  # runs every few seconds in a container
+        from odradek.tools.container.health import main as health
+
+        return health(words[1:])
     # Imports create many objects that live until the process ends. With the default threshold, the garbage collector
     # would spend a tenth of the start on scanning them.
     gc.set_threshold(OBJECTS_OF_A_START)

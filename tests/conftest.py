@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.examples import ARE_THE_SAME, examples
+from tests.support.killed_brokers import killed
 from tests.support.tracebacks import MARK, TracebackHandler, taken, unexpected
 
 CLIENTS = Path(__file__).parent / "clients"
@@ -48,6 +49,15 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds to the report of a failed test that its broker was killed."""
+    report = yield
+    if report.failed and (lines := killed()):
+        report.sections.append(("Killed brokers", "\n".join(lines)))
+    return report
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -77,7 +77,7 @@ def test_a_command_that_fails_is_told_the_rare_answers_that_it_met_last(capfd: p
     assert tree.run(["judge", "--odd", "5", *words]) == 2
     err = capfd.readouterr().err
     assert re.search(r"  [a-z ]+: to \w+ of client '\w+' in exchange \d+\n", err)
-    assert "the same answers come again with --odd 5; none of them with --odd 0" in err
+    assert "Repeat the command with --odd 5 to get the same answers, or with --odd 0 to get none" in err
     assert tree.run(["judge", "--odd", "0", *words]) == 2
     assert "rare" not in capfd.readouterr().err
 
@@ -100,6 +100,19 @@ def test_the_seed_that_is_told_gives_the_same_answers_again(tmp_path: Path) -> N
         assert tree.run(words) == 0
         found.append(answers(recording, ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN))
     assert found[0] == found[1] != found[2]
+
+
+def test_the_printed_seed_repeats_the_answers_of_the_run_that_printed_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first, again = tmp_path / "first", tmp_path / "again"
+    words = ["--", sys.executable, "-c", PRODUCE]
+    tree.run(["judge", "--record", str(first), *words])
+    printed = re.search(r"--odd (\d+) repeats them", capfd.readouterr().err)
+    assert printed is not None
+    tree.run(["judge", "--odd", printed[1], "--record", str(again), *words])
+    of_transactions = (ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN)
+    assert answers(first, *of_transactions) == answers(again, *of_transactions) != []
 
 
 def test_no_other_broker_is_odd(guilty: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek.protocol.variant import PURE
-from tests.support import tracebacks
+from tests.support import killed_brokers, tracebacks
 from tests.support.oracle import ORACLE, REPOSITORY
 from tests.support.reserved_port import ReservedPort
 from tests.support.running_kafka import TAKEN
@@ -157,6 +157,7 @@ class BrokerProcess(Broker):
                 stdout=stderr,
                 stderr=stderr,
             )
+        killed_brokers.watch(self._process)
         return ready_file
 
     def _start(self) -> None:
@@ -165,6 +166,8 @@ class BrokerProcess(Broker):
         deadline = time.monotonic() + self._start_timeout_s
         while not ready_file.exists():
             if self._process.poll() is not None:
+                if self._process.returncode < 0:
+                    raise RuntimeError(killed_brokers.described(-self._process.returncode, self._process.pid))
                 raise RuntimeError(
                     f"the broker ended with status {self._process.returncode}:\n{self.log_text()[-4000:]}"
                 )
@@ -182,6 +185,7 @@ class BrokerProcess(Broker):
 
     def _end(self, how: signal.Signals) -> None:
         assert self._process is not None
+        killed_by = self._process.poll()
         self._process.send_signal(how)
         try:
             status = self._process.wait(STOP_TIMEOUT_S)
@@ -191,6 +195,9 @@ class BrokerProcess(Broker):
             raise RuntimeError(f"no end {STOP_TIMEOUT_S:g} s after SIGTERM:\n{self.log_text()[-4000:]}") from None
         finally:
             tracebacks.leave(self._stderr)
+            killed_brokers.leave(self._process)
+        if how is signal.SIGTERM and killed_by is not None and killed_by < 0:
+            raise RuntimeError(killed_brokers.described(-killed_by, self._process.pid))
         if how is signal.SIGTERM and status != 0:
             raise RuntimeError(f"the broker ended with status {status} after SIGTERM:\n{self.log_text()[-4000:]}")
 

@@ -210,7 +210,7 @@ def _rare_answers(recent: Sequence[Mapping[str, Json]], recording: Path, seed: i
             start = request_start(entry.body)
             if start is not None:
                 numbers[start] = entry.exchange
-    yield "the command failed, and the broker gave it answers that are lawful but rare (docs/presets.md); the last were"
+    yield "the command failed. Its broker had given it answers that are lawful but rare (docs/presets.md), last:"
     for each in recent[-MOST_RARE_SHOWN:]:
         if "api" not in each:
             yield f"  {each['name']}"
@@ -218,7 +218,8 @@ def _rare_answers(recent: Sequence[Mapping[str, Json]], recording: Path, seed: i
         number = numbers.get((each["api"], each["client_id"], each["correlation_id"]))
         where = "" if number is None else f" in exchange {number}"
         yield f"  {each['name']}: to {each['api']} of client {each['client_id']!r}{where}"
-    yield f"the same answers come again with --odd {seed}; none of them with --odd 0"
+    yield f"Repeat the command with --odd {seed} to get the same answers, or with --odd 0 to get none. If it succeeds"
+    yield "without them, it does not cope with one of them."
 
 
 def request_start(frame: Buffer) -> tuple[str, str | None, int] | None:
@@ -255,7 +256,11 @@ def _seed(options: argparse.Namespace) -> int:
     if options.odd is not None:
         return int(options.odd)
     seed = randrange(1, MOST_SEED)
-    print(f"the broker gives answers that are lawful but rare: --odd {seed} repeats them", file=sys.stderr, flush=True)
+    print(
+        f"the broker will give some answers that are lawful but rare; --odd {seed} repeats them, --odd 0 avoids them",
+        file=sys.stderr,
+        flush=True,
+    )
     return seed
 
 

@@ -65,6 +65,13 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def configure_health(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `health` for `--help` only, like `configure_serve`: it runs every few seconds."""
+    parser.add_argument(
+        "--http-port", metavar="N", help="the broker's HTTP port; default: that of its configuration, or 9644"
+    )
+
+
 def configure_completion(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell to print the script of")
     parser.set_defaults(run=print_completion)

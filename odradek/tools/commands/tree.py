@@ -135,6 +135,14 @@ COMMANDS = {
         ("wait --timeout 30 -t orders && ./start-consumers",),
         "reachability.configure",
     ),
+    "health": Command(
+        "tell whether the broker on this machine is ready",
+        "Requests /readyz from the HTTP port that the environment configures (KAFKA_ODRADEK_HTTP_PORT). If HTTP is off"
+        " or uses TLS, connects to the first listener instead. The exit status is 0 if the broker is ready and 1 if it"
+        " is not. The image uses it as its health check.",
+        ("health", "health --http-port 9645"),
+        "program.configure_health",
+    ),
     "doctor": Command(
         "find what keeps the broker from working, or clients from reaching it",
         "Looks at the limits of this machine, the data directory (space, file system, clock, leftovers of a crash), the"

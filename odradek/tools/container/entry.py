@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from pathlib import Path
 
+HELP_WORDS = frozenset({"-h", "--help"})
 SHELL_NOT_FOUND = 127  # exit status of a shell if a program does not exist
 STOPPED_EARLY = 128 + signal.SIGTERM
 # Testcontainers and others search the log of a Kafka broker for these texts; here they share one line.
@@ -37,9 +38,9 @@ def kind_of(words: Sequence[str], commands: Sequence[str]) -> tuple[Invocation, 
     rest = list(words)
     if rest and rest[0] == "odradek":
         del rest[0]
-    if not rest or (rest[0].startswith("-") and rest[0] not in ("-h", "--help")):
+    if not rest or (rest[0].startswith("-") and rest[0] not in HELP_WORDS):
         return Invocation.SERVE, rest
-    if rest[0] == "serve" and not {"-h", "--help"}.intersection(rest):
+    if rest[0] == "serve" and not HELP_WORDS.intersection(rest):
         return Invocation.SERVE, rest[1:]
     if rest[0] in commands or rest[0].startswith("-"):
         return Invocation.COMMAND, rest
@@ -54,6 +55,10 @@ def main(words: Sequence[str] | None = None) -> int:
     match kind:
         case Invocation.SERVE:
             return serve(rest)
+        case Invocation.COMMAND if rest[0] == "health" and not HELP_WORDS.intersection(rest):
+            from odradek.tools.container.health import main as health
+
+            return health(rest[1:])
         case Invocation.COMMAND:
             from odradek.tools.commands.tree import run as command
 

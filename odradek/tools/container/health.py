@@ -1,6 +1,7 @@
-"""The image's health check: `python -m odradek.tools.container.health` exits with 0 if the broker is ready.
+"""`odradek health`, the image's health check: exits with 0 if the broker is ready.
 
-It requests /readyz. If the HTTP port is switched off or uses TLS, it only connects to the first listener.
+It requests /readyz. If the HTTP port is switched off or uses TLS, it only connects to the first listener. It runs every
+few seconds, so it imports little.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 TIMEOUT_S = 4.0
@@ -40,7 +41,18 @@ def check(http_port: int | None, port: int) -> str | None:
     return None if status.split()[1:2] == [b"200"] else rest.rpartition(b"\r\n")[2].decode(errors="replace")
 
 
-def main() -> int:
+def main(words: Sequence[str] = ()) -> int:
+    """Runs `odradek health` with these arguments: prints why the broker is not ready, if so, and returns the exit
+    status. The default port is that of the environment and of the mounted server.properties."""
+    http_port: int | None = None
+    match [part for word in words for part in word.split("=", 1)]:
+        case []:
+            pass
+        case ["--http-port", number] if number.isdecimal():
+            http_port = int(number)
+        case _:
+            print("odradek health: it takes only --http-port N. See `odradek health --help`", file=sys.stderr)
+            return 2
     from odradek.broker.configuration.environment import settings_of_environment
     from odradek.protocol.java_properties import parse_properties
     from odradek.tools.container.environment import MOUNTED_CONFIGURATION, complete
@@ -48,14 +60,12 @@ def main() -> int:
     mounted = Path(MOUNTED_CONFIGURATION)
     in_file = parse_properties(mounted.read_text(encoding="utf-8")) if mounted.is_file() else {}
     environment = complete(os.environ, in_file, read_secret=lambda name: "")
+    configured, port = ports({**in_file, **settings_of_environment(environment.variables)})
+    asked = configured if http_port is None else http_port
     try:
-        problem = check(*ports({**in_file, **settings_of_environment(environment.variables)}))
+        problem = check(asked, port)
     except OSError as error:
-        problem = str(error)
+        problem = f"port {port if asked is None else asked} of 127.0.0.1: {error.strerror or error}"
     if problem is not None:
-        print(f"not ready: {problem}", file=sys.stderr)
+        print(f"odradek health: the broker is not ready: {problem}", file=sys.stderr)
     return 0 if problem is None else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

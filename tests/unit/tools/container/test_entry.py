@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from odradek.cli import main as cli
 from odradek.tools.commands.tree import COMMANDS
 from odradek.tools.container.entry import READY_NOTE, SHELL_NOT_FOUND, Invocation, kind_of
 from odradek.tools.container.health import check, ports
+from tests.support.broker_process import BrokerProcess
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 
@@ -102,3 +104,14 @@ def test_a_broker_that_is_not_there_is_not_healthy() -> None:
         check(1, 1)
     with pytest.raises(ConnectionRefusedError):
         check(None, 1)
+
+
+def test_the_command_says_whether_the_broker_is_ready(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli(["health", "--http-port", "1"]) == 1
+    assert capsys.readouterr().err == (
+        "odradek health: the broker is not ready: port 1 of 127.0.0.1: Connection refused\n"
+    )
+    with BrokerProcess(tmp_path / "data") as broker:
+        assert isinstance(broker, BrokerProcess)
+        assert cli(["health", "--http-port", str(broker.ready["http_port"])]) == 0
+    assert run("health", KAFKA_ODRADEK_HTTP_PORT="1").returncode == 1

@@ -1,0 +1,26 @@
+"""Brokers in processes of their own that a signal has ended, such as the kernel's when memory runs out. A test that
+fails then does not show why: its client only sees that connections are refused."""
+
+import signal
+import subprocess
+
+_running: dict[int, subprocess.Popen[bytes]] = {}  # by pid
+
+
+def watch(broker: subprocess.Popen[bytes]) -> None:
+    _running[broker.pid] = broker
+
+
+def leave(broker: subprocess.Popen[bytes]) -> None:
+    """Call it when a test ends the broker itself."""
+    _running.pop(broker.pid, None)
+
+
+def killed() -> list[str]:
+    """Returns a line for each watched broker that a signal has ended."""
+    return [described(-each.returncode, pid) for pid, each in _running.items() if (each.poll() or 0) < 0]
+
+
+def described(by: int, pid: int) -> str:
+    memory = ", perhaps because memory ran out (`dmesg` tells)" if by == signal.SIGKILL else ""
+    return f"the broker with process id {pid} was killed by {signal.Signals(by).name}{memory}"
