@@ -67,7 +67,16 @@ NOT_ENDED_SO = frozenset(
 
 
 class Admin(ConnectedClient):
-    """Administers topics, settings, groups and transactions. Start and close it, best with `async with`."""
+    """Administers topics, settings, groups and transactions.
+
+        async with Admin(bootstrap_servers="localhost:9092") as admin:
+            await admin.create_topics([NewTopic("orders", partitions=3)])
+            for name in await admin.list_topics():
+                ...
+
+    Start and close it, best with `async with`. Each call repeats transient errors until `default_api_timeout_ms` is
+    over, and then raises RetriableError. Errors that a broker reports are ClientErrors, whose `code` is the broker's.
+    """
 
     def __init__(
         self,
@@ -110,6 +119,7 @@ class Admin(ConnectedClient):
         await self._connect()
 
     async def close(self) -> None:
+        """Closes all connections. A closed client cannot be started again."""
         await self._cluster.close()
 
     # Topics.

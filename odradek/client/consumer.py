@@ -352,12 +352,14 @@ class Consumer(ConnectedClient):
             self._positions.of(partition).is_paused = True
 
     def resume(self, *partitions: TopicPartition) -> None:
+        """Returns records of these partitions again, after `pause`. Does nothing if they are not paused."""
         for partition in partitions:
             self._positions.of(partition).is_paused = False
         self._news.set()
         self._wake()
 
     def paused(self) -> set[TopicPartition]:
+        """Returns the assigned partitions that are paused."""
         return {each.topic_partition for each in self._positions if each.is_paused}
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

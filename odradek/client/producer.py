@@ -51,7 +51,19 @@ RECORD_OVERHEAD_BYTES = 70  # the most that a record alone in its batch takes be
 
 
 class Producer(ConnectedClient):
-    """Sends records to topics. Start and close it, best with `async with`.
+    """Sends records to topics.
+
+        async with Producer(bootstrap_servers="localhost:9092") as producer:
+            written = await producer.send("orders", b"1 book", key=b"kate")
+            print((await written).offset)
+
+    Start and close it, best with `async with`. With a `transactional_id`, records are sent in transactions:
+
+        async with Producer(bootstrap_servers="localhost:9092", transactional_id="shop") as producer:
+            await producer.init_transactions()
+            await producer.begin_transaction()
+            await producer.send("orders", b"1 book")
+            await producer.commit_transaction()
 
     Each record is written once, and the records of a partition keep the order of the `send` calls, even if requests or
     responses are lost. `enable_idempotence`, which is on by default, ensures this. All methods belong to the event loop

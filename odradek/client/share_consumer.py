@@ -188,6 +188,7 @@ class ShareConsumer(ConnectedClient):
         self._fetcher = ShareFetcher(self._cluster, self._settings, news=self._news.set, metrics=self._metrics)
 
     def subscription(self) -> frozenset[str]:
+        """Returns the topics that were passed to `subscribe`."""
         return self._member.topics
 
     def assignment(self) -> set[TopicPartition]:

@@ -37,6 +37,8 @@ class ConfigResource(NamedTuple):
 
 
 class AlterOperation(Enum):
+    """What a `ConfigChange` does to a setting. APPEND and SUBTRACT add and remove entries of a list."""
+
     SET = 0
     DELETE = 1
     APPEND = 2

@@ -74,6 +74,9 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
+    """A member of a group. `group_instance_id` is None unless the member is static; `assignment` holds the partitions
+    that the member reads."""
+
     member_id: str
     group_instance_id: str | None
     client_id: str

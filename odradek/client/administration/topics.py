@@ -20,6 +20,8 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
+    """A partition. `leader` is None while the partition has no leader. Replicas are ids of brokers."""
+
     partition: int
     leader: int | None
     leader_epoch: int | None
@@ -29,6 +31,8 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
+    """A topic and its partitions. `topic_id` has 16 bytes; `is_internal` is true for topics of the broker's own."""
+
     topic: str
     topic_id: bytes
     is_internal: bool

@@ -64,9 +64,11 @@ class TransactionDescription:
 
     @property
     def is_two_phase(self) -> bool:
+        """Whether an external coordinator decides the transaction (KIP-939), so that it has no timeout."""
         return self.timeout_ms is None
 
     def open_for_ms(self, now_ms: int) -> int | None:
+        """Returns how long the transaction has been open at `now_ms`, or None if no transaction is open."""
         return None if self.started_ms is None or not self.partitions else max(0, now_ms - self.started_ms)
 
 

@@ -19,6 +19,8 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class TopicPartition(NamedTuple):
+    """A partition, by its topic and number."""
+
     topic: str
     partition: int
 
@@ -37,6 +39,8 @@ class RecordMetadata(NamedTuple):
 
 
 class ConsumerRecord(NamedTuple):
+    """A record that a consumer has read. `key` and `value` are None if the record has none."""
+
     topic: str
     partition: int
     offset: int
@@ -155,6 +159,7 @@ class PreparedTxnState:
 
     @property
     def has_transaction(self) -> bool:
+        """Whether the state identifies a transaction. It does not if the producer had sent nothing."""
         return self.producer_id != NO_PRODUCER_ID
 
     @classmethod

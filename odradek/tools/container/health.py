@@ -69,3 +69,7 @@ def main(words: Sequence[str] = ()) -> int:
     if problem is not None:
         print(f"odradek health: the broker is not ready: {problem}", file=sys.stderr)
     return 0 if problem is None else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
