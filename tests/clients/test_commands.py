@@ -278,11 +278,11 @@ def test_quotas_are_set_listed_and_removed_by_user_client_and_address(at: Run) -
 @pytest.mark.parametrize(
     ("words", "complaint", "status"),
     [
-        (["set", "producer_byte_rate=1"], "say whose: --user", 2),
-        (["set", "--user", "a", "producer_byte_rate=much"], "it takes a number", 2),
+        (["set", "producer_byte_rate=1"], "say whose quota it is: give --user", 2),
+        (["set", "--user", "a", "producer_byte_rate=much"], "'much' is not a number", 2),
         (["set", "--user", "a", "no_such_rate=1"], "INVALID_REQUEST", 1),
         (["set", "--user", "a", "--ip", "192.0.2.7", "connection_creation_rate=1"], "INVALID_REQUEST", 1),
-        (["unset"], "say whose: --user", 2),
+        (["unset"], "say whose quota it is: give --user", 2),
     ],
 )
 def test_quotas_that_cannot_be_are_refused(at: Run, words: list[str], complaint: str, status: int) -> None:

@@ -65,7 +65,7 @@ def test_a_cluster_is_made_with_listeners_and_users(control: Control) -> None:
     assert [each["protocol"] for each in told["listeners"]] == ["PLAINTEXT", "SASL_SSL"]
     assert told["ca_certificate"].startswith("-----BEGIN CERTIFICATE-----")
     control("delete", "-C", told["id"])
-    assert "is no JSON" in control("create", "--listener", "SSL", status=2)
+    assert "is not JSON" in control("create", "--listener", "SSL", status=2)
 
 
 def test_a_fault_acts_and_is_deleted(control: Control, cluster: dict[str, Any], tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_checkpoint_is_gone_back_to(control: Control, cluster: dict[str, Any])
 
 def test_mistakes_are_told(control: Control) -> None:
     assert "did you mean open-transaction" in control("preset", "open-transactions", status=1)
-    assert "the rule is no JSON" in control("fault", "{", status=2)
+    assert "the rule is not JSON" in control("fault", "{", status=2)
     assert run(["control", "clusters", "--http", "localhost:1"]) == 3
     assert run(["control", "clusters", "--http", "localhost"]) == 2
 

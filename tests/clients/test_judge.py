@@ -162,7 +162,7 @@ def test_a_signal_ends_the_command_and_what_was_sent_is_judged(
         said = judge.stdout.read()  # to its end, which comes when nobody can write to it any more
         assert judge.wait(60) == 2
     assert "kept     IDM.1 " in said
-    assert f"{number.name} has ended the run" in suite.read_text(encoding="utf-8")
+    assert f"the run was ended by {number.name}" in suite.read_text(encoding="utf-8")
     assert "IDM.1" in page.read_text(encoding="utf-8")
     assert json.loads(told.read_text(encoding="utf-8"))["software"]
 
@@ -212,7 +212,7 @@ def test_a_known_break_passes_until_its_day(guilty: Path, capsys: pytest.Capture
     assert tree.run(["judge", "--ignore", "PRD.4=issue 1 until 2999-01-01", str(guilty)]) == 0
     assert "ignored: issue 1" in capsys.readouterr().out
     assert tree.run(["judge", "--ignore", "PRD.4=issue 1 until 2020-01-01", str(guilty)]) == 1
-    assert "has ended on 2020-01-01" in capsys.readouterr().err
+    assert "expired on 2020-01-01" in capsys.readouterr().err
 
 
 def test_known_breaks_are_kept_in_a_file(guilty: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -222,7 +222,7 @@ def test_known_breaks_are_kept_in_a_file(guilty: Path, tmp_path: Path, capsys: p
     with known.open("a") as file:
         file.write("PRD.1=issue 2 until 2999-01-01\n")
     assert tree.run(["judge", "--ignore-file", str(known), str(guilty)]) == 1
-    assert "PRD.1 is kept now" in capsys.readouterr().err
+    assert "PRD.1 is no longer broken" in capsys.readouterr().err
     for wrong in ("PRD.4\n", "NO.1=x until 2999-01-01\n"):
         known.write_text(wrong)
         assert tree.run(["judge", "--ignore-file", str(known), str(guilty)]) == 3
@@ -232,7 +232,7 @@ def test_known_breaks_are_kept_in_a_file(guilty: Path, tmp_path: Path, capsys: p
 def test_a_break_that_is_mended_is_to_be_ignored_no_more(guilty: Path, capsys: pytest.CaptureFixture[str]) -> None:
     known = ["--ignore", "PRD.4=issue 1 until 2999-01-01", "--ignore", "PRD.1=issue 2 until 2999-01-01"]
     assert tree.run(["judge", *known, str(guilty)]) == 1
-    assert "PRD.1 is kept now" in capsys.readouterr().err
+    assert "PRD.1 is no longer broken" in capsys.readouterr().err
 
 
 def test_a_command_that_fails_or_asks_nothing_is_told_apart(capsys: pytest.CaptureFixture[str]) -> None:

@@ -195,7 +195,7 @@ def test_a_proxy_that_clients_are_sent_past_says_so_and_proves_nothing(tmp_path:
     assert json.loads(entry_of_kind(path, Kind.TOLD).body) == {"elsewhere": "localhost:1"}
     judged = command("judge", str(path))
     assert judged.returncode == 3
-    assert "clients were sent to localhost:1, past the recording" in judged.stderr
+    assert "the broker sent clients to localhost:1, past the recording" in judged.stderr
 
 
 def entry_of_kind(path: Path, kind: Kind) -> RecordingEntry:

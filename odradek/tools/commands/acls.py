@@ -45,9 +45,9 @@ class Resource:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = CommandActions(parser)
-    with actions.add("list", "ACLs, all or those of a resource or principal", list_, json=True) as listing:
+    with actions.add("list", "list all ACLs, or those of a resource or principal", list_, json=True) as listing:
         _add_resources(listing, "those that apply to it, prefixes and * included")
-        listing.add_argument("--principal", metavar="User:NAME", help="those of this principal")
+        listing.add_argument("--principal", metavar="User:NAME", help="only the ACLs of this principal")
     for name, act, help in (("add", add, "add ACLs that allow or deny"), ("remove", remove, "remove ACLs")):
         with actions.add(name, help, act, acls_of) as action:
             _add_resources(action, "this one; * is every one")
@@ -65,15 +65,17 @@ def _add_resources(parser: argparse.ArgumentParser, help: str) -> None:
         "--resource-pattern-type",
         choices=("literal", "prefixed"),
         default="literal",
-        help="whether names are whole names or prefixes; default: %(default)s",
+        help="whether the names of resources are whole names or prefixes; default: %(default)s",
     )
 
 
 def _add_rights(parser: argparse.ArgumentParser) -> None:
     add_list(parser, "--allow-principal", metavar="User:NAME", help="allow this principal")
     add_list(parser, "--deny-principal", metavar="User:NAME", help="deny this principal")
-    parser.add_argument("--allow-host", default=ANY_HOST, metavar="ADDRESS", help="default: any")
-    parser.add_argument("--deny-host", default=ANY_HOST, metavar="ADDRESS", help="default: any")
+    parser.add_argument(
+        "--allow-host", default=ANY_HOST, metavar="ADDRESS", help="allow from this address; default: any"
+    )
+    parser.add_argument("--deny-host", default=ANY_HOST, metavar="ADDRESS", help="deny from this address; default: any")
     add_list(
         parser,
         "--operation",
@@ -82,10 +84,16 @@ def _add_rights(parser: argparse.ArgumentParser) -> None:
         help=f"one of {', '.join(NAMES)}; default: All",
     )
     parser.add_argument(
-        "--producer", action="store_true", help="the rights of a producer on topics and transactional ids"
+        "--producer",
+        action="store_true",
+        help="give the rights that a producer needs on the topics and transactional ids",
     )
-    parser.add_argument("--consumer", action="store_true", help="the rights of a consumer on topics and groups")
-    parser.add_argument("--idempotent", action="store_true", help="with --producer: IdempotentWrite on the cluster too")
+    parser.add_argument(
+        "--consumer", action="store_true", help="give the rights that a consumer needs on the topics and groups"
+    )
+    parser.add_argument(
+        "--idempotent", action="store_true", help="with --producer, also give IdempotentWrite on the cluster"
+    )
 
 
 def _operation(text: str) -> Operation:
@@ -114,23 +122,23 @@ def acls_of(options: argparse.Namespace) -> list[Acl]:
     principals = [(each, options.allow_host, Permission.ALLOW) for each in options.allow_principal]
     principals += [(each, options.deny_host, Permission.DENY) for each in options.deny_principal]
     if not principals:
-        raise ValueError("name a principal: --allow-principal User:NAME, or --deny-principal")
+        raise ValueError("say whom it concerns: give --allow-principal User:NAME or --deny-principal User:NAME")
     if wrong := [each for each, _, _ in principals if not each.partition(":")[2]]:
-        raise ValueError(f"{wrong[0]!r} is not a principal: User:NAME")
+        raise ValueError(f"{wrong[0]!r} is not a principal; write User:NAME")
     found = [
         Acl(resource.type, resource.name, principal, operation, permission, resource.pattern_type, host)
         for resource, operation in _rights(options)
         for principal, host, permission in principals
     ]
     if not found:
-        raise ValueError("name a resource that the rights are for: --topic, --group, --cluster …")
+        raise ValueError("name a resource: give --topic, --group, --cluster or another")
     return found
 
 
 def _rights(options: argparse.Namespace) -> Iterator[tuple[Resource, Operation]]:
     roles = [role for is_asked, role in ((options.producer, PRODUCER), (options.consumer, CONSUMER)) if is_asked]
     if options.operation and roles:
-        raise ValueError("--producer and --consumer stand for their operations: leave out --operation")
+        raise ValueError("--producer and --consumer choose the operations; leave out --operation")
     for resource in _resources(options):
         if roles:
             operations = [each for role in roles for each in role.get(resource.type, ())]

@@ -16,21 +16,25 @@ DEFAULT_DAYS = 365
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", nargs="?", default="certs", metavar="DIR", help="default: %(default)s")
-    add_list(parser, "--host", metavar="NAME", help=f"another name or address of the broker besides {', '.join(HOSTS)}")
-    add_list(parser, "--client", metavar="NAME", help="a client with this name")
+    parser.add_argument(
+        "directory", nargs="?", default="certs", metavar="DIR", help="the directory to write to; default: %(default)s"
+    )
+    add_list(
+        parser, "--host", metavar="NAME", help=f"a further name or address of the broker, besides {', '.join(HOSTS)}"
+    )
+    add_list(parser, "--client", metavar="NAME", help="make a certificate for a client of this name")
     parser.add_argument(
         "--password",
         default=DEFAULT_PASSWORD,
         metavar="TEXT",
-        help="password of the PKCS12 stores; default: %(default)s",
+        help="the password of the PKCS12 stores; default: %(default)s",
     )
     parser.add_argument(
         "--days",
         type=int,
         default=DEFAULT_DAYS,
         metavar="N",
-        help="days that certificates are valid for; default: %(default)d",
+        help="how many days the certificates are valid; default: %(default)d",
     )
     add_json(parser)
     parser.set_defaults(run=run)
@@ -42,10 +46,12 @@ def run(options: argparse.Namespace) -> int:
     from odradek.tools.certs import CA, SERVER, client_file, fill
 
     if options.days < 1:
-        raise ValueError("--days takes at least 1")
+        raise ValueError("--days must be at least 1")
     bad = [name for name in options.client if not name or name.startswith(".") or "/" in name]
     if bad:
-        raise ValueError(f"--client {bad[0]}: the name is part of a file's name")
+        raise ValueError(
+            f"--client {bad[0]}: the name becomes part of a file name, so it must not contain this character"
+        )
     directory = Path(options.directory)
     hosts = tuple(dict.fromkeys((*HOSTS, *options.host)))
     clients = tuple(dict.fromkeys(options.client))

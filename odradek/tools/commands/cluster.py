@@ -15,20 +15,22 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = CommandActions(parser)
-    with actions.add("describe", "brokers, controller, features", describe, json=True):
+    with actions.add("describe", "show the brokers, the controller and the features", describe, json=True):
         pass
-    with actions.add("cluster-id", "the id of the cluster", cluster_id):
+    with actions.add("cluster-id", "print the id of the cluster", cluster_id):
         pass
 
 
 def configure_features(parser: argparse.ArgumentParser) -> None:
     actions = CommandActions(parser)
-    with actions.add("describe", "what the brokers support, and the finalised level", describe_features, json=True):
+    with actions.add(
+        "describe", "show the supported levels and the finalized level of each feature", describe_features, json=True
+    ):
         pass
     with actions.add("upgrade", "raise features to these levels", upgrade) as raising:
         _add_changes(raising)
     with actions.add("downgrade", "lower features to these levels", downgrade) as lowering:
-        lowering.add_argument("--unsafe", action="store_true", help="even if metadata is lost")
+        lowering.add_argument("--unsafe", action="store_true", help="lower the level even if metadata is lost")
         _add_changes(lowering)
 
 
@@ -61,15 +63,15 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
         action="append",
         required=True,
         metavar="NAME=LEVEL",
-        help="may be repeated: all are changed, or none",
+        help="the new level of a feature; may be repeated: either all change or none",
     )
-    parser.add_argument("--dry-run", action="store_true", help="only tell whether the cluster would accept it")
+    parser.add_argument("--dry-run", action="store_true", help="only check whether the cluster would accept the change")
 
 
 def _level(text: str) -> tuple[str, int]:
     name, separator, level = text.partition("=")
     if not separator or not name.strip() or not level.strip().isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r}: it takes NAME=LEVEL, as in odradek.share.transactions=1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=LEVEL, such as odradek.share.transactions=1")
     return name.strip(), int(level)
 
 
@@ -79,7 +81,7 @@ async def describe_features(admin: Admin, options: argparse.Namespace) -> None:
         for name, each in (await admin.describe_features()).items()
     ]
     print_rows(
-        rows, headings("feature lowest highest level"), as_json=options.json, empty="The brokers tell of no features."
+        rows, headings("feature lowest highest level"), as_json=options.json, empty="The brokers report no features."
     )
 
 

@@ -26,30 +26,32 @@ SETTING = re.compile(r"\s*([^=,\s]+)\s*=\s*(?:\[([^\]]*)\]|([^,]*))\s*(?:,|$)")
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = CommandActions(parser)
     with actions.add(
-        "describe", "the settings of a topic, broker or group, with their sources", describe, resource, json=True
+        "describe", "show the settings of a topic, broker or group, with their sources", describe, resource, json=True
     ) as describing:
         _add_resource(describing)
-        describing.add_argument("--all", action="store_true", help="include settings that have their default")
-    with actions.add("alter", "change settings; others stay", alter, _check) as altering:
+        describing.add_argument("--all", action="store_true", help="also show settings that have their default value")
+    with actions.add("alter", "change settings, and leave the others unchanged", alter, _check) as altering:
         _add_resource(altering)
         altering.add_argument(
             "--add-config",
             metavar="NAME=VALUE,…",
             default="",
-            help="set these; brackets hold a value with commas: a=[b,c]",
+            help="set these settings; put a value with commas into brackets: a=[b,c]",
         )
-        altering.add_argument("--delete-config", metavar="NAME,…", default="", help="reset these to their default")
+        altering.add_argument(
+            "--delete-config", metavar="NAME,…", default="", help="reset these settings to their default"
+        )
 
 
 def _add_resource(parser: argparse.ArgumentParser) -> None:
     one = parser.add_mutually_exclusive_group(required=True)
-    complete_topics(one.add_argument("-t", "--topic", metavar="TOPIC", help="of this topic"))
-    one.add_argument("--broker", metavar="ID", help="of this broker")
-    one.add_argument("--broker-defaults", action="store_true", help="that all brokers share")
+    complete_topics(one.add_argument("-t", "--topic", metavar="TOPIC", help="the settings of this topic"))
+    one.add_argument("--broker", metavar="ID", help="the settings of this broker")
+    one.add_argument("--broker-defaults", action="store_true", help="the settings that all brokers share")
     one.add_argument("--broker-logger", metavar="ID", help="the log levels of this broker")
-    one.add_argument("--group", metavar="GROUP", help="of this group")
-    one.add_argument("--client-metrics", metavar="NAME", help="of this client metrics subscription")
-    one.add_argument("--entity-type", choices=KINDS, help="with --entity-name: as kafka-configs takes them")
+    one.add_argument("--group", metavar="GROUP", help="the settings of this group")
+    one.add_argument("--client-metrics", metavar="NAME", help="the settings of this client metrics subscription")
+    one.add_argument("--entity-type", choices=KINDS, help="like kafka-configs, together with --entity-name")
     parser.add_argument("--entity-name", metavar="NAME", help=argparse.SUPPRESS)
     parser.add_argument("--entity-default", action="store_true", help=argparse.SUPPRESS)
 
@@ -67,7 +69,7 @@ def resource(options: argparse.Namespace) -> ConfigResource:
     if options.entity_default and options.entity_type == "brokers":
         return ConfigResource(ConfigType.BROKER, "")
     if not options.entity_name:
-        raise ValueError("--entity-type takes --entity-name")
+        raise ValueError("--entity-type needs --entity-name")
     return _resource(options.entity_type, options.entity_name)
 
 
@@ -75,7 +77,7 @@ def _resource(kind: str, name: str) -> ConfigResource:
     from odradek.client.administration.configs import ConfigResource, ConfigType
 
     if kind.startswith("broker") and not name.isdecimal():
-        raise ValueError(f"{name!r} is not the id of a broker: `odradek cluster describe` lists them")
+        raise ValueError(f"{name!r} is not the id of a broker. `odradek cluster describe` lists the brokers")
     return ConfigResource(ConfigType[KINDS[kind]], name)
 
 
@@ -88,7 +90,7 @@ def changes(add: str, delete: str) -> list[ConfigChange]:
     while position < len(add):
         setting = SETTING.match(add, position)
         if setting is None:
-            raise ValueError(f"--add-config {add}: it takes NAME=VALUE, several with commas")
+            raise ValueError(f"--add-config {add}: write NAME=VALUE, or several separated by commas")
         name, listed, value = setting.groups()
         found.append(ConfigChange(AlterOperation.SET, name, (listed if listed is not None else value).strip()))
         position = setting.end()
@@ -114,7 +116,7 @@ async def describe(admin: Admin, options: argparse.Namespace) -> None:
     for row in rows if not options.json else ():
         if row["sensitive"]:
             row["value"] = "(hidden)"
-    empty = "Everything has its default; --all shows it."
+    empty = "All settings have their default. Add --all to show them."
     print_rows(rows, headings("name value source"), as_json=options.json, empty=empty)
 
 

@@ -21,7 +21,7 @@ POLL_MS = 500
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_topic(parser)
-    parser.add_argument("-p", "--partition", type=int, metavar="N", help="only this partition; default: all")
+    parser.add_argument("-p", "--partition", type=int, metavar="N", help="read only this partition; default: all")
     parser.add_argument(
         "-o",
         "--offset",
@@ -29,30 +29,40 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="OFFSET",
         type=_position,
-        help="beginning, end, an offset, -N for the last N records, s@MS for the first since that timestamp, stored for"
-        " those of the group; default: beginning, of a group stored. e@MS stops there, and may be given beside another",
+        help="where to begin: beginning, end, an offset, -N (the last N records), s@MS (the first record since this"
+        " timestamp), or stored (the offsets of the group). Default: beginning, or stored with --group. e@MS says where"
+        " to stop, and may be given as well",
     )
     parser.add_argument("-c", "--count", "--max-messages", type=int, metavar="N", help="stop after N records")
-    parser.add_argument("-e", "--exit", action="store_true", help="exit at the end of the partitions")
+    parser.add_argument("-e", "--exit", action="store_true", help="exit when the end of all partitions is reached")
     parser.add_argument(
         "-f",
         "--format",
         metavar="FORMAT",
-        help=r"of each record: %%s value, %%k key, %%t topic, %%p partition, %%o offset, %%T timestamp, %%h headers,"
+        help=r"how to print a record: %%s value, %%k key, %%t topic, %%p partition, %%o offset, %%T timestamp, %%h"
+        r" headers,"
         r" %%S and %%K sizes, %%R size of the value in four bytes, \n \t; default: %%s\n",
     )
-    parser.add_argument("-K", "--key-delimiter", metavar="DELIM", help="print the key and this before the value")
     parser.add_argument(
-        "-D", "--delimiter", metavar="DELIM", default="\\n", help="terminator of a record; default: \\n"
-    )
-    parser.add_argument("-J", "--json", action="store_true", help="one JSON object for each record")
-    parser.add_argument(
-        "-Z", "--null", metavar="TEXT", nargs="?", const="NULL", default="NULL", help="text for null; default: NULL"
+        "-K", "--key-delimiter", metavar="DELIM", help="print the key and this separator before the value"
     )
     parser.add_argument(
-        "-q", "--quiet", action="store_true", help="accepted as by kcat: only records are printed in any case"
+        "-D", "--delimiter", metavar="DELIM", default="\\n", help="print this after each record; default: \\n"
     )
-    parser.add_argument("-G", "--group", metavar="GROUP", help="read as a member of this group, and commit")
+    parser.add_argument("-J", "--json", action="store_true", help="print a JSON object for each record")
+    parser.add_argument(
+        "-Z",
+        "--null",
+        metavar="TEXT",
+        nargs="?",
+        const="NULL",
+        default="NULL",
+        help="print this for null; default: NULL",
+    )
+    parser.add_argument(
+        "-q", "--quiet", action="store_true", help="accepted as in kcat, without effect: only records are printed"
+    )
+    parser.add_argument("-G", "--group", metavar="GROUP", help="read as a member of this group, and commit offsets")
     add_isolation_level(parser)
     add_connection(parser)
     parser.set_defaults(run=run)
@@ -82,12 +92,12 @@ def run(options: argparse.Namespace) -> int:
     options.offset = starts[0] if starts else "beginning"
     options.until_ms = until[0] if until else None
     if len(starts) > 1 or len(until) > 1:
-        raise ValueError("one --offset to begin at, and one e@MS to stop at")
+        raise ValueError("give at most one --offset to begin at, and one e@MS to stop at")
     if options.group is None and options.offset == "stored":
         raise ValueError("--offset stored needs a --group")
     is_placed = options.partition is not None or options.offset not in ("beginning", "end", "stored") or until
     if options.group is not None and is_placed:
-        raise ValueError("--group reads on from the group's offsets: leave out --partition and --offset")
+        raise ValueError("--group continues at the offsets of the group: leave out --partition and --offset")
     asyncio.run(_consume(options, renderer(options)))
     return DONE
 
@@ -121,7 +131,9 @@ async def _partitions(options: argparse.Namespace) -> list[TopicPartition]:
         found = (await connection.describe_topics([options.topic]))[options.topic]
     there = [each.partition for each in found.partitions]
     if options.partition is not None and options.partition not in there:
-        raise CommandError(f"{options.topic} has no partition {options.partition}, but {len(there)}", NOT_FOUND)
+        raise CommandError(
+            f"{options.topic} has no partition {options.partition}; it has {len(there)} partitions", NOT_FOUND
+        )
     return [TopicPartition(options.topic, index) for index in there if options.partition in (None, index)]
 
 

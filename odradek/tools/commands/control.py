@@ -49,11 +49,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
             if field.metavar or field.option:
                 _add_field(one, field)
         if call.scope is not CallScope.PROCESS:
-            one.add_argument("-C", "--cluster", default="default", metavar="ID", help="default: %(default)s")
+            one.add_argument(
+                "-C", "--cluster", default="default", metavar="ID", help="the id of the cluster; default: %(default)s"
+            )
         one.add_argument(
-            "--http", metavar="HOST:PORT", help=f"its HTTP port; default: ${ADDRESS}, else {DEFAULT_ADDRESS}"
+            "--http",
+            metavar="HOST:PORT",
+            help=f"the HTTP port of the broker; default: ${ADDRESS}, or {DEFAULT_ADDRESS}",
         )
-        one.add_argument("--token-file", type=Path, metavar="FILE", help=f"holds odradek.http.token; default: ${TOKEN}")
+        one.add_argument(
+            "--token-file",
+            type=Path,
+            metavar="FILE",
+            help=f"a file that contains odradek.http.token; default: ${TOKEN}",
+        )
         one.set_defaults(run=partial(run, call))
 
 
@@ -87,7 +96,7 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text} is no JSON: {error}") from None
+        raise argparse.ArgumentTypeError(f"{text} is not JSON: {error}") from None
 
 
 def _numbers(text: str) -> int | list[int]:
@@ -103,7 +112,7 @@ def _document(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise ValueError(f"the rule is no JSON: {error}") from None
+        raise ValueError(f"the rule is not JSON: {error}") from None
 
 
 def _value(text: str) -> Any:
@@ -154,7 +163,7 @@ def run(call: ControlCall, options: Options) -> int:
     address = options.http or os.environ.get(ADDRESS, DEFAULT_ADDRESS)
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
-        raise ValueError(f"--http or ${ADDRESS}, {address}: it is HOST:PORT")
+        raise ValueError(f"{address!r}, from --http or ${ADDRESS}, is not HOST:PORT")
     method, path, body = call.request(values_of(call, options))
     if call.scope is not CallScope.PROCESS:
         path = f"/clusters/{quote(options.cluster, safe='')}{path}"
@@ -165,9 +174,11 @@ def run(call: ControlCall, options: Options) -> int:
     except Refused as refused:
         raise CommandError(_words(refused), STATUS_OF.get(refused.status, REFUSED)) from None
     except ConnectionError as error:
-        raise CommandError(f"nobody answers at {address}: {error.strerror or error}", UNREACHABLE) from None
+        raise CommandError(f"there is no broker at {address}: {error.strerror or error}", UNREACHABLE) from None
     except ValueError:
-        raise CommandError(f"what answers at {address} has no control interface", REFUSED) from None
+        raise CommandError(
+            f"the program at {address} has no control interface: start `odradek serve --control`", REFUSED
+        ) from None
     print_object(answer)
     return DIFFERENT if status == 408 else DONE
 

@@ -17,9 +17,9 @@ MARKS = {"ok": "ok      ", "warning": "WARNING ", "problem": "PROBLEM "}
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--data-dir", metavar="DIR", help="the data directory of the broker; default: that of `odradek serve`"
+        "--data-dir", metavar="DIR", help="the broker's data directory; default: that of `odradek serve`"
     )
-    parser.add_argument("--no-broker", action="store_true", help="check this machine only; no broker has to run")
+    parser.add_argument("--no-broker", action="store_true", help="check only this machine; the broker need not run")
     add_json(parser)
     add_connection(parser)
     parser.set_defaults(run=run)

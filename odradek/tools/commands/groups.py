@@ -25,21 +25,24 @@ GROUPS_AT_A_TIME = 50
 def add_reset(parser: argparse.ArgumentParser, *, is_share: bool = False) -> None:
     parser.add_argument("names", nargs=1, metavar="GROUP", help="the group; it must have no members")
     add_list(parser, "-t", "--topic", metavar="TOPIC[:0,1]", help="only this topic, or these partitions of it")
-    parser.add_argument("--all-topics", action="store_true", help="every topic that the group has offsets for")
+    parser.add_argument("--all-topics", action="store_true", help="all topics for which the group has offsets")
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--to-earliest", action="store_true", help="the first record")
-    where.add_argument("--to-latest", action="store_true", help="the end")
+    where.add_argument("--to-earliest", action="store_true", help="move to the first record")
+    where.add_argument("--to-latest", action="store_true", help="move to the end")
     where.add_argument(
-        "--to-datetime", metavar="TIME", type=time_ms, help="the first record since, as in 2026-01-31T08:00:00"
+        "--to-datetime",
+        metavar="TIME",
+        type=time_ms,
+        help="move to the first record since this time, such as 2026-01-31T08:00:00",
     )
     if not is_share:
-        where.add_argument("--to-offset", metavar="N", type=int, help="this offset")
-        where.add_argument("--shift-by", metavar="N", type=int, help="N records forward, or back if negative")
+        where.add_argument("--to-offset", metavar="N", type=int, help="move to this offset")
+        where.add_argument("--shift-by", metavar="N", type=int, help="move N records forward, or back if N is negative")
         where.add_argument(
-            "--to-current", action="store_true", help="the committed offset; the end where there is none"
+            "--to-current", action="store_true", help="keep committed offsets; where there is none, move to the end"
         )
-    parser.add_argument("--execute", action="store_true", help="move the offsets; without it they are only shown")
-    parser.add_argument("--dry-run", action="store_true", help="only show them (the default)")
+    parser.add_argument("--execute", action="store_true", help="change the offsets. Without it, they are only shown")
+    parser.add_argument("--dry-run", action="store_true", help="only show the new offsets (the default)")
 
 
 def check_reset(options: argparse.Namespace) -> None:
@@ -83,7 +86,7 @@ async def selected(admin: Admin, topics: list[str]) -> list[TopicPartition]:
     for text in topics:
         parts = re.fullmatch(r"([^:]+)(?::(\d+(?:,\d+)*))?", text)
         if parts is None:
-            raise ValueError(f"{text!r}: it takes TOPIC or TOPIC:0,1")
+            raise ValueError(f"{text!r} is not TOPIC or TOPIC:0,1")
         wanted.append((parts[1], parts[2]))
     described = await admin.describe_topics(dict.fromkeys(topic for topic, _ in wanted)) if wanted else {}
     found: list[TopicPartition] = []
@@ -103,19 +106,23 @@ def show(
         {"topic": each.topic, "partition": each.partition, "from": before.get(each), "to": offset}
         for each, offset in after.items()
     ]
-    print_rows(rows, headings("topic partition from to"), as_json=options.json, empty="Nothing to move.")
+    print_rows(rows, headings("topic partition from to"), as_json=options.json, empty="There are no offsets to move.")
     if not options.execute and not options.json:
-        print("Nothing was changed: --execute does it.")
+        print("Nothing was changed. Add --execute to move the offsets.")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = CommandActions(parser)
-    with actions.add("list", "all groups, with their type and state", list_, json=True) as listing:
+    with actions.add("list", "list all groups with their type, state, members and lag", list_, json=True) as listing:
         _add_state(listing)
-        add_list(listing, "--type", metavar="TYPE", help="classic, consumer, share …")
-    with actions.add("describe", "committed offsets and lag, or the members", describe, names, json=True) as describing:
+        add_list(
+            listing, "--type", metavar="TYPE", help="only groups of this type: classic, consumer, share or streams"
+        )
+    with actions.add(
+        "describe", "show committed offsets and lag, or the members", describe, names, json=True
+    ) as describing:
         _add_views(describing)
-    with actions.add("delete", "delete groups without members, with their offsets", delete, names) as deleting:
+    with actions.add("delete", "delete groups that have no members, and their offsets", delete, names) as deleting:
         add_names(deleting, "group", "-g", is_needed=True)
     with actions.add(
         "reset-offsets", "move the committed offsets of a group", reset, check_reset, json=True
@@ -123,36 +130,49 @@ def configure(parser: argparse.ArgumentParser) -> None:
         add_reset(resetting)
     with actions.add("delete-offsets", "delete the committed offsets of a topic", delete_offsets) as forgetting:
         forgetting.add_argument("names", nargs=1, metavar="GROUP", help="the group")
-        forgetting.add_argument("-t", "--topic", action="append", required=True, metavar="TOPIC[:0,1]", help="of these")
+        forgetting.add_argument(
+            "-t",
+            "--topic",
+            action="append",
+            required=True,
+            metavar="TOPIC[:0,1]",
+            help="this topic, or these partitions of it; may be repeated",
+        )
 
 
 def configure_share(parser: argparse.ArgumentParser) -> None:
     actions = CommandActions(parser)
-    with actions.add("list", "all share groups, with their state", list_share, json=True) as listing:
+    with actions.add(
+        "list", "list all share groups with their state, members and lag", list_share, json=True
+    ) as listing:
         _add_state(listing)
-    with actions.add("describe", "start offsets and lag, or the members", describe_share, names, json=True) as showing:
+    with actions.add(
+        "describe", "show start offsets and lag, or the members", describe_share, names, json=True
+    ) as showing:
         _add_views(showing)
-    with actions.add("delete", "delete share groups without members", delete_share, names) as deleting:
+    with actions.add("delete", "delete share groups that have no members", delete_share, names) as deleting:
         add_names(deleting, "group", "-g", is_needed=True)
     with actions.add(
         "reset-offsets", "move the start offsets of a share group", reset_share, check_reset, json=True
     ) as resetting:
         add_reset(resetting, is_share=True)
-    with actions.add("delete-offsets", "delete the delivery state of a topic", delete_share_offsets) as forgetting:
+    with actions.add(
+        "delete-offsets", "delete the share group's state for a topic", delete_share_offsets
+    ) as forgetting:
         forgetting.add_argument("names", nargs=1, metavar="GROUP", help="the share group")
         forgetting.add_argument(
-            "-t", "--topic", action="append", required=True, metavar="TOPIC", help="may be repeated"
+            "-t", "--topic", action="append", required=True, metavar="TOPIC", help="this topic; may be repeated"
         )
 
 
 def _add_state(parser: argparse.ArgumentParser) -> None:
-    add_list(parser, "--state", metavar="STATE", help="only this")
+    add_list(parser, "--state", metavar="STATE", help="only groups in this state")
 
 
 def _add_views(parser: argparse.ArgumentParser) -> None:
     add_names(parser, "group", "-g", is_needed=True)
-    parser.add_argument("--members", action="store_true", help="the members and what they read")
-    parser.add_argument("--state", action="store_true", help="state, assignor, coordinator")
+    parser.add_argument("--members", action="store_true", help="show the members and the partitions assigned to them")
+    parser.add_argument("--state", action="store_true", help="show the state, the assignor and the coordinator")
 
 
 async def list_(admin: Admin, options: argparse.Namespace) -> None:

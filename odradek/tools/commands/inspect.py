@@ -22,10 +22,12 @@ _NEVER = float("inf")
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files or directories")
     add_json(parser, "one JSON object per line")
-    parser.add_argument("--as", dest="kind", metavar="KIND", help="the kind of the files, if their names do not tell")
-    parser.add_argument("--topic", metavar="NAME", help="the topic of a log outside of its directory")
-    parser.add_argument("--batches", action="store_true", help="only the batches of logs, not their records")
-    parser.add_argument("--full", action="store_true", help="show long keys and values in full")
+    parser.add_argument(
+        "--as", dest="kind", metavar="KIND", help="the kind of the files, if their names do not show it"
+    )
+    parser.add_argument("--topic", metavar="NAME", help="the topic of a log that is not in its directory")
+    parser.add_argument("--batches", action="store_true", help="print only the batches of logs, not their records")
+    parser.add_argument("--full", action="store_true", help="print long keys and values in full")
     parser.add_argument(
         "--pcap", type=Path, metavar="OUT", help="write a recording as a capture that Wireshark and tshark read"
     )
@@ -54,7 +56,7 @@ def _capture(options: argparse.Namespace) -> int:
     from odradek.tools.inspect.pcap import packets
 
     if len(options.files) > 1:
-        complain("odradek inspect", "--pcap takes one recording")
+        complain("odradek inspect", "--pcap needs exactly one recording")
         return MISUNDERSTOOD
     try:
         with options.files[0].open("rb") as file, options.pcap.open("wb") as out:
@@ -71,7 +73,7 @@ def configure_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "directories", nargs="+", metavar="DIR", help="data directories, or directories of single partitions"
     )
-    parser.add_argument("-t", "--topic", action="append", metavar="TOPIC", help="only this one; may be repeated")
+    parser.add_argument("-t", "--topic", action="append", metavar="TOPIC", help="only this topic; may be repeated")
     add_json(parser, "print one JSON object: the findings, and the bounds of each partition")
     parser.set_defaults(run=run_check)
 

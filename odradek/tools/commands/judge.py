@@ -50,7 +50,7 @@ class CommandEnd:
     def failure(self) -> str:
         """Explains why the verdict does not cover a complete, successful run. Empty if it does."""
         if self.signal:
-            return f"{self.signal} has ended the run: the verdict is on what was sent by then"
+            return f"the run was ended by {self.signal}: the verdict covers only what was sent before"
         return f"the command ended with status {self.status}" if self.status else ""
 
 
@@ -72,7 +72,7 @@ def ignored(text: str) -> Ignored:
     except ValueError:
         has_date = ""
     if not (has_reason and has_date and reason.strip()):
-        raise argparse.ArgumentTypeError(f"{text!r}: it is RULE=REASON until YYYY-MM-DD")
+        raise argparse.ArgumentTypeError(f"{text!r} is not RULE=REASON until YYYY-MM-DD")
     return Ignored(rule.strip(), reason.strip(), until)
 
 
@@ -90,46 +90,56 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "words", nargs="*", metavar="FILE | -- COMMAND", help="a recording, or a command with its arguments"
     )
-    add_list(parser, "--only", metavar="PREFIX", help="rules whose ids begin so, as 848. does")
+    add_list(parser, "--only", metavar="PREFIX", help="only rules whose ids begin with this, such as 848.")
     add_list(
         parser,
         "--ignore",
         type=ignored,
         metavar="RULE=REASON until DATE",
-        help="a break that is known; it counts again after that date, and the command fails where it is broken no more",
+        help="do not count breaks of this rule until then. Once the rule is kept, judge fails until you remove this",
     )
     parser.add_argument(
-        "--ignore-file", type=ignored_file, default=[], metavar="FILE", help="the same, a line for each; # is a comment"
+        "--ignore-file",
+        type=ignored_file,
+        default=[],
+        metavar="FILE",
+        help="a file with one such entry in each line; # begins a comment",
     )
-    parser.add_argument("--strict", action="store_true", help="fail also where a SHOULD is broken")
+    parser.add_argument("--strict", action="store_true", help="also fail if a SHOULD is broken")
     parser.add_argument(
-        "--suite", action="store_true", help="the command is a driver of one client: play scenarios at it"
+        "--suite", action="store_true", help="run the scenarios of the suite; the command is a driver for one client"
     )
     parser.add_argument(
         "--odd",
         type=int,
         metavar="SEED",
-        help="of lawful answers that are rare, which a command's broker gives; it is printed; 0: none",
+        help="the seed of the lawful but rare answers that the broker gives; 0 for none. Default: random, and printed",
     )
-    parser.add_argument("--dryrun", action="store_true", help="only list the rules, and what decides them")
-    parser.add_argument("--all", action="store_true", help="print a line also for rules that were not exercised")
+    parser.add_argument("--dryrun", action="store_true", help="only list the rules and how each is decided")
+    parser.add_argument("--all", action="store_true", help="also print a line for each rule that was not exercised")
     parser.add_argument(
         "--json",
         action="store_true",
-        help="print JSON, with every proof decoded; the output of a command goes to standard error then",
+        help="print JSON with every proof decoded. The output of the command then goes to standard error",
     )
-    parser.add_argument("--json-file", type=Path, metavar="FILE", help="write that JSON")
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit's XML")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write one page: a matrix that opens the proofs")
-    parser.add_argument("--record", type=Path, metavar="FILE", help="keep the recording that is judged")
+    parser.add_argument("--json-file", type=Path, metavar="FILE", help="write the same JSON to a file")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write a report as JUnit XML")
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="write a page with all verdicts, which shows the proofs on a click"
+    )
+    parser.add_argument("--record", type=Path, metavar="FILE", help="keep the recording in this file")
     parser.add_argument(
         "--attach",
         type=host_and_port,
         metavar="HOST:PORT",
-        help="judge the clients of a broker with --control, by its HTTP port, until Ctrl-C",
+        help="judge the clients of a running `serve --control`, given by its HTTP port, until Ctrl-C",
     )
-    parser.add_argument("--cluster", default="default", metavar="ID", help="with --attach: the cluster")
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help="with --attach: holds odradek.http.token")
+    parser.add_argument(
+        "--cluster", default="default", metavar="ID", help="with --attach: the id of the cluster; default: %(default)s"
+    )
+    parser.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="with --attach: a file that contains odradek.http.token"
+    )
     parser.set_defaults(run=run)
 
 
@@ -141,17 +151,19 @@ def run(options: argparse.Namespace) -> int:
     unknown = [each.rule for each in options.ignore if each.rule not in RULES]
     no_rule = [each for each in options.only if not any(rule.startswith(each) for rule in RULES)]
     if unknown or no_rule:
-        complain("odradek judge", f"there is no rule {(unknown + no_rule)[0]}; --dryrun lists them")
+        complain(
+            "odradek judge", f"there is no rule {(unknown + no_rule)[0]}. `odradek judge --dryrun` lists the rules"
+        )
         return NOTHING
     if options.dryrun:
         for line in table():
             print(line)
         return KEPT
     if (options.attach is None) != bool(options.words):
-        complain("odradek judge", "it takes a recording, or -- and a command, or --attach")
+        complain("odradek judge", "give a recording, or -- and a command, or --attach. See `odradek judge --help`")
         return NOTHING
     if options.suite and (options.attach is not None or options.record is not None):
-        complain("odradek judge", "--suite takes a driver's command, and neither --attach nor --record")
+        complain("odradek judge", "--suite needs the command of a driver, and does not go with --attach or --record")
         return NOTHING
     is_recorded = (
         options.attach is None
@@ -160,7 +172,7 @@ def run(options: argparse.Namespace) -> int:
         and _is_recording(Path(options.words[0]))
     )
     if options.odd is not None and (options.suite or options.attach is not None or is_recorded):
-        complain("odradek judge", "--odd concerns the broker that it starts for a command")
+        complain("odradek judge", "--odd is only for the broker that judge starts for a command")
         return NOTHING
     missing = [each for each in _written(options) if not each.absolute().parent.is_dir()]
     if missing:
@@ -172,7 +184,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             return _judge_live(options, Path(folder), interruption)
         except KeyboardInterrupt:
-            complain("odradek judge", f"{_name(interruption)} came before anything was judged")
+            complain("odradek judge", f"ended by {_name(interruption)} before anything was judged")
             return COMMAND_FAILED
 
 
@@ -190,7 +202,7 @@ def _judge_live(options: argparse.Namespace, folder: Path, interruption: Interru
             took_s = time.monotonic() - began_s
             rare = kafka.odd()["recent"] if seed and (status or interruption.received is not None) else []
     except FileNotFoundError:
-        complain("odradek judge", f"{options.words[0]} is no recording, and no command")
+        complain("odradek judge", f"{options.words[0]} is neither a recording nor a command")
         return NOTHING
     for line in _rare_answers(rare, recording, seed):
         complain("odradek judge", line)
@@ -300,7 +312,7 @@ def _received(options: argparse.Namespace, recording: Path) -> bool:
             problem = json.loads(response.read() or b"{}")
             complain("odradek judge", f"{host}:{port}: {problem.get('detail', response.reason)}")
             return False
-        print(f"attached to {host}:{port}; Ctrl-C ends it and prints the verdict", file=sys.stderr, flush=True)
+        print(f"attached to {host}:{port}; press Ctrl-C to end and to print the verdict", file=sys.stderr, flush=True)
         with recording.open("wb") as file:
             while data := response.read1(MOST_READ_BYTES):
                 file.write(data)
@@ -345,7 +357,7 @@ def _suite(options: argparse.Namespace, folder: Path, interruption: Interruption
         complain("odradek judge", f"{options.words[0]}: {error.strerror}")
         return NOTHING
     except KeyboardInterrupt:
-        complain("odradek judge", f"{_name(interruption)}: the scenarios that were played by then are judged")
+        complain("odradek judge", f"ended by {_name(interruption)}: only the scenarios that had been played are judged")
     return _report(clients, options, CommandEnd(0, time.monotonic() - began_s, _name(interruption)))
 
 
@@ -362,10 +374,11 @@ def _judge(recording: Path, options: argparse.Namespace, ended: CommandEnd) -> i
     if judging.elsewhere:
         where = " and ".join(judging.elsewhere)
         complain(
-            "odradek judge", f"clients were sent to {where}, past the recording: what they did there is not judged"
+            "odradek judge",
+            f"the broker sent clients to {where}, past the recording. What they did there is not judged",
         )
         if judging.is_of_bootstrap_only and status == KEPT:
-            complain("odradek judge", "nothing but their first requests is recorded, which proves nothing")
+            complain("odradek judge", "only their first requests are recorded, which proves nothing")
             return NOTHING
     return status
 
@@ -420,9 +433,9 @@ def _status(
     for each in known:
         verdicts = [software.verdicts[each.rule].verdict for software in found if each.rule in software.verdicts]
         if each.rule not in reasons:
-            complain("odradek judge", f"--ignore {each.rule} has ended on {each.until}")
+            complain("odradek judge", f"--ignore {each.rule} expired on {each.until}")
         elif kinds.BROKEN not in verdicts and kinds.KEPT in verdicts:
-            complain("odradek judge", f"{each.rule} is kept now: leave out --ignore {each.rule}")
+            complain("odradek judge", f"{each.rule} is no longer broken: remove --ignore {each.rule}")
             return BROKEN
     every = [verdict for software in found for verdict in software.verdicts.values()]
     if any(kinds.counts_against(each, strict=strict) and each.rule.id not in reasons for each in every):
@@ -431,6 +444,6 @@ def _status(
         complain("odradek judge", ended.failure)
         return COMMAND_FAILED
     if not any(each.verdict in (kinds.KEPT, kinds.BROKEN) for each in every):
-        complain("odradek judge", "nothing was exercised: no client came")
+        complain("odradek judge", "nothing was exercised, because no client connected")
         return NOTHING
     return KEPT

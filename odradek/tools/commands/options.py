@@ -30,7 +30,7 @@ def host_and_port(text: str) -> tuple[str, int]:
     """Parses `HOST:PORT`. Raises ArgumentTypeError."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r}: it is HOST:PORT")
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
     return host.strip("[]"), int(port)
 
 
@@ -51,7 +51,7 @@ class CommandActions:
         check  raises ValueError for contradictory options, before anything is sent
         more   the description, if `help` is not enough
         """
-        parser = self.parsers.add_parser(name, help=help, description=more)
+        parser = self.parsers.add_parser(name, help=help, description=more or f"{help[0].upper()}{help[1:]}.")
         yield parser
         if json:
             add_json(parser)
@@ -89,7 +89,7 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
         help="the cluster and its settings for TLS and SASL, from [NAME] in ~/.config/odradek/profiles",
     )
     parser.add_argument(
-        "--command-config", metavar="FILE", help="properties for TLS and SASL, as Kafka's tools take them"
+        "--command-config", metavar="FILE", help="a file with settings for TLS and SASL, in the format of Kafka's tools"
     )
     parser.add_argument(
         "-X",
@@ -98,14 +98,14 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
         type=setting,
         action="append",
         default=[],
-        help="one such property; overrides the file; may be repeated",
+        help="one such setting, such as security.protocol=SSL. It overrides the file. May be repeated",
     )
     parser.add_argument(
         "--timeout",
         metavar="S",
         type=float,
         default=DEFAULT_TIMEOUT_S,
-        help="how many seconds transient failures are retried for; default: %(default)g",
+        help="how many seconds to retry transient failures; default: %(default)g",
     )
 
 
@@ -128,7 +128,7 @@ def add_list(
 
 def add_names(parser: argparse.ArgumentParser, kind: str, short: str | None, *, is_needed: bool) -> None:
     """Adds names as arguments, and also by the repeatable option that Kafka's tools have, such as `--topic NAME`."""
-    taking = parser.add_argument("names", nargs="*", metavar=kind.upper(), help=f"names of {kind}s")
+    taking = parser.add_argument("names", nargs="*", metavar=kind.upper(), help=f"the names of {kind}s")
     words = [f"--{kind}"] if short is None else [short, f"--{kind}"]
     option = parser.add_argument(*words, dest="more_names", action="append", metavar="NAME", help=argparse.SUPPRESS)
     if kind == "topic":
@@ -142,7 +142,7 @@ def names(options: argparse.Namespace) -> list[str]:
     given."""
     found = list(dict.fromkeys([*options.names, *(options.more_names or ())]))
     if not found and options.needed:
-        raise ValueError(f"name a {options.needed}")
+        raise ValueError(f"give the name of a {options.needed}")
     return found
 
 
@@ -221,7 +221,7 @@ def setting(text: str) -> tuple[str, str]:
     """Parses NAME=VALUE, for `type=`."""
     name, separator, value = text.partition("=")
     if not separator or not name.strip():
-        raise argparse.ArgumentTypeError(f"{text!r}: it takes NAME=VALUE")
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     return name.strip(), value.strip()
 
 
@@ -230,6 +230,6 @@ def time_ms(text: str) -> int:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        what = "it takes a time, as 2026-11-01 or 2026-11-01T12:00+01:00"
-        raise argparse.ArgumentTypeError(f"{text!r}: {what}") from None
+        what = "is not a time such as 2026-11-01 or 2026-11-01T12:00+01:00"
+        raise argparse.ArgumentTypeError(f"{text!r} {what}") from None
     return int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1_000)

@@ -26,29 +26,54 @@ BY_KEY = -1  # kcat's value for an unassigned partition
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="*", metavar="FILE", type=Path, help="one record each; default: lines of stdin")
-    add_topic(parser)
-    parser.add_argument("-p", "--partition", type=int, metavar="N", help="default, and -1: by key, or spread")
-    parser.add_argument("-k", "--key", metavar="KEY", help="the key of every record")
-    parser.add_argument("-K", "--key-delimiter", metavar="DELIM", help="separator of key and value in a line")
     parser.add_argument(
-        "-D", "--delimiter", metavar="DELIM", default="\\n", help="terminator of a record; default: \\n"
+        "files",
+        nargs="*",
+        metavar="FILE",
+        type=Path,
+        help="files that become one record each; default: a record for each line of stdin",
     )
-    parser.add_argument("-l", "--lines", action="store_true", help="a record for each line of the files")
+    add_topic(parser)
+    parser.add_argument(
+        "-p",
+        "--partition",
+        type=int,
+        metavar="N",
+        help="the partition. Default, and -1: chosen by the key, or spread if there is no key",
+    )
+    parser.add_argument("-k", "--key", metavar="KEY", help="the key of every record")
+    parser.add_argument("-K", "--key-delimiter", metavar="DELIM", help="the separator between key and value in a line")
+    parser.add_argument(
+        "-D", "--delimiter", metavar="DELIM", default="\\n", help="the terminator of records in the input; default: \\n"
+    )
+    parser.add_argument("-l", "--lines", action="store_true", help="make a record from each line of the files")
     add_list(parser, "-H", "--header", type=setting, metavar="NAME=VALUE", help="a header of every record")
     parser.add_argument("-c", "--count", type=int, metavar="N", help="stop after N records")
-    parser.add_argument("-Z", "--null", action="store_true", help="empty keys and values are null")
+    parser.add_argument("-Z", "--null", action="store_true", help="make empty keys and values null")
     parser.add_argument(
-        "-z", "--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), default="none", help="default: none"
+        "-z",
+        "--compression",
+        choices=("none", "gzip", "snappy", "lz4", "zstd"),
+        default="none",
+        help="the compression of batches; default: none",
     )
-    parser.add_argument("--acks", choices=("all", "1", "0"), default="all", help="default: all")
     parser.add_argument(
-        "--transactional-id", metavar="ID", help="send everything in one transaction, committed at the end of input"
+        "--acks", choices=("all", "1", "0"), default="all", help="the acknowledgements to wait for; default: all"
     )
     parser.add_argument(
-        "-q", "--quiet", action="store_true", help="accepted as by kcat: nothing is printed without --report"
+        "--transactional-id",
+        metavar="ID",
+        help="send everything in one transaction, and commit it at the end of the input",
     )
-    parser.add_argument("--report", action="store_true", help="print the place of each record: TOPIC PARTITION OFFSET")
+    parser.add_argument(
+        "-q",
+        "--quiet",
+        action="store_true",
+        help="accepted as in kcat, without effect: nothing is printed without --report",
+    )
+    parser.add_argument(
+        "--report", action="store_true", help="print where each record was written: TOPIC PARTITION OFFSET"
+    )
     add_connection(parser)
     parser.set_defaults(run=run)
 

@@ -11,11 +11,13 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `serve` for `--help` only. `odradek.serve` parses them itself, so that a broker starts
     without importing this package."""
     parser.add_argument("--config", metavar="FILE", help="a server.properties file")
-    parser.add_argument("--override", action="append", metavar="NAME=VALUE", help="one setting; may be repeated")
+    parser.add_argument(
+        "--override", action="append", metavar="NAME=VALUE", help="a setting, such as num.partitions=3; may be repeated"
+    )
     parser.add_argument(
         "--data-dir",
         metavar="DIR",
-        help="the data directory; created if missing. Default: log.dirs if set, else ~/.local/share/odradek",
+        help="the data directory, which is created if it does not exist. Default: log.dirs, or ~/.local/share/odradek",
     )
     parser.add_argument("--port", metavar="N", help="the port of the first listener; 0 takes any free port")
     parser.add_argument(
@@ -27,41 +29,42 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ready-file",
         metavar="FILE",
-        help="written atomically when connections are accepted: JSON with host, port, listeners, http_port, node_id,"
-        " cluster_id, data_dir, pid, start_ms, variant",
+        help="write this file when clients can connect: JSON with host, port, listeners, http_port, node_id,"
+        " cluster_id, data_dir, pid, start_ms and variant",
     )
-    parser.add_argument(
-        "--ephemeral", action="store_true", help="use a fresh data directory that is removed with the process"
-    )
+    parser.add_argument("--ephemeral", action="store_true", help="use a fresh data directory, and remove it at the end")
     parser.add_argument(
         "--control",
         action="store_true",
-        help="let tests control it over HTTP: fresh clusters, faults, holds, the clock (docs/testing.md)",
+        help="let tests control the broker over HTTP: fresh clusters, faults, holds, the clock (docs/testing.md)",
     )
     parser.add_argument(
         "--faults",
         metavar="FILE",
-        help="begin with these rules: one, or a list of them, as JSON or YAML; with --control",
+        help="start with these fault rules: one rule or a list, as JSON or YAML. Implies --control",
     )
     parser.add_argument(
-        "--odd", metavar="SEED", help="give lawful answers that are rare, the same ones for a seed; with --control"
+        "--odd",
+        metavar="SEED",
+        help="give some answers that are lawful but rare; the same seed gives the same ones. Implies --control",
     )
     parser.add_argument(
         "--emulate",
         metavar="RELEASE",
-        help="offer what Kafka 3.9, 4.0, 4.3 or 4.4 does, in a new directory; with --control",
+        help="behave like Kafka 3.9, 4.0, 4.3 or 4.4, in a new directory. Implies --control",
     )
     parser.add_argument(
         "--record",
         metavar="FILE",
-        help="write what clients send and get into FILE, for judge and inspect; secrets of logins are left out",
+        help="record all requests and responses in FILE, for judge, replay and inspect. Passwords are left out",
     )
     parser.add_argument(
         "--log-format",
         choices=("text", "json"),
         default="text",
-        help="how lines of the log look; json is one object a line, with time, level, logger, message, pid, exception."
-        " KAFKA_LOG4J_ROOT_LOGLEVEL sets the level (INFO), kafka-configs --entity-type broker-loggers at run time",
+        help="the format of the log. json prints an object in each line, with time, level, logger, message, pid and"
+        " exception. KAFKA_LOG4J_ROOT_LOGLEVEL sets the level (default: INFO); `odradek configs alter --broker-logger`"
+        " changes it at run time",
     )
 
 
@@ -73,7 +76,7 @@ def configure_health(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_completion(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell to print the script of")
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
     parser.set_defaults(run=print_completion)
 
 

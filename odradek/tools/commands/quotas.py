@@ -15,18 +15,20 @@ if TYPE_CHECKING:
 # By option: the entity type, the metavar and the help. The option with the suffix -defaults selects the default of the
 # type.
 ENTITIES = {
-    "user": ("user", "NAME", "this user, without User: in front"),
+    "user": ("user", "NAME", "this user, without User:"),
     "client": ("client-id", "ID", "clients with this client.id"),
-    "ip": ("ip", "ADDRESS", "connections from this address; takes connection_creation_rate alone"),
+    "ip": ("ip", "ADDRESS", "connections from this address; the only quota for them is connection_creation_rate"),
 }
 OF_EVERYBODY = "<default>"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = CommandActions(parser)
-    with actions.add("list", "the quotas that are set, all of them or those of an entity", list_, json=True) as listing:
+    with actions.add("list", "list all quotas, or those of one entity", list_, json=True) as listing:
         _add_entity(listing)
-    with actions.add("set", "set quotas of an entity; its others stay", set_, _check_set) as setting_:
+    with actions.add(
+        "set", "set quotas of an entity, and leave its other quotas unchanged", set_, _check_set
+    ) as setting_:
         setting_.add_argument(
             "limits",
             nargs="+",
@@ -37,7 +39,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         )
         _add_entity(setting_)
     with actions.add("unset", "remove quotas of an entity", unset, entity) as unsetting:
-        unsetting.add_argument("quotas", nargs="*", metavar="QUOTA", help="default: all that the entity has")
+        unsetting.add_argument(
+            "quotas", nargs="*", metavar="QUOTA", help="the names of the quotas; default: all quotas of the entity"
+        )
         _add_entity(unsetting)
 
 
@@ -63,7 +67,9 @@ def entity(options: argparse.Namespace) -> QuotaEntity:
     """Returns the entity that the options name. Raises ValueError if they name none."""
     found = _named(options)
     if not found:
-        raise ValueError("say whose: --user, --client, both, or --ip; with -defaults for those without a quota")
+        raise ValueError(
+            "say whose quota it is: give --user, --client, both, or --ip; --user-defaults and so on are for all others"
+        )
     return found
 
 
@@ -79,7 +85,7 @@ def limits(options: argparse.Namespace) -> dict[str, float]:
         try:
             found[name] = float(value)
         except ValueError:
-            raise ValueError(f"{name}={value}: it takes a number") from None
+            raise ValueError(f"{name}={value}: {value!r} is not a number") from None
     return found
 
 

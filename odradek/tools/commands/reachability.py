@@ -26,7 +26,7 @@ SETTING = "advertised.listeners"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_list(parser, "-t", "--topic", metavar="TOPIC", help="also wait for this topic and its leaders")
+    add_list(parser, "-t", "--topic", metavar="TOPIC", help="also wait until this topic exists and has leaders")
     add_connection(parser)
     parser.set_defaults(run=run, timeout=60.0)
 
@@ -57,7 +57,7 @@ async def _wait(options: argparse.Namespace) -> None:
                 raise
             why = str(error)
         if time.monotonic() > ends_at:
-            raise CommandError(f"not ready after {options.timeout:g} s: {why}", UNREACHABLE)
+            raise CommandError(f"the broker is not ready after {options.timeout:g} s: {why}", UNREACHABLE)
         await asyncio.sleep(PAUSE_S)
 
 

@@ -17,12 +17,22 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recording", type=Path, metavar="FILE", help="the recording; a file of that name is replaced")
     parser.add_argument(
-        "--listen", type=host_and_port, required=True, metavar="HOST:PORT", help="the address that it advertises"
+        "recording", type=Path, metavar="FILE", help="the recording to write; an existing file is replaced"
     )
     parser.add_argument(
-        "--upstream", type=host_and_port, required=True, metavar="HOST:PORT", help="where the broker listens"
+        "--listen",
+        type=host_and_port,
+        required=True,
+        metavar="HOST:PORT",
+        help="the address to listen on, which the broker advertises",
+    )
+    parser.add_argument(
+        "--upstream",
+        type=host_and_port,
+        required=True,
+        metavar="HOST:PORT",
+        help="the address on which the broker really listens",
     )
     parser.set_defaults(run=run)
 
@@ -63,4 +73,4 @@ async def _serve(proxy: RecordingProxy, listen: tuple[str, int]) -> None:
     print(f"{proxy.exchanges} requests recorded", flush=True)
     if proxy.elsewhere:
         where = ", ".join(f"{host}:{port}" for host, port in proxy.elsewhere)
-        complain("odradek record", f"not recorded is what clients asked at {where}")
+        complain("odradek record", f"requests that clients sent to {where} are not in the recording")

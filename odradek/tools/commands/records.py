@@ -17,15 +17,21 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = CommandActions(parser)
     with actions.add(
-        "offsets", "log start offset, last stable offset and high watermark", offsets, json=True
+        "offsets", "show log start offsets, last stable offsets and high watermarks", offsets, json=True
     ) as counting:
-        add_list(counting, "-t", "--topic", metavar="TOPIC[:0,1]", help="only this")
-        counting.add_argument("--time", type=time_ms, metavar="TIME", help="also the first offset since then")
-    with actions.add("delete", "delete the records before an offset", delete, json=True) as deleting:
+        add_list(counting, "-t", "--topic", metavar="TOPIC[:0,1]", help="only this topic, or these partitions of it")
+        counting.add_argument("--time", type=time_ms, metavar="TIME", help="also show the first offset since this time")
+    with actions.add("delete", "delete all records before an offset", delete, json=True) as deleting:
         add_topic(deleting)
-        deleting.add_argument("-p", "--partition", type=int, metavar="N", help="default: every partition")
         deleting.add_argument(
-            "--before-offset", type=int, required=True, metavar="OFFSET", help="-1: all that is committed"
+            "-p", "--partition", type=int, metavar="N", help="only in this partition; default: in all partitions"
+        )
+        deleting.add_argument(
+            "--before-offset",
+            type=int,
+            required=True,
+            metavar="OFFSET",
+            help="the first offset to keep; -1 deletes everything up to the high watermark",
         )
 
 

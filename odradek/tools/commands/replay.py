@@ -26,25 +26,29 @@ def explained(text: str) -> tuple[str, str]:
     """Parses `API.PATH=REASON`. Raises ArgumentTypeError."""
     pattern, _, reason = text.partition("=")
     if not pattern.strip() or not reason.strip():
-        raise argparse.ArgumentTypeError(f"{text!r}: it is API.PATH=REASON")
+        raise argparse.ArgumentTypeError(f"{text!r} is not API.PATH=REASON")
     return pattern.strip(), reason.strip()
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recording", type=Path, metavar="FILE", help="of serve --record, judge --record or record")
+    parser.add_argument(
+        "recording", type=Path, metavar="FILE", help="a recording of serve --record, judge --record or record"
+    )
     parser.add_argument(
         "--bootstrap-server",
         type=host_and_port,
         metavar="HOST:PORT",
-        help="a broker without TLS and SASL; else a fresh one",
+        help="a broker without TLS and SASL; default: a fresh one is started",
     )
-    parser.add_argument("--no-pauses", action="store_true", help="send each request as soon as its turn comes")
+    parser.add_argument(
+        "--no-pauses", action="store_true", help="do not wait as long between requests as the clients did"
+    )
     add_list(
         parser,
         "--ignore",
         type=explained,
         metavar="API.PATH=REASON",
-        help="differences that are explained, as ApiVersions.apiKeys*; * is for any characters",
+        help="do not count this difference; * in the path stands for any characters",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, a line for each difference")
     parser.set_defaults(run=run)

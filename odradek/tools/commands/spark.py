@@ -21,7 +21,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
     listing = actions.add_parser(
-        "sinks", help="the last batch that each sink has decided, and transactions that readers of its output wait for"
+        "sinks",
+        help="show the last batch that each sink has decided, and transactions that keep readers waiting",
     )
     add_json(listing)
     add_connection(listing)
@@ -35,7 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         " its batch again.",
     )
     recovering.add_argument("sink", metavar="SINK", help="the name of the sink, from `odradek spark sinks`")
-    recovering.add_argument("--run", metavar="ID", dest="run_id", help="abort only transactions of this run (its id)")
+    recovering.add_argument(
+        "--run", metavar="ID", dest="run_id", help="abort only the transactions of the run with this id"
+    )
     add_connection(recovering)
     recovering.set_defaults(run=recover)
     for add_job in (add_exactly_once, add_export, add_diff, add_profile):
@@ -97,7 +100,7 @@ def recover(options: argparse.Namespace) -> int:
     async def work() -> tuple[int, int]:
         state = next((each for each in await sinks(brokers) if each.name == sink), None)
         if state is None:
-            raise CommandError(f"there is no sink {sink!r}; `odradek spark sinks` lists them", NOT_FOUND)
+            raise CommandError(f"there is no sink {sink!r}. `odradek spark sinks` lists the sinks", NOT_FOUND)
         two_phase = TwoPhaseSink(brokers, sink_of(sink))
         try:
             await two_phase.recover(run)
@@ -113,7 +116,7 @@ def recover(options: argparse.Namespace) -> int:
         return verdicts.count(COMMIT), len(verdicts) - verdicts.count(COMMIT)
 
     committed, aborted = _run(work())
-    print(f"{sink}: committed {committed}, aborted {aborted}; readers of its output wait for nothing of it.")
+    print(f"{sink}: committed {committed}, aborted {aborted}; it no longer keeps readers waiting.")
     return DONE
 
 

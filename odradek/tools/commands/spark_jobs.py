@@ -34,7 +34,9 @@ def add_session(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="the master of Spark: local[4], spark://HOST:7077 …; default: local[*], or that of spark-submit",
     )
-    add_list(parser, "--conf", type=setting, metavar="NAME=VALUE", help="a setting of Spark, as spark.driver.memory=4g")
+    add_list(
+        parser, "--conf", type=setting, metavar="NAME=VALUE", help="a setting of Spark, such as spark.driver.memory=4g"
+    )
     parser.add_argument("--verbose", action="store_true", help="show the output of Spark itself")
 
 
@@ -72,29 +74,40 @@ def columns_of(text: str) -> list[str]:
         found[-1] += character
     columns = [each.strip() for each in found]
     if not all(columns) or depth or quote:
-        raise argparse.ArgumentTypeError(f"{text!r}: it takes columns or SQL expressions, with commas")
+        raise argparse.ArgumentTypeError(f"{text!r} does not name columns or SQL expressions, separated by commas")
     return columns
 
 
 def add_exactly_once(parsers: Parsers) -> None:
     parser = parsers.add_parser(
         "exactly-once",
-        help="was each record of an input written to an output, once? Lost, repeated and invented ones, with examples",
+        help="check that each record of an input is in an output exactly once",
         description="Compare the records of two topics as multisets: what is lost, repeated or invented in the output."
         " --on says by what a record of the output is known as one of the input: columns (key, value, headers …) or SQL"
         " expressions. " + SOURCES,
         epilog="exit status: 0 exactly once, 6 not so, else as everywhere",
     )
     parser.add_argument("--input", required=True, metavar="SOURCE", help="kafka://HOST:PORT/TOPIC or DIR/TOPIC")
-    parser.add_argument("--output", required=True, metavar="SOURCE", help="the same, for the output")
+    parser.add_argument("--output", required=True, metavar="SOURCE", help="the output, in the same form")
     parser.add_argument(
-        "--on", type=columns_of, default=["key", "value"], metavar="COLUMNS", help="with commas; default: key,value"
+        "--on",
+        type=columns_of,
+        default=["key", "value"],
+        metavar="COLUMNS",
+        help="the columns that identify a record, separated by commas; default: key,value",
     )
     parser.add_argument(
-        "--output-on", type=columns_of, metavar="COLUMNS", help="the same for the output, where it is spelt otherwise"
+        "--output-on",
+        type=columns_of,
+        metavar="COLUMNS",
+        help="the columns of the output, if they are named differently",
     )
     parser.add_argument(
-        "--examples", type=int, default=5, metavar="N", help="number for each kind of difference; default: %(default)s"
+        "--examples",
+        type=int,
+        default=5,
+        metavar="N",
+        help="how many examples to show for each kind of difference; default: %(default)s",
     )
     add_isolation_level(parser)
     add_session(parser)
@@ -106,7 +119,7 @@ def exactly_once(options: argparse.Namespace) -> int:
     from odradek.spark.jobs.inputs import input_of, one_topic
 
     if options.output_on is not None and len(options.output_on) != len(options.on):
-        raise ValueError("--on and --output-on have to name as many columns")
+        raise ValueError("--on and --output-on must name the same number of columns")
     level = {"kafka.isolation.level": options.isolation_level}
     source, output = (one_topic(input_of(each)).with_options(**level) for each in (options.input, options.output))
     with session(options, "exactly-once") as spark:
@@ -158,7 +171,7 @@ def _comparison_lines(compared: Comparison) -> Iterator[str]:
 def add_export(parsers: Parsers) -> None:
     parser = parsers.add_parser(
         "export",
-        help="topics as Parquet, partitioned by topic and day, each record exactly once; again: what is new",
+        help="export topics as Parquet by topic and day, each record exactly once; repeated, it adds the new records",
         description="Write topics as Parquet: FOLDER/topic=T/date=D/T-PARTITION-START-END.parquet, by the day (UTC) of"
         " the timestamp; zstd, with all columns of a record. Called again, it adds what is new. Killed at any moment"
         " and called again, it leaves neither holes nor duplicates: what is written is decided before it is read, under"
@@ -170,7 +183,11 @@ def add_export(parsers: Parsers) -> None:
     )
     add_list(parser, "-t", "--topic", metavar="TOPIC", help="only this topic")
     parser.add_argument(
-        "--to", required=True, type=Path, metavar="FOLDER", help="a new directory, or that of an earlier call"
+        "--to",
+        required=True,
+        type=Path,
+        metavar="FOLDER",
+        help="a new directory, or the directory of an earlier export",
     )
     parser.add_argument(
         "--from",
@@ -183,12 +200,15 @@ def add_export(parsers: Parsers) -> None:
     parser.add_argument(
         "--until", dest="ending", type=time_ms, metavar="TIME", help="end before the first record at or after this time"
     )
-    parser.add_argument("--no-dates", action="store_true", help="partition by topic, not by date")
+    parser.add_argument("--no-dates", action="store_true", help="partition only by topic, not by date")
     parser.add_argument(
-        "--compression", choices=["zstd", "snappy", "gzip", "lz4", "none"], default="zstd", help="default: %(default)s"
+        "--compression",
+        choices=["zstd", "snappy", "gzip", "lz4", "none"],
+        default="zstd",
+        help="the compression of the files; default: %(default)s",
     )
     parser.add_argument(
-        "--allow-data-loss", action="store_true", help="continue where records were deleted before they were exported"
+        "--allow-data-loss", action="store_true", help="continue even if records were deleted before they were exported"
     )
     add_isolation_level(parser)
     add_session(parser)
@@ -228,7 +248,7 @@ def run_export(options: argparse.Namespace) -> int:
         )
         return DONE
     if not exported.plans:
-        print(f"{options.to}: nothing is new")
+        print(f"{options.to}: there are no new records")
         return DONE
     print(
         f"{options.to}: {exported.rows:,} records more, in {len(exported.files):,} files of"
@@ -242,7 +262,7 @@ def run_export(options: argparse.Namespace) -> int:
 def add_diff(parsers: Parsers) -> None:
     parser = parsers.add_parser(
         "diff",
-        help="where two directories of logs differ: a mirror, a restored backup, before and after an upgrade",
+        help="compare two directories of logs, such as a mirror, a restored backup, or before and after an upgrade",
         description="Compare two directories of logs, of Odradek or Apache Kafka. Batches are compared by offsets and"
         " CRC, which reads headers only; records are read where batches differ, since two logs may hold the same"
         " records in other batches. Markers of transactions are compared by what they say.",
@@ -252,10 +272,12 @@ def add_diff(parsers: Parsers) -> None:
     parser.add_argument("second", metavar="DIR")
     add_list(parser, "-t", "--topic", metavar="TOPIC", help="only this topic")
     parser.add_argument(
-        "--overlap", action="store_true", help="only offsets that both have: the second may lag, or have deleted more"
+        "--overlap",
+        action="store_true",
+        help="compare only offsets that both have: the second may lag, or may have deleted more",
     )
     parser.add_argument(
-        "--examples", type=int, default=5, metavar="N", help="number of records shown; default: %(default)s"
+        "--examples", type=int, default=5, metavar="N", help="how many records to show; default: %(default)s"
     )
     add_session(parser)
     add_json(parser)
@@ -267,7 +289,7 @@ def run_diff(options: argparse.Namespace) -> int:
 
     first, second = (input_of(each, options.topic) for each in (options.first, options.second))
     if not (first.is_directory and second.is_directory):
-        raise ValueError("directories are compared; for topics of a cluster there is `odradek spark exactly-once`")
+        raise ValueError("this compares directories; use `odradek spark exactly-once` for the topics of a cluster")
     with session(options, "diff") as spark:
         from odradek.spark.jobs.diff import diff
 
@@ -323,14 +345,14 @@ def _example_lines(one: ChangedRecord) -> Iterator[str]:
 def add_profile(parsers: Parsers) -> None:
     parser = parsers.add_parser(
         "profile",
-        help="sizes, keys, skew, compression and latency of a topic, as text or as a page with charts",
+        help="show sizes, keys, skew, compression and latency of a topic, as text or as a page with charts",
         description="Measure a topic: sizes of records and batches, keys and how they are spread over partitions,"
         " compression, and the time between a record and the commit of its transaction. --html writes a page with"
         " charts, in one file that needs nothing else. Of directories also what batch headers and markers tell. "
         + SOURCES,
     )
     parser.add_argument("source", metavar="SOURCE", help="kafka://HOST:PORT/TOPIC or DIR/TOPIC")
-    add_list(parser, "-t", "--topic", metavar="TOPIC", help="the topic, for DIR")
+    add_list(parser, "-t", "--topic", metavar="TOPIC", help="the topic, if SOURCE is a data directory")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the page to this file")
     add_isolation_level(parser)
     add_session(parser)
@@ -343,7 +365,7 @@ def run_profile(options: argparse.Namespace) -> int:
 
     source = input_of(options.source, options.topic).with_options(**{"kafka.isolation.level": options.isolation_level})
     if options.html is not None and not options.html.absolute().parent.is_dir():
-        raise ValueError(f"{options.html}: there is no such directory")
+        raise ValueError(f"{options.html}: its directory does not exist")
     with session(options, "profile") as spark:
         from odradek.spark.jobs.profile import profile
 

@@ -20,7 +20,7 @@ AT_A_TIME = 100  # number of topics whose settings are requested at a time
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = CommandActions(parser)
-    with actions.add("list", "the names of all topics", list_, json=True) as listing:
+    with actions.add("list", "list the names of all topics", list_, json=True) as listing:
         listing.add_argument("--internal", action="store_true", help="include internal topics")
     with actions.add(
         "describe",
@@ -33,16 +33,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
         add_names(describing, "topic", "-t", is_needed=False)
     with actions.add("create", "create topics", create, names) as creating:
         add_names(creating, "topic", "-t", is_needed=True)
-        creating.add_argument("--partitions", type=int, metavar="N", help="default: the broker's num.partitions")
-        creating.add_argument("--replication-factor", type=int, metavar="N", help="default: the broker's")
-        add_list(creating, "--config", type=setting, metavar="NAME=VALUE", help="a setting")
-        creating.add_argument("--if-not-exists", action="store_true", help="succeed if the topic exists")
-    with actions.add("alter", "add partitions", alter, names) as altering:
+        creating.add_argument(
+            "--partitions",
+            type=int,
+            metavar="N",
+            help="the number of partitions; default: num.partitions of the broker",
+        )
+        creating.add_argument(
+            "--replication-factor", type=int, metavar="N", help="the number of replicas; default: that of the broker"
+        )
+        add_list(creating, "--config", type=setting, metavar="NAME=VALUE", help="a setting of the topic")
+        creating.add_argument("--if-not-exists", action="store_true", help="succeed even if the topic exists")
+    with actions.add("alter", "add partitions to topics", alter, names) as altering:
         add_names(altering, "topic", "-t", is_needed=True)
         altering.add_argument("--partitions", type=int, metavar="N", required=True, help="the new number of partitions")
-    with actions.add("delete", "delete topics with their records", delete, names) as deleting:
+    with actions.add("delete", "delete topics and their records", delete, names) as deleting:
         add_names(deleting, "topic", "-t", is_needed=True)
-        deleting.add_argument("--if-exists", action="store_true", help="succeed if the topic does not exist")
+        deleting.add_argument("--if-exists", action="store_true", help="succeed even if the topic does not exist")
 
 
 async def list_(admin: Admin, options: argparse.Namespace) -> None:
@@ -151,7 +158,7 @@ async def create(admin: Admin, options: argparse.Namespace) -> None:
         except ClientError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS or not options.if_not_exists:
                 raise
-            print(f"The topic {name} exists already.")
+            print(f"Topic {name} already exists.")
             continue
         print(f"Created topic {name}.")
 
@@ -159,7 +166,7 @@ async def create(admin: Admin, options: argparse.Namespace) -> None:
 async def alter(admin: Admin, options: argparse.Namespace) -> None:
     for name in names(options):
         await admin.create_partitions({name: options.partitions})
-        print(f"The topic {name} has {options.partitions} partitions now.")
+        print(f"Topic {name} now has {options.partitions} partitions.")
 
 
 async def delete(admin: Admin, options: argparse.Namespace) -> None:

@@ -30,17 +30,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         _check_selection,
         json=True,
     ) as listing:
-        listing.add_argument("--state", action="append", metavar="STATE", help="only this, as Ongoing; may be repeated")
         listing.add_argument(
-            "--producer-id", type=int, action="append", metavar="ID", help="only this; may be repeated"
+            "--state", action="append", metavar="STATE", help="only this state, such as Ongoing; may be repeated"
+        )
+        listing.add_argument(
+            "--producer-id", type=int, action="append", metavar="ID", help="only this producer id; may be repeated"
         )
         listing.add_argument(
             "--duration-filter",
             type=int,
             metavar="MS",
-            help="only ids whose last transaction began longer ago; use with --state Ongoing",
+            help="only ids whose last transaction began longer ago than this; use it with --state Ongoing",
         )
-        listing.add_argument("--transactional-id-pattern", metavar="REGEX", help="only ids that match this entirely")
+        listing.add_argument(
+            "--transactional-id-pattern", metavar="REGEX", help="only ids that match this expression as a whole"
+        )
         listing.add_argument(
             "--in-doubt",
             action="store_true",
@@ -49,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             " older",
         )
     with actions.add(
-        "describe", "the state of transactional ids, and their partitions", describe, json=True
+        "describe", "show the state of transactional ids, and their partitions", describe, json=True
     ) as describing:
         describing.add_argument("transactional_ids", nargs="+", metavar="TRANSACTIONAL_ID")
     with actions.add(
@@ -66,7 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             type=int,
             default=MAX_TRANSACTION_TIMEOUT_MINUTES,
             metavar="MINUTES",
-            help="minutes without a record after which a transaction counts as hanging; default: %(default)s",
+            help="how many minutes without a record make a transaction hanging; default: %(default)s",
         )
     with actions.add(
         "abort",
@@ -77,11 +81,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         aborting.add_argument(
             "--transactional-id",
             metavar="ID",
-            help="abort its open transaction by the coordinator; fences its producer",
+            help="abort the open transaction of this id through its coordinator, and fence its producer",
         )
         _add_partition(aborting)
         aborting.add_argument(
-            "--start-offset", type=int, metavar="OFFSET", help="where a hanging transaction begins, from find-hanging"
+            "--start-offset",
+            type=int,
+            metavar="OFFSET",
+            help="the first offset of a hanging transaction, as find-hanging prints it",
         )
     with actions.add(
         "force-terminate",
@@ -100,7 +107,7 @@ def _add_partition(parser: argparse.ArgumentParser) -> None:
 
 def _check_selection(options: argparse.Namespace) -> None:
     if options.in_doubt and (options.state or options.producer_id or options.transactional_id_pattern is not None):
-        raise ValueError("--in-doubt goes with --duration-filter and with no other selection")
+        raise ValueError("--in-doubt can be combined only with --duration-filter")
 
 
 def _check_partition(options: argparse.Namespace) -> None:
@@ -249,7 +256,7 @@ def _check_place(options: argparse.Namespace) -> None:
     if (options.transactional_id is None) == (None in place) or (
         options.transactional_id is not None and any(each is not None for each in place)
     ):
-        raise ValueError("either --transactional-id, or --topic, --partition and --start-offset")
+        raise ValueError("give either --transactional-id, or --topic, --partition and --start-offset")
 
 
 async def abort(admin: Admin, options: argparse.Namespace) -> None:

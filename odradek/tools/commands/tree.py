@@ -32,11 +32,11 @@ class Command:
 
 COMMANDS = {
     "serve": Command(
-        "start the broker and serve until SIGTERM or Ctrl-C",
-        "Kafka clients connect to the port of the first listener (9092 unless configured); one line is printed when"
-        " they can. Settings carry Kafka's property names. The later of these wins: --config file, KAFKA_* environment"
-        " variables (as the apache/kafka image reads them: KAFKA_LOG_RETENTION_MS is log.retention.ms), --override, and"
-        " --port and --data-dir.",
+        "start the broker, and serve until SIGTERM or Ctrl-C",
+        "Kafka clients connect to the first listener, by default on port 9092. When they can, one line with the"
+        " addresses is printed. Settings have Kafka's names. If several sources give a setting, the last of these wins:"
+        " the --config file, KAFKA_* environment variables (KAFKA_LOG_RETENTION_MS is log.retention.ms, as in the"
+        " apache/kafka image), --override, and the options --port, --http-port and --data-dir.",
         (
             "serve",
             "serve --port 0 --ephemeral --ready-file ready.json",
@@ -49,7 +49,7 @@ COMMANDS = {
         examples=("topics create orders --partitions 3 --config retention.ms=-1", "topics describe orders --json"),
     ),
     "produce": Command(
-        "send records from standard input or files",
+        "send records from standard input or from files",
         examples=(
             "produce -t orders",
             "produce -t orders -K : < lines-with-key:value",
@@ -65,15 +65,15 @@ COMMANDS = {
         ),
     ),
     "records": Command(
-        "the offsets of partitions; delete records before an offset",
+        "show the offsets of partitions, and delete their oldest records",
         examples=("records offsets -t orders", "records delete -t orders -p 0 --before-offset 1000"),
     ),
     "groups": Command(
-        "list, describe, delete groups; reset their offsets",
+        "list, describe and delete consumer groups, and reset their offsets",
         examples=("groups describe billing", "groups reset-offsets billing -t orders --to-earliest --execute"),
     ),
     "share-groups": Command(
-        "the same for share groups",
+        "list, describe and delete share groups, and reset their offsets",
         examples=(
             "share-groups describe workers",
             "share-groups reset-offsets workers -t jobs --to-earliest --execute",
@@ -85,7 +85,7 @@ COMMANDS = {
         examples=("configs describe --topic orders --all", "configs alter --topic orders --add-config retention.ms=-1"),
     ),
     "acls": Command(
-        "list, add and remove ACLs: who may do what",
+        "list, add and remove ACLs, which say who may do what",
         examples=(
             "acls add --allow-principal User:alice --producer --topic orders",
             "acls add --allow-principal User:bob --consumer --topic orders --group billing",
@@ -93,12 +93,13 @@ COMMANDS = {
         ),
     ),
     "users": Command(
-        "the passwords of users that log in with SCRAM", examples=("users set-password alice", "users list")
+        "list users that log in with SCRAM, and set or delete their passwords",
+        examples=("users set-password alice", "users list"),
     ),
     "quotas": Command(
-        "list, set and remove quotas of users, clients and addresses",
-        "A quota of a user and a client wins over that of the user, and that over the client's; a name wins over the"
-        " default.",
+        "list, set and remove the quotas of users, clients and addresses",
+        "If several quotas apply to a client, the most specific one counts: the quota of a user and a client id comes"
+        " before that of the user, which comes before that of the client id, and names come before defaults.",
         (
             "quotas set --user alice producer_byte_rate=1048576 consumer_byte_rate=2097152",
             "quotas set --client-defaults request_percentage=50",
@@ -106,9 +107,11 @@ COMMANDS = {
             "quotas list --json",
         ),
     ),
-    "cluster": Command("the brokers, their advertised addresses, the features", examples=("cluster describe",)),
+    "cluster": Command(
+        "show the brokers, the addresses that they advertise, and the features", examples=("cluster describe",)
+    ),
     "features": Command(
-        "describe the features of the cluster, raise and lower their levels",
+        "describe the features of the cluster, and raise or lower their levels",
         examples=("features describe", "features upgrade --feature odradek.share.transactions=1"),
         setup="cluster.configure_features",
     ),
@@ -117,8 +120,8 @@ COMMANDS = {
         examples=("transactions list --in-doubt", "transactions find-hanging --topic orders"),
     ),
     "spark": Command(
-        "what queries of Spark have decided, and have left open; jobs on whole topics",
-        "`sinks` and `recover` need no Spark; the others do: pip install odradek[spark].",
+        "list and finish the transactions of Spark queries, and run Spark jobs on whole topics",
+        "`sinks` and `recover` work without Spark. The other actions need it: pip install odradek[spark].",
         examples=(
             "spark sinks",
             "spark recover spark.orders",
@@ -129,9 +132,9 @@ COMMANDS = {
         ),
     ),
     "wait": Command(
-        "return when the broker serves, and the topics that are named exist",
-        "The addresses that the brokers advertise have to lead somewhere, too. If they do not in time, the exit status"
-        " is 3, and what is said tells why.",
+        "wait until the broker serves, and until the given topics exist",
+        "The addresses that the brokers advertise must be reachable as well. If the time is over before that, the"
+        " command prints the reason, and the exit status is 3.",
         ("wait --timeout 30 -t orders && ./start-consumers",),
         "reachability.configure",
     ),
@@ -144,16 +147,16 @@ COMMANDS = {
         "program.configure_health",
     ),
     "doctor": Command(
-        "find what keeps the broker from working, or clients from reaching it",
-        "Looks at the limits of this machine, the data directory (space, file system, clock, leftovers of a crash), the"
-        " ports, and the addresses that clients are sent to. The exit status is 1 if something cannot work.",
+        "find out why the broker does not work, or why clients cannot reach it",
+        "Checks the limits of this machine, the data directory (space, file system, clock, leftovers of a crash), the"
+        " ports, and the addresses that the broker advertises. The exit status is 1 if something cannot work.",
         ("doctor", "doctor -b broker:29092 --data-dir /var/lib/odradek", "doctor --no-broker --json"),
     ),
     "inspect": Command(
         "print files of a data directory as text",
-        "Logs (records of internal topics and control records decoded), indexes, producer snapshots, checkpoints,"
-        " metadata snapshots, and requests and responses. Every line begins with its position in bytes. The exit status"
-        " is 1 if anything could not be read.",
+        "Prints logs (with decoded control records and records of internal topics), indexes, producer snapshots,"
+        " checkpoints, metadata snapshots, recordings, requests and responses. Every line begins with its position in"
+        " bytes. The exit status is 1 if something could not be read.",
         (
             "inspect data/payments-0/00000000000000000000.log",
             "inspect --json data/__transaction_state-7/*.log | jq .state",
@@ -162,13 +165,14 @@ COMMANDS = {
         ),
     ),
     "inspect check": Command(
-        "check the logs of a data directory, from batch to batch",
-        "Reads every byte once, at a gigabyte a second and more, and no record: CRCs, gaps in offsets and sequences,"
-        " batches that were written twice, epochs that go back, transactions that nobody will end or that were"
-        " committed in one partition and aborted in another, indexes that lead astray. Each finding names file, byte"
-        " and offset, and says what to do. The directory may be in use. Offsets may be missing from a compacted topic:"
-        " the cleaner's checkpoint, or a batch with fewer records than offsets, tells that it is one. The exit status"
-        " is 0 if nothing is damaged, 1 if anything is, and 2 if there is no log to check.",
+        "check the logs of a data directory for damage",
+        "Reads every batch once, at a gigabyte a second or more, without decoding its records. Finds wrong CRCs, gaps"
+        " in offsets and sequences, batches that were written twice, epochs that go back, transactions that nobody will"
+        " end or that were committed in one partition and aborted in another, and wrong indexes. Each finding names the"
+        " file, the byte and the offset, and says what to do. The directory may be in use. In a compacted topic,"
+        " offsets may be missing; the check recognises such a topic by the cleaner's checkpoint, or by a batch with"
+        " fewer records than offsets. The exit status is 0 if nothing is damaged, 1 if something is, and 2 if there is"
+        " no log to check.",
         (
             "inspect check data",
             "inspect check data --topic orders --json | jq .findings",
@@ -177,12 +181,13 @@ COMMANDS = {
         "inspect.configure_check",
     ),
     "judge": Command(
-        "say which rules of Kafka's protocol a client keeps, and which it breaks",
-        "Runs a command with a fresh broker (ODRADEK_BOOTSTRAP, KAFKA_BOOTSTRAP_SERVERS), or reads a recording of"
-        " `odradek serve --record`. One line for each rule and client: kept, broken with the exchanges that prove it,"
-        " or not exercised. The exit status is 0 if every MUST is kept, 1 if one is broken (with --strict also a"
-        " SHOULD), 2 if the command failed or a signal has ended it, and 3 if nothing was exercised, a report cannot be"
-        " written or the command line is wrong. Ctrl-C and SIGTERM end the command; what was sent by then is judged.",
+        "check which rules of Kafka's protocol a client keeps, and which it breaks",
+        "Runs a command with a fresh broker, whose address is in ODRADEK_BOOTSTRAP and KAFKA_BOOTSTRAP_SERVERS, or"
+        " reads a recording of `odradek serve --record`. Prints a line for each rule and client: kept, broken (with the"
+        " exchanges that prove it), or not exercised. The exit status is 0 if every MUST is kept; 1 if one is broken"
+        " (with --strict, also a SHOULD); 2 if the command failed or was ended by a signal; 3 if nothing was exercised,"
+        " a report cannot be written, or the command line is wrong. Ctrl-C and SIGTERM end the command; what the"
+        " clients sent before is judged.",
         (
             "judge -- pytest tests/kafka",
             "judge --only 848. --html verdict.html --junit verdict.xml -- ./my-client-tests",
@@ -192,18 +197,18 @@ COMMANDS = {
         misunderstood=3,
     ),
     "record": Command(
-        "record what clients and any Kafka broker say to each other, between the two",
-        "Listens in front of a broker that tells clients this address (advertised.listeners), until SIGTERM or Ctrl-C."
-        " Without TLS. The recording is of the form that `odradek serve --record` writes, for judge, replay and"
-        " inspect; secrets of logins are left out.",
+        "record the requests and responses between clients and any Kafka broker",
+        "Listens in front of the broker until SIGTERM or Ctrl-C. The broker must advertise this address to its clients"
+        " (advertised.listeners), without TLS. The recording has the format of `odradek serve --record`, for judge,"
+        " replay and inspect. It contains no passwords.",
         ("record kafka.recording --listen 127.0.0.1:9092 --upstream 127.0.0.1:19092",),
     ),
     "replay": Command(
-        "play a recording against a broker, and compare the answers",
-        "A request is sent when all is answered that was answered before it in the recording. Ids are translated;"
-        " answers are compared field by field, but for ids, times, addresses, words, and order that the protocol leaves"
-        " open. The exit status is 0 if nothing else differs, 1 if something does, 2 if the recording cannot be read or"
-        " the command line is wrong, and 3 if no broker answers.",
+        "send the requests of a recording to a broker, and compare the responses",
+        "A request is sent when everything has been answered that was answered before it in the recording. Ids are"
+        " translated. Responses are compared field by field, except for ids, times, addresses, messages, and orders"
+        " that the protocol leaves open. The exit status is 0 if nothing else differs, 1 if something does, 2 if the"
+        " recording cannot be read or the command line is wrong, and 3 if no broker answers.",
         (
             "replay recording",
             "replay recording --bootstrap-server localhost:9092 --no-pauses",
@@ -211,8 +216,9 @@ COMMANDS = {
         ),
     ),
     "control": Command(
-        "control the clusters of a broker that tests use: faults, holds, clock, presets",
-        "For `odradek serve --control`. Prints JSON. The exit status is 6 if what `wait` asks for did not come true.",
+        "control the clusters of a test broker: faults, holds, the clock, presets",
+        "Needs a broker that was started with `odradek serve --control`. Prints JSON. The exit status is 6 if the"
+        " condition of `wait` did not come true.",
         (
             "control create --nodes 1,4,9",
             """control fault -C c1 '{"match": {"api": "EndTxn"}, "do": {"error": "REQUEST_TIMED_OUT"}, "times": 3}'""",
@@ -222,15 +228,16 @@ COMMANDS = {
         ),
     ),
     "certs": Command(
-        "make certificates for development: an authority, a broker's, clients'",
-        "Makes what is missing in the directory, or expires soon, as PEM and as PKCS12, and leaves the rest as it is:"
-        " it can be run again and again. Keys are not encrypted in PEM, and only their owner can read the files.",
+        "make certificates for development: of an authority, a broker and clients",
+        "Makes the certificates that are missing in the directory or expire soon, as PEM and as PKCS12, and leaves the"
+        " others unchanged, so it can be run again at any time. The PEM files hold unencrypted keys, which only their"
+        " owner can read.",
         ("certs", "certs secrets --host broker --client kate --client bob"),
     ),
     "completion": Command(
-        "print the completion script of a shell",
-        'bash: eval "$(odradek completion bash)" in ~/.bashrc. zsh: the same in ~/.zshrc, after compinit. fish:'
-        " odradek completion fish > ~/.config/fish/completions/odradek.fish",
+        "print the completion script for a shell",
+        'For bash, put eval "$(odradek completion bash)" into ~/.bashrc. For zsh, put the same into ~/.zshrc, after'
+        " compinit. For fish, run: odradek completion fish > ~/.config/fish/completions/odradek.fish",
         setup="program.configure_completion",
     ),
     "version": Command("print the version", setup="program.configure_version"),
@@ -240,8 +247,8 @@ ALIASES = {  # the other number of a command's name; `record` is a command of it
     "clusters": "cluster",
 }
 STATUSES = (
-    "exit status: 0 done, 1 refused or failed, 2 wrong command line, 3 no broker reached or no answer in time, 4 what"
-    " was named does not exist, 5 not permitted, 6 what was compared differs"
+    "exit status: 0 success, 1 refused or failed, 2 wrong command line, 3 no broker reached or no answer in time,"
+    " 4 a topic, group or other thing that you named does not exist, 5 not permitted, 6 a comparison found differences"
 )
 DESCRIPTION = "A Kafka broker in one Python process, and commands for any Kafka cluster."
 

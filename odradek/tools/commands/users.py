@@ -21,27 +21,33 @@ MECHANISMS = ("SCRAM-SHA-256", DEFAULT_MECHANISM)
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = CommandActions(parser)
-    with actions.add("list", "users with a password, and their mechanisms", list_, json=True):
+    with actions.add("list", "list users that have a password, with their mechanisms", list_, json=True):
         pass
-    with actions.add("set-password", "add a user or change a password", set_) as setting:
+    with actions.add("set-password", "add a user, or change the password of a user", set_) as setting:
         _add_user(setting)
         setting.add_argument(
-            "--iterations", type=int, default=4096, metavar="N", help="4096 to 16384; default: %(default)s"
+            "--iterations",
+            type=int,
+            default=4096,
+            metavar="N",
+            help="the iterations of the hash, from 4096 to 16384; default: %(default)s",
         )
         setting.add_argument(
             "--password-file",
             metavar="FILE",
-            help="a file whose first line is the password; - is standard input. Default: ask",
+            help="a file whose first line is the password; - reads standard input. Default: prompt for it",
         )
     with actions.add(
-        "delete-password", "the user cannot log in any more; open connections live on", delete
+        "delete-password", "delete a password: the user can no longer log in, but open connections stay", delete
     ) as deleting:
         _add_user(deleting)
 
 
 def _add_user(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("user", metavar="USER", help="without User: in front")
-    parser.add_argument("--mechanism", choices=MECHANISMS, default=DEFAULT_MECHANISM, help="default: %(default)s")
+    parser.add_argument("user", metavar="USER", help="the name of the user, without User:")
+    parser.add_argument(
+        "--mechanism", choices=MECHANISMS, default=DEFAULT_MECHANISM, help="the SCRAM mechanism; default: %(default)s"
+    )
 
 
 def _mechanism(options: argparse.Namespace) -> ScramMechanism:

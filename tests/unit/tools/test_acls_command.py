@@ -81,7 +81,7 @@ def test_the_cluster_has_a_name_and_no_prefix() -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ("--topic orders", "name a principal"),
+        ("--topic orders", "say whom it concerns: give --allow-principal"),
         ("--allow-principal alice --topic orders", "'alice' is not a principal"),
         ("--allow-principal User:alice", "name a resource"),
         ("--allow-principal User:alice --producer --operation Read -t orders", "leave out --operation"),

@@ -77,7 +77,7 @@ def test_a_rule_is_read_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "rule.json"
     file.write_text('[{"do": {"drop": true}}]')
     assert made("fault", f"@{file}") == ("POST", "/faults", [{"do": {"drop": True}}])
-    with pytest.raises(ValueError, match="the rule is no JSON"):
+    with pytest.raises(ValueError, match="the rule is not JSON"):
         made("fault", "{")
 
 
