@@ -109,7 +109,7 @@ def parse_options(words: Sequence[str]) -> ServeOptions:
             options = replace(options, is_controlled=True)
             continue
         if name not in WITH_VALUE:
-            raise UsageError(f"{name} is not an option of serve")
+            raise UsageError(f"{name} is not an option of serve{_similar(name)}")
         if not separator:
             if not waiting:
                 raise UsageError(f"{name} takes a value")
@@ -146,6 +146,15 @@ def parse_options(words: Sequence[str]) -> ServeOptions:
                     raise UsageError(HTTP_PORT.format(value))
                 options = replace(options, http_port=int(value))
     return options
+
+
+def _similar(name: str) -> str:
+    """Returns the option that was probably meant by an unknown one, as a question."""
+    from difflib import get_close_matches  # imported here because most options are typed correctly
+
+    known = [word.strip("[]") for word in USAGE.split() if word.startswith("[--")]
+    found = get_close_matches(name, known, n=1)
+    return f". Did you mean {found[0]}?" if found else ""
 
 
 def main(words: Sequence[str]) -> int:

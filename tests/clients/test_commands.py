@@ -397,7 +397,7 @@ def test_what_is_refused_is_explained(at: Run, words: list[str], complaint: str,
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (["topics", "describe", "meant-topc"], "Did you mean 'meant-topic'?"),
+        (["topics", "describe", "meant-topc"], "UNKNOWN_TOPIC_OR_PARTITION. Did you mean 'meant-topic'?"),
         (["consume", "-t", "Meant-topic", "-e"], "Did you mean 'meant-topic'?"),
         (["groups", "describe", "meant-grop"], "Did you mean 'meant-group'?"),
         (["configs", "alter", "-t", "meant-topic", "--add-config", "retenton.ms=1"], "Did you mean 'retention.ms'?"),

@@ -73,7 +73,7 @@ def test_options_that_stand_for_a_setting_win_over_overrides() -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--prot", "1"], "--prot is not an option of serve"),
+        (["--prot", "1"], "--prot is not an option of serve. Did you mean --port?"),
         (["stray"], "stray is not an option of serve"),
         (["--port"], "--port takes a value"),
         (["--port", "kafka"], "--port kafka: it takes a number"),

@@ -220,10 +220,18 @@ def configure(
     unknown = sorted(given.keys() - known.keys())
     warnings = []
     if unknown:
-        warnings.append(f"unknown settings, ignored: {', '.join(unknown)}")
+        warnings.append(f"unknown settings, ignored: {', '.join(map(_with_similar, unknown))}")
     if idle := without_effect(given):
         warnings.append(f"settings without effect in this broker: {', '.join(idle)}")
     return BrokerConfig(known, brokers), tuple(warnings)
+
+
+def _with_similar(name: str) -> str:
+    """Returns the unknown name, with the setting that was probably meant."""
+    from difflib import get_close_matches  # imported here because most names are spelt correctly
+
+    similar = get_close_matches(name, BROKER_SETTINGS, n=1, cutoff=0.8)
+    return f"{name} (did you mean {similar[0]}?)" if similar else name
 
 
 def without_effect(given: Mapping[str, str]) -> list[str]:

@@ -330,5 +330,7 @@ def _of_cluster(options: argparse.Namespace, error: Exception, status: int, text
         text = option_of_file(str(error.filename), options) + text
     elif isinstance(error, ClientError):
         first, _, rest = text.partition("\n")
-        text = f"{first}{asyncio.run(suggestion(options, error))}" + (f"\n{rest}" if rest else "")
+        if meant := asyncio.run(suggestion(options, error)):
+            first = f"{first.rstrip('.')}.{meant}"
+        text = f"{first}\n{rest}" if rest else first
     return with_connection(as_typed(text, options), typed)

@@ -65,6 +65,11 @@ def test_unknown_names_are_warned_about_in_one_line_and_ignored() -> None:
     assert "no.such" not in config.given
 
 
+def test_an_unknown_setting_is_named_with_the_one_that_was_probably_meant() -> None:
+    _, warnings = configure({"num.partitons": "3"}, {}, {})
+    assert warnings == ("unknown settings, ignored: num.partitons (did you mean num.partitions?)",)
+
+
 def test_settings_of_kafka_that_do_nothing_here_are_warned_about() -> None:
     assert configure({"log.cleaner.threads": "4"}, {}, {})[1] == (
         "settings without effect in this broker: log.cleaner.threads",

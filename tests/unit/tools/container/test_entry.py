@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -113,5 +114,7 @@ def test_the_command_says_whether_the_broker_is_ready(tmp_path: Path, capsys: py
     )
     with BrokerProcess(tmp_path / "data") as broker:
         assert isinstance(broker, BrokerProcess)
-        assert cli(["health", "--http-port", str(broker.ready["http_port"])]) == 0
+        port = broker.ready["http_port"]
+        urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60).close()  # the first request loads the HTTP server
+        assert cli(["health", "--http-port", str(port)]) == 0
     assert run("health", KAFKA_ODRADEK_HTTP_PORT="1").returncode == 1
