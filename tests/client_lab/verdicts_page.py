@@ -89,7 +89,8 @@ class Tour:
     def installed(self) -> Installed:
         path = PROGRAMS / self.program
         if self.program.endswith(".java"):
-            return Installed(["java", "-cp", run_kafka("classpath").strip(), str(path)], {})
+            jars = run_kafka("classpath", "--version", self.version).strip().splitlines()[-1]
+            return Installed(["java", "-cp", jars, str(path)], {})
         if not self.package:
             return Installed([*PYTHON_HERE.words, str(path)], PYTHON_HERE.environment)
         return install(self.package, self.version, path, self.needs)
@@ -97,11 +98,12 @@ class Tour:
 
 TOURS = (
     Tour("librdkafka (confluent-kafka 2.16.1)", "confluent-kafka", "2.16.1", "tour_confluent.py"),
-    Tour("Java 4.3.1", "kafka-clients", "4.3.1", "Tour.java"),
-    Tour("franz-go 1.22.2", "github.com/twmb/franz-go", "1.22.2", "tour_kgo.go"),
+    Tour("Java 4.4.0", "kafka-clients", "4.4.0", "Tour.java"),
+    Tour("franz-go 1.22.3", "github.com/twmb/franz-go", "1.22.3", "tour_kgo.go"),
     Tour("kafka-python 3.0.12", "kafka-python", "3.0.12", "tour_kafka_python.py"),
     Tour("aiokafka 0.14.0", "aiokafka", "0.14.0", "tour_aiokafka.py"),
     Tour("KafkaJS 2.2.4", "kafkajs", "2.2.4", "tour_kafkajs.js"),
+    Tour("@platformatic/kafka 2.12.1", "@platformatic/kafka", "2.12.1", "tour_platformatic.js", ("avsc",)),
     Tour("Sarama 1.46.3", "github.com/IBM/sarama", "1.46.3", "tour_sarama.go"),
     Tour("rskafka 0.6.0", "rskafka", "0.6.0", "tour_rskafka.rs", ("tokio+full",)),
     Tour("ours", "", "", "tour_own.py"),
