@@ -70,6 +70,14 @@ def test_scenario_018_a_member_that_reports_other_tasks_than_its_own_is_told_the
     assert scene.keys_written(since) == []
 
 
+def test_a_joining_member_is_ordered_after_the_members_of_the_group() -> None:
+    scene = StreamsScene(topics={"i4": 5})
+    for member in ("m425", "m400", "m532"):
+        scene.member(member, process="P")
+    # m532 is before m400 in Kafka's table of members, to which it is added only after this decision.
+    assert [scene.target(member) for member in ("m425", "m400", "m532")] == ["0:01", "0:24", "0:3"]
+
+
 def test_a_plain_heartbeat_writes_nothing() -> None:
     scene = two_members()
     since = len(scene.log)

@@ -187,7 +187,7 @@ def _served(turn: StreamsTurn, beat: StreamsHeartbeat, before: StreamsMember) ->
     )
     if beat.owned is not None:
         configured.check_owned(beat.owned)
-    delay = turn.follow_group_epoch(configured)
+    delay = turn.follow_group_epoch(configured, told.member_id if is_new else None)
     member = turn.reconcile(told, beat.owned)
     turn.begin_session(member)
     has_other_tasks = member.assigned is not before.assigned and member.assigned.roles != before.assigned.roles

@@ -96,8 +96,11 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
             self._wanted_tags = tuple(tag for each in text.split(",") if (tag := each.strip())) if text else ()
         return self._wanted_tags
 
-    def follow_group_epoch(self, configured: ConfiguredTopology) -> Status | None:
-        """Computes a new target assignment if that is due. Returns the status if it has to wait."""
+    def follow_group_epoch(self, configured: ConfiguredTopology, joining: str | None = None) -> Status | None:
+        """Computes a new target assignment if that is due. Returns the status if it has to wait.
+
+        joining  the id of the member that joins the group with this turn's heartbeat
+        """
         group = self.group
         if group.epoch <= group.assignment_epoch:
             return None
@@ -105,18 +108,18 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
             return INITIALLY_DELAYED
         if not self.is_target_due(INTERVAL):
             return DELAYED
-        self.compute_target(configured)
+        self.compute_target(configured, joining)
         return None
 
-    def compute_target(self, configured: ConfiguredTopology) -> None:
+    def compute_target(self, configured: ConfiguredTopology, joining: str | None = None) -> None:
         """Records a new target assignment. It is empty while topics are missing, so that members give up all tasks."""
         group = self.group
-        for member_id, target in self._targets(configured).items():
+        for member_id, target in self._targets(configured, joining).items():
             if group.targets.get(member_id) != target:
                 self.write(target_record(group.group_id, member_id, target))
         self.write(self.target_epoch_record(self.group.epoch, self.now_ms))
 
-    def _targets(self, configured: ConfiguredTopology) -> Mapping[str, TaskRoles]:
+    def _targets(self, configured: ConfiguredTopology, joining: str | None) -> Mapping[str, TaskRoles]:
         group = self.group
         if not configured.is_ready:
             return dict.fromkeys(group.members, TaskRoles())
@@ -124,7 +127,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         stateful = frozenset(
             each.subtopology_id for each in configured.topology.subtopologies.values() if each.is_stateful
         )
-        view = GroupView(members, configured.task_counts, stateful, self.setting("num.standby.replicas"))
+        view = GroupView(members, configured.task_counts, stateful, self.setting("num.standby.replicas"), joining)
         return assign_sticky(view)
 
     def _view(self, member: StreamsMember) -> MemberView:
