@@ -21,6 +21,7 @@ SEED = os.environ.get("FUZZ_SEED", "0")
 PATHS = (
     "/", "/metrics", "/healthz", "/readyz", "/api/overview", "/api/topics", "/api/topic?name=t", "/api/groups",
     "/api/partition?topic=t&partition=0", "/api/records?topic=t&partition=0&offset=0", "/api/group?id=g",
+    "/api/record?topic=t&offset=0", "/download?topic=t&offset=0", "/api/records?topic=t&find=a&path=$.a&at=0:1",
     "/api/transactions", "/api/transaction?id=x", "/api/shares", "/api/connections", "/api/warnings", "/api/actions",
 )  # fmt: skip
 ACTIONS = ("create-topic", "delete-records", "reset-offsets", "abort", "force-terminate", "delete-topic", "none")

@@ -39,9 +39,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-f",
         "--format",
         metavar="FORMAT",
-        help=r"how to print a record: %%s value, %%k key, %%t topic, %%p partition, %%o offset, %%T timestamp, %%h"
-        r" headers,"
-        r" %%S and %%K sizes, %%R size of the value in four bytes, \n \t; default: %%s\n",
+        help=r"how to print a record: %%s value, %%J value with its JSON indented as written, %%k key,"
+        r" %%t topic, %%p partition, %%o offset, %%T timestamp, %%h headers, %%S and %%K sizes, %%R size of the"
+        r" value in four bytes, \n \t; default: %%s\n",
     )
     parser.add_argument(
         "-K", "--key-delimiter", metavar="DELIM", help="print the key and this separator before the value"

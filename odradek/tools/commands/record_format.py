@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable
 
 from odradek.client.common.values import ConsumerRecord
+from odradek.protocol.decoded.json_text import indented
 
 Render = Callable[[ConsumerRecord], bytes]
 
@@ -21,6 +22,7 @@ def _size(content: bytes | None) -> int:
 def _fields(null: bytes) -> dict[str, Render]:
     return {
         "s": lambda record: null if record.value is None else record.value,
+        "J": lambda record: null if record.value is None else _json_indented(record.value),
         "S": lambda record: str(_size(record.value)).encode(),
         "R": lambda record: struct.pack(">i", _size(record.value)),
         "k": lambda record: null if record.key is None else record.key,
@@ -34,6 +36,15 @@ def _fields(null: bytes) -> dict[str, Render]:
         ),
         "%": lambda _: b"%",
     }
+
+
+def _json_indented(content: bytes) -> bytes:
+    """Indents a JSON object or array as it was written. Returns anything else as it is."""
+    try:
+        lines = indented(content.decode())
+    except UnicodeDecodeError:
+        return content
+    return content if lines is None else lines.encode()
 
 
 def formatted(text: str, *, null: bytes = NULL.encode()) -> Render:

@@ -50,3 +50,16 @@ def test_json_carries_what_is_not_text_replaced_and_null_as_null() -> None:
 @pytest.mark.parametrize(("text", "expected"), [(":", b":"), (r"\t", b"\t"), ("%", b"%"), (r"\x00", b"\0")])
 def test_delimiters_are_text_with_escapes(text: str, expected: bytes) -> None:
     assert delimiter(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (b'{"id":9007199254740993,"id":10.00}', b'{\n  "id": 9007199254740993,\n  "id": 10.00\n}'),
+        (b"text", b"text"),
+        (b"\xff{}", b"\xff{}"),
+        (None, b"NULL"),
+    ],
+)
+def test_json_is_indented_as_it_was_written(value: bytes | None, shown: bytes) -> None:
+    assert formatted("%J")(ConsumerRecord("t", 0, 0, 0, None, value, ())) == shown

@@ -1,12 +1,27 @@
-"""The view of the records in a partition. Shows whether each record is committed, open or aborted."""
+"""The views of records: a list of the records of a topic, and one record whole, in pieces.
+
+The list has the records of all partitions or of some, in the order of time, and the start of each key and value. The
+work for one request is bounded (`record_browsing`); `next` tells where the following request resumes.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from odradek.protocol.batch_header import BatchHeader, batches
+from odradek.broker.http.page.record_browsing import (
+    ABORTED,
+    COMMITTED,
+    CONTROL,
+    OPEN,
+    PLAIN,
+    Found,
+    Source,
+    browse,
+)
+from odradek.broker.http.page.record_filter import Filter, Place, json_path
+from odradek.protocol.batch_header import batches
 from odradek.protocol.decoded.internal_records import control_fields, fields_of
 from odradek.protocol.decoded.messages import json_value
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
@@ -14,123 +29,177 @@ from odradek.protocol.records import Record, records_of
 
 if TYPE_CHECKING:
     from odradek.broker.http.page.served import Job, JsonValue, Query, View, ViewedBroker
+    from odradek.broker.partitions.partition import Partition
     from odradek.storage.log_reader import LogReader
 
 SHOWN = 50
-READ_BYTES = 512 * 1024
-SHOWN_BYTES = 4096  # longer keys, values and headers are truncated, and shown with their size
-COMMITTED, OPEN, ABORTED, CONTROL, PLAIN = "committed", "open", "aborted", "control", "plain"
+SHOWN_BYTES = 512  # in the list, longer keys, values and headers are truncated, and shown with their size
+SHOWN_HEADERS = 20
+MOST_PARTITIONS = 256  # partitions of a list; a query can name others
+PIECE_BYTES = 256 * 1024
+STATES = frozenset({COMMITTED, OPEN, ABORTED, CONTROL, PLAIN})
+NEWEST, OLDEST = "newest", "oldest"
 
 
-class Bounds(NamedTuple):
+class Positions(NamedTuple):
     """Offsets of a log, as the loop reads them when the view is requested."""
 
+    partition: int
+    reader: LogReader
     log_start_offset: int
     last_stable_offset: int
     high_watermark: int
+    open_ids: Mapping[int, int]
 
 
 def records(served: ViewedBroker, query: Query) -> Job:
-    """Shows records of `topic` and `partition`. Raises KafkaError.
+    """Lists records of `topic`. Raises KafkaError.
 
-    `offset` or `timestamp` (ms) is the first record to show; without either, the last records are shown.
-    `isolation=committed` leaves out the records that read_committed consumers do not see.
+    `partition`  numbers with commas; without it, all partitions of the topic
+    `order`      `newest` or `oldest` first; by default the oldest if `offset` or `timestamp` is given, else the newest
+    `offset`, `timestamp`, `until`  the first offset, and the earliest and latest time in ms
+    `state`      with commas: plain, committed, aborted, open, control. `isolation=committed` means the first two, up
+                 to the last stable offset
+    `find`, `in` a text that occurs in the key, value or headers (`any`, `key`, `value`, `headers`)
+    `path`       a JSONPath that selects something in the value, see `record_filter`
+    `at`         where to resume: `next` of the answer before, or `ends` for records that come later
     """
-    try:
-        index = int(query.get("partition", "0"))
-        offset = int(query["offset"]) if query.get("offset") else None
-        timestamp = int(query["timestamp"]) if query.get("timestamp") else None
-    except ValueError:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Partition, offset and timestamp are whole numbers.") from None
     topic = query["topic"]
-    partition = served.broker.partitions.get(topic, index)
-    log = partition.log
-    bounds = Bounds(log.log_start_offset, log.last_stable_offset, log.high_watermark)
-    open_ids = {
-        each.producer_id: each.current_txn_first_offset
-        for each in log.producers()
-        if each.current_txn_first_offset is not None
-    }
-    committed_only = query.get("isolation") == "committed"
+    wanted = wanted_by(query)
+    offset, is_committed = whole(query, "offset"), query.get("isolation") == COMMITTED
+    default_order = NEWEST if offset is None and wanted.since is None else OLDEST
+    order = one_of(query, "order", (NEWEST, OLDEST), default_order)
+    resumed = resumed_at(query.get("at", ""))
+    chosen, left_out = chosen_partitions(served, topic, query)
+    positions = [positions_of(each) for each in chosen]
 
     def job() -> View:
-        start = begin(log.reader, bounds, offset, timestamp)
-        shown = []
-        end = bounds.last_stable_offset if committed_only else bounds.high_watermark
-        next_offset = start
-        for header, record in read(log.reader, start, end):
-            next_offset = record.offset + 1
-            status = status_of(header, record, open_ids, aborted_ranges(log.reader, start, end))
-            if committed_only and status in (ABORTED, OPEN, CONTROL):
-                continue
-            shown.append(row(topic, header, record, status))
-            if len(shown) == SHOWN:
-                break
+        sources = []
+        for each in positions:
+            end = each.last_stable_offset if is_committed else each.high_watermark
+            start = min(max(offset or 0, each.log_start_offset), end)
+            if wanted.since is not None:
+                since = each.reader.offset_for_timestamp(wanted.since)
+                start = max(start, end if since is None else min(since.offset, end))
+            at = resumed.get(each.partition)
+            if at is not None and order == NEWEST:
+                end = min(max(at, start), end)
+            elif at is not None:
+                start = min(max(at, start), end)
+            sources.append(Source(each.partition, each.reader, start, end, each.open_ids))
+        browsed = browse(sources, wanted, newest_first=order == NEWEST, most=SHOWN)
         return {
             "topic": topic,
-            "partition": index,
-            **bounds._asdict(),
-            "start": start,
-            "next": next_offset,
-            "records": shown,
+            "partitions": [
+                {
+                    "partition": each.partition,
+                    "log_start_offset": each.log_start_offset,
+                    "last_stable_offset": each.last_stable_offset,
+                    "high_watermark": each.high_watermark,
+                }
+                for each in positions
+            ],
+            "partitions_left_out": left_out,
+            "order": order,
+            "records": [row(topic, each) for each in browsed.found],
+            "looked_at": browsed.looked_at,
+            "next": resuming(browsed.positions),
+            "is_done": browsed.is_done,
+            "ends": resuming({each.partition: each.high_watermark for each in positions}),
         }
 
     return job
 
 
-def begin(reader: LogReader, bounds: Bounds, offset: int | None, timestamp: int | None) -> int:
-    if timestamp is not None:
-        found = reader.offset_for_timestamp(timestamp)
-        return bounds.high_watermark if found is None else found.offset
-    if offset is None:
-        offset = bounds.high_watermark - SHOWN
-    return min(max(offset, bounds.log_start_offset), bounds.high_watermark)
+def wanted_by(query: Query) -> Filter:
+    states = frozenset(filter(None, query.get("state", "").split(",")))
+    if not states <= STATES:
+        raise invalid(f"state is one of {', '.join(sorted(STATES))}, or several with commas")
+    if query.get("isolation") == COMMITTED:
+        states = frozenset({PLAIN, COMMITTED})
+    path = query.get("path", "").strip()
+    return Filter(
+        query.get("find", "").encode(errors="surrogateescape"),
+        Place(one_of(query, "in", [each.value for each in Place], Place.ANY.value)),
+        json_path(path) if path else None,
+        whole(query, "timestamp"),
+        whole(query, "until"),
+        states,
+    )
 
 
-def read(reader: LogReader, start: int, end: int) -> Iterator[tuple[BatchHeader, Record]]:
-    while start < end:
-        read = reader.read_cold(start, max_bytes=READ_BYTES, end_offset=end)
-        data = b"".join(read.chunks)
-        reached = start
-        for position, header in batches(data):
-            reached = header.last_offset + 1
-            for record in records_of(data, position):
-                if start <= record.offset < end:
-                    yield header, record
-        if reached == start:
-            return
-        start = reached
+def one_of(query: Query, name: str, values: Sequence[str], default: str) -> str:
+    found = query.get(name) or default
+    if found not in values:
+        raise invalid(f"{name} is one of {', '.join(values)}")
+    return found
 
 
-def aborted_ranges(reader: LogReader, start: int, end: int) -> Sequence[tuple[int, int, int]]:
-    """Returns the aborted transactions between two offsets, as (producer id, first offset, last offset)."""
-    return [(each.producer_id, each.first_offset, each.last_offset) for each in reader.aborted(start, end)]
+def whole(query: Query, name: str) -> int | None:
+    """Returns a parameter that is a whole number, or None if it is missing or empty. Raises KafkaError."""
+    text = query.get(name)
+    if not text:
+        return None
+    if not text.removeprefix("-").isdecimal() or len(text) > 20:
+        raise invalid(f"{name} has to be a whole number")
+    return int(text)
 
 
-def status_of(
-    header: BatchHeader, record: Record, open_ids: dict[int, int], aborted: Sequence[tuple[int, int, int]]
-) -> str:
-    if header.is_control:
-        return CONTROL
-    if not header.is_transactional:
-        return PLAIN
-    first_open = open_ids.get(header.producer_id)
-    if first_open is not None and record.offset >= first_open:
-        return OPEN
-    if any(one == header.producer_id and first <= record.offset <= last for one, first, last in aborted):
-        return ABORTED
-    return COMMITTED
+def resumed_at(text: str) -> Mapping[int, int]:
+    try:
+        pairs = (each.split(":") for each in text.split(",") if each)
+        return {int(partition): int(offset) for partition, offset in pairs}
+    except ValueError:
+        raise invalid("at is not what an answer had as next or ends") from None
 
 
-def row(topic: str, header: BatchHeader, record: Record, status: str) -> JsonValue:
+def resuming(positions: Mapping[int, int]) -> str:
+    return ",".join(f"{partition}:{offset}" for partition, offset in positions.items())
+
+
+def invalid(words: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"{words[0].upper()}{words[1:]}.")
+
+
+def chosen_partitions(served: ViewedBroker, topic: str, query: Query) -> tuple[list[Partition], int]:
+    """Returns the partitions that the query names or all of the topic, and the number of those beyond the limit."""
+    partitions = served.broker.partitions
+    if query.get("partition"):
+        names = query["partition"].split(",")
+        if not all(each.isdecimal() and len(each) < 10 for each in names):
+            raise invalid("partition has to be a whole number, or several with commas")
+        chosen = [partitions.get(topic, index) for index in sorted(set(map(int, names[: MOST_PARTITIONS + 1])))]
+    else:
+        chosen = sorted(partitions.of_topic(topic), key=lambda each: each.index)
+        if not chosen:
+            partitions.get(topic, 0)  # raises the error of a topic that does not exist
+    return chosen[:MOST_PARTITIONS], max(0, len(chosen) - MOST_PARTITIONS)
+
+
+def positions_of(partition: Partition) -> Positions:
+    log = partition.log
+    open_ids = {
+        each.producer_id: each.current_txn_first_offset
+        for each in log.producers()
+        if each.current_txn_first_offset is not None
+    }
+    return Positions(
+        partition.index, log.reader, log.log_start_offset, log.last_stable_offset, log.high_watermark, open_ids
+    )
+
+
+def row(topic: str, found: Found) -> JsonValue:
+    header, record = found.header, found.record
     fields: dict[str, JsonValue] = {
+        "partition": found.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
-        "status": status,
+        "status": found.state,
         "producer_id": header.producer_id,
         "producer_epoch": header.producer_epoch,
         "compression": header.compression.name.lower(),
-        "headers": [[name, shown(value)] for name, value in record.headers],
+        "headers": [[name, shown(value)] for name, value in record.headers[:SHOWN_HEADERS]],
+        "header_count": len(record.headers),
     }
     try:
         decoded = control_fields(record) if header.is_control else fields_of(topic)(record)
@@ -158,3 +227,82 @@ def shown(data: bytes | None) -> JsonValue:
     if len(data) > SHOWN_BYTES:
         text["size"] = len(data)
     return text
+
+
+KEY, VALUE, HEADER = "key", "value", "header"
+
+
+def record(served: ViewedBroker, query: Query) -> Job:
+    """Shows the record at `topic`, `partition` and `offset`: its headers whole, and a piece of its key or value.
+
+    `of`    `value` (default), `key`, or `header:N` with the number of the header
+    `from`  the first byte of the piece. `next` is the first byte of the following one, or None at the end
+    """
+    part = content_at(served, query)
+    start = max(0, whole(query, "from") or 0)
+
+    def job() -> View:
+        found, data = part()
+        return {
+            "topic": query["topic"],
+            "offset": found.offset,
+            "timestamp": found.timestamp,
+            "headers": [name for name, _ in found.headers],
+            "size": None if data is None else len(data),
+            **piece(data, start),
+        }
+
+    return job
+
+
+def piece(data: bytes | None, start: int) -> Mapping[str, JsonValue]:
+    """Returns a piece as text if it is UTF-8 and ends at a character, or else as hexadecimal digits."""
+    if data is None:
+        return {"from": 0, "next": None, "text": None}
+    part = data[start : start + PIECE_BYTES]
+    after: int = start + len(part)
+    try:
+        text = part.decode()
+    except UnicodeDecodeError as error:
+        if after >= len(data) or error.start <= len(part) - 4:
+            return {"from": start, "next": after if after < len(data) else None, "hex": part.hex(" ")}
+        after = start + error.start
+        text = part[: error.start].decode()
+    return {"from": start, "next": after if after < len(data) else None, "text": text}
+
+
+def content_at(served: ViewedBroker, query: Query) -> Callable[[], tuple[Record, bytes | None]]:
+    """Returns a job that reads one record, and the key, value or header of it that the query names.
+
+    Raises KafkaError, as does the job: OFFSET_OUT_OF_RANGE if there is no such record or header.
+    """
+    partition = served.broker.partitions.get(query["topic"], whole(query, "partition") or 0)
+    offset, of = whole(query, "offset"), query.get("of") or VALUE
+    kind, _, number = of.partition(":")
+    if offset is None:
+        raise KeyError("offset")
+    if kind not in (KEY, VALUE, HEADER) or (kind == HEADER) != number.isdecimal() or len(number) > 9:
+        raise invalid("of is value, key or header:N")
+    reader = partition.log.reader
+
+    def job() -> tuple[Record, bytes | None]:
+        found = record_at(reader, offset)
+        if kind != HEADER:
+            return found, found.key if kind == KEY else found.value
+        if int(number) >= len(found.headers):
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"The record has no header {number}.")
+        return found, found.headers[int(number)][1]
+
+    return job
+
+
+def record_at(reader: LogReader, offset: int) -> Record:
+    data = b"".join(reader.read_cold(offset, max_bytes=1).chunks)
+    for position, header in batches(data):
+        try:
+            for each in records_of(data, position) if header.base_offset <= offset <= header.last_offset else ():
+                if each.offset == offset:
+                    return each
+        except MalformedMessage as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"The batch is damaged: {error}.") from None
+    raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"There is no record at offset {offset}.")

@@ -1,8 +1,8 @@
 """The HTTP routes of the page.
 
 `/` is the page. `/api/<view>` returns the facts of a view as JSON, and `/live/<view>` sends the same as server-sent
-events. `/api/actions` lists the actions. A view accepts the query parameters that its function documents, and `cluster`
-if control is on. Source: HTML, 9.2, for server-sent events.
+events. `/download` returns the bytes of one key, value or header. `/api/actions` lists the actions. A view accepts the
+query parameters that its function documents, and `cluster` if control is on. Source: HTML, 9.2, for server-sent events.
 
 A POST is accepted only if `odradek.http.actions` is true, its Host and Origin belong to this broker (`guard`), its body
 is JSON, and the header X-Odradek-Token contains the token that this process created at its start. A page of another
@@ -19,6 +19,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import quote
 
 from aiohttp import web
 
@@ -29,7 +30,7 @@ from odradek.broker.http.page.clusters import cluster, clusters
 from odradek.broker.http.page.document import document
 from odradek.broker.http.page.groups import group, groups
 from odradek.broker.http.page.overview import connections, overview, warnings
-from odradek.broker.http.page.records import records
+from odradek.broker.http.page.records import content_at, record, records
 from odradek.broker.http.page.rights import Right, of_cluster, require_right
 from odradek.broker.http.page.served import ControlledClusters, Show, View, ViewedBroker
 from odradek.broker.http.page.shares import shares
@@ -50,12 +51,14 @@ if TYPE_CHECKING:
     from odradek.broker.http.measures import Traffic
 
 CLUSTER = of_cluster(ApiKey.DESCRIBE_CLUSTER)
+READ_TOPIC = Right(ApiKey.FETCH, Operation.READ, ResourceType.TOPIC, "topic")
 VIEWS: Mapping[str, tuple[Show, Right]] = {
     "overview": (overview, CLUSTER),
     "topics": (topics, of_cluster(ApiKey.METADATA)),
     "topic": (topic, Right(ApiKey.METADATA, Operation.DESCRIBE, ResourceType.TOPIC, "name")),
-    "partition": (partition, Right(ApiKey.FETCH, Operation.READ, ResourceType.TOPIC, "topic")),
-    "records": (records, Right(ApiKey.FETCH, Operation.READ, ResourceType.TOPIC, "topic")),
+    "partition": (partition, READ_TOPIC),
+    "records": (records, READ_TOPIC),
+    "record": (record, READ_TOPIC),
     "groups": (groups, of_cluster(ApiKey.LIST_GROUPS)),
     "group": (group, Right(ApiKey.DESCRIBE_GROUPS, Operation.DESCRIBE, ResourceType.GROUP, "id")),
     "shares": (shares, of_cluster(ApiKey.LIST_GROUPS)),
@@ -170,6 +173,7 @@ def add_page(
     app.router.add_post("/api/actions/{action}", page.guarded(acting.act))
     app.router.add_get("/api/{view}", page.guarded(page.api))
     app.router.add_get("/live/{view}", page.guarded(page.live))
+    app.router.add_get("/download", page.guarded(page.download))
     app.router.add_get("/metrics", page.metrics_by(metrics))
     app.on_shutdown.append(page.stop)
 
@@ -253,6 +257,23 @@ class Page:
                     async with asyncio.timeout(EVERY_S):
                         await self._stopping.wait()
         return response
+
+    async def download(self, request: web.Request) -> web.Response:
+        """Returns the bytes of a key, value or header as a file. Parameters: those of the view `record`."""
+        try:
+            self._require(READ_TOPIC, request)
+            job = content_at(self._served_by(request), request.query)
+            _, data = await in_thread(self._broker.workers, job)
+        except KeyError as missing:
+            return web.json_response({"error": f"the parameter {missing} is missing"}, status=400)
+        except KafkaError as error:
+            status = FORBIDDEN if error.code in DENIED else NOT_FOUND
+            return web.json_response({"error": str(error), "code": error.code.name}, status=status)
+        name = quote(
+            "-".join(request.query[each] for each in ("topic", "partition", "offset") if each in request.query)
+        )
+        disposition = {"Content-Disposition": f"attachment; filename*=UTF-8''{name}"}
+        return web.Response(body=data or b"", content_type="application/octet-stream", headers=HEADERS | disposition)
 
     async def stop(self, app: web.Application) -> None:
         self._stopping.set()

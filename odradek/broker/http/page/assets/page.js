@@ -1,6 +1,7 @@
 // Shows the view that the address names, and updates it from server-sent events.
 
 import { NARROWED, route, SECTION, to } from "./address.js";
+import { browse } from "./browse.js";
 import { CHANGED } from "./dialog.js";
 import { draw, Group, h, title } from "./elements.js";
 import { first } from "./given.js";
@@ -84,19 +85,25 @@ const show = () => {
   const links = NAV.map(([name, text]) => h("a", { href: to(name), "aria-current": current(name) }, text));
   draw(links, document.getElementById("nav"));
   stream?.close();
-  stream = new EventSource(`/live/${isKnown(view) ? view : "overview"}?${new URLSearchParams(query)}`);
-  stream.onmessage = (event) => {
+  const changed = (facts) => {
     lostAt = null;
     const isOther = latest === null || identity(latest) !== identity({ view, query }) || isNarrowed;
-    latest = { view, query, facts: JSON.parse(event.data) };
+    latest = { view, query, facts };
     isNarrowed = false;
     if (isOther) paint();
     update();
   };
-  stream.onerror = () => {
+  const lost = () => {
     lostAt ??= new Date().toTimeString().slice(0, 8);
     say();
   };
+  stream = view === "records" ? browse(query, changed, lost) : listen(view, query, changed, lost);
+};
+const listen = (view, query, changed, lost) => {
+  const source = new EventSource(`/live/${isKnown(view) ? view : "overview"}?${new URLSearchParams(query)}`);
+  source.onmessage = (event) => changed(JSON.parse(event.data));
+  source.onerror = lost;
+  return source;
 };
 let isNarrowed = false; // the next event answers what the user has just asked for, so it is shown even if paused
 

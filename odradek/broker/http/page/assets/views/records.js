@@ -1,98 +1,174 @@
-import { go, link } from "../address.js";
-import { color, empty, h, tag, title } from "../elements.js";
-import { table } from "../table.js";
-import { when, whole } from "../text.js";
+import { find, go, link } from "../address.js";
+import { brief, Content } from "../content.js";
+import { color, empty, Group, h, note, Part, tag, title } from "../elements.js";
+import { count, when, whole } from "../text.js";
 
-const BACK = 50; // number of records that "earlier" goes back
-const COLUMNS = [["offset", "n"], ["time"], ["what"], ["key", "mono"], ["value"], ["headers", "mono"]];
+const COLUMNS = [["partition", "n"], ["offset", "n"], ["time"], ["state"], ["key"], ["value"]];
+const STATES = [
+  ["", "all records and markers"],
+  ["plain,committed", "committed, or without a transaction"],
+  ["open", "open"],
+  ["aborted", "aborted"],
+  ["control", "markers"],
+];
+const PLACES = [["any", "key, value and headers"], ["key", "key"], ["value", "value"], ["headers", "headers"]];
+const PATH = { name: "path", placeholder: "$.order.id == 7", title: "A JSONPath that selects something in the value" };
 
-export const records = (view, query) => {
-  const isolation = query.isolation ?? "all";
-  const move = (words, offset, isThere) =>
-    isThere ? [link(words, "records", { topic: view.topic, partition: view.partition, isolation, offset }), " "] : null;
-  const isMore = view.next < view.high_watermark;
-  return [
-    title(`${view.topic}-${view.partition}`, bounds(view)),
-    choice(view, query),
-    view.records.length ? table("Records", COLUMNS, view.records, row, "offset") : empty("No records here."),
-    h(
-      "p",
-      {},
-      move("← earlier", Math.max(view.log_start_offset, view.start - BACK), view.start > view.log_start_offset),
-      move("later →", view.next, isMore),
-      move("the last ones", "", isMore),
-    ),
-  ];
-};
+export const records = (view, query) => [
+  title(query.partition ? `${view.topic}-${query.partition}` : view.topic, bounds(view)),
+  view.partitions_left_out
+    ? note(
+      "",
+      h("p", {}, `${count(view.partitions_left_out, "partition")} more: name them below to see their records.`),
+    )
+    : null,
+  h("div", { class: "bar" }, find(query, "Text")),
+  filters(view, query),
+  view.records.length ? list(view) : empty(view.isLooking ? "Nothing yet." : "No record here."),
+  progress(view),
+];
 
 const bounds = (view) => {
-  const isHeld = view.last_stable_offset < view.high_watermark;
+  const sum = (name) => view.partitions.reduce((all, each) => all + each[name], 0);
+  const held = sum("high_watermark") - sum("last_stable_offset");
+  const only = view.partitions.length === 1 ? view.partitions[0] : null;
   return [
-    `Offsets ${whole(view.log_start_offset)} to ${whole(view.high_watermark)}`,
-    isHeld ? `; readers of committed data get to ${whole(view.last_stable_offset)}` : "",
+    only
+      ? `Offsets ${whole(only.log_start_offset)} to ${whole(only.high_watermark)}`
+      : `${count(view.partitions.length, "partition")}, ${
+        whole(sum("high_watermark") - sum("log_start_offset"))
+      } offsets`,
+    held ? `; readers of committed data do not get ${whole(held)} yet` : "",
     ". ",
     link("The topic", "topic", { name: view.topic }),
   ];
 };
-const choice = (view, query) => {
-  const offset = { name: "offset", class: "short", inputmode: "numeric", placeholder: "the last ones" };
-  const selected = query.isolation === "committed";
-  return h(
-    "form",
-    { onSubmit: (event) => submit(event, view) },
-    h("label", {}, "From offset", h("input", { ...offset, defaultValue: query.offset ?? "" })),
-    h("label", {}, "or from time", h("input", { name: "time", type: "datetime-local", step: "1" })),
+
+const progress = (view) =>
+  h(
+    "p",
+    { class: "pages" },
+    `${count(view.records.length, "record")} shown, ${whole(view.looked_at)} read. `,
+    view.isLooking
+      ? h("button", { type: "button", class: "act", onClick: view.stop }, "Stop")
+      : view.is_done
+      ? null
+      : h("button", { type: "button", class: "act", onClick: view.further }, "Show more"),
+  );
+
+const filters = (view, query) => {
+  const field = (words, name, given = {}) =>
+    h("label", {}, words, h("input", { name, defaultValue: query[name] ?? "", autocomplete: "off", ...given }));
+  const choice = (words, name, options, chosen) =>
     h(
       "label",
       {},
-      "Show",
+      words,
       h(
         "select",
-        { name: "isolation" },
-        h("option", { value: "all" }, "everything"),
-        h("option", { value: "committed", selected }, "what readers of committed data see"),
+        { name },
+        options.map(([value, text]) => h("option", { value, selected: value === chosen }, text)),
       ),
-    ),
+    );
+  const time = (words, name, ms) => field(words, name, { type: "datetime-local", step: 1, defaultValue: local(ms) });
+  const isUsed = Object.keys(query).some((name) => FILTERS.includes(name));
+  const form = h(
+    "form",
+    { onSubmit: (event) => submit(event, view, query) },
+    choice("Text in", "in", PLACES, query.in ?? "any"),
+    field("JSONPath", "path", PATH),
+    field("Partitions", "partition", { class: "short", placeholder: "all" }),
+    field("From offset", "offset", { class: "short", inputmode: "numeric" }),
+    time("From time", "timestamp", query.timestamp),
+    time("To time", "until", query.until),
+    choice("State", "state", STATES, query.state ?? (query.isolation === "committed" ? "plain,committed" : "")),
+    choice("First", "order", [["newest", "the newest"], ["oldest", "the oldest"]], view.order),
     h("button", { class: "go" }, "Show"),
   );
+  return h("details", { open: isUsed }, h("summary", {}, "Filters and order"), form);
 };
-const submit = (event, view) => {
+const FILTERS = ["in", "path", "offset", "timestamp", "until", "state", "isolation", "order"];
+const local = (ms) => ms ? when(Number(ms)).slice(0, 19).replace(" ", "T") : "";
+const submit = (event, view, query) => {
   event.preventDefault();
-  const given = new FormData(event.currentTarget);
-  const next = { topic: view.topic, partition: view.partition, isolation: given.get("isolation") };
-  if (given.get("time")) next.timestamp = new Date(String(given.get("time"))).getTime();
-  else if (given.get("offset") !== "") next.offset = given.get("offset");
-  go("records", next);
+  const given = Object.fromEntries(new FormData(event.currentTarget));
+  const ms = (text) => text ? new Date(text).getTime() : "";
+  go("records", {
+    topic: view.topic,
+    find: query.find,
+    ...given,
+    in: given.in === "any" ? "" : given.in,
+    timestamp: ms(given.timestamp),
+    until: ms(given.until),
+  });
 };
 
-const row = (each) => [
-  whole(each.offset),
-  when(each.timestamp),
-  [
-    each.control ? tag(String(each.control), MARKER[each.control] ?? color(each.status)) : tag(each.status),
-    each.type ? h("div", { class: "mono" }, String(each.type)) : null,
-    each.damage ? h("div", {}, each.damage) : null,
-  ],
-  content(each.key),
-  content(each.data !== undefined ? each.data : each.value),
-  each.headers.length ? each.headers.map(header) : "–",
-];
-const MARKER = { COMMIT: "good", ABORT: "bad" };
-const header = ([name, value]) => h("div", {}, `${name}: `, value && "text" in value ? value.text : content(value));
+const list = (view) =>
+  h(
+    "div",
+    { class: "scroll", tabindex: 0, role: "region", "aria-label": "Records" },
+    h(
+      "table",
+      { class: "records" },
+      h("thead", {}, h("tr", {}, COLUMNS.map(([name, kind]) => h("th", { scope: "col", class: kind }, name)))),
+      h(
+        "tbody",
+        {},
+        view.records.map((each) => h(Row, { key: `${each.partition}:${each.offset}`, topic: view.topic, each })),
+      ),
+    ),
+  );
 
-// value: null, a number, {text} or {hex} (with the size if it is truncated), or the fields of an internal record.
-const content = (value) => {
-  if (value === null || value === undefined) return h("span", { class: "lead" }, "null");
-  if (typeof value !== "object") return String(value);
-  if (!("text" in value) && !("hex" in value)) return h("pre", {}, JSON.stringify(value, null, 1));
-  const cut = value.size ? ` … (${whole(value.size)} bytes)` : "";
-  return h("pre", {}, ("hex" in value ? value.hex : value.size ? value.text : indented(value.text)) + cut);
-};
-const indented = (text) => {
-  if (!/^\s*[[{]/.test(text)) return text;
-  try {
-    return JSON.stringify(JSON.parse(text), null, 2);
-  } catch {
-    return text;
+class Row extends Part {
+  state = { isOpen: false };
+
+  render() {
+    const { topic, each } = this.props;
+    const { isOpen } = this.state;
+    const onClick = () => this.setState({ isOpen: !isOpen });
+    const label = `Record ${each.offset} of partition ${each.partition}`;
+    const opener = h("button", { type: "button", "aria-expanded": isOpen, "aria-label": label, onClick }, sign(isOpen));
+    const cells = [
+      [opener, " ", String(each.partition)],
+      whole(each.offset),
+      when(each.timestamp),
+      state(each),
+      brief(each.key),
+      brief(each.data !== undefined ? each.data : each.value),
+    ];
+    return h(
+      Group,
+      {},
+      h(
+        "tr",
+        {},
+        cells.map((cell, at) => h("td", { class: COLUMNS[at][1], "data-name": COLUMNS[at][0] }, h("div", {}, cell))),
+      ),
+      isOpen ? h("tr", { class: "open" }, h("td", { colspan: COLUMNS.length }, details(topic, each))) : null,
+    );
   }
+}
+const sign = (isOpen) => isOpen ? "▾" : "▸";
+const MARKER = { COMMIT: "good", ABORT: "bad" };
+const state = (each) => [
+  each.control ? tag(String(each.control), MARKER[each.control] ?? color(each.status)) : tag(each.status),
+  each.damage ? h("span", {}, ` ${each.damage}`) : null,
+  each.type ? h("span", { class: "mono" }, ` ${each.type}`) : null,
+];
+const details = (topic, each) => {
+  const where = { topic, partition: each.partition, offset: each.offset };
+  const part = (title, of, shown) => h(Content, { key: of, title, where, of, shown });
+  const facts = [
+    `producer ${each.producer_id}, epoch ${each.producer_epoch}`,
+    each.compression === "none" ? "" : `, ${each.compression}`,
+  ];
+  return [
+    h("p", { class: "lead" }, facts),
+    part("Key", "key", each.key),
+    part("Value", "value", each.data !== undefined ? each.data : each.value),
+    each.headers.map(([name, value], at) => part(`Header ${name}`, `header:${at}`, value)),
+    each.header_count > each.headers.length
+      ? h("p", { class: "lead" }, `${whole(each.header_count - each.headers.length)} more headers.`)
+      : null,
+  ];
 };

@@ -23,6 +23,7 @@ export const topic = (view) => {
   const row = (each) => partitionRow(view.name, each);
   return [
     title(view.name, `topic id ${view.topic_id}`),
+    h("p", {}, link("Records of all partitions", "records", { topic: view.name })),
     view.partitions.map((each) => each.held).filter(Boolean).map(heldNote),
     table("Partitions", COLUMNS, view.partitions, row, "partition"),
     view.is_internal ? null : h(

@@ -1,0 +1,99 @@
+// Follows the records of a topic: a list that grows on demand at its end, and by what is written meanwhile.
+
+const PAGE = 50;
+const POLL_MS = 1000;
+const LOST = new Error("The broker did not answer.");
+const MOST = 1000; // a longer list drops what is farthest from the end that grows
+
+const positions = (text) => Object.fromEntries(text.split(",").filter(Boolean).map((each) => each.split(":")));
+const resuming = (found) => Object.entries(found).map(([partition, offset]) => `${partition}:${offset}`).join(",");
+
+// changed: called with the facts of the view whenever they change. lost: called when the broker does not answer.
+// Returns an object whose `close` ends the requests.
+export const browse = (query, changed, lost) => {
+  const { find, ...rest } = query;
+  const asked = { ...rest, ...(find ? { find } : {}) };
+  let facts = null;
+  let isClosed = false;
+  let timer = null;
+  const tell = (more) => {
+    facts = { ...facts, ...more };
+    changed(facts);
+  };
+  const ask = async (given) => {
+    const answer = await fetch(`/api/records?${new URLSearchParams({ ...asked, ...given })}`).catch(() => {
+      throw LOST;
+    });
+    return await answer.json();
+  };
+  // Looks further until the list has a page more, nothing is left, or the user stops it.
+  const further = async () => {
+    const wanted = facts.records.length + PAGE;
+    tell({ isLooking: true });
+    while (!isClosed && facts.isLooking && !facts.is_done && facts.records.length < wanted) {
+      const { error, ...found } = await ask({ order: facts.order, at: facts.next });
+      if (isClosed) return;
+      if (error) return tell({ error });
+      const { records, looked_at, next, is_done } = found;
+      tell({
+        records: [...facts.records, ...records],
+        looked_at: facts.looked_at + looked_at,
+        next,
+        is_done,
+      });
+    }
+    if (!isClosed) tell({ isLooking: false });
+  };
+  const attempt = (work) =>
+    work().catch((error) => {
+      if (error !== LOST) throw error;
+      if (!isClosed) lost();
+    });
+  const start = async () => {
+    const found = await ask({});
+    if (isClosed) return;
+    facts = {
+      ...found,
+      isLooking: false,
+      further: () => attempt(further),
+      stop: () => tell({ isLooking: false }),
+    };
+    changed(facts);
+    if (!found.error && !found.is_done && found.records.length < PAGE) await further();
+  };
+  // Asks for what has been written since. With the newest first it belongs before the list, else behind its end.
+  const follow = async () => {
+    if (document.hidden || !facts || facts.error || facts.isLooking) return facts ? undefined : await start();
+    const isNewest = facts.order === "newest";
+    if (!isNewest && !facts.is_done) return changed(facts);
+    const found = await ask({ order: "oldest", at: isNewest ? facts.ends : facts.next });
+    if (isClosed || found.error) return isClosed ? undefined : tell({ error: found.error });
+    const { partitions } = found;
+    const looked_at = facts.looked_at + found.looked_at;
+    if (!isNewest) {
+      const all = [...facts.records, ...found.records];
+      return tell({ partitions, looked_at, next: found.next, is_done: found.is_done, records: all.slice(-MOST) });
+    }
+    const all = [...found.records.reverse(), ...facts.records];
+    const next = positions(facts.next);
+    for (const { partition, offset } of all.slice(MOST).reverse()) next[partition] = offset + 1;
+    tell({
+      partitions,
+      looked_at,
+      ends: found.next,
+      next: resuming(next),
+      is_done: facts.is_done && all.length <= MOST,
+      records: all.slice(0, MOST),
+    });
+  };
+  const poll = () => {
+    timer = setTimeout(() => attempt(follow).then(() => isClosed || poll()), POLL_MS);
+  };
+  attempt(start).then(() => isClosed || poll());
+  return {
+    close: () => {
+      isClosed = true;
+      clearTimeout(timer);
+    },
+  };
+};

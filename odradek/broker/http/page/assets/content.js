@@ -1,0 +1,98 @@
+// Shows a key, value or header whole: in pieces if it is large, with JSON indented, to copy and to download.
+
+import { h, Part } from "./elements.js";
+import { indented } from "./json_text.js";
+import { size, whole } from "./text.js";
+
+// One line of a key, value or header. content: null, a number, {text} or {hex}, with the size if it is truncated, or
+// the fields of an internal record.
+export const brief = (content) => {
+  if (content === null || content === undefined) return h("span", { class: "lead" }, "null");
+  if (typeof content !== "object") return String(content);
+  if ("hex" in content) return `0x ${content.hex}`;
+  return "text" in content ? content.text : JSON.stringify(content);
+};
+
+// where: the topic, partition and offset. of: the part of the record. shown: what the list has of it.
+const textOf = (pieces) => pieces.map((each) => each === null ? "" : each.text ?? each.hex).join("");
+
+class Pieces extends Part {
+  state = { pieces: [this.props.shown], next: this.props.shown?.size ? 0 : null, isIndented: true, said: "" };
+
+  componentDidMount() {
+    if (this.state.next !== null) this.load();
+  }
+
+  address(path, given = {}) {
+    return `${path}?${new URLSearchParams({ ...this.props.where, of: this.props.of, ...given })}`;
+  }
+
+  async load() {
+    const { next, pieces } = this.state;
+    const found = await (await fetch(this.address("/api/record", { from: next }))).json();
+    if (found.error) return this.setState({ said: found.error });
+    this.setState({ pieces: next ? [...pieces, found] : [found], next: found.next });
+  }
+
+  // Returns everything, read in one request.
+  async everything() {
+    if (this.state.next === null) return this.state.pieces;
+    const bytes = await (await fetch(this.address("/download"))).arrayBuffer();
+    try {
+      return [{ text: new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes) }];
+    } catch {
+      return [{ hex: [...new Uint8Array(bytes)].map((each) => each.toString(16).padStart(2, "0")).join(" ") }];
+    }
+  }
+
+  async showAll() {
+    this.setState({ pieces: await this.everything(), next: null });
+  }
+
+  async copy() {
+    await toClipboard(textOf(await this.everything()));
+    this.setState({ said: "copied" });
+  }
+
+  render() {
+    const { shown, title } = this.props;
+    const { pieces, next, isIndented, said } = this.state;
+    if (shown === null || shown === undefined || typeof shown !== "object" || !("text" in shown || "hex" in shown)) {
+      const text = shown && typeof shown === "object" ? JSON.stringify(shown, null, 2) : brief(shown);
+      return [h("h2", {}, title), h("pre", {}, text)];
+    }
+    const isText = pieces.every((each) => "text" in each);
+    const written = textOf(pieces);
+    const lines = isText && next === null ? indented(written) : null;
+    const act = (words, onClick) => h("button", { type: "button", class: "act", onClick }, words);
+    return [
+      h("h2", {}, title, shown.size ? ` (${size(shown.size)})` : ""),
+      h("pre", { class: "whole", tabindex: 0 }, lines !== null && isIndented ? lines : written),
+      h(
+        "p",
+        { class: "buttons" },
+        next === null ? null : act(`More, from byte ${whole(next)}`, () => this.load()),
+        next === null ? null : act("All of it", () => this.showAll()),
+        act("Copy", () => this.copy()),
+        h("a", { class: "act", href: this.address("/download"), download: "" }, "Download"),
+        lines === null
+          ? null
+          : act(isIndented ? "As written" : "Indented", () => this.setState({ isIndented: !isIndented })),
+        h("span", { role: "status" }, said),
+      ),
+    ];
+  }
+}
+
+export const Content = Pieces;
+
+// A page that does not come from this machine or over TLS has no clipboard of its own.
+const toClipboard = (text) => {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const area = document.createElement("textarea");
+  area.value = text;
+  document.body.append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
+};

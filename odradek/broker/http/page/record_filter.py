@@ -1,0 +1,199 @@
+"""Which records the view of records shows: by text, by a JSONPath in the value, by time and by state.
+
+A JSONPath is `$` with steps `.name`, `['name']`, `[0]`, `[-1]`, `[*]`, `.*` and at most one `..name`, and optionally
+a comparison, as in `$.order.lines[*].amount == 10.00`. Numbers are compared as they are written, so `10.00` and `10`
+differ, as do integers beyond 2**53. Source: RFC 9535, 2.3 and 2.5, for the steps.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, TypeAlias
+
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.protocol.records import Record
+
+
+class Place(Enum):
+    """The part of a record in which a text is searched."""
+
+    ANY = "any"
+    KEY = "key"
+    VALUE = "value"
+    HEADERS = "headers"
+
+
+class Number(str):
+    """A number as it is written."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The members of an object, including those whose name comes twice."""
+
+    pairs: list[tuple[str, Parsed]]
+
+
+Parsed: TypeAlias = "Members | list[Parsed] | Number | str | bool | None"
+Step: TypeAlias = "str | int | None"  # the name of a member, the index of an element, or None for all of them
+MOST_STEPS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class JsonPath:
+    """
+    deep      the number of the step before which `..` stands; None if there is no `..`
+    expected  the value that one of the selected values must have, as JSON; None if any value will do
+    """
+
+    steps: Sequence[Step]
+    deep: int | None
+    expected: Parsed
+    is_compared: bool
+
+    def matches(self, data: bytes) -> bool:
+        """Whether the path selects something in a JSON text, with the expected value if there is one."""
+        try:
+            found = [parsed(data.decode())]
+        except (ValueError, RecursionError):
+            return False
+        for number, step in enumerate(self.steps):
+            if number == self.deep:
+                found = [each for top in found for each in below(top)]
+            found = [each for parent in found for each in children(parent, step)]
+        return any(each == self.expected and type(each) is type(self.expected) for each in found) or (
+            bool(found) and not self.is_compared
+        )
+
+
+def parsed(text: str) -> Parsed:
+    """Parses JSON, and keeps numbers as they are written and members whose name comes twice. Raises ValueError."""
+    found: Parsed = json.loads(
+        text, parse_int=Number, parse_float=Number, parse_constant=Number, object_pairs_hook=Members
+    )
+    return found
+
+
+def below(top: Parsed) -> Iterator[Parsed]:
+    """Yields a value and everything inside it."""
+    left: list[Parsed] = [top]
+    while left:
+        each = left.pop()
+        yield each
+        if isinstance(each, (Members, list)):
+            left.extend(children(each, None))
+
+
+def children(parent: Parsed, step: Step) -> Iterator[Parsed]:
+    if isinstance(parent, Members):
+        if not isinstance(step, int):
+            yield from (value for name, value in parent.pairs if step is None or name == step)
+    elif isinstance(parent, list):
+        if step is None:
+            yield from parent
+        elif isinstance(step, int) and -len(parent) <= step < len(parent):
+            yield parent[step]
+
+
+def json_path(text: str) -> JsonPath:
+    """Parses a path. Raises KafkaError (INVALID_REQUEST) that says what is wrong with it."""
+    path, is_compared, right = text.partition("==")
+    try:
+        expected = parsed(right) if is_compared else None
+    except (ValueError, RecursionError):
+        raise invalid(f"{right.strip()} after == is not JSON; a text needs quotation marks") from None
+    rest = path.strip()
+    if not rest.startswith("$"):
+        raise invalid("a JSONPath begins with $, as in $.order.id")
+    rest = rest[1:]
+    steps: list[Step] = []
+    deep: int | None = None
+    while rest:
+        if rest.startswith(".."):
+            if deep is not None:
+                raise invalid("a JSONPath may have one .. only")
+            deep = len(steps)
+            rest = rest[1:] if not rest.startswith("..[") else rest[2:]
+        step, rest = first_step(rest)
+        steps.append(step)
+        if len(steps) > MOST_STEPS:
+            raise invalid(f"a JSONPath may have {MOST_STEPS} steps at most")
+    return JsonPath(steps, deep, expected, bool(is_compared))
+
+
+def first_step(rest: str) -> tuple[Step, str]:
+    if rest.startswith("."):
+        name = rest[1:]
+        end = min((at for at in (name.find("."), name.find("[")) if at >= 0), default=len(name))
+        if not name[:end].strip():
+            raise invalid("a name is missing after the . of a JSONPath")
+        step = name[:end].strip()
+        return None if step == "*" else step, name[end:]
+    for quote in ("'", '"'):
+        if rest.startswith(f"[{quote}"):
+            name, closed, after = rest[2:].partition(f"{quote}]")
+            if closed:
+                return name, after
+    inside, closed, after = rest[1:].partition("]")
+    if rest.startswith("[") and closed:
+        if inside == "*":
+            return None, after
+        digits = inside.removeprefix("-")
+        if digits.isascii() and digits.isdigit() and len(digits) < 10:
+            return int(inside), after
+    raise invalid(f"{rest[:20]} is not a step of a JSONPath; steps are .name, ['name'], [0], [*] and ..name")
+
+
+def invalid(words: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"{words}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """
+    text     bytes that must occur in `place`; empty if there is no such condition
+    path     None if there is no such condition
+    since    the earliest timestamp, in ms; None if there is no such condition
+    until    the latest timestamp, in ms; None if there is no such condition
+    states   the states of records that are shown; empty for all
+    """
+
+    text: bytes = b""
+    place: Place = Place.ANY
+    path: JsonPath | None = None
+    since: int | None = None
+    until: int | None = None
+    states: frozenset[str] = frozenset()
+
+    def may_match(self, batch: memoryview) -> bool:
+        """Whether an uncompressed batch may have a record that matches; False saves decoding its records."""
+        return not self.text or self.text in bytes(batch)
+
+    def matches(self, record: Record, state: str) -> bool:
+        if self.states and state not in self.states:
+            return False
+        if self.since is not None and record.timestamp < self.since:
+            return False
+        if self.until is not None and record.timestamp > self.until:
+            return False
+        if self.text and not any(self.text in each for each in self._searched(record)):
+            return False
+        return self.path is None or (record.value is not None and self.path.matches(bytes(record.value)))
+
+    def _searched(self, record: Record) -> Iterator[bytes]:
+        if self.place in (Place.ANY, Place.KEY) and record.key is not None:
+            yield record.key
+        if self.place in (Place.ANY, Place.VALUE) and record.value is not None:
+            yield record.value
+        if self.place in (Place.ANY, Place.HEADERS):
+            for name, value in record.headers:
+                yield name.encode()
+                if value is not None:
+                    yield value

@@ -1,0 +1,74 @@
+"""Indents JSON as it was written, without parsing it.
+
+Parsing would change it: 9007199254740993 becomes another number in a reader that knows only doubles, 10.00 becomes 10,
+and of two members with the same name one is lost. The page does the same in its `json_text.js`;
+`tests/unit/broker/http/test_json_text.py` tests both with the same cases. Source: RFC 8259, 2 to 7.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+# Possessive, so that a text which does not match is given up in one pass.
+TOKEN: Final = re.compile(
+    r'[ \t\n\r]*+(?:([{}\[\],:])|("[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+")'
+    r"|(?:-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+|true|false|null)(?![0-9a-zA-Z.+-]))"
+)
+STEP: Final = "  "
+DEEPEST: Final = 20  # what is nested deeper stays on one line, else indents could be far longer than the text
+OPEN, CLOSED = "[{", "]}"
+# What may come next: a value, a value or the end of an array, a name, a name or the end of an object, a colon, or
+# what follows a value.
+VALUE, FIRST_VALUE, NAME, FIRST_NAME, COLON, AFTER = range(6)
+
+
+def indented(text: str) -> str | None:
+    """Returns a JSON object or array with a line for each member or element, or None if the text is not one."""
+    if not text.lstrip(" \t\n\r").startswith(("{", "[")):
+        return None
+    parts: list[str] = []
+    inside: list[str] = []  # the open brackets
+    wanted = VALUE
+    at = 0
+    while inside or at == 0:
+        found = TOKEN.match(text, at)
+        if found is None:
+            return None
+        at = found.end()
+        token = found[0].lstrip(" \t\n\r")
+        depth = len(inside)
+        if token == ",":
+            if wanted != AFTER:
+                return None
+            wanted = NAME if inside[-1] == "{" else VALUE
+            parts.append(f",\n{STEP * depth}" if depth <= DEEPEST else ",")
+        elif token == ":":
+            if wanted != COLON:
+                return None
+            wanted = VALUE
+            parts.append(": ")
+        elif token in CLOSED:
+            is_first = wanted in (FIRST_VALUE, FIRST_NAME)
+            if not (is_first or wanted == AFTER) or OPEN.index(inside.pop()) != CLOSED.index(token):
+                return None
+            wanted = AFTER
+            parts.append(token if is_first or depth > DEEPEST else f"\n{STEP * (depth - 1)}{token}")
+        elif wanted in (NAME, FIRST_NAME):
+            if found[2] is None:
+                return None
+            parts.append(newline(depth) + token if wanted == FIRST_NAME else token)
+            wanted = COLON
+        elif wanted in (VALUE, FIRST_VALUE):
+            parts.append(newline(depth) + token if wanted == FIRST_VALUE else token)
+            wanted = AFTER
+            if token in OPEN:
+                inside.append(token)
+                wanted = FIRST_NAME if token == "{" else FIRST_VALUE
+        else:
+            return None
+    return "".join(parts) if not text[at:].strip(" \t\n\r") else None
+
+
+def newline(depth: int) -> str:
+    return f"\n{STEP * depth}" if depth <= DEEPEST else ""

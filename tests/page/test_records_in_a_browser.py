@@ -1,0 +1,159 @@
+"""Records as a person browses them: one list of a topic, searched, expanded, copied, followed and paused."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from playwright.sync_api import Browser, Page, expect
+
+from tests.page.opened import opened
+from tests.support.broker_process import BrokerProcess
+
+WRITTEN = '{"id":9007199254740993,"price":10.00,"id":1,"text":"\\u00e9","deep":' + "[" * 3_000 + "]" * 3_000 + "}"
+LINES = '{\n  "id": 9007199254740993,\n  "price": 10.00,\n  "id": 1,\n  "text": "\\u00e9",\n  "deep": ['
+LARGE = json.dumps({"list": ["1.50"] * 900_000, "end": "here"})  # more than 8 MB
+MANY = 100_000
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    settings = {"message.max.bytes": "16000000"}
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", settings) as running:
+        assert isinstance(running, BrokerProcess)
+        admin = AdminClient({"bootstrap.servers": running.bootstrap})
+        admin.create_topics([NewTopic("orders", 3)])["orders"].result(30)
+        producer = Producer({"bootstrap.servers": running.bootstrap, "message.max.bytes": 16_000_000})
+        for number in range(120):
+            producer.produce(
+                "orders", f"value-{number}", key=f"key-{number}", partition=number % 3, timestamp=1000 + number
+            )
+        producer.produce("written", WRITTEN, headers=[("trace", b"abc")])
+        producer.produce("large", LARGE)
+        for number in range(MANY):
+            producer.produce("many", f'{{"number":{number}}}')
+            if number % 20_000 == 0:
+                producer.flush(30)
+        assert producer.flush(60) == 0
+        yield running
+
+
+def visited(browser: Browser, broker: BrokerProcess, view: str, *, width: int = 1280, scheme: str = "light") -> Page:
+    return opened(browser, broker.ready["http_port"], view, width=width, scheme=scheme)
+
+
+def rows(page: Page) -> list[str]:
+    return [str(each) for each in page.locator("table.records tbody tr td:nth-child(5)").all_inner_texts()]
+
+
+def test_the_newest_of_all_partitions_come_first_and_more_on_demand(browser: Browser, broker: BrokerProcess) -> None:
+    page = visited(browser, broker, "records?topic=orders")
+    expect(page.locator("table.records tbody tr")).to_have_count(50)
+    assert rows(page) == [f"key-{number}" for number in range(119, 69, -1)]
+    page.get_by_role("button", name="Show more").click()
+    expect(page.locator("table.records tbody tr")).to_have_count(100)
+    page.get_by_role("button", name="Show more").click()
+    expect(page.locator("table.records tbody tr")).to_have_count(120)
+    assert rows(page) == [f"key-{number}" for number in range(119, -1, -1)]
+    expect(page.get_by_role("button", name="Show more")).to_have_count(0)
+    page.close()
+
+
+def test_filters_are_chosen_in_a_form(browser: Browser, broker: BrokerProcess) -> None:
+    page = visited(browser, broker, "records?topic=orders")
+    page.get_by_text("Filters and order").click()
+    page.fill("input[name=partition]", "1")
+    page.select_option("select[name=order]", "oldest")
+    page.fill("input[name=offset]", "38")
+    page.get_by_role("button", name="Show", exact=True).click()
+    expect(page.locator("table.records tbody tr")).to_have_count(2)
+    assert rows(page) == ["key-115", "key-118"]
+    assert page.input_value("input[name=offset]") == "38"
+    page.close()
+
+
+def test_a_text_is_found_in_a_hundred_thousand_records(browser: Browser, broker: BrokerProcess) -> None:
+    page = visited(browser, broker, "records?topic=many")
+    page.fill("#find", '"number":7777}')
+    expect(page.locator("table.records tbody tr")).to_have_count(1)
+    expect(page.locator("table.records")).to_contain_text('{"number":7777}')
+    page.fill("#find", "")
+    expect(page.locator("table.records tbody tr")).to_have_count(50)
+    page.get_by_text("Filters and order").click()
+    page.fill("input[name=path]", "$.number == 55555")
+    page.get_by_role("button", name="Show", exact=True).click()
+    expect(page.locator("table.records tbody tr")).to_have_count(1)
+    expect(page.locator("table.records")).to_contain_text('{"number":55555}')
+    page.close()
+
+
+def test_json_is_shown_as_it_was_written(browser: Browser, broker: BrokerProcess) -> None:
+    page = visited(browser, broker, "records?topic=written")
+    page.get_by_role("button", name="Record 0 of partition 0").click()
+    value = page.locator("pre.whole").first
+    expect(value).to_contain_text("9007199254740993")
+    expect(page.get_by_role("button", name="As written")).to_be_visible()
+    assert value.inner_text().startswith(LINES)
+    expect(page.get_by_text("Header trace")).to_be_visible()
+    page.get_by_role("button", name="As written").click()
+    assert value.inner_text() == WRITTEN
+    page.close()
+
+
+def test_a_large_value_is_read_in_pieces_copied_and_downloaded(
+    browser: Browser, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    page = visited(browser, broker, "records?topic=large")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Record 0 of partition 0").click()
+    expect(page.get_by_role("button", name="More, from byte 262,144")).to_be_visible()
+    page.get_by_role("button", name="More, from byte 262,144").click()
+    expect(page.get_by_role("button", name="More, from byte 524,288")).to_be_visible()
+    with page.expect_download() as downloaded:
+        page.get_by_role("link", name="Download").click()
+    downloaded.value.save_as(tmp_path / "value")
+    assert (tmp_path / "value").read_text() == LARGE
+    page.get_by_role("button", name="Copy").click()
+    expect(page.locator(".open [role=status]")).to_have_text("copied")
+    assert page.evaluate("async () => (await navigator.clipboard.readText()).length") == len(LARGE)
+    page.get_by_role("button", name="All of it").click()
+    expect(page.get_by_role("button", name="As written")).to_be_visible(timeout=60_000)
+    assert page.evaluate("() => document.querySelector('pre.whole').textContent.endsWith('\\n  \"end\": \"here\"\\n}')")
+    page.close()
+
+
+def test_the_tail_goes_on_and_is_paused(browser: Browser, broker: BrokerProcess) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce("tail", b"1", key=b"first")
+    assert producer.flush(30) == 0
+    page = visited(browser, broker, "records?topic=tail")
+    page.get_by_role("button", name="Record 0 of partition 0").click()
+    producer.produce("tail", b"2", key=b"second")
+    assert producer.flush(30) == 0
+    expect(page.locator("table.records tbody tr:not(.open)")).to_have_count(2)
+    expect(page.locator("table.records tbody tr.open")).to_have_count(1)  # what is expanded stays so
+    page.get_by_role("button", name="Pause").click()
+    producer.produce("tail", b"3", key=b"third")
+    assert producer.flush(30) == 0
+    with page.expect_response(lambda answer: "third" in answer.text()):
+        pass
+    expect(page.locator("table.records tbody tr:not(.open)")).to_have_count(2)
+    page.get_by_role("button", name="Resume").click()
+    expect(page.locator("table.records tbody tr:not(.open)")).to_have_count(3)
+    page.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "light"), (1280, "dark")])
+def test_an_expanded_record_is_accessible_and_fits(
+    browser: Browser, broker: BrokerProcess, width: int, scheme: str
+) -> None:
+    page = visited(browser, broker, "records?topic=written", width=width, scheme=scheme)
+    page.get_by_role("button", name="Record 0 of partition 0").click()
+    expect(page.locator("pre.whole").first).to_be_visible()
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
+    page.close()
