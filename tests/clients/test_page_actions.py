@@ -169,3 +169,40 @@ def test_actions_are_off_unless_configured(tmp_path: Any) -> None:
         status, told = http(broker, "POST", "/api/actions/create-topic", {"topic": "t"}, headers)
         assert status == 403
         assert "odradek.http.actions" in told["error"]
+
+
+def test_a_record_is_produced_as_it_was_typed(broker: BrokerProcess) -> None:
+    typed = '{"id": 9007199254740993, "id": 10.00}'
+    act(broker, "create-topic", topic="typed", partitions=2)
+    status, done = act(broker, "produce", topic="typed", partition=1, key="k", value=typed, headers={"trace": "abc"})
+    assert (status, done["offset"]) == (200, 0)
+    assert act(broker, "produce", topic="typed", partition=1)[0] == 200  # key and value are null
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reads-typed"})
+    consumer.assign([TopicPartition("typed", 1, 0)])
+    one, two = consumer.consume(2, 30)
+    consumer.close()
+    assert (one.key(), one.value(), one.headers()) == (b"k", typed.encode(), [("trace", b"abc")])
+    assert (two.key(), two.value(), two.headers()) == (None, None, None)
+    assert act(broker, "produce", topic="typed", partition=9)[0] == 404
+    assert act(broker, "produce", topic="typed", value=7)[0] == 400
+
+
+def test_what_is_produced_is_not_in_the_log_of_the_broker(broker: BrokerProcess) -> None:
+    act(broker, "create-topic", topic="quiet")
+    assert act(broker, "produce", topic="quiet", value="a-secret-value", key="a-secret-key")[0] == 200
+    assert "a-secret" not in broker.log_text()
+
+
+def test_partitions_are_added_and_settings_changed(broker: BrokerProcess) -> None:
+    act(broker, "create-topic", topic="changed")
+    assert act(broker, "add-partitions", topic="changed", partitions=3)[0] == 200
+    assert act(broker, "add-partitions", topic="changed", partitions=2)[0] == 409
+    assert act(broker, "alter-topic", topic="changed", configs={"retention.ms": "1234"})[0] == 200
+    _, shown = http(broker, "GET", "/api/topic?name=changed")
+    assert len(shown["partitions"]) == shown["total"] == 3
+    assert [each["value"] for each in shown["settings"] if each["name"] == "retention.ms"] == ["1234"]
+    assert act(broker, "alter-topic", topic="changed", reset="retention.ms")[0] == 200
+    _, shown = http(broker, "GET", "/api/topic?name=changed")
+    assert [each["source"] for each in shown["settings"] if each["name"] == "retention.ms"] == ["DEFAULT"]
+    assert act(broker, "alter-topic", topic="changed", configs={"retention.ms": "soon"})[0] in (400, 409)
+    assert act(broker, "alter-topic", topic="changed")[0] == 400

@@ -126,6 +126,13 @@ USES: Mapping[str, Mapping[str, str]] = {
         r"\d{20}\.log(\.swap)?": OWN_PROCESS,
         "[a-z][a-z0-9+.-]*://": OWN_PROCESS,
     },
+    "odradek/protocol/decoded/json_text.py": {
+        (
+            '[ \\t\\n\\r]*+(?:([{}\\[\\],:])|("[^"\\\\\\x00-\\x1f]*+(?:\\\\(?:["\\\\/b'
+            'fnrt]|u[0-9a-fA-F]{4})[^"\\\\\\x00-\\x1f]*+)*+")|(?:-?(?:0|[1-9]'
+            "[0-9]*+)(?:\\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+|true|false|null)(?![0-9a-zA-Z.+-]))"
+        ): ONE_PASS,  # and possessive
+    },
     "odradek/protocol/java_properties.py": {
         (
             '(?P<skipped>\\s+|//[^\\n]*|/\\*.*?\\*/)\n      | "(?P<double>(?:[^"\\\\\\n]|\\\\.)*)"\n      | \'(?P<s'

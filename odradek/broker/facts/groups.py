@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from odradek.protocol.codec import decode
 from odradek.protocol.errors import KafkaError, MalformedMessage, UnsupportedVersion
-from odradek.protocol.lag import partition_lag
+from odradek.protocol.lag import GroupLag, group_lag, partition_lag
 from odradek.protocol.messages.consumer_group_describe_response import Member as ConsumerMember
 from odradek.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 
@@ -128,23 +128,37 @@ def assigned(assignment: bytes) -> list[tuple[str, list[int]]]:
 
 
 class GroupPosition(NamedTuple):
-    """A group's position in one partition. `end` is the high watermark, or None if the partition no longer exists."""
+    """A group's position in one partition.
+
+    committed  None if a member has the partition, and the group has committed nothing in it
+    end        the high watermark, or None if the partition no longer exists
+    lag        None if there is no commit or no partition
+    """
 
     partition: str
-    committed: int
+    committed: int | None
     end: int | None
     lag: int | None
-    committed_ms: int
+    committed_ms: int | None
 
 
-def offsets(core: GroupCore, name: str, broker: Broker) -> list[GroupPosition]:
-    """Returns the committed offsets, with the lag of each partition."""
+def positions(core: GroupCore, facts: GroupFacts, broker: Broker) -> list[GroupPosition]:
+    """Returns a row for every partition that has a committed offset or a member, like `odradek groups describe`."""
+    commits = core.committed_offsets(facts.id)
+    owned = () if facts.type == "share" else (name for member in facts.members for name in member.partitions)
+    split = (name.rpartition("-") for name in owned)
+    places = {*commits, *((topic, int(index)) for topic, _, index in split)}
     found = []
-    for (topic, index), committed in sorted(core.committed_offsets(name).items()):
+    for topic, index in sorted(places):
         try:
             end = broker.partitions.get(topic, index).log.high_watermark
         except KafkaError:
             end = None
-        lag = partition_lag(committed.offset, end)
-        found.append(GroupPosition(f"{topic}-{index}", committed.offset, end, lag, committed.committed_ms))
+        commit = commits.get((topic, index))
+        offset, at_ms = (None, None) if commit is None else (commit.offset, commit.committed_ms)
+        found.append(GroupPosition(f"{topic}-{index}", offset, end, partition_lag(offset, end), at_ms))
     return found
+
+
+def lag_of(found: Iterable[GroupPosition]) -> GroupLag:
+    return group_lag((each.committed, each.end) for each in found)

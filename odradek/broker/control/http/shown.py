@@ -24,9 +24,13 @@ class ShownClusters:
     def __init__(self, clusters: Clusters) -> None:
         self._clusters = clusters
 
-    def list(self, part: str) -> View:
+    def list(self, part: str, start: int) -> View:
         found = [each for each in self._clusters if part in each.id]
-        return {"total": len(found), "clusters": [row(each) for each in found[:SHOWN]]}
+        return {
+            "total": len(found),
+            "from": start,
+            "clusters": [row(each) for each in found[start : start + SHOWN]],
+        }
 
     def show(self, name: str) -> View:
         cluster = self._get(name)

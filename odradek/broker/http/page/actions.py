@@ -18,6 +18,8 @@ from odradek.protocol.messages.alter_share_group_offsets_request import (
     AlterShareGroupOffsetsRequestTopic,
 )
 from odradek.protocol.messages.alter_share_group_offsets_response import AlterShareGroupOffsetsResponse
+from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
+from odradek.protocol.messages.create_partitions_response import CreatePartitionsResponse
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from odradek.protocol.messages.create_topics_response import CreateTopicsResponse
 from odradek.protocol.messages.delete_records_request import (
@@ -32,6 +34,12 @@ from odradek.protocol.messages.describe_transactions_request import DescribeTran
 from odradek.protocol.messages.describe_transactions_response import DescribeTransactionsResponse, TransactionState
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from odradek.protocol.messages.find_coordinator_response import FindCoordinatorResponse
+from odradek.protocol.messages.incremental_alter_configs_request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from odradek.protocol.messages.list_groups_request import ListGroupsRequest
@@ -46,6 +54,9 @@ from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequestTopic,
 )
 from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_response import ProduceResponse
+from odradek.protocol.records import NewRecord, build_batch
 
 if TYPE_CHECKING:
     from odradek.broker.http.page.served import View
@@ -69,6 +80,13 @@ class Fields:
         found = self._body.get(name)
         if not isinstance(found, str) or not found:
             raise refused(f"{name} has to be a text that is not empty")
+        return found
+
+    def any_text(self, name: str) -> str:
+        """Returns a text, which may be empty."""
+        found = self._body.get(name)
+        if not isinstance(found, str):
+            raise refused(f"{name} has to be a text")
         return found
 
     def number(self, name: str, *, least: int, default: int | None = None) -> int:
@@ -107,10 +125,12 @@ class PageAction:
     """An action of the page.
 
     fields  names of the fields that its body may have
+    hidden  those that the broker's log leaves out
     """
 
     run: Callable[[Ask, Fields], Awaitable[View]]
     fields: frozenset[str]
+    hidden: frozenset[str] = frozenset()
 
 
 def check(code: int, words: str | None = None) -> None:
@@ -195,6 +215,58 @@ async def create_topic(ask: Ask, fields: Fields) -> View:
     (found,) = answer.topics
     check(found.error_code, found.error_message)
     return {"done": f"The topic {found.name} is created.", "partitions": found.num_partitions}
+
+
+async def add_partitions(ask: Ask, fields: Fields) -> View:
+    """Raises the number of partitions of a topic to `partitions`."""
+    topic, count = fields.text("topic"), fields.number("partitions", least=1)
+    named = CreatePartitionsTopic(name=topic, count=count, assignments=None)
+    request = CreatePartitionsRequest(topics=[named], timeout_ms=TIMEOUT_MS)
+    (found,) = (await ask(request, CreatePartitionsResponse)).results
+    check(found.error_code, found.error_message)
+    return {"done": f"The topic {topic} has {count} partitions."}
+
+
+TOPIC = 2  # the resource type of a topic in IncrementalAlterConfigs
+SET, DELETE = 0, 1
+
+
+async def alter_topic(ask: Ask, fields: Fields) -> View:
+    """Changes settings of a topic. `configs`: the new values as texts. `reset`: the name of a setting that gets its
+    default again."""
+    topic, values = fields.text("topic"), fields.texts("configs")
+    changes = [AlterableConfig(name=name, config_operation=SET, value=value) for name, value in values.items()]
+    if "reset" in fields:
+        changes.append(AlterableConfig(name=fields.text("reset"), config_operation=DELETE, value=None))
+    if not changes:
+        raise refused("configs or reset is needed")
+    resource = AlterConfigsResource(resource_type=TOPIC, resource_name=topic, configs=changes)
+    answer = await ask(IncrementalAlterConfigsRequest(resources=[resource]), IncrementalAlterConfigsResponse)
+    (found,) = answer.responses
+    check(found.error_code, found.error_message)
+    return {"done": f"The settings of {topic} are changed."}
+
+
+CONTENT = ("key", "value", "headers")
+NAMED_TOPICS = 12  # the newest version of Produce that has topic names instead of ids
+ALL = -1  # acks
+NO_TIMESTAMP = -1
+
+
+async def produce(ask: Ask, fields: Fields) -> View:
+    """Writes one record. `key` and `value` are texts, null if they are missing; `headers` is an object with texts;
+    `timestamp` is in ms."""
+    topic, index = fields.text("topic"), fields.number("partition", least=0, default=0)
+    headers = tuple((name, value.encode()) for name, value in fields.texts("headers").items())
+    key, value = (None if name not in fields else fields.any_text(name).encode() for name in ("key", "value"))
+    timestamp = fields.number("timestamp", least=-1, default=NO_TIMESTAMP)
+    batch = build_batch([NewRecord(key, value, timestamp, headers)])
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=index, records=batch)])
+    request = ProduceRequest(acks=ALL, timeout_ms=TIMEOUT_MS, topic_data=[data])
+    answer = await ask(request, ProduceResponse, max_version=NAMED_TOPICS)
+    ((found,),) = (of.partition_responses for of in answer.responses)
+    check(found.error_code, found.error_message)
+    return {"done": f"The record has offset {found.base_offset} in {topic}-{index}.", "offset": found.base_offset}
 
 
 async def delete_topic(ask: Ask, fields: Fields) -> View:
@@ -350,4 +422,7 @@ ACTIONS: Mapping[str, PageAction] = {
     "reset-offsets": PageAction(reset_offsets, frozenset({"group", "topic", "partition", "to", "offset", "timestamp"})),
     "create-topic": PageAction(create_topic, frozenset({"topic", "partitions", "replication_factor", "configs"})),
     "delete-topic": PageAction(delete_topic, frozenset({"topic"})),
+    "add-partitions": PageAction(add_partitions, frozenset({"topic", "partitions"})),
+    "alter-topic": PageAction(alter_topic, frozenset({"topic", "configs", "reset"})),
+    "produce": PageAction(produce, frozenset({"topic", "partition", "timestamp", *CONTENT}), frozenset(CONTENT)),
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from odradek.broker.http.page.served import order_of
+
 if TYPE_CHECKING:
     from odradek.broker.http.page.served import Query, View, ViewedBroker
 
@@ -12,9 +14,10 @@ OFF = "Control is off: start the broker with `odradek serve --control`, or set o
 
 def clusters(served: ViewedBroker, query: Query) -> View:
     """Lists clusters. `find`: only those whose id contains this text."""
+    order = order_of(query, ())
     if served.clusters is None:
         return {"off": OFF, "total": 0, "clusters": []}
-    return served.clusters.list(query.get("find", ""))
+    return served.clusters.list(query.get("find", ""), order.start)
 
 
 def cluster(served: ViewedBroker, query: Query) -> View:

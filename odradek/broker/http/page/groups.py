@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from odradek.broker.facts.groups import group as group_facts
-from odradek.broker.facts.groups import offsets
+from odradek.broker.facts.groups import group as group_named
+from odradek.broker.facts.groups import group_facts, lag_of, positions
 from odradek.broker.http.page.history import group_history
-from odradek.broker.http.page.served import SHOWN, Job, JsonValue, Query, View, ViewedBroker
+from odradek.broker.http.page.served import SHOWN, Job, JsonValue, Query, View, ViewedBroker, order_of
+from odradek.broker.runtime.workers import in_thread
 from odradek.files.checkpoints import topic_id_text
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import GROUP_OFFSETS
@@ -22,11 +23,18 @@ if TYPE_CHECKING:
 HISTORY_RECORDS = 100_000  # records that are searched in the group's partition, which other groups use as well
 
 
-async def groups(served: ViewedBroker, query: Query) -> View:
-    """Lists groups. `find`: only those whose id contains this text."""
-    broker = served.broker
+SORTED_BY = ("id", "type", "state", "partitions", "lag", "uncommitted")
+DETAILS_SORTED_BY = (  # members and offsets, which the page sorts itself
+    *("id", "client", "host", "epoch"),
+    *("partition", "committed", "end", "lag", "committed_ms"),
+)
+
+
+async def groups(served: ViewedBroker, query: Query) -> View | Job:
+    """Lists groups. `find`: only those whose id contains this text. `sort`, `from`: `Order`."""
+    broker, order = served.broker, order_of(query, SORTED_BY)
     if not broker.has_started("groups"):
-        return {"total": 0, "groups": []}
+        return {"total": 0, "from": 0, "groups": []}
     part = query.get("find", "")
     found: list[tuple[Shard[GroupCore], ListedGroup]] = []
 
@@ -36,27 +44,32 @@ async def groups(served: ViewedBroker, query: Query) -> View:
             found.extend((shard, each) for each in listed if part in each.group_id)
 
     await served.visit(broker.groups.shards, find)
-    rows: list[JsonValue] = []
+    found = await in_thread(broker.workers, lambda: sorted(found, key=lambda each: each[1].group_id))
+    rows: list[dict[str, JsonValue]] = []
 
     def show(each: tuple[Shard[GroupCore], ListedGroup]) -> None:
         shard, listed = each
         if not shard.is_away:
             rows.append(shard.look(partial(group_row, listed, broker)))
 
-    await served.visit(found[:SHOWN], show)
-    return {"total": len(found), "groups": rows}
+    await served.visit(found if order.by else found[order.start : order.end], show)
+    listed: dict[str, JsonValue] = {"total": len(found), "from": order.start}
+    if not order.by:
+        return {**listed, "groups": rows}
+    return lambda: {**listed, "groups": order.shown(rows)}
 
 
-def group_row(listed: ListedGroup, broker: Broker, core: GroupCore) -> JsonValue:
-    positions = offsets(core, listed.group_id, broker)
-    lags = [each.lag for each in positions if each.lag is not None]
+def group_row(listed: ListedGroup, broker: Broker, core: GroupCore) -> dict[str, JsonValue]:
+    found = positions(core, group_facts(listed, core), broker)
+    lag = lag_of(found)
     return {
         "id": listed.group_id,
         "type": listed.group_type,
         "state": listed.group_state,
         "protocol": listed.protocol_type,
-        "partitions": len(positions),
-        "lag": sum(lags) if lags else None,
+        "partitions": len(found),
+        "lag": lag.records,
+        "uncommitted": lag.uncommitted,
     }
 
 
@@ -65,15 +78,19 @@ def group(served: ViewedBroker, query: Query) -> Job:
 
     Raises KafkaError if the group does not exist.
     """
-    broker, name = served.broker, query["id"]
-    facts = group_facts(broker, name)
+    broker, name, order = served.broker, query["id"], order_of(query, DETAILS_SORTED_BY)
+    facts = group_named(broker, name)
     if facts is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {name}.")
-    positions = broker.groups.shard_for(name).look(lambda core: offsets(core, name, broker))
+    found = broker.groups.shard_for(name).look(lambda core: positions(core, facts, broker))
     now: dict[str, JsonValue] = {
         **facts._asdict(),
-        "members": [each._asdict() for each in facts.members],
-        "offsets": [each._asdict() for each in positions],
+        "members": [each._asdict() for each in facts.members[:SHOWN]],
+        "member_count": len(facts.members),
+        "lag": lag_of(found)._asdict(),
+        "total": len(found),
+        "from": order.start,
+        "offsets": [each._asdict() for each in found[order.start : order.end]],
     }
     log = broker.partitions.get(GROUP_OFFSETS, broker.groups.partition_for(name)).log
     start = max(log.log_start_offset, log.log_end_offset - HISTORY_RECORDS)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from odradek.broker.http.page.served import SHOWN, JsonValue, Query, View, ViewedBroker
+from odradek.broker.http.page.served import JsonValue, Query, View, ViewedBroker, order_of
 from odradek.broker.http.page.transactions import transaction_counts
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.topic_partition import INTERNAL_TOPICS
@@ -106,26 +106,29 @@ def resident_bytes() -> int:
 
 
 def connections(served: ViewedBroker, query: Query) -> View:
-    """Lists connections. `find`: only those whose address or client software contains this text."""
-    part = query.get("find", "")
+    """Lists connections. `find`: only those whose address or client software contains this text. `sort`, `from`:
+    `Order`."""
+    part, order = query.get("find", ""), order_of(query, ("from", "software", "version", "listener", "principal"))
     infos = [info for server in served.traffic.servers for info in server.connections()]
     software = Counter(f"{info.client_software_name} {info.client_software_version}" for info in infos)
     found = [info for info in infos if part in f"{info.client_host}:{info.client_port} {info.client_software_name}"]
+    rows: list[dict[str, JsonValue]] = [
+        {
+            "id": info.connection_id,
+            "from": f"{info.client_host}:{info.client_port}",
+            "listener": info.listener,
+            "principal": info.principal,
+            "software": info.client_software_name,
+            "version": info.client_software_version,
+            "told": None if info.told is None else f"{info.told[0]}:{info.told[1]}",
+        }
+        for info in found
+    ]
     return {
         "total": len(found),
+        "from": order.start,
         "software": dict(software.most_common()),
-        "connections": [
-            {
-                "id": info.connection_id,
-                "from": f"{info.client_host}:{info.client_port}",
-                "listener": info.listener,
-                "principal": info.principal,
-                "software": info.client_software_name,
-                "version": info.client_software_version,
-                "told": None if info.told is None else f"{info.told[0]}:{info.told[1]}",
-            }
-            for info in found[:SHOWN]
-        ],
+        "connections": order.shown(rows),
     }
 
 

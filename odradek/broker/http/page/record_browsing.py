@@ -18,7 +18,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from odradek.protocol.records import Record, records_of
 
 if TYPE_CHECKING:
-    from odradek.broker.http.page.record_filter import Filter
+    from odradek.broker.http.page.record_filter import WantedRecords
     from odradek.storage.log_reader import LogReader
 
 MOST_RECORDS = 20_000  # records that one request decodes
@@ -29,7 +29,7 @@ MOST_SPAN = 1 << 20
 COMMITTED, OPEN, ABORTED, CONTROL, PLAIN = "committed", "open", "aborted", "control", "plain"
 
 
-class Source(NamedTuple):
+class RecordSource(NamedTuple):
     """The part of a partition that a request may look at.
 
     start, end  offsets; `end` is exclusive
@@ -43,7 +43,7 @@ class Source(NamedTuple):
     open_ids: Mapping[int, int]
 
 
-class Found(NamedTuple):
+class FoundRecord(NamedTuple):
     partition: int
     header: BatchHeader
     record: Record
@@ -56,13 +56,13 @@ class Browsed(NamedTuple):
     is_done    nothing is left
     """
 
-    found: Sequence[Found]
+    found: Sequence[FoundRecord]
     positions: Mapping[int, int]
     looked_at: int
     is_done: bool
 
 
-class Batch(NamedTuple):
+class BrowsedBatch(NamedTuple):
     """data  None if the batch is too large to be kept"""
 
     header: BatchHeader
@@ -70,7 +70,7 @@ class Batch(NamedTuple):
 
 
 @dataclass(slots=True)
-class Budget:
+class ReadBudget:
     records: int = MOST_RECORDS
     bytes: int = MOST_BYTES
 
@@ -79,16 +79,16 @@ class Budget:
         return self.records <= 0 or self.bytes <= 0
 
 
-def browse(sources: Sequence[Source], wanted: Filter, *, newest_first: bool, most: int) -> Browsed:
+def browse(sources: Sequence[RecordSource], wanted: WantedRecords, *, newest_first: bool, most: int) -> Browsed:
     """Returns up to `most` records that match, in the order of time. Reads files, so it runs in a thread.
 
     Raises KafkaError if a log cannot be read, or a batch is damaged.
     """
-    budget = Budget()
-    cursors = [Cursor(each, wanted, budget, newest_first=newest_first) for each in sources]
+    budget = ReadBudget()
+    cursors = [PartitionCursor(each, wanted, budget, newest_first=newest_first) for each in sources]
     heap = [(cursor.order, number, cursor) for number, cursor in enumerate(cursors) if cursor.advance()]
     heapify(heap)
-    found: list[Found] = []
+    found: list[FoundRecord] = []
     while heap and len(found) < most and not budget.is_used_up:
         _, number, cursor = heap[0]
         if cursor.shown is not None:
@@ -102,7 +102,7 @@ def browse(sources: Sequence[Source], wanted: Filter, *, newest_first: bool, mos
 
 
 @dataclass(slots=True, order=False)
-class Cursor:
+class PartitionCursor:
     """Where a request is in one partition.
 
     order     its place in the heap; smaller comes first
@@ -110,16 +110,16 @@ class Cursor:
     shown     the record at this place, if it matches
     """
 
-    source: Source
-    wanted: Filter
-    budget: Budget
+    source: RecordSource
+    wanted: WantedRecords
+    budget: ReadBudget
     newest_first: bool
     order: int = 0
     position: int = 0
-    shown: Found | None = None
-    _batches: Iterator[Batch] = field(init=False)
-    _records: Iterator[Found] | None = None
-    _batch: Batch | None = None
+    shown: FoundRecord | None = None
+    _batches: Iterator[BrowsedBatch] = field(init=False)
+    _records: Iterator[FoundRecord] | None = None
+    _batch: BrowsedBatch | None = None
     _passed: int = 0
 
     def __post_init__(self) -> None:
@@ -154,7 +154,7 @@ class Cursor:
         self.order = -header.max_timestamp if self.newest_first else header.base_timestamp
         return True
 
-    def _in_batch(self, batch: Batch) -> Iterator[Found]:
+    def _in_batch(self, batch: BrowsedBatch) -> Iterator[FoundRecord]:
         """Yields the records of a batch that match, and counts all of them."""
         source, header = self.source, batch.header
         self.budget.bytes -= header.size_bytes
@@ -179,13 +179,13 @@ class Cursor:
             state = state_of(record)
             if self.wanted.matches(record, state):
                 self._passed = record.offset if self.newest_first else record.offset + 1
-                yield Found(source.partition, header, record, state)
+                yield FoundRecord(source.partition, header, record, state)
 
 
 class states_in:
     """Returns the state of each record of a batch. Looks up aborted transactions once."""
 
-    def __init__(self, header: BatchHeader, source: Source) -> None:
+    def __init__(self, header: BatchHeader, source: RecordSource) -> None:
         self._header = header
         self._first_open = source.open_ids.get(header.producer_id)
         self._aborted: Sequence[tuple[int, int]] = ()
@@ -208,7 +208,7 @@ class states_in:
         return COMMITTED
 
 
-def forward(source: Source) -> Iterator[Batch]:
+def forward(source: RecordSource) -> Iterator[BrowsedBatch]:
     at = source.start
     while at < source.end:
         data = b"".join(source.reader.read_cold(at, max_bytes=CHUNK_BYTES).chunks)
@@ -223,7 +223,7 @@ def forward(source: Source) -> Iterator[Batch]:
         at = reached
 
 
-def backward(source: Source) -> Iterator[Batch]:
+def backward(source: RecordSource) -> Iterator[BrowsedBatch]:
     """Yields batches from the end to the start. Reads spans of offsets, which grow while batches are small."""
     end, span = source.end, 1
     while end > source.start:
@@ -238,11 +238,11 @@ def backward(source: Source) -> Iterator[Batch]:
         span = min(MOST_SPAN, span * 4) if size < CHUNK_BYTES // 8 else max(1, span // 2)
 
 
-def within(source: Source, begin: int, end: int) -> list[Batch] | None:
+def within(source: RecordSource, begin: int, end: int) -> list[BrowsedBatch] | None:
     """Returns the batches with offsets in [begin, end). Returns None if they are larger than a chunk, unless the span
     has one offset only."""
     data = b"".join(source.reader.read_cold(begin, max_bytes=CHUNK_BYTES if end - begin > 1 else 1).chunks)
-    found: list[Batch] = []
+    found: list[BrowsedBatch] = []
     reached = begin
     for position, header in batches(data):
         reached = header.next_offset
@@ -252,7 +252,7 @@ def within(source: Source, begin: int, end: int) -> list[Batch] | None:
     return found if reached >= end or end - begin == 1 else None
 
 
-def kept(data: bytes, position: int, header: BatchHeader) -> Batch:
+def kept(data: bytes, position: int, header: BatchHeader) -> BrowsedBatch:
     if header.size_bytes > KEPT_BYTES:
-        return Batch(header, None)
-    return Batch(header, data[position : position + header.size_bytes])
+        return BrowsedBatch(header, None)
+    return BrowsedBatch(header, data[position : position + header.size_bytes])

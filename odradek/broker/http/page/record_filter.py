@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from odradek.protocol.records import Record
 
 
-class Place(Enum):
+class SearchedPart(Enum):
     """The part of a record in which a text is searched."""
 
     ANY = "any"
@@ -28,21 +28,21 @@ class Place(Enum):
     HEADERS = "headers"
 
 
-class Number(str):
+class JsonNumber(str):
     """A number as it is written."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
+class JsonMembers:
     """The members of an object, including those whose name comes twice."""
 
     pairs: list[tuple[str, Parsed]]
 
 
-Parsed: TypeAlias = "Members | list[Parsed] | Number | str | bool | None"
-Step: TypeAlias = "str | int | None"  # the name of a member, the index of an element, or None for all of them
+Parsed: TypeAlias = "JsonMembers | list[Parsed] | JsonNumber | str | bool | None"
+PathStep: TypeAlias = "str | int | None"  # the name of a member, the index of an element, or None for all of them
 MOST_STEPS = 20
 
 
@@ -53,7 +53,7 @@ class JsonPath:
     expected  the value that one of the selected values must have, as JSON; None if any value will do
     """
 
-    steps: Sequence[Step]
+    steps: Sequence[PathStep]
     deep: int | None
     expected: Parsed
     is_compared: bool
@@ -76,7 +76,7 @@ class JsonPath:
 def parsed(text: str) -> Parsed:
     """Parses JSON, and keeps numbers as they are written and members whose name comes twice. Raises ValueError."""
     found: Parsed = json.loads(
-        text, parse_int=Number, parse_float=Number, parse_constant=Number, object_pairs_hook=Members
+        text, parse_int=JsonNumber, parse_float=JsonNumber, parse_constant=JsonNumber, object_pairs_hook=JsonMembers
     )
     return found
 
@@ -87,12 +87,12 @@ def below(top: Parsed) -> Iterator[Parsed]:
     while left:
         each = left.pop()
         yield each
-        if isinstance(each, (Members, list)):
+        if isinstance(each, (JsonMembers, list)):
             left.extend(children(each, None))
 
 
-def children(parent: Parsed, step: Step) -> Iterator[Parsed]:
-    if isinstance(parent, Members):
+def children(parent: Parsed, step: PathStep) -> Iterator[Parsed]:
+    if isinstance(parent, JsonMembers):
         if not isinstance(step, int):
             yield from (value for name, value in parent.pairs if step is None or name == step)
     elif isinstance(parent, list):
@@ -113,7 +113,7 @@ def json_path(text: str) -> JsonPath:
     if not rest.startswith("$"):
         raise invalid("a JSONPath begins with $, as in $.order.id")
     rest = rest[1:]
-    steps: list[Step] = []
+    steps: list[PathStep] = []
     deep: int | None = None
     while rest:
         if rest.startswith(".."):
@@ -128,7 +128,7 @@ def json_path(text: str) -> JsonPath:
     return JsonPath(steps, deep, expected, bool(is_compared))
 
 
-def first_step(rest: str) -> tuple[Step, str]:
+def first_step(rest: str) -> tuple[PathStep, str]:
     if rest.startswith("."):
         name = rest[1:]
         end = min((at for at in (name.find("."), name.find("[")) if at >= 0), default=len(name))
@@ -156,7 +156,7 @@ def invalid(words: str) -> KafkaError:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class WantedRecords:
     """
     text     bytes that must occur in `place`; empty if there is no such condition
     path     None if there is no such condition
@@ -166,7 +166,7 @@ class Filter:
     """
 
     text: bytes = b""
-    place: Place = Place.ANY
+    place: SearchedPart = SearchedPart.ANY
     path: JsonPath | None = None
     since: int | None = None
     until: int | None = None
@@ -188,11 +188,11 @@ class Filter:
         return self.path is None or (record.value is not None and self.path.matches(bytes(record.value)))
 
     def _searched(self, record: Record) -> Iterator[bytes]:
-        if self.place in (Place.ANY, Place.KEY) and record.key is not None:
+        if self.place in (SearchedPart.ANY, SearchedPart.KEY) and record.key is not None:
             yield record.key
-        if self.place in (Place.ANY, Place.VALUE) and record.value is not None:
+        if self.place in (SearchedPart.ANY, SearchedPart.VALUE) and record.value is not None:
             yield record.value
-        if self.place in (Place.ANY, Place.HEADERS):
+        if self.place in (SearchedPart.ANY, SearchedPart.HEADERS):
             for name, value in record.headers:
                 yield name.encode()
                 if value is not None:

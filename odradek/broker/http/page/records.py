@@ -16,11 +16,11 @@ from odradek.broker.http.page.record_browsing import (
     CONTROL,
     OPEN,
     PLAIN,
-    Found,
-    Source,
+    FoundRecord,
+    RecordSource,
     browse,
 )
-from odradek.broker.http.page.record_filter import Filter, Place, json_path
+from odradek.broker.http.page.record_filter import SearchedPart, WantedRecords, json_path
 from odradek.protocol.batch_header import batches
 from odradek.protocol.decoded.internal_records import control_fields, fields_of
 from odradek.protocol.decoded.messages import json_value
@@ -41,7 +41,7 @@ STATES = frozenset({COMMITTED, OPEN, ABORTED, CONTROL, PLAIN})
 NEWEST, OLDEST = "newest", "oldest"
 
 
-class Positions(NamedTuple):
+class LogPositions(NamedTuple):
     """Offsets of a log, as the loop reads them when the view is requested."""
 
     partition: int
@@ -86,7 +86,7 @@ def records(served: ViewedBroker, query: Query) -> Job:
                 end = min(max(at, start), end)
             elif at is not None:
                 start = min(max(at, start), end)
-            sources.append(Source(each.partition, each.reader, start, end, each.open_ids))
+            sources.append(RecordSource(each.partition, each.reader, start, end, each.open_ids))
         browsed = browse(sources, wanted, newest_first=order == NEWEST, most=SHOWN)
         return {
             "topic": topic,
@@ -111,16 +111,16 @@ def records(served: ViewedBroker, query: Query) -> Job:
     return job
 
 
-def wanted_by(query: Query) -> Filter:
+def wanted_by(query: Query) -> WantedRecords:
     states = frozenset(filter(None, query.get("state", "").split(",")))
     if not states <= STATES:
         raise invalid(f"state is one of {', '.join(sorted(STATES))}, or several with commas")
     if query.get("isolation") == COMMITTED:
         states = frozenset({PLAIN, COMMITTED})
     path = query.get("path", "").strip()
-    return Filter(
+    return WantedRecords(
         query.get("find", "").encode(errors="surrogateescape"),
-        Place(one_of(query, "in", [each.value for each in Place], Place.ANY.value)),
+        SearchedPart(one_of(query, "in", [each.value for each in SearchedPart], SearchedPart.ANY.value)),
         json_path(path) if path else None,
         whole(query, "timestamp"),
         whole(query, "until"),
@@ -176,19 +176,19 @@ def chosen_partitions(served: ViewedBroker, topic: str, query: Query) -> tuple[l
     return chosen[:MOST_PARTITIONS], max(0, len(chosen) - MOST_PARTITIONS)
 
 
-def positions_of(partition: Partition) -> Positions:
+def positions_of(partition: Partition) -> LogPositions:
     log = partition.log
     open_ids = {
         each.producer_id: each.current_txn_first_offset
         for each in log.producers()
         if each.current_txn_first_offset is not None
     }
-    return Positions(
+    return LogPositions(
         partition.index, log.reader, log.log_start_offset, log.last_stable_offset, log.high_watermark, open_ids
     )
 
 
-def row(topic: str, found: Found) -> JsonValue:
+def row(topic: str, found: FoundRecord) -> JsonValue:
     header, record = found.header, found.record
     fields: dict[str, JsonValue] = {
         "partition": found.partition,

@@ -32,6 +32,7 @@ from odradek.broker.http.page.groups import group, groups
 from odradek.broker.http.page.overview import connections, overview, warnings
 from odradek.broker.http.page.records import content_at, record, records
 from odradek.broker.http.page.rights import Right, of_cluster, require_right
+from odradek.broker.http.page.security import acls, quotas, users
 from odradek.broker.http.page.served import ControlledClusters, Show, View, ViewedBroker
 from odradek.broker.http.page.shares import shares
 from odradek.broker.http.page.topics import partition, topic, topics
@@ -67,6 +68,9 @@ VIEWS: Mapping[str, tuple[Show, Right]] = {
         transaction,
         Right(ApiKey.DESCRIBE_TRANSACTIONS, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "id"),
     ),
+    "acls": (acls, of_cluster(ApiKey.DESCRIBE_ACLS)),
+    "users": (users, of_cluster(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)),
+    "quotas": (quotas, Right(ApiKey.DESCRIBE_CLIENT_QUOTAS, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)),
     "connections": (connections, CLUSTER),
     "warnings": (warnings, CLUSTER),
     "clusters": (clusters, CLUSTER),
@@ -131,7 +135,7 @@ class Acting:
             return self._error(400, f"the body is not JSON: {error}")
         return await self._done(name, body, request)
 
-    async def _done(self, name: str, body: object, request: web.Request) -> web.Response:
+    async def _done(self, name: str, body: Mapping[str, object], request: web.Request) -> web.Response:
         action = ACTIONS[name]
         client = InProcessClient(self._dispatcher, request.remote or "", 0)
         try:
@@ -141,7 +145,8 @@ class Acting:
             return self._error(HTTP_STATUS.get(error.code, REFUSED), words, error.code)
         finally:
             client.close()
-        log.info("page: %s %s, asked for by %s", name, json.dumps(body), request.remote)
+        told = {each: value for each, value in body.items() if each not in action.hidden} if action.hidden else body
+        log.info("page: %s %s, asked for by %s", name, json.dumps(told), request.remote)
         return web.json_response(done, headers=self._headers)
 
     def _error(self, status: int, words: str, code: ErrorCode | None = None) -> web.Response:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from odradek.broker.runtime.slices import visit_in_slices
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from logging import LogRecord
@@ -30,11 +31,47 @@ PAGE = "page"  # name of this work in the loop watch
 SHOWN = 200  # maximum number of rows in a list; `find` gives access to the others
 
 
+class Order(NamedTuple):
+    """The order and the part of a list that a query asks for, with `sort` and `from`.
+
+    by       the property of a row; empty for the list's own order
+    is_down  the largest comes first: the query has a "-" before the property
+    start    the number of the first row to show
+    """
+
+    by: str
+    is_down: bool
+    start: int
+
+    @property
+    def end(self) -> int:
+        return self.start + SHOWN
+
+    def shown(self, rows: list[dict[str, JsonValue]]) -> list[dict[str, JsonValue]]:
+        """Sorts rows by their property, those without a value last, and returns the part that is shown."""
+        if self.by:
+            found = [each for each in rows if each.get(self.by) is not None]
+            found.sort(key=lambda each: each[self.by], reverse=self.is_down)  # type: ignore[arg-type,return-value]
+            rows = found + [each for each in rows if each.get(self.by) is None]
+        return rows[self.start : self.end]
+
+
+def order_of(query: Query, properties: Sequence[str]) -> Order:
+    """Returns the order of a list whose rows can be sorted by `properties`. Raises KafkaError for any other."""
+    asked = query.get("sort", "")
+    by, start = asked.removeprefix("-"), query.get("from") or "0"
+    if by and by not in properties:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"This list can be sorted by {', '.join(properties)}.")
+    if not start.isdecimal() or len(start) > 10:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "from has to be a whole number.")
+    return Order(by, asked.startswith("-"), int(start))
+
+
 class ControlledClusters(Protocol):
     """The clusters that tests control, if control is on (docs/testing.md)."""
 
-    def list(self, part: str) -> View:
-        """Lists the clusters whose id contains `part`."""
+    def list(self, part: str, start: int) -> View:
+        """Lists the clusters whose id contains `part`, from number `start` on."""
 
     def show(self, name: str) -> View:
         """Shows one cluster. Raises KafkaError if it does not exist."""

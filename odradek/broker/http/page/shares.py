@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from odradek.broker.facts.shares import SharePartitionFacts, facts_in_memory, stored_facts, stored_states
-from odradek.broker.http.page.served import SHOWN, JsonValue, Query, View, ViewedBroker
+from odradek.broker.http.page.served import SHOWN, JsonValue, Query, View, ViewedBroker, order_of
 from odradek.broker.shares.core.state import PendingHere, SharePartitionKey
 from odradek.protocol.errors import KafkaError
 
@@ -33,7 +33,7 @@ async def shares(served: ViewedBroker, query: Query) -> View:
     have a stored state.
     """
     broker = served.broker
-    part = query.get("find", "")
+    part, order = query.get("find", ""), order_of(query, ())
     names = {topic_id: each.name for topic_id, each in broker.metadata.image.topics_by_id.items()}
     loading: str | None = None
     pending: dict[SharePartitionKey, None] = {}
@@ -61,8 +61,8 @@ async def shares(served: ViewedBroker, query: Query) -> View:
         if row is not None:
             rows.append({**row, "pending": [pending_shown(each) for each in pending_in(broker, key)]})
 
-    await served.visit(list(keys)[:SHOWN], show)
-    return {"total": len(keys), "partitions": rows, "loading": loading}
+    await served.visit(list(keys)[order.start : order.end], show)
+    return {"total": len(keys), "from": order.start, "partitions": rows, "loading": loading}
 
 
 def pending_in(broker: Broker, key: SharePartitionKey) -> Sequence[PendingHere]:

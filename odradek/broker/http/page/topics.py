@@ -10,7 +10,7 @@ from odradek.broker.configuration.config_description import describe_topic
 from odradek.broker.http.page.history import steps_of, steps_start
 from odradek.broker.http.page.partition_timeline import runs_of, timeline
 from odradek.broker.http.page.picture import Lane, holds_of, picture, timeline_events
-from odradek.broker.http.page.served import SHOWN, Job, JsonValue, Query, View, ViewedBroker
+from odradek.broker.http.page.served import SHOWN, Job, JsonValue, Query, View, ViewedBroker, order_of
 from odradek.broker.http.page.transactions import (
     all_ids,
     bounds,
@@ -31,9 +31,12 @@ if TYPE_CHECKING:
     from odradek.storage.log import Log
 
 
-async def topics(served: ViewedBroker, query: Query) -> View:
-    """Lists topics, internal topics last. `find`: only those whose name contains this text."""
-    part = query.get("find", "")
+SORTED_BY = ("name", "partitions", "records", "size_bytes", "bytes_in_total", "bytes_out_total", "held_records")
+
+
+async def topics(served: ViewedBroker, query: Query) -> View | Job:
+    """Lists topics, internal topics last. `find`: only those whose name contains this text. `sort`, `from`: `Order`."""
+    part, order = query.get("find", ""), order_of(query, SORTED_BY)
     members: dict[str, list[Partition]] = {}
 
     def add(partition: Partition) -> None:
@@ -42,12 +45,16 @@ async def topics(served: ViewedBroker, query: Query) -> View:
 
     await served.visit(served.broker.partitions, add)
     names = sorted(members, key=lambda name: (name in INTERNAL_TOPICS, name))
-    rows: list[JsonValue] = []
-    await served.visit(names[:SHOWN], lambda name: rows.append(row(name, members[name])))
-    return {"total": len(names), "topics": rows}
+    rows: list[dict[str, JsonValue]] = []
+    wanted = names if order.by else names[order.start : order.end]
+    await served.visit(wanted, lambda name: rows.append(row(name, members[name])))
+    listed: dict[str, JsonValue] = {"total": len(names), "from": order.start}
+    if not order.by:
+        return {**listed, "topics": rows}
+    return lambda: {**listed, "topics": order.shown(rows)}
 
 
-def row(name: str, members: list[Partition]) -> JsonValue:
+def row(name: str, members: list[Partition]) -> dict[str, JsonValue]:
     return {
         "name": name,
         "is_internal": name in INTERNAL_TOPICS,
@@ -60,18 +67,30 @@ def row(name: str, members: list[Partition]) -> JsonValue:
     }
 
 
-async def topic(served: ViewedBroker, query: Query) -> View:
-    """Shows the topic `name`. Raises KafkaError if it does not exist."""
+PARTITIONS_SORTED_BY = (
+    *("partition", "log_start_offset", "last_stable_offset", "high_watermark", "size_bytes"),
+    *("segments", "leader_epoch", "producers"),
+)
+SETTINGS_SORTED_BY = ("name", "source")  # the page sorts them itself
+
+
+async def topic(served: ViewedBroker, query: Query) -> View | Job:
+    """Shows the topic `name` with its partitions; `sort`, `from`: `Order`. Raises KafkaError if it does not exist."""
     broker, name = served.broker, query["name"]
+    order = order_of(query, (*PARTITIONS_SORTED_BY, *SETTINGS_SORTED_BY))
     image = broker.metadata.image.topics.get(name)
     if image is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}.")
     members = sorted((each for each in broker.partitions if each.topic == name), key=lambda each: each.index)
     names = holders(broker)
-    rows: list[JsonValue] = []
-    await served.visit(members, lambda each: rows.append(partition_row(each, names)))
-    return {
+    rows: list[dict[str, JsonValue]] = []
+    is_sorted = order.by in PARTITIONS_SORTED_BY
+    wanted = members if is_sorted else members[order.start : order.end]
+    await served.visit(wanted, lambda each: rows.append(partition_row(each, names)))
+    told: dict[str, JsonValue] = {
         "name": name,
+        "total": len(members),
+        "from": order.start,
         "topic_id": topic_id_text(image.topic_id),
         "is_internal": name in INTERNAL_TOPICS,
         "partitions": rows,
@@ -84,9 +103,10 @@ async def topic(served: ViewedBroker, query: Query) -> View:
             for each in describe_topic(broker.config, broker.metadata.image.topic_configs(name), broker.rules)
         ],
     }
+    return (lambda: {**told, "partitions": order.shown(rows)}) if is_sorted else told
 
 
-def partition_row(each: Partition, names: Mapping[int, str]) -> JsonValue:
+def partition_row(each: Partition, names: Mapping[int, str]) -> dict[str, JsonValue]:
     """Returns the row of a partition.
 
     names  see `holders`

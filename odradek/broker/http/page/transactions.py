@@ -24,7 +24,7 @@ from odradek.broker.http.page.picture import (
     step_event,
     transaction_events,
 )
-from odradek.broker.http.page.served import SHOWN, Job, JsonValue, Query, View, ViewedBroker
+from odradek.broker.http.page.served import SHOWN, Job, JsonValue, Order, Query, View, ViewedBroker, order_of
 from odradek.broker.http.page.shares import pending_by_producer, places_of
 from odradek.broker.runtime.workers import in_thread
 from odradek.broker.transactions.entry import Txn
@@ -101,28 +101,45 @@ async def transaction_counts(served: ViewedBroker) -> JsonValue:
 
 
 async def transactions(served: ViewedBroker, query: Query) -> View | Job:
-    """Lists transactional ids by rank and age. `find`: only those that contain this text."""
-    part = query.get("find", "")
+    """Lists transactional ids by rank and age. `find`: only those that contain this text. `sort`, `from`: `Order`."""
+    part, order = query.get("find", ""), order_of(query, tuple(SORT_KEYS))
     try:
         ids = await all_ids(served)
     except KafkaError as error:
-        return {"loading": str(error), "transactions": [], "states": {}, "total": 0, "held": []}
+        return {"loading": str(error), "transactions": [], "states": {}, "total": 0, "from": 0, "held": []}
     held = await held_partitions(served)
     pending = await pending_by_producer(served)
+
+    now_ms = served.broker.clock.now_ms()
 
     def job() -> View:  # this runs in a thread because there may be very many ids, not because it reads the disk
         found = [txn for txn in ids if part in txn.transactional_id]
         return {
             "total": len(found),
+            "from": order.start,
+            "now_ms": now_ms,
             "states": Counter(txn.state.kafka_name for txn in found),
             "transactions": [
                 {**shown(txn), "pending_records": None if pending is None else pending.get(txn.producer_id, 0)}
-                for txn in nsmallest(SHOWN, found, key=place)
+                for txn in in_order(found, order)
             ],
             "held": held,
         }
 
     return job
+
+
+def in_order(ids: list[Txn], order: Order) -> list[Txn]:
+    if not order.by:
+        return nsmallest(order.end, ids, key=place)[order.start :]
+    return sorted(ids, key=SORT_KEYS[order.by], reverse=order.is_down)[order.start : order.end]
+
+
+SORT_KEYS: Mapping[str, Callable[[Txn], str | int]] = {
+    "id": lambda txn: txn.transactional_id,
+    "state": lambda txn: txn.state.kafka_name,
+    "producer_id": lambda txn: txn.producer_id,
+}
 
 
 def place(txn: Txn) -> tuple[int, int]:

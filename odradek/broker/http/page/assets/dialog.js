@@ -54,7 +54,7 @@ class Confirm extends Part {
     const given = Object.fromEntries(new FormData(event.currentTarget));
     this.setState({ isBusy: true, kind: "", said: "…" });
     try {
-      const answer = await send(given);
+      const answer = await send(given); // it throws what is wrong with the fields
       const told = await answer.json();
       this.setState({
         isBusy: false,

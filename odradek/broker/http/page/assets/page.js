@@ -13,6 +13,7 @@ import { groups } from "./views/groups.js";
 import { overview } from "./views/overview.js";
 import { partition } from "./views/partition.js";
 import { records } from "./views/records.js";
+import { acls, quotas, users } from "./views/security.js";
 import { shares } from "./views/shares.js";
 import { topic } from "./views/topic.js";
 import { topics } from "./views/topics.js";
@@ -23,7 +24,7 @@ import { warnings } from "./views/warnings.js";
 // Functions that turn the facts of a view, and the parameters in the address, into elements.
 const VIEWS = {
   ...{ overview, transactions, transaction, topics, topic, partition, records },
-  ...{ groups, group, shares, connections, warnings, clusters, cluster },
+  ...{ groups, group, shares, acls, users, quotas, connections, warnings, clusters, cluster },
 };
 const NAV = [
   ["overview", "Overview"],
@@ -31,6 +32,7 @@ const NAV = [
   ["topics", "Topics"],
   ["groups", "Groups"],
   ["shares", "Share partitions"],
+  ["acls", "Security"],
   ["connections", "Connections"],
   ["warnings", "Warnings"],
   ["clusters", "Clusters"],
@@ -81,7 +83,7 @@ const update = () => {
 
 const show = () => {
   const { view, query } = route();
-  const current = (name) => SECTION[view] === name ? "page" : null;
+  const current = (name) => (SECTION[view] ?? "") === (SECTION[name] ?? name) ? "page" : null;
   const links = NAV.map(([name, text]) => h("a", { href: to(name), "aria-current": current(name) }, text));
   draw(links, document.getElementById("nav"));
   stream?.close();

@@ -1,7 +1,7 @@
 import { link, partitionLink, topicAndPartition } from "../address.js";
 import { button, wholeOr } from "../dialog.js";
-import { empty, h, tag, title } from "../elements.js";
-import { table } from "../table.js";
+import { empty, h, note, tag, title } from "../elements.js";
+import { pages, table } from "../table.js";
 import { count, when, whole } from "../text.js";
 import { timeline } from "../timeline.js";
 
@@ -27,9 +27,18 @@ export const group = (view) => [
   view.members.length
     ? table("Members", MEMBER_COLUMNS, view.members, memberRow, "id")
     : empty("Nobody is in this group now."),
+  view.member_count > view.members.length
+    ? h("p", { class: "pages" }, `${whole(view.members.length)} of ${count(view.member_count, "member")}.`)
+    : null,
   h("h2", {}, view.type === "share" ? "Start offsets" : "Committed offsets"),
   button("Reset offsets…", resetOffsets(view)),
-  view.offsets.length ? table("Offsets", OFFSET_COLUMNS, view.offsets, offsetRow, "partition") : noOffsets(view),
+  lag(view),
+  view.offsets.length
+    ? [
+      table("Offsets", OFFSET_COLUMNS, view.offsets, offsetRow, "partition"),
+      pages(view, view.offsets.length),
+    ]
+    : noOffsets(view),
   h("h2", {}, "What happened, the latest first"),
   timeline(view.history, "Nothing of it is in the log any more."),
 ];
@@ -38,6 +47,21 @@ const kind = ({ type, epoch, assignor }) => {
   const at = epoch === null ? "" : `, epoch ${epoch}`;
   return `${type} group${at}${assignor ? `, assigned by ${assignor}` : ""}`;
 };
+const lag = ({ lag: { records, uncommitted } }) => [
+  records === null ? null : h("p", {}, `Lag: ${count(records, "record")}.`),
+  uncommitted
+    ? note(
+      "",
+      h(
+        "p",
+        {},
+        `${count(uncommitted, "partition")} without a commit, which the lag leaves out: the consumers' `,
+        h("code", {}, "auto.offset.reset"),
+        " says where the group starts there.",
+      ),
+    )
+    : null,
+];
 const memberRow = (each) => [
   [each.id, each.instance ? [" ", tag(`static: ${each.instance}`)] : null],
   each.client,
@@ -62,8 +86,8 @@ const resetOffsets = (view) => ({
   command: `odradek ${
     view.type === "share" ? "share-groups" : "groups"
   } reset-offsets ${view.id} -t TOPIC --to-earliest`,
-  blocked: view.members.length
-    ? `The group has ${count(view.members.length, "member")}. Stop them first: their next commit would undo the reset.`
+  blocked: view.member_count
+    ? `The group has ${count(view.member_count, "member")}. Stop them first: their next commit would undo the reset.`
     : null,
   title: `Reset offsets of ${view.id}`,
   words: "The group resumes from this position, within the bounds of the log.",

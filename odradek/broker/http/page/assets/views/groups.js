@@ -7,8 +7,9 @@ const COLUMNS = [
   ["group", "name", "id"],
   ["type", "", "type"],
   ["state", "", "state"],
-  ["partitions with offsets", "n", "partitions"],
+  ["partitions", "n", "partitions"],
   ["lag", "n", "lag"],
+  ["without a commit", "n", "uncommitted"],
 ];
 
 export const groups = (view, query) => [
@@ -27,4 +28,5 @@ const row = (each) => [
   tag(each.state),
   whole(each.partitions),
   whole(each.lag),
+  each.uncommitted ? whole(each.uncommitted) : "–",
 ];

@@ -1,8 +1,9 @@
 import { link } from "../address.js";
 import { button, wholeOr } from "../dialog.js";
 import { empty, h, tag, title } from "../elements.js";
-import { table } from "../table.js";
-import { size, whole } from "../text.js";
+import { indented } from "../json_text.js";
+import { pages, table } from "../table.js";
+import { count, size, whole } from "../text.js";
 import { heldNote } from "../timeline.js";
 
 const COLUMNS = [
@@ -25,10 +26,14 @@ export const topic = (view) => {
     title(view.name, `topic id ${view.topic_id}`),
     h("p", {}, link("Records of all partitions", "records", { topic: view.name })),
     view.partitions.map((each) => each.held).filter(Boolean).map(heldNote),
-    table("Partitions", COLUMNS, view.partitions, row, "partition"),
+    table("Partitions", COLUMNS, view.partitions, row, "partition", true),
+    pages(view, view.partitions.length),
     view.is_internal ? null : h(
       "div",
       { class: "buttons" },
+      button("Produce…", produce(view.name)),
+      button("Add partitions…", addPartitions(view)),
+      button("Change a setting…", alter(view)),
       button("Delete records…", deleteRecords(view)),
       button("Delete topic…", deleteTopic(view.name)),
     ),
@@ -59,6 +64,59 @@ const partitionRow = (name, each) => {
 };
 const settingRow = (each) => [each.name, each.value ?? "–", each.source.toLowerCase().replace("_", " ")];
 
+// A value that begins like an object or array has to be JSON, so that a typing error does not reach consumers.
+const produce = (topic) => ({
+  action: "produce",
+  command: `odradek produce ${topic}`,
+  title: `Produce a record to ${topic}`,
+  words: "An empty key is null. A value that begins with { or [ has to be JSON.",
+  go: "Produce",
+  fields: [
+    ["key", "Key", {}],
+    ["value", "Value", { rows: 6 }],
+    ["headers", "Headers, a line each", { rows: 2, placeholder: "name: value" }],
+    ["partition", "Partition", { type: "number", min: 0, placeholder: "0" }],
+  ],
+  body: ({ key, value, headers, partition }) => {
+    if (/^\s*[[{]/.test(value) && indented(value) === null) throw new Error("The value is not valid JSON.");
+    const pairs = headers.split("\n").filter(Boolean).map((line) => {
+      const at = line.indexOf(":");
+      if (at < 1) throw new Error(`A header is written as name: value, not as ${line}`);
+      return [line.slice(0, at).trim(), line.slice(at + 1).trim()];
+    });
+    return {
+      topic,
+      key: key || null,
+      value,
+      headers: Object.fromEntries(pairs),
+      partition: wholeOr(partition, null),
+      timestamp: Date.now(),
+    };
+  },
+});
+const addPartitions = ({ name, total }) => ({
+  action: "add-partitions",
+  command: `odradek topics alter ${name} --partitions ${total + 1}`,
+  title: `Add partitions to ${name}`,
+  words: `It has ${count(total, "partition")}. Keys may get another partition than before, and none can be removed.`,
+  go: "Add",
+  fields: [["partitions", "Partitions in all", { type: "number", min: total + 1, required: true, value: total + 1 }]],
+  body: (given) => ({ topic: name, partitions: Number(given.partitions) }),
+});
+const alter = ({ name, settings }) => ({
+  action: "alter-topic",
+  command: `odradek configs alter -t ${name} --add-config retention.ms=3600000`,
+  title: `Change a setting of ${name}`,
+  words: "Without a value, the setting gets its default again.",
+  go: "Change",
+  fields: [
+    ["setting", "Setting", { options: settings.map((each) => each.name) }],
+    ["value", "Value", { placeholder: "default" }],
+  ],
+  body: ({ setting, value }) =>
+    value === "" ? { topic: name, reset: setting } : { topic: name, configs: { [setting]: value } },
+});
+
 const deleteTopic = (name) => ({
   action: "delete-topic",
   command: `odradek topics delete ${name}`,
@@ -77,12 +135,7 @@ const deleteRecords = ({ name, partitions }) => ({
   go: "Delete",
   typed: name,
   fields: [
-    ["partition", "Partition", {
-      options: partitions.map((each) => [
-        each.partition,
-        `${each.partition}: offsets ${whole(each.log_start_offset)} to ${whole(each.high_watermark)}`,
-      ]),
-    }],
+    ["partition", "Partition", { type: "number", min: 0, required: true, value: partitions[0]?.partition ?? 0 }],
     ["before_offset", "Before offset", { type: "number", min: 0, placeholder: "all that is committed" }],
   ],
   body: (given) => ({

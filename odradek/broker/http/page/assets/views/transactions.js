@@ -1,7 +1,7 @@
 import { find, transactionLink } from "../address.js";
 import { empty, h, note, tag, title } from "../elements.js";
 import { pages, table } from "../table.js";
-import { since, span, whole } from "../text.js";
+import { span, whole } from "../text.js";
 import { heldNote } from "../timeline.js";
 
 // Ranks of transactions: the lower the rank, the more somebody still has to decide.
@@ -9,10 +9,10 @@ export const IN_DOUBT = 0;
 export const OPEN = 1;
 const SHOWN_PARTITIONS = 4;
 const COLUMNS = [
-  ["transactional id", "name"],
-  ["state"],
+  ["transactional id", "name", "id"],
+  ["state", "", "state"],
   ["open, or last change", "n"],
-  ["producer id / epoch", "n"],
+  ["producer id / epoch", "n", "producer_id"],
   ["partitions", "mono"],
   ["share acknowledgements", "n"],
 ];
@@ -25,21 +25,24 @@ export const transactions = (view, query) => [
   view.held.map(heldNote),
   find(query, "Transactional id"),
   view.transactions.length
-    ? [table("Transactions", COLUMNS, view.transactions, row, "id", true), pages(view, view.transactions.length)]
+    ? [
+      table("Transactions", COLUMNS, view.transactions, (each) => row(each, view.now_ms), "id", true),
+      pages(view, view.transactions.length),
+    ]
     : empty(query.find ? "No id contains this." : [NONE, h("code", {}, "transactional.id"), MADE]),
 ];
 
-const row = (each) => [
+const row = (each, now_ms) => [
   transactionLink(each.id),
   [stateTag(each), each.is_kept ? [" ", tag("kept", "doubt")] : null],
-  each.rank <= OPEN && each.started_ms ? age(each) : since(each.updated_ms),
+  each.rank <= OPEN && each.started_ms ? age(each, now_ms) : span(now_ms - each.updated_ms) + " ago",
   `${each.producer_id} / ${whole(each.producer_epoch)}`,
   partitions(each.partitions),
   each.pending_records === null ? "loading" : each.pending_records ? whole(each.pending_records) : "–",
 ];
 export const stateTag = (each) => each.rank === IN_DOUBT ? tag("in doubt", "doubt") : tag(each.state);
-const age = (each) => {
-  const open_ms = Date.now() - each.started_ms;
+const age = (each, now_ms) => {
+  const open_ms = now_ms - each.started_ms;
   if (!each.timeout_ms) return span(open_ms);
   const filled = h("i", { style: `width:${Math.min(100, open_ms / each.timeout_ms * 100)}%` });
   return [span(open_ms), h("div", { class: "age", title: `of ${span(each.timeout_ms)}` }, filled)];

@@ -2,7 +2,7 @@ import { empty, h, tag, title } from "../elements.js";
 import { table } from "../table.js";
 import { when } from "../text.js";
 
-const COLUMNS = [["time"], ["level"], ["logger", "mono"], ["text"]];
+const COLUMNS = [["time", "", "at_ms"], ["level", "", "level"], ["logger", "mono", "logger"], ["text"]];
 
 export const warnings = (view) => [
   title("Warnings", "What the log of this process had at WARN and above, the latest first."),

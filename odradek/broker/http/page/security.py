@@ -1,0 +1,84 @@
+"""The views of permissions and limits: ACLs, users with passwords, and quotas, from the metadata of the broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.http.page.served import order_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from odradek.broker.http.page.served import Job, JsonValue, Query, ViewedBroker
+    from odradek.broker.security.acl.acls import Acl
+    from odradek.broker.security.quotas.entities import QuotaEntity
+    from odradek.broker.security.sasl.credentials import ScramCredential
+
+ACL_COLUMNS = ("principal", "permission", "operation", "resource", "name", "pattern", "host")
+USER_COLUMNS = ("user", "mechanism", "iterations")
+QUOTA_COLUMNS = ("entity", "limit", "value")
+MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+
+Rows = list["dict[str, JsonValue]"]
+
+
+async def acls(served: ViewedBroker, query: Query) -> Job:
+    """Lists ACLs. `find`: only those whose principal or resource contains this text. `sort`, `from`: `Order`."""
+    rows: Rows = []
+    part = query.get("find", "")
+
+    def add(item: tuple[bytes, Acl]) -> None:
+        acl = item[1]
+        if part in acl.principal or part in acl.name:
+            row: dict[str, JsonValue] = {
+                "principal": acl.principal,
+                "permission": acl.permission.name,
+                "operation": acl.operation.name,
+                "resource": acl.resource.name.lower().replace("_", " "),
+                "name": acl.name,
+                "pattern": acl.pattern.name.lower(),
+                "host": acl.host,
+            }
+            rows.append(row)
+
+    await served.visit(list(served.broker.metadata.image.acls.items()), add)
+    return listed("acls", rows, query, ACL_COLUMNS)
+
+
+async def users(served: ViewedBroker, query: Query) -> Job:
+    """Lists users with SCRAM credentials, without salts and keys. `find`: only those whose name contains this text.
+    `sort`, `from`: `Order`."""
+    rows: Rows = []
+    part = query.get("find", "")
+
+    def add(item: tuple[str, dict[int, ScramCredential]]) -> None:
+        user, credentials = item
+        if part in user:
+            rows.extend(
+                {"user": user, "mechanism": MECHANISMS.get(mechanism, "unknown"), "iterations": each.iterations}
+                for mechanism, each in sorted(credentials.items())
+            )
+
+    await served.visit(list(served.broker.metadata.image.scram_credentials.by_user.items()), add)
+    return listed("users", rows, query, USER_COLUMNS)
+
+
+async def quotas(served: ViewedBroker, query: Query) -> Job:
+    """Lists quotas. `find`: only those whose entity contains this text. `sort`, `from`: `Order`."""
+    rows: Rows = []
+    part = query.get("find", "")
+
+    def add(item: tuple[QuotaEntity, dict[str, float]]) -> None:
+        entity, limits = item
+        name = ", ".join(f"{kind} {'(default)' if of is None else of}" for kind, of in entity)
+        if part in name:
+            rows.extend({"entity": name, "limit": limit, "value": value} for limit, value in sorted(limits.items()))
+
+    await served.visit(list(served.broker.metadata.image.client_quotas.limits.items()), add)
+    return listed("quotas", rows, query, QUOTA_COLUMNS)
+
+
+def listed(name: str, rows: Rows, query: Query, columns: Sequence[str]) -> Job:
+    """Returns the job that sorts the rows and shows a part of them. Raises KafkaError for an order that is unknown."""
+    order = order_of({**query, "sort": query.get("sort") or columns[0]}, columns)
+    return lambda: {"total": len(rows), "from": order.start, name: order.shown(rows)}
