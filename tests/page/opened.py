@@ -1,6 +1,11 @@
 """A view in a browser, once it is live."""
 
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, ConsoleMessage, Page
+
+
+def is_complaint(message: ConsoleMessage) -> bool:
+    """Whether the browser reports an error. That the broker refused a request is on the page itself."""
+    return message.type == "error" and "responded with a status of 404" not in message.text
 
 
 def opened(
@@ -16,7 +21,7 @@ def opened(
     page.add_init_script(before)
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on("console", lambda message: complaints.append(message.text) if is_complaint(message) else None)
     page.goto(f"http://127.0.0.1:{port}/#{view}")
     page.wait_for_selector("#live.on")
     page.wait_for_selector("h1")
