@@ -27,6 +27,14 @@ if TYPE_CHECKING:
         MemberDescription,
         SharePartitionOffset,
     )
+    from odradek.client.administration.streams_groups import (
+        StreamsGroupDescription,
+        StreamsInternalTopic,
+        StreamsMemberDescription,
+        StreamsSubtopology,
+        StreamsTask,
+        StreamsTasks,
+    )
     from odradek.client.administration.topics import NewTopic, PartitionDescription, TopicDescription
     from odradek.client.administration.transactions import ActiveProducer, TransactionDescription, TransactionListing
     from odradek.client.common.errors import (
@@ -66,6 +74,10 @@ _MODULES = {
     "odradek.client.administration.cluster": "BrokerDescription ClusterDescription FeatureDescription UpgradeType",
     "odradek.client.administration.configs": "AlterOperation ConfigChange ConfigEntry ConfigResource ConfigType",
     "odradek.client.administration.groups": "GroupDescription GroupListing MemberDescription SharePartitionOffset",
+    "odradek.client.administration.streams_groups": (
+        "StreamsGroupDescription StreamsInternalTopic StreamsMemberDescription StreamsSubtopology StreamsTask "
+        "StreamsTasks"
+    ),
     "odradek.client.administration.topics": "NewTopic PartitionDescription TopicDescription",
     "odradek.client.administration.transactions": "ActiveProducer TransactionDescription TransactionListing",
     "odradek.client.common.errors": (
@@ -133,6 +145,12 @@ __all__ = [
     "ShareGroupMetadata",
     "SharePartitionOffset",
     "ShareRecord",
+    "StreamsGroupDescription",
+    "StreamsInternalTopic",
+    "StreamsMemberDescription",
+    "StreamsSubtopology",
+    "StreamsTask",
+    "StreamsTasks",
     "TopicDescription",
     "TopicPartition",
     "TransactionDescription",

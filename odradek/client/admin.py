@@ -42,6 +42,7 @@ from odradek.protocol.struct import Message
 if TYPE_CHECKING:
     from odradek.client.administration.configs import ConfigChange, ConfigEntry, ConfigResource
     from odradek.client.administration.groups import GroupDescription, GroupListing, SharePartitionOffset
+    from odradek.client.administration.streams_groups import StreamsGroupDescription
     from odradek.client.administration.topics import NewTopic, TopicDescription
     from odradek.client.administration.transactions import ActiveProducer, TransactionDescription, TransactionListing
     from odradek.client.consuming.offset_lookup import OffsetAndTimestamp
@@ -227,6 +228,11 @@ class Admin(ConnectedClient):
     async def describe_share_group(self, group_id: str) -> GroupDescription:
         """Describes a share group. Raises ClientError (GROUP_ID_NOT_FOUND)."""
         return await administration.groups.describe_share_group(self.asking, group_id)
+
+    async def describe_streams_group(self, group_id: str) -> StreamsGroupDescription:
+        """Describes a streams group (KIP-1071): its topology, and its members with their tasks. Raises ClientError
+        (GROUP_ID_NOT_FOUND)."""
+        return await administration.streams_groups.describe_streams_group(self.asking, group_id)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Deletes groups of any type. Raises ClientError for the first that is refused (NON_EMPTY_GROUP,

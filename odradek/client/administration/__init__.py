@@ -8,9 +8,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from odradek.client.administration import cluster, configs, groups, records, topics, transactions
+    from odradek.client.administration import cluster, configs, groups, records, streams_groups, topics, transactions
 
-__all__ = ["cluster", "configs", "groups", "records", "topics", "transactions"]
+__all__ = ["cluster", "configs", "groups", "records", "streams_groups", "topics", "transactions"]
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -27,6 +27,7 @@ class Admin(Blocking[admin.Admin]):
     list_groups = blocking(admin.Admin.list_groups)
     describe_group = blocking(admin.Admin.describe_group)
     describe_share_group = blocking(admin.Admin.describe_share_group)
+    describe_streams_group = blocking(admin.Admin.describe_streams_group)
     delete_groups = blocking(admin.Admin.delete_groups)
     list_group_offsets = blocking(admin.Admin.list_group_offsets)
     alter_group_offsets = blocking(admin.Admin.alter_group_offsets)
