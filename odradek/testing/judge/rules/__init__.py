@@ -13,6 +13,7 @@ from odradek.testing.judge.rules import (
     metadata,
     produce,
     shares,
+    streams_members,
     transactions,
     transactions_v2,
     versions,
@@ -31,5 +32,6 @@ FAMILIES = (
     assignments.FAMILY,
     consumer_groups.FAMILY,
     shares.FAMILY,
+    streams_members.FAMILY,
 )
 RULES: dict[str, ProtocolRule] = {rule.id: rule for family in FAMILIES for rule in family.rules}

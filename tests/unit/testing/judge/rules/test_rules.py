@@ -13,9 +13,21 @@ from odradek.protocol.messages.metadata_response import MetadataResponse, Metada
 from odradek.testing.judge.rules import RULES
 from tests.support.judged_cases import Case, batch, init, produce, told
 from tests.support.traces import Trace
-from tests.unit.testing.judge.rules import cases_of_consumers, cases_of_groups, cases_of_produce, cases_of_transactions
+from tests.unit.testing.judge.rules import (
+    cases_of_consumers,
+    cases_of_groups,
+    cases_of_produce,
+    cases_of_streams,
+    cases_of_transactions,
+)
 
-CASES = (*cases_of_produce.CASES, *cases_of_transactions.CASES, *cases_of_groups.CASES, *cases_of_consumers.CASES)
+CASES = (
+    *cases_of_produce.CASES,
+    *cases_of_transactions.CASES,
+    *cases_of_groups.CASES,
+    *cases_of_consumers.CASES,
+    *cases_of_streams.CASES,
+)
 OF_EVERY_REQUEST = {"VER.1", "VER.5", "VER.9"}
 
 
@@ -72,6 +84,10 @@ def test_a_retry_keeps_its_sequence_where_its_topic_was_created_again(sequence: 
 
 def test_a_member_whose_epoch_is_stale_may_ask_for_it_at_once() -> None:
     assert told(cases_of_groups.asks_for_its_epoch(is_refused=True)).verdict("848.4") == "not exercised"
+
+
+def test_a_member_of_a_streams_group_whose_epoch_is_stale_may_ask_for_it_at_once() -> None:
+    assert told(cases_of_streams.asks_for_its_epoch).verdict("STG.14") == "not exercised"
 
 
 def test_every_rule_that_traffic_decides_has_its_cases() -> None:

@@ -1,0 +1,339 @@
+"""STG.1 to STG.19: members of streams groups (KIP-1071), by group and member id: epochs, heartbeats and commits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
+from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
+from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest
+from odradek.protocol.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest
+from odradek.protocol.messages.streams_group_heartbeat_response import StreamsGroupHeartbeatResponse
+from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows
+from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
+from odradek.testing.judge.rules.groups import GroupMembers
+from odradek.testing.judge.scene import Scene
+
+E = ErrorCode
+JOINS, LEAVES, LEAVES_FOR_A_WHILE = 0, -1, -2
+LOST: Final = frozenset({E.FENCED_MEMBER_EPOCH.value, E.UNKNOWN_MEMBER_ID.value})
+STALE: Final = E.STALE_MEMBER_EPOCH.value
+FINAL: Final = frozenset(
+    code.value
+    for code in (
+        E.INVALID_REQUEST,
+        E.GROUP_AUTHORIZATION_FAILED,
+        E.GROUP_MAX_SIZE_REACHED,
+        E.FENCED_INSTANCE_ID,
+        E.UNRELEASED_INSTANCE_ID,
+        E.STREAMS_INVALID_TOPOLOGY,
+    )
+)
+SHUTDOWN: Final = 4  # the status SHUTDOWN_APPLICATION
+EARLY: Final = 0.8  # as a share of the heartbeat interval
+SILENT: Final = 2  # heartbeat intervals; a member that is unknown after such a silence was not removed by chance
+CLOSES: Final = "a driver: whether an application closes or goes on is known to itself"
+
+# fmt: off
+RULES = (
+    ProtocolRule("STG.1", M,
+        "A member joins with epoch 0, a rebalance time-out, a topology and three empty lists of tasks",
+        "a heartbeat with epoch 0"),
+    ProtocolRule("STG.2", M, "The client makes the member id; ids of groups, instances and racks are not blank",
+        "a StreamsGroupHeartbeat"),
+    ProtocolRule("STG.3", M, "A negative epoch is -1 or -2, and -2 comes with an instance id",
+        "a heartbeat with a negative epoch"),
+    ProtocolRule("STG.4", M, "A heartbeat has the epoch of the last answer", "a heartbeat after an answer"),
+    ProtocolRule("STG.5", M, "An OffsetCommit v9+ has the epoch of the last answer", "a commit after an answer"),
+    ProtocolRule("STG.6", S, "No OffsetCommit while no epoch is held",
+        "an OffsetCommit v9+ of a member of a streams group"),
+    ProtocolRule("STG.7", M, "An OffsetFetch v9+ that names a member has the epoch of the last answer",
+        "such an OffsetFetch after an answer"),
+    ProtocolRule("STG.8", M, "After STALE_MEMBER_EPOCH a commit has the epoch of now",
+        "a commit after such an answer to one"),
+    ProtocolRule("STG.9", M, "After FENCED_MEMBER_EPOCH or UNKNOWN_MEMBER_ID the next heartbeat has epoch 0",
+        "a heartbeat after such an answer"),
+    ProtocolRule("STG.10", M, "After a member has left, only a new join comes of it", "a heartbeat that leaves"),
+    ProtocolRule("STG.11", M, "An answer that comes after the member has left changes nothing: it joins with epoch 0",
+        "a heartbeat of a member that has left, after an answer to one before that"),
+    ProtocolRule("STG.12", M,
+        "INVALID_REQUEST, STREAMS_INVALID_TOPOLOGY, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID, "
+        "GROUP_MAX_SIZE_REACHED and GROUP_AUTHORIZATION_FAILED end the member",
+        "such an answer"),
+    ProtocolRule("STG.13", M, "Heartbeats come so often that the session does not expire while the member goes on",
+        "a heartbeat after one that was answered without error"),
+    ProtocolRule("STG.14", S,
+        "The heartbeat interval of the answer is kept; earlier heartbeats have something to report",
+        "a heartbeat after one that was answered without error"),
+    ProtocolRule("STG.15", S, "A member has one heartbeat in flight", "a heartbeat that does not leave"),
+    ProtocolRule("STG.16", S, "A heartbeat has the endpoint information epoch of the last answer",
+        "a heartbeat after an answer"),
+    ProtocolRule("STG.17", S, "Fields that have not changed are left out",
+        "a heartbeat after one that was answered without error"),
+    ProtocolRule("STG.18", S, "After the status SHUTDOWN_APPLICATION a member leaves within its rebalance time-out",
+        "a heartbeat after such an answer"),
+    undecided("STG.19", S, "A member that closes leaves with -1, and a static member that will come back with -2",
+        CLOSES),
+)
+# fmt: on
+
+
+@dataclass(slots=True)
+class JudgedStreamsMember:
+    """A member of a streams group.
+
+    epoch     the epoch in the last response without error, `by`; -1 if the member has none
+    before    the member's last heartbeat
+    earlier   the heartbeat before `before`
+    late      a heartbeat that was answered after the member had left
+    has_news  whether the last response contained tasks, which the member has to acknowledge
+    fields    the last value of each field that is left out while it does not change
+    """
+
+    epoch: int = -1
+    by: Exchange | None = None
+    before: Exchange | None = None
+    earlier: Exchange | None = None
+    interval_us: int = 0
+    rebalance_us: int = 0
+    endpoint_epoch: int = 0
+    lost: Exchange | None = None
+    left: Exchange | None = None
+    final: Exchange | None = None
+    stale: Exchange | None = None
+    late: Exchange | None = None
+    shutdown: Exchange | None = None
+    has_news: bool = False
+    fields: dict[str, object] = field(default_factory=dict)
+
+
+def beats(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, StreamsGroupHeartbeatRequest)
+    _is_whole(exchange, request, scene)
+    if not request.member_id:
+        return
+    scene.join(exchange.connection, "member", request.group_id, request.member_id)
+    member, epoch = scene.at(JudgedStreamsMember, request.group_id, request.member_id), request.member_epoch
+    if epoch >= 0:
+        _is_alone(exchange, member, scene)
+        if member.final is not None and knows(exchange, member.final):
+            scene.broken("STG.12", exchange, "a heartbeat after an error that is final", member.final)
+    if member.lost is not None and (epoch <= 0 or knows(exchange, member.lost)):
+        scene.decide("STG.9", epoch <= 0, exchange, f"epoch {epoch} after it was fenced", member.lost)
+        member.lost = None
+    elif member.left is not None and epoch > 0 and exchange.earliest_us > member.left.received_us:
+        scene.broken("STG.10", exchange, f"a heartbeat with epoch {epoch} after it has left", member.left)
+    elif epoch > 0 and member.by is not None and member.by is member.before and knows(exchange, member.by):
+        _goes_on(exchange, request, member, member.by, scene)
+    if member.late is not None and epoch >= 0 and (epoch == JOINS or knows(exchange, member.late)):
+        scene.decide("STG.11", epoch == JOINS, exchange, f"epoch {epoch} of a membership that is over", member.late)
+        member.late = None
+    _shuts_down(exchange, epoch, member, scene)
+    if epoch < 0:
+        _leaves(exchange, request, member, scene)
+    elif epoch == JOINS:
+        member.left = None
+        member.fields.clear()
+    member.earlier, member.before = member.before, exchange
+    member.fields |= _given(request)
+    if request.rebalance_timeout_ms >= 0:
+        member.rebalance_us = request.rebalance_timeout_ms * 1000
+
+
+def _is_whole(exchange: Exchange, request: StreamsGroupHeartbeatRequest, scene: Scene) -> None:
+    """Decides the rules that a request keeps or breaks by itself."""
+    ids = {"group": request.group_id, "member": request.member_id}
+    optional = {"instance": request.instance_id, "rack": request.rack_id}
+    ids |= {name: value for name, value in optional.items() if value is not None}
+    blank = [name for name, value in ids.items() if not value.strip()]
+    scene.decide("STG.2", not blank, exchange, f"the id of the {' and of the '.join(blank)} is blank")
+    epoch = request.member_epoch
+    if epoch < 0:
+        is_known = epoch == LEAVES or (epoch == LEAVES_FOR_A_WHILE and request.instance_id is not None)
+        why = f"epoch {epoch}{'' if epoch != LEAVES_FOR_A_WHILE else ' without an instance id'}"
+        scene.decide("STG.3", is_known, exchange, why)
+    elif epoch == JOINS:
+        is_there = {
+            "RebalanceTimeoutMs": request.rebalance_timeout_ms != -1,
+            "Topology": request.topology is not None,
+            "empty ActiveTasks": request.active_tasks == [],
+            "empty StandbyTasks": request.standby_tasks == [],
+            "empty WarmupTasks": request.warmup_tasks == [],
+        }
+        missing = [name for name, is_fine in is_there.items() if not is_fine]
+        scene.decide("STG.1", not missing, exchange, f"it joins without {' and '.join(missing)}")
+
+
+def _is_alone(exchange: Exchange, member: JudgedStreamsMember, scene: Scene) -> None:
+    before = member.before
+    if exchange.is_unsure:
+        return
+    is_flying = before is not None and before.fate is AnswerFate.WAITING and before.connection.closed_us is None
+    is_behind = exchange.is_behind and before is not None and exchange.connection.previous is before
+    scene.decide("STG.15", not (is_flying or is_behind), exchange, "another heartbeat of it is in flight", before)
+
+
+def _given(request: StreamsGroupHeartbeatRequest) -> dict[str, object]:
+    """Returns the fields of a heartbeat that a member leaves out while they do not change."""
+    given: dict[str, object] = {}
+    if request.rebalance_timeout_ms != -1:
+        given["RebalanceTimeoutMs"] = request.rebalance_timeout_ms
+    if request.process_id is not None:
+        given["ProcessId"] = request.process_id
+    if request.user_endpoint is not None:
+        given["UserEndpoint"] = (request.user_endpoint.host, request.user_endpoint.port)
+    if request.client_tags is not None:
+        given["ClientTags"] = frozenset((tag.key, tag.value) for tag in request.client_tags)
+    return given
+
+
+def _goes_on(
+    exchange: Exchange, request: StreamsGroupHeartbeatRequest, member: JudgedStreamsMember, by: Exchange, scene: Scene
+) -> None:
+    """Decides the rules about a heartbeat of a member that knows the response to its last heartbeat."""
+    epoch = request.member_epoch
+    scene.decide("STG.4", epoch == member.epoch, exchange, f"epoch {epoch} where {member.epoch} was answered", by)
+    told = request.endpoint_information_epoch
+    why = f"endpoint information epoch {told} where {member.endpoint_epoch} was answered"
+    scene.decide("STG.16", told == member.endpoint_epoch, exchange, why, by)
+    given = _given(request)
+    again = [name for name, value in given.items() if name in member.fields and member.fields[name] == value]
+    scene.decide("STG.17", not again, exchange, f"{' and '.join(again)} did not change, and came again", by)
+    lists = (request.active_tasks, request.task_offsets, request.task_end_offsets)
+    reports = request.shutdown_application or bool(given) or any(each is not None for each in lists)
+    passed_us = exchange.received_us - by.received_us
+    if reports or member.has_news:
+        scene.kept("STG.14", exchange)
+    # A member whose commit was refused since its last heartbeat may send one early, to learn its new epoch.
+    elif member.interval_us and not (member.stale is not None and member.stale.answered_us > by.received_us):
+        why = f"a heartbeat without news after {passed_us // 1000} ms of {member.interval_us // 1000}"
+        scene.decide("STG.14", passed_us >= EARLY * member.interval_us, exchange, why, by)
+
+
+def _shuts_down(exchange: Exchange, epoch: int, member: JudgedStreamsMember, scene: Scene) -> None:
+    told = member.shutdown
+    if told is None:
+        return
+    if epoch < 0:
+        scene.kept("STG.18", exchange)
+        member.shutdown = None
+    elif epoch == JOINS:
+        member.shutdown = None
+    elif knows(exchange, told) and 0 < member.rebalance_us < exchange.earliest_us - told.answered_us:
+        why = f"it goes on for longer than its rebalance time-out of {member.rebalance_us // 1000} ms"
+        scene.broken("STG.18", exchange, why, told)
+        member.shutdown = None
+
+
+def _leaves(
+    exchange: Exchange, request: StreamsGroupHeartbeatRequest, member: JudgedStreamsMember, scene: Scene
+) -> None:
+    before = member.before
+    if before is not None and before.fate is AnswerFate.ANSWERED and before.answered_us > exchange.earliest_us:
+        member.late = before
+    member.left, member.epoch = exchange, -1
+    scene.kept("STG.10", exchange)
+    scene.at(GroupMembers, request.group_id).members.discard(request.member_id)
+
+
+def answered(exchange: Exchange, scene: Scene) -> None:
+    request, answer = exchange.request, exchange.answer
+    assert isinstance(request, StreamsGroupHeartbeatRequest)
+    member = scene.at(JudgedStreamsMember, request.group_id, request.member_id)
+    if not isinstance(answer, StreamsGroupHeartbeatResponse):
+        member.by = None
+        return
+    code = answer.error_code
+    if member.left is not None and exchange.number < member.left.number:
+        member.late = exchange
+        return
+    _lasted(exchange, code, member, scene)
+    if code == 0 and request.member_epoch >= 0:
+        scene.at(GroupMembers, request.group_id).members.add(request.member_id)
+        member.epoch, member.by, member.interval_us = answer.member_epoch, exchange, answer.heartbeat_interval_ms * 1000
+        member.endpoint_epoch = answer.endpoint_information_epoch
+        member.has_news = answer.active_tasks is not None
+        if member.shutdown is None and any(each.status_code == SHUTDOWN for each in answer.status or ()):
+            member.shutdown = exchange
+        return
+    member.by = None
+    if code in LOST:
+        member.lost, member.epoch = exchange, -1
+    elif code in FINAL:
+        member.final = exchange
+        scene.kept("STG.12", exchange)
+
+
+def _lasted(exchange: Exchange, code: int, member: JudgedStreamsMember, scene: Scene) -> None:
+    """Decides whether the session of a member lasted until this heartbeat."""
+    earlier, request = member.earlier, exchange.request
+    assert isinstance(request, StreamsGroupHeartbeatRequest)
+    if exchange is not member.before or earlier is None or earlier is not member.by or request.member_epoch <= 0:
+        return
+    silent_us = exchange.earliest_us - max(earlier.received_us, earlier.answered_us)
+    if code == 0:
+        scene.kept("STG.13", exchange)
+    elif code == E.UNKNOWN_MEMBER_ID.value and 0 < SILENT * member.interval_us < silent_us:
+        why = f"{silent_us // 1000} ms without a heartbeat, where the interval is {member.interval_us // 1000} ms"
+        scene.broken("STG.13", exchange, why, earlier)
+
+
+def commits(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, OffsetCommitRequest)
+    member = scene.seen(JudgedStreamsMember, request.group_id, request.member_id)
+    if exchange.version < 9 or not request.member_id or member is None or member.before is None:
+        return
+    scene.join(exchange.connection, "member", request.group_id, request.member_id)
+    epoch = request.generation_id_or_member_epoch
+    scene.decide("STG.6", epoch > 0, exchange, f"a commit with epoch {epoch}", member.before)
+    if member.left is not None and exchange.earliest_us > member.left.received_us:
+        if epoch >= 0:  # with -1 the commit does not claim membership, and only STG.6 applies
+            scene.broken("STG.10", exchange, f"a commit with epoch {epoch} after it has left", member.left)
+        return
+    by = member.by
+    if by is None or member.epoch < 0:
+        return
+    why = f"a commit with epoch {epoch} where {member.epoch} was answered"
+    if member.stale is not None and knows(exchange, member.stale) and knows(exchange, by):
+        scene.decide("STG.8", epoch == member.epoch, exchange, why, member.stale, by)
+        member.stale = None
+    elif epoch == member.epoch or knows(exchange, by):
+        scene.decide("STG.5", epoch == member.epoch, exchange, why, by)
+
+
+def commit_answered(exchange: Exchange, scene: Scene) -> None:
+    request, answer = exchange.request, exchange.answer
+    assert isinstance(request, OffsetCommitRequest)
+    member = scene.seen(JudgedStreamsMember, request.group_id, request.member_id)
+    if member is None or not isinstance(answer, OffsetCommitResponse):
+        return
+    if STALE in {partition.error_code for topic in answer.topics for partition in topic.partitions}:
+        member.stale = exchange
+
+
+def fetches_offsets(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, OffsetFetchRequest)
+    for group in request.groups:
+        member = scene.seen(JudgedStreamsMember, group.group_id, group.member_id) if group.member_id else None
+        if member is None or member.by is None or member.epoch < 0:
+            continue
+        if group.member_epoch == member.epoch or knows(exchange, member.by):
+            why = f"an OffsetFetch with epoch {group.member_epoch} where {member.epoch} was answered"
+            scene.decide("STG.7", group.member_epoch == member.epoch, exchange, why, member.by)
+
+
+FAMILY = Family(
+    RULES,
+    sent={
+        ApiKey.STREAMS_GROUP_HEARTBEAT: (beats,),
+        ApiKey.OFFSET_COMMIT: (commits,),
+        ApiKey.OFFSET_FETCH: (fetches_offsets,),
+    },
+    answered={ApiKey.STREAMS_GROUP_HEARTBEAT: (answered,), ApiKey.OFFSET_COMMIT: (commit_answered,)},
+)

@@ -1,0 +1,212 @@
+"""STG: how each rule is kept, and how it is broken."""
+
+from __future__ import annotations
+
+from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
+from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse
+from odradek.protocol.messages.streams_group_heartbeat_request import (
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    Topology,
+)
+from odradek.protocol.messages.streams_group_heartbeat_response import Status, StreamsGroupHeartbeatResponse
+from tests.support.judged_cases import Case, Story
+from tests.support.traces import Trace
+from tests.unit.testing.judge.rules.cases_of_groups import commit
+
+SHUTDOWN = [Status(status_code=4, status_detail="Streams group member m encountered a fatal error.")]
+INTERVAL_MS = 5000
+
+
+def topology(epoch: int = 0, *topics: str) -> Topology:
+    """One subtopology "0" that reads these topics, or `t`."""
+    return Topology(epoch=epoch, subtopologies=[Subtopology(subtopology_id="0", source_topics=list(topics or ["t"]))])
+
+
+def joining(**other: object) -> StreamsGroupHeartbeatRequest:
+    """A heartbeat with which a member joins."""
+    request = StreamsGroupHeartbeatRequest(
+        group_id="g",
+        member_id="m",
+        endpoint_information_epoch=-1,
+        rebalance_timeout_ms=10_000,
+        topology=topology(),
+        active_tasks=[],
+        standby_tasks=[],
+        warmup_tasks=[],
+        process_id="p",
+    )
+    return changed(request, other)
+
+
+def beat(epoch: int, **other: object) -> StreamsGroupHeartbeatRequest:
+    """A heartbeat of a member that has joined."""
+    request = StreamsGroupHeartbeatRequest(
+        group_id="g", member_id="m", member_epoch=epoch, endpoint_information_epoch=7
+    )
+    return changed(request, other)
+
+
+def changed(request: StreamsGroupHeartbeatRequest, other: dict[str, object]) -> StreamsGroupHeartbeatRequest:
+    for name, value in other.items():
+        setattr(request, name, value)
+    return request
+
+
+class Member:
+    """A member of a streams group, which is answered epoch 3 unless a test says otherwise."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.peer = trace.connect()
+
+    def send(
+        self,
+        request: StreamsGroupHeartbeatRequest,
+        epoch: int = 3,
+        *,
+        error: int = 0,
+        status: list[Status] | None = None,
+        after_ms: float = INTERVAL_MS,
+    ) -> None:
+        answer = StreamsGroupHeartbeatResponse(
+            error_code=error,
+            member_id=request.member_id,
+            member_epoch=epoch,
+            heartbeat_interval_ms=INTERVAL_MS,
+            endpoint_information_epoch=7,
+            status=status or [],
+        )
+        self.peer.ask(request, 1, answer, after_ms=after_ms)
+
+    def join(self, epoch: int = 3) -> None:
+        self.send(joining(), epoch)
+
+
+def sends(*requests: StreamsGroupHeartbeatRequest, error: int = 0, after_ms: float = INTERVAL_MS) -> Story:
+    """These heartbeats. All but the last one are answered with `error`, the last one comes `after_ms` later."""
+
+    def story(trace: Trace) -> None:
+        member = Member(trace)
+        for request in requests[:-1]:
+            member.send(request, error=error)
+        member.send(requests[-1], after_ms=after_ms)
+
+    return story
+
+
+def joined_and_sends(
+    request: StreamsGroupHeartbeatRequest, *, error: int = 0, last: int = 0, after_ms: float = INTERVAL_MS
+) -> Story:
+    """A member joins, and sends this heartbeat, after another one that is answered with `error`."""
+
+    def story(trace: Trace) -> None:
+        member = Member(trace)
+        member.join()
+        if error:
+            member.send(beat(3), error=error)
+        member.send(request, error=last, after_ms=after_ms)
+
+    return story
+
+
+def joined_and_commits(epoch: int, *, is_stale: bool = False, has_left: bool = False) -> Story:
+    def story(trace: Trace) -> None:
+        member = Member(trace)
+        member.join()
+        if is_stale:
+            commit(member.peer, 3, error=113, version=9)
+            member.send(beat(3), 4)
+        if has_left:
+            member.send(beat(-1), -1)
+        commit(member.peer, epoch, version=9)
+
+    return story
+
+
+def joined_and_fetches_offsets(epoch: int) -> Story:
+    def story(trace: Trace) -> None:
+        member = Member(trace)
+        member.join()
+        group = OffsetFetchRequestGroup(group_id="g", member_id="m", member_epoch=epoch)
+        member.peer.ask(OffsetFetchRequest(groups=[group]), 9, OffsetFetchResponse())
+
+    return story
+
+
+def asks_for_its_epoch(trace: Trace) -> None:
+    """A heartbeat without news, soon after a commit that was refused."""
+    member = Member(trace)
+    member.join()
+    commit(member.peer, 3, error=113, version=9)
+    member.send(beat(3), 4, after_ms=100)
+
+
+def left_before_an_answer(then: StreamsGroupHeartbeatRequest) -> Story:
+    """A heartbeat is answered after the member has left, which then sends another one."""
+
+    def story(trace: Trace) -> None:
+        member = Member(trace)
+        member.join()
+        late, leaving = beat(3), beat(-1)
+        exchange = member.peer.send(late, 1, after_ms=INTERVAL_MS)
+        left = member.peer.send(leaving, 1)
+        answer = StreamsGroupHeartbeatResponse(member_id="m", member_epoch=4, heartbeat_interval_ms=INTERVAL_MS)
+        member.peer.reply(exchange, late, 1, answer)
+        member.peer.reply(left, leaving, 1, StreamsGroupHeartbeatResponse(member_id="m", member_epoch=-1))
+        member.send(then, 5)
+
+    return story
+
+
+def is_asked_to_shut_down(then: StreamsGroupHeartbeatRequest, after_ms: float) -> Story:
+    def story(trace: Trace) -> None:
+        member = Member(trace)
+        member.join()
+        member.send(beat(3), status=SHUTDOWN)
+        member.send(then, then.member_epoch, after_ms=after_ms)
+
+    return story
+
+
+def beats_twice(is_at_once: bool) -> Story:
+    def story(trace: Trace) -> None:
+        member = Member(trace)
+        member.join()
+        answer = StreamsGroupHeartbeatResponse(member_id="m", member_epoch=3, endpoint_information_epoch=7)
+        if is_at_once:
+            member.peer.ask_interleaved((beat(3), 1, answer), (beat(3), 1, answer))
+        else:
+            member.peer.ask(beat(3), 1, answer)
+            member.peer.ask(beat(3), 1, answer)
+
+    return story
+
+
+CASES = (
+    Case("STG.1", sends(joining()), sends(joining(topology=None))),
+    Case("STG.1", sends(joining()), sends(joining(rebalance_timeout_ms=-1))),
+    Case("STG.1", sends(joining()), sends(joining(standby_tasks=None))),
+    Case("STG.2", sends(joining()), sends(joining(member_id=""))),
+    Case("STG.2", sends(joining(instance_id="i", rack_id="r")), sends(joining(instance_id="i", rack_id=" "))),
+    Case("STG.3", joined_and_sends(beat(-1)), joined_and_sends(beat(-7))),
+    Case("STG.3", joined_and_sends(beat(-2, instance_id="i")), joined_and_sends(beat(-2))),
+    Case("STG.4", joined_and_sends(beat(3)), joined_and_sends(beat(2))),
+    Case("STG.5", joined_and_commits(3), joined_and_commits(2)),
+    Case("STG.6", joined_and_commits(3), joined_and_commits(-1)),
+    Case("STG.7", joined_and_fetches_offsets(3), joined_and_fetches_offsets(2)),
+    Case("STG.8", joined_and_commits(4, is_stale=True), joined_and_commits(3, is_stale=True)),
+    Case("STG.9", joined_and_sends(joining(), error=110), joined_and_sends(beat(3), error=110)),
+    Case("STG.9", joined_and_sends(joining(), error=25), joined_and_sends(beat(3), error=25)),
+    Case("STG.10", sends(joining(), beat(-1), joining()), sends(joining(), beat(-1), beat(3))),
+    Case("STG.10", joined_and_commits(-1, has_left=True), joined_and_commits(3, has_left=True)),
+    Case("STG.11", left_before_an_answer(joining()), left_before_an_answer(beat(4))),
+    Case("STG.12", joined_and_sends(joining(), last=130), sends(joining(), joining(), error=130)),
+    Case("STG.12", joined_and_sends(beat(3), last=82), joined_and_sends(beat(3), error=82)),
+    Case("STG.13", joined_and_sends(beat(3)), joined_and_sends(beat(3), last=25, after_ms=46_000)),
+    Case("STG.14", joined_and_sends(beat(3)), joined_and_sends(beat(3), after_ms=500)),
+    Case("STG.15", beats_twice(False), beats_twice(True)),
+    Case("STG.16", joined_and_sends(beat(3)), joined_and_sends(beat(3, endpoint_information_epoch=6))),
+    Case("STG.17", joined_and_sends(beat(3, process_id="q")), joined_and_sends(beat(3, process_id="p"))),
+    Case("STG.17", joined_and_sends(beat(3)), joined_and_sends(beat(3, rebalance_timeout_ms=10_000))),
+    Case("STG.18", is_asked_to_shut_down(beat(-1), 500), is_asked_to_shut_down(beat(3), 11_000)),
+)
