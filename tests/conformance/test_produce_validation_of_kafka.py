@@ -92,6 +92,7 @@ def without_the_time(text: str | None, row: Produced) -> str | None:
 
 @pytest.mark.parametrize("name", [row.name for row in everything(NOW_MS)])
 def test_kafka_agrees(kafka: Wire, name: str) -> None:
+    """Among the rows: M1 to M3, M6 and M7 of docs/spec/kafka-4.4.md#s4-3, and O5 of #s5-5."""
     now_ms = time.time_ns() // 1_000_000
     row = next(row for row in everything(now_ms) if row.name == name)
     answer = sent(kafka, row, row.records)

@@ -199,6 +199,7 @@ def level(scene: Scene, of: int) -> None:
 
 
 def test_scenario_100_the_feature_is_switched_off_and_on(scene: Scene) -> None:
+    """F6 of docs/spec/kafka-4.4.md#s2."""
     a = scene.member("a")
     a.join()
     level(scene, 0)

@@ -171,6 +171,7 @@ def test_producer_ids_go_on_where_kafka_stopped(plain: str, unpacked: dict[str, 
 
 
 def test_metadata_of_a_newer_kafka_is_understood_as_far_as_it_goes(unpacked: dict[str, Path]) -> None:
+    """P4 of docs/spec/kafka-4.4.md#s6-1."""
     image = MetadataImage()
     loader = Loader(image)
     loader.load([log_of(unpacked["plain-4.4.0"])])

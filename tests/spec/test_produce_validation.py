@@ -35,6 +35,7 @@ def rules_for(row: Produced) -> BatchRules:
 
 @pytest.mark.parametrize("row", everything(NOW_MS), ids=str)
 def test_produced(row: Produced) -> None:
+    """Among the rows: M1 to M3, M6 and M7 of docs/spec/kafka-4.4.md#s4-3, and O5 of #s5-5."""
     rules = rules_for(row)
     if row.is_whole_request:
         with pytest.raises(KafkaError) as whole:

@@ -1,8 +1,11 @@
 """Writes the page Scenarios of the documentation's site (`make docs`) from the names of the tests.
 
-A test that is called `test_scenario_012_…` tests scenario 12 of the page of docs/spec that its file cites first.
+A test that is called `test_scenario_012_…` tests scenario 12 of the page of docs/spec that its file cites first. What
+Kafka 4.4 changed has rows with letters instead: a test of row C1 has C1 and the page in its docstring, or C1 alone if
+the docstring of its file cites that page and no other.
 """
 
+import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -21,13 +24,19 @@ CHAPTERS = {
     "security": (1, 2, 3, 4, 5),
 }
 
-CITED_PAGE = re.compile(r"docs/spec/([\w-]+)\.md")
+CITED_PAGE = re.compile(r"docs/spec/([\w.-]+?)\.md")
 NUMBERED = re.compile(r"^ *(?:async )?def (test_scenarios?_((?:\d{3}_(?:and_)?)+)\w+)", re.MULTILINE)
+HEADING = re.compile(r'#+ [\d.]+ (.*) <a id="(.*)"></a>')
 SUBSECTION = re.compile(r'### (\d+)\.(\d+) (.*) <a id="(.*)"></a>')
 SCENARIO = re.compile(r"(?:(\d+)\. |\| (\d+) \|)")  # an item of a list, or a row of a table
 CASES = "### 5.14 "  # corner cases of KIP-1289, numbered by themselves: docs/spec/share-groups.md#s5-14
 CASE = re.compile(r"^def test_(?:scenario_\d{3}_)?case_(\d{2})_(\w+)", re.MULTILINE)
 CASES_FILE = "spec/shares/test_txn_share_corner_cases.py"
+CHANGES = "kafka-4.4"  # the page of the rule book whose tables have rows with letters
+ROW = re.compile(r"^\| ([A-Z]\d+) \|", re.MULTILINE)
+CITED_ROWS = re.compile(r"\b([A-Z])(\d+)(?: to \1(\d+))?\b")
+SCRIPT = "_script.py"  # ends the name of a file whose functions put questions to Odradek and to both Kafkas
+CONFORMANCE = "conformance/"  # begins the file of a test that asks a running Kafka
 HEAD = """# Scenarios and their tests
 
 The scenarios are those of the [rule book](spec/README.md), by number. The name of a test says which one it tells.
@@ -51,6 +60,15 @@ class Section:
     title: str
     anchor: str
     numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A subsection of the page about Kafka 4.4 that has rows with letters."""
+
+    title: str
+    anchor: str
+    rows: tuple[str, ...]
 
 
 Numbered = dict[tuple[str, int], list[tuple[str, str]]]
@@ -86,6 +104,55 @@ def numbered_tests() -> Numbered:
             for number in re.findall(r"\d{3}", numbers):
                 found[cited[1], int(number)].append((file, name))
     return dict(found)
+
+
+def tables() -> Iterator[Table]:
+    for part in re.split(r"^(?=##)", (RULE_BOOK / f"{CHANGES}.md").read_text(), flags=re.MULTILINE):
+        if rows := tuple(ROW.findall(part)):
+            heading = HEADING.match(part)
+            assert heading is not None
+            yield Table(heading[1], heading[2], rows)
+
+
+def row_tests() -> dict[str, list[tuple[str, str]]]:
+    """Row of the page about Kafka 4.4 → (file, name) of its tests and of the scripts' questions, in order."""
+    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for path in sorted(TESTS.rglob("*.py")):
+        is_script = path.name.endswith(SCRIPT)
+        text = path.read_text()
+        if f"{CHANGES}.md" not in text or not (is_script or path.name.startswith("test_")):
+            continue
+        tree = ast.parse(text)
+        is_about_it = set(CITED_PAGE.findall(ast.get_docstring(tree) or "")) == {CHANGES}
+        for node in tree.body:
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or not node.name.startswith(
+                "" if is_script else "test_"
+            ):
+                continue
+            told = ast.get_docstring(node) or ""
+            if set(CITED_PAGE.findall(told)) == {CHANGES} or (is_about_it and not CITED_PAGE.search(told)):
+                for row in cited_rows(told):
+                    found[row].append((path.relative_to(TESTS).as_posix(), node.name))
+    return dict(found)
+
+
+def cited_rows(docstring: str) -> list[str]:
+    return [
+        f"{letter}{number}"
+        for letter, first, last in CITED_ROWS.findall(CITED_PAGE.sub("", docstring))
+        for number in range(int(first), int(last or first) + 1)
+    ]
+
+
+def missing_rows(*, of_kafka: bool) -> list[str]:
+    """Returns the rows without a test of Odradek alone, or those without a test that asks a running Kafka."""
+    found = row_tests()
+    return [
+        row
+        for table in tables()
+        for row in table.rows
+        if not any(file.startswith(CONFORMANCE) == of_kafka for file, _ in found.get(row, ()))
+    ]
 
 
 def missing() -> dict[str, list[str]]:
@@ -126,8 +193,23 @@ def page() -> str:
             chapter = section.page.replace("-", " ").capitalize()
             parts.append(f"\n## {chapter}: [{section.title}](spec/{section.page}.md#{section.anchor})\n\n")
             parts += ["| no. | test | file |\n|---|---|---|\n", *rows]
+    parts += rows_and_tests()
     cases = "".join(f"- {number}: {name.replace('_', ' ')}\n" for number, name in cases_with_a_test())
     return "".join([*parts, "\n## Corner cases of KIP-1289 ([5.14](spec/share-groups.md#s5-14))\n\n", cases])
+
+
+def rows_and_tests() -> Iterator[str]:
+    """Writes the tests of the page about Kafka 4.4, and which of its rows have none."""
+    yield "\n## What Kafka 4.4 changed\n\n"
+    yield "Tests in `conformance` ask a running Kafka, the others Odradek alone.\n"
+    for subject, of_kafka in (("no test of Odradek alone", False), ("no test that asks a running Kafka", True)):
+        if rows := missing_rows(of_kafka=of_kafka):
+            yield f"\nThese rows have {subject}: {', '.join(rows)}.\n"
+    found = row_tests()
+    for table in tables():
+        rows = [f"| {row} | {sentence(name)} | `{file}` |\n" for row in table.rows for file, name in found.get(row, ())]
+        yield f"\n### [{table.title}](spec/{CHANGES}.md#{table.anchor})\n\n"
+        yield "".join(["| row | test | file |\n|---|---|---|\n", *rows])
 
 
 def cases_with_a_test() -> list[tuple[int, str]]:
@@ -135,4 +217,4 @@ def cases_with_a_test() -> list[tuple[int, str]]:
 
 
 def sentence(name: str) -> str:
-    return re.sub(r"^test_scenarios?_(?:\d{3}_(?:and_)?)+", "", name).replace("_", " ")
+    return re.sub(r"^test_(?:scenarios?_(?:\d{3}_(?:and_)?)+)?", "", name).replace("_", " ")

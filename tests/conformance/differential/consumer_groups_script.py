@@ -73,6 +73,7 @@ def shapes(talk: Talk, version: int) -> None:
 
 
 def life(talk: Talk, version: int) -> None:
+    """At the end C1 of docs/spec/kafka-4.4.md#s5-1: what a group that was emptied shows."""
     scene = Scene(talk, version, "life")
     scene.join("joins", "A")
     scene.describe("alone")

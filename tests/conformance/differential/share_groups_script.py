@@ -117,6 +117,7 @@ def two_members(talk: Talk, version: int) -> None:
 
 
 def wrong_fetches(talk: Talk, version: int) -> None:
+    """Also S3 of docs/spec/kafka-4.4.md#s5-3, where no other topic is asked for."""
     scene = ShareScene(talk, version, "wrong-fetches")
     scene.begin()
     wrong: dict[str, dict[str, Any]] = {

@@ -46,6 +46,7 @@ def coordinator_keys(talk: Talk, version: int) -> None:
 
 
 def initialized(talk: Talk, version: int) -> None:
+    """Also the start offset of S6 of docs/spec/kafka-4.4.md#s5-3."""
     scene = StateScene(talk, "initialized", INITIALIZE, version)
     scene.nowhere(scene.initialize, 1, -1)
     scene.stored("with no start offset")
@@ -73,6 +74,7 @@ def initialized(talk: Talk, version: int) -> None:
 
 
 def read(talk: Talk, version: int) -> None:
+    """Also S4 of docs/spec/kafka-4.4.md#s5-3."""
     scene = StateScene(talk, "read", READ, version)
     scene.read("not initialized", 0)
     scene.nowhere(scene.read, 0)
@@ -86,6 +88,7 @@ def read(talk: Talk, version: int) -> None:
 
 
 def written(talk: Talk, version: int) -> None:
+    """Also S5 of docs/spec/kafka-4.4.md#s5-3."""
     scene = StateScene(talk, "written", WRITE, version)
     scene.write("not initialized", 0, 0, 0)
     scene.nowhere(scene.write, 0, 0, 0)
@@ -168,6 +171,7 @@ def deleted(talk: Talk, version: int) -> None:
 
 
 def summarized(talk: Talk, version: int) -> None:
+    """Also S7 of docs/spec/kafka-4.4.md#s5-3."""
     scene = StateScene(talk, "summarized", SUMMARY, version)
     scene.summarize("not initialized", 0)
     scene.nowhere(scene.summarize, 0)

@@ -105,6 +105,7 @@ def test_the_budget_holds_over_all_partitions_and_each_has_its_turn(broker: Shar
 
 @pytest.mark.parametrize("max_records", [0, 5])
 def test_errors_are_told_even_where_no_more_records_are_wanted(broker: ShareBroker, max_records: int) -> None:
+    """Also S3 of docs/spec/kafka-4.4.md#s5-3: the other topics are served."""
     topics = [broker.shared_topic(name, 10) for name in ("T", "U")]
     unknown = [b"\x07" * 16, b"\x08" * 16]
     told = partitions_of(broker.member("A").fetch(unknown[0], *topics, unknown[1], max_records=max_records))

@@ -156,6 +156,7 @@ def write(
     ],
 )
 def test_negative_epochs_are_refused(rules: KafkaRules, ask: Any, fields: dict[str, int], message: str) -> None:
+    """S4 to S6."""
     broker = broker_of(rules)
     topic_id = broker.topic("T").topic_id
     settled(broker, broker.member("A"))
@@ -233,6 +234,7 @@ def test_a_lower_state_epoch_is_refused_in_the_words_of_the_release(rules: Kafka
     [(KafkaRules.KAFKA_4_4, [4, 4, 4, 4, 1]), (KafkaRules.KAFKA_4_3, [4, 4, 9, 9, 1])],
 )
 def test_a_lower_start_offset_leaves_what_is_stored(rules: KafkaRules, counts: list[int]) -> None:
+    """S8 and S9."""
     scene = ShareStateScene(ShareCoordinatorConfig(rules=rules))
     scene.initialize(1, 5)
     seen = []
