@@ -14,6 +14,7 @@ from odradek.testing.judge.rules import (
     produce,
     shares,
     streams_members,
+    streams_tasks,
     transactions,
     transactions_v2,
     versions,
@@ -33,5 +34,6 @@ FAMILIES = (
     consumer_groups.FAMILY,
     shares.FAMILY,
     streams_members.FAMILY,
+    streams_tasks.FAMILY,
 )
 RULES: dict[str, ProtocolRule] = {rule.id: rule for family in FAMILIES for rule in family.rules}

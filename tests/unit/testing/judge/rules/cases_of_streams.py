@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+from odradek.protocol.messages import streams_group_heartbeat_response as answers
+from odradek.protocol.messages.metadata_request import MetadataRequest
+from odradek.protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
+from odradek.protocol.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
 from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
 from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse
 from odradek.protocol.messages.streams_group_heartbeat_request import (
+    CopartitionGroup,
     StreamsGroupHeartbeatRequest,
     Subtopology,
+    TaskIds,
+    TaskOffset,
+    TopicInfo,
     Topology,
 )
 from odradek.protocol.messages.streams_group_heartbeat_response import Status, StreamsGroupHeartbeatResponse
+from odradek.protocol.messages.streams_group_topology_description_update_request import (
+    StreamsGroupTopologyDescriptionUpdateRequest,
+    TopologyDescription,
+    TopologyDescriptionNode,
+    TopologyDescriptionSubtopology,
+)
+from odradek.protocol.messages.streams_group_topology_description_update_response import (
+    StreamsGroupTopologyDescriptionUpdateResponse,
+)
+from odradek.protocol.schema import ZERO_UUID
 from tests.support.judged_cases import Case, Story
 from tests.support.traces import Trace
 from tests.unit.testing.judge.rules.cases_of_groups import commit
@@ -182,6 +205,142 @@ def beats_twice(is_at_once: bool) -> Story:
     return story
 
 
+def tasks(*partitions: int, subtopology: str = "0") -> list[TaskIds]:
+    return [TaskIds(subtopology_id=subtopology, partitions=list(partitions))] if partitions else []
+
+
+def reports(*partitions: int, **other: object) -> StreamsGroupHeartbeatRequest:
+    """A heartbeat that reports these active tasks."""
+    return changed(beat(3, active_tasks=tasks(*partitions), standby_tasks=[], warmup_tasks=[]), other)
+
+
+def assigned(*partitions: int, is_described: bool = False) -> StreamsGroupHeartbeatResponse:
+    """An answer that assigns these active tasks."""
+    return StreamsGroupHeartbeatResponse(
+        member_id="m",
+        member_epoch=3,
+        heartbeat_interval_ms=INTERVAL_MS,
+        task_offset_interval_ms=60_000,
+        endpoint_information_epoch=7,
+        active_tasks=[
+            answers.TaskIds(subtopology_id=each.subtopology_id, partitions=each.partitions)
+            for each in tasks(*partitions)
+        ],
+        standby_tasks=[],
+        warmup_tasks=[],
+        topology_description_required=is_described,
+    )
+
+
+def nothing_new() -> StreamsGroupHeartbeatResponse:
+    return StreamsGroupHeartbeatResponse(
+        member_id="m",
+        member_epoch=3,
+        heartbeat_interval_ms=INTERVAL_MS,
+        task_offset_interval_ms=60_000,
+        endpoint_information_epoch=7,
+    )
+
+
+def holds_tasks_and_sends(*requests: StreamsGroupHeartbeatRequest, after_ms: float = INTERVAL_MS) -> Story:
+    """A member is assigned 0_0 and 0_1, reports them, and sends these heartbeats."""
+
+    def story(trace: Trace) -> None:
+        peer = trace.connect()
+        peer.ask(joining(), 1, assigned(0, 1))
+        peer.ask(reports(0, 1), 1, nothing_new())
+        for request in requests:
+            peer.ask(request, 1, nothing_new(), after_ms=after_ms)
+
+    return story
+
+
+def loses_a_task_and_sends(request: StreamsGroupHeartbeatRequest, after_ms: float) -> Story:
+    """A member holds 0_0 and 0_1, loses 0_1, and sends this heartbeat."""
+
+    def story(trace: Trace) -> None:
+        peer = trace.connect()
+        peer.ask(joining(), 1, assigned(0, 1))
+        peer.ask(reports(0, 1), 1, nothing_new())
+        peer.ask(beat(3), 1, assigned(0))
+        peer.ask(request, 1, nothing_new(), after_ms=after_ms)
+
+    return story
+
+
+def gives_a_task_up_and_commits(partition: int, version: int = 9) -> Story:
+    """By topic ids, which Metadata told, from version 10 on."""
+
+    def story(trace: Trace) -> None:
+        peer = trace.connect()
+        topic = MetadataResponseTopic(name="t", topic_id=b"1" * 16)
+        peer.ask(MetadataRequest(topics=[]), 12, MetadataResponse(topics=[topic]))
+        peer.ask(joining(), 1, assigned(0, 1))
+        peer.ask(reports(0, 1), 1, assigned(0))
+        peer.ask(reports(0), 1, nothing_new())
+        part = OffsetCommitRequestPartition(partition_index=partition)
+        named = OffsetCommitRequestTopic(
+            name="t" if version < 10 else "", topic_id=topic.topic_id if version >= 10 else ZERO_UUID, partitions=[part]
+        )
+        request = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=3, member_id="m", topics=[named])
+        peer.ask(request, version, OffsetCommitResponse())
+
+    return story
+
+
+def joins_another_member(answered: int, *topics: str) -> Story:
+    """Member m joins with topic t, and member n with these topics."""
+
+    def story(trace: Trace) -> None:
+        Member(trace).join()
+        Member(trace).send(joining(member_id="n", topology=topology(0, *topics)), error=answered)
+
+    return story
+
+
+def describes(*, epoch: int = 0, node_type: int = 1, is_asked: bool = True, times: int = 1, error: int = 0) -> Story:
+    def story(trace: Trace) -> None:
+        peer = trace.connect()
+        peer.ask(joining(), 1, assigned(0, is_described=is_asked))
+        node = TopologyDescriptionNode(name="n", node_type=node_type)
+        subtopology = TopologyDescriptionSubtopology(subtopology_id="0", nodes=[node])
+        request = StreamsGroupTopologyDescriptionUpdateRequest(
+            group_id="g",
+            member_id="m",
+            topology_epoch=epoch,
+            topology_description=TopologyDescription(subtopologies=[subtopology]),
+        )
+        for _ in range(times):
+            peer.ask(request, 0, StreamsGroupTopologyDescriptionUpdateResponse(error_code=error))
+
+    return story
+
+
+def offsets(**other: object) -> StreamsGroupHeartbeatRequest:
+    return beat(3, task_offsets=[TaskOffset(subtopology_id="0", partition=0, offset=9)], **other)
+
+
+def joins_with(*subtopologies: Subtopology, epoch: int = 0) -> Story:
+    return sends(joining(topology=Topology(epoch=epoch, subtopologies=list(subtopologies))))
+
+
+READS = Subtopology(subtopology_id="0", source_topics=["t"], repartition_sink_topics=["r"])
+COUNTS = Subtopology(
+    subtopology_id="1",
+    repartition_source_topics=[TopicInfo(name="r")],
+    state_changelog_topics=[TopicInfo(name="c")],
+    copartition_groups=[CopartitionGroup(repartition_source_topics=[0])],
+)
+UNSOUND = (
+    Subtopology(subtopology_id="0", source_topics=["t"], source_topic_regex=["t.*"]),
+    Subtopology(subtopology_id="0", source_topics=["__consumer_offsets"]),
+    Subtopology(subtopology_id="0", source_topics=["t"], state_changelog_topics=[TopicInfo(name="c", partitions=3)]),
+    Subtopology(subtopology_id="0", repartition_source_topics=[TopicInfo(name="r")]),
+    Subtopology(subtopology_id="0", repartition_sink_topics=["r"]),
+    Subtopology(subtopology_id="0", source_topics=["t"], copartition_groups=[CopartitionGroup(source_topics=[1])]),
+)
+
+
 CASES = (
     Case("STG.1", sends(joining()), sends(joining(topology=None))),
     Case("STG.1", sends(joining()), sends(joining(rebalance_timeout_ms=-1))),
@@ -209,4 +368,24 @@ CASES = (
     Case("STG.17", joined_and_sends(beat(3, process_id="q")), joined_and_sends(beat(3, process_id="p"))),
     Case("STG.17", joined_and_sends(beat(3)), joined_and_sends(beat(3, rebalance_timeout_ms=10_000))),
     Case("STG.18", is_asked_to_shut_down(beat(-1), 500), is_asked_to_shut_down(beat(3), 11_000)),
+    Case("STG.20", holds_tasks_and_sends(reports(0)), holds_tasks_and_sends(reports(0, warmup_tasks=None))),
+    Case("STG.21", holds_tasks_and_sends(beat(3)), holds_tasks_and_sends(beat(3, topology=topology()))),
+    *(Case("STG.22", joins_with(READS, COUNTS), joins_with(each)) for each in UNSOUND),
+    Case("STG.22", joins_with(READS, COUNTS), joins_with(READS, READS)),
+    Case("STG.22", joins_with(READS, COUNTS), joins_with(READS, epoch=-1)),
+    Case("STG.23", joins_another_member(0, "t"), joins_another_member(42, "t", "u")),
+    Case("STG.24", holds_tasks_and_sends(reports(0)), holds_tasks_and_sends(reports(0, 2))),
+    Case("STG.25", loses_a_task_and_sends(reports(0), 500), loses_a_task_and_sends(reports(0, 1), 11_000)),
+    Case("STG.25", loses_a_task_and_sends(reports(0), 11_000), loses_a_task_and_sends(beat(3), 11_000)),
+    Case("STG.26", gives_a_task_up_and_commits(0), gives_a_task_up_and_commits(1)),
+    Case("STG.26", gives_a_task_up_and_commits(0, 10), gives_a_task_up_and_commits(1, 10)),
+    Case(
+        "STG.27",
+        holds_tasks_and_sends(offsets(), offsets(), after_ms=60_000),
+        holds_tasks_and_sends(offsets(), offsets()),
+    ),
+    Case("STG.28", describes(), describes(is_asked=False)),
+    Case("STG.28", describes(times=2, error=15), describes(times=2)),
+    Case("STG.29", describes(), describes(epoch=5)),
+    Case("STG.29", describes(), describes(node_type=9)),
 )

@@ -1,0 +1,389 @@
+"""STG.20 to STG.31: topologies and tasks of streams groups (KIP-1071), and descriptions of topologies (KIP-1331)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages import streams_group_heartbeat_request as heartbeat
+from odradek.protocol.messages.delete_groups_request import DeleteGroupsRequest
+from odradek.protocol.messages.metadata_response import MetadataResponse
+from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
+from odradek.protocol.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest
+from odradek.protocol.messages.streams_group_heartbeat_response import StreamsGroupHeartbeatResponse
+from odradek.protocol.messages.streams_group_topology_description_update_request import (
+    StreamsGroupTopologyDescriptionUpdateRequest,
+    TopologyDescription,
+)
+from odradek.protocol.messages.streams_group_topology_description_update_response import (
+    StreamsGroupTopologyDescriptionUpdateResponse,
+)
+from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
+from odradek.protocol.schema import ZERO_UUID
+from odradek.testing.judge.exchanges import Exchange, knows
+from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
+from odradek.testing.judge.rules.streams_members import EARLY, JOINS, LOST
+from odradek.testing.judge.scene import Scene
+
+INVALID_REQUEST: Final = ErrorCode.INVALID_REQUEST.value
+INTERNAL: Final = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
+SOURCE, PROCESSOR, SINK = 1, 2, 3  # types of nodes in a description
+ACTIVE, STANDBY, WARMUP = "active", "standby", "warm-up"
+DRIVER: Final = "a driver with two instances, which says what each of them has processed"
+HEARS: Final = "a driver that hears what the application sees"
+Tasks: TypeAlias = frozenset[tuple[str, str, int]]  # role, id of the subtopology, partition
+
+# fmt: off
+RULES = (
+    ProtocolRule("STG.20", M, "A report has all three lists of tasks", "a heartbeat with a list of tasks"),
+    ProtocolRule("STG.21", M, "A topology comes with epoch 0 only", "a heartbeat that does not join"),
+    ProtocolRule("STG.22", M,
+        "A topology has no patterns and no internal topics, and its ids, indexes and sources are sound",
+        "a heartbeat with a topology"),
+    ProtocolRule("STG.23", M, "Members that name the same epoch of the topology send the same topology",
+        "an answer to a member that joins a group whose topology the recording shows"),
+    ProtocolRule("STG.24", M, "A member reports only tasks that it was assigned",
+        "a heartbeat that reports tasks, of a member whose join the recording shows"),
+    ProtocolRule("STG.25", M, "Tasks that are taken away are reported gone within the rebalance time-out",
+        "a heartbeat after an answer that takes tasks away"),
+    ProtocolRule("STG.26", M, "Nothing is committed for a task after the member has reported it gone",
+        "a commit for a topic of the topology, of a member that has reported tasks"),
+    ProtocolRule("STG.27", S, "Offsets of tasks are reported once in the interval of the answer",
+        "a heartbeat with offsets of tasks after another one"),
+    ProtocolRule("STG.28", M, "The description of the topology is sent only when an answer has asked for it",
+        "a StreamsGroupTopologyDescriptionUpdate of a member whose join the recording shows"),
+    ProtocolRule("STG.29", M, "A description has the epoch of the topology, and nodes of types 1 to 3",
+        "a StreamsGroupTopologyDescriptionUpdate"),
+    undecided("STG.30", M, "A task is closed and committed before it is reported gone", DRIVER),
+    undecided("STG.31", M, "The status MISSING_SOURCE_TOPICS reaches the application", HEARS),
+)
+# fmt: on
+
+
+@dataclass(slots=True)
+class JudgedTopologies:
+    """Topologies with which members have joined a group: by epoch, the response and the content."""
+
+    by_epoch: dict[int, tuple[Exchange, int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class TopicName:
+    """The name of a topic id, as Metadata told it."""
+
+    name: str = ""
+
+
+@dataclass(slots=True)
+class TaskHolder:
+    """The tasks of a member of a streams group.
+
+    told      the last response that contained tasks, which are the `target`
+    reported  the tasks in the member's last report
+    allowed   the tasks that the member may report
+    taken     the tasks that the member has to give up, because response `taken_by` lacks them
+    gone      active tasks, by subtopology and partition, and the heartbeat that reported that they are gone
+    sources   by topic, the subtopology that reads it; None if several do
+    """
+
+    has_joined: bool = False
+    topology_epoch: int = 0
+    rebalance_us: int = 0
+    told: Exchange | None = None
+    target: Tasks = frozenset()
+    reported: Tasks = frozenset()
+    allowed: Tasks = frozenset()
+    taken: Tasks = frozenset()
+    taken_by: Exchange | None = None
+    gone: dict[tuple[str, int], Exchange] = field(default_factory=dict)
+    sources: dict[str, str | None] = field(default_factory=dict)
+    offsets_by: Exchange | None = None
+    offsets_interval_us: int = 0
+    is_described: Exchange | None = None
+
+    def begins_anew(self) -> None:
+        self.told = self.taken_by = self.offsets_by = self.is_described = None
+        self.target = self.reported = self.allowed = self.taken = frozenset()
+        self.gone.clear()
+
+
+def tasks_of(message: StreamsGroupHeartbeatRequest | StreamsGroupHeartbeatResponse) -> Tasks | None:
+    """Returns the tasks in a heartbeat or in its response, or None if it does not contain all three lists."""
+    active, standby, warmup = message.active_tasks, message.standby_tasks, message.warmup_tasks
+    if active is None or standby is None or warmup is None:
+        return None
+    found = [(ACTIVE, each.subtopology_id, partition) for each in active for partition in each.partitions]
+    found += [(STANDBY, each.subtopology_id, partition) for each in standby for partition in each.partitions]
+    found += [(WARMUP, each.subtopology_id, partition) for each in warmup for partition in each.partitions]
+    return frozenset(found)
+
+
+def written(tasks: Tasks) -> str:
+    return ", ".join(f"{role} {subtopology}_{partition}" for role, subtopology, partition in sorted(tasks)[:5])
+
+
+def beats(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, StreamsGroupHeartbeatRequest)
+    lists = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
+    holder = scene.at(TaskHolder, request.group_id, request.member_id)
+    topology = request.topology
+    if topology is not None:
+        scene.decide("STG.22", (why_not := _unsound(topology)) is None, exchange, why_not or "")
+    if request.member_epoch == JOINS:
+        if topology is not None:
+            holder.topology_epoch, holder.sources = topology.epoch, _sources(topology)
+        holder.rebalance_us = max(request.rebalance_timeout_ms, 0) * 1000
+        return
+    scene.decide("STG.21", topology is None, exchange, f"a topology with epoch {request.member_epoch}")
+    if request.member_epoch < 0:
+        return
+    if any(each is not None for each in lists):
+        scene.decide("STG.20", None not in lists, exchange, "one list of tasks is there, another one is not")
+    if request.rebalance_timeout_ms >= 0:
+        holder.rebalance_us = request.rebalance_timeout_ms * 1000
+    if not holder.has_joined:
+        return
+    reported = tasks_of(request)
+    if reported is not None:
+        _reports(exchange, reported, holder, scene)
+    _gives_up(exchange, reported, holder, scene)
+    if request.task_offsets:
+        _offsets(exchange, reported, holder, scene)
+
+
+def _unsound(topology: heartbeat.Topology) -> str | None:
+    """Returns why a topology is not sound, or None if it is."""
+    if topology.epoch < 0:
+        return f"epoch {topology.epoch} of the topology"
+    ids = [each.subtopology_id for each in topology.subtopologies]
+    if len(set(ids)) < len(ids):
+        return "two subtopologies have one id"
+    sinks = {name for each in topology.subtopologies for name in each.repartition_sink_topics}
+    for each in topology.subtopologies:
+        where = f"in subtopology {each.subtopology_id}"
+        changelogs, repartitioned = each.state_changelog_topics, each.repartition_source_topics
+        named = {*each.source_topics, *each.repartition_sink_topics}
+        named |= {info.name for info in (*changelogs, *repartitioned)}
+        if each.source_topic_regex:
+            return f"a pattern of topics {where}"
+        if named & INTERNAL:
+            return f"the internal topic {min(named & INTERNAL)} {where}"
+        if any(info.partitions for info in changelogs):
+            return f"a number of partitions of a changelog {where}"
+        if not each.source_topics and not repartitioned:
+            return f"no source topic {where}"
+        if any(info.name not in sinks and info.name not in each.source_topics for info in repartitioned):
+            return f"a repartition source that no subtopology writes to {where}"
+        for group in each.copartition_groups:
+            sources, others = len(each.source_topics), len(repartitioned)
+            is_in_range = all(0 <= index < sources for index in group.source_topics)
+            if not is_in_range or not all(0 <= index < others for index in group.repartition_source_topics):
+                return f"an index of a copartition group {where} names no topic"
+    return None
+
+
+def _sources(topology: heartbeat.Topology) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for each in topology.subtopologies:
+        for name in {*each.source_topics, *(info.name for info in each.repartition_source_topics)}:
+            found[name] = None if name in found else each.subtopology_id
+    return found
+
+
+def _content(topology: heartbeat.Topology) -> int:
+    """Returns a checksum of the content of a topology. The order of its subtopologies does not matter."""
+
+    def infos(listed: list[heartbeat.TopicInfo]) -> tuple[object, ...]:
+        return tuple((info.name, info.partitions, max(info.replication_factor, 0), _configs(info)) for info in listed)
+
+    return hash(
+        frozenset(
+            (
+                each.subtopology_id,
+                tuple(each.source_topics),
+                tuple(each.repartition_sink_topics),
+                infos(each.state_changelog_topics),
+                infos(each.repartition_source_topics),
+                tuple(
+                    (tuple(group.source_topics), tuple(group.repartition_source_topics))
+                    for group in each.copartition_groups
+                ),
+            )
+            for each in topology.subtopologies
+        )
+    )
+
+
+def _configs(info: heartbeat.TopicInfo) -> tuple[tuple[str, str], ...]:
+    return tuple((each.key, each.value) for each in info.topic_configs)
+
+
+def _reports(exchange: Exchange, reported: Tasks, holder: TaskHolder, scene: Scene) -> None:
+    more = reported - holder.allowed
+    scene.decide("STG.24", not more, exchange, f"it reports {written(more)}, which it was not assigned", holder.told)
+    is_known = holder.told is not None and knows(exchange, holder.told)
+    holder.allowed = reported | (holder.target if is_known else holder.allowed)
+    for role, subtopology, partition in holder.reported - reported:
+        if role == ACTIVE:
+            holder.gone[subtopology, partition] = exchange
+    for role, subtopology, partition in reported:
+        if role == ACTIVE:
+            holder.gone.pop((subtopology, partition), None)
+    holder.reported = reported
+
+
+def _gives_up(exchange: Exchange, reported: Tasks | None, holder: TaskHolder, scene: Scene) -> None:
+    by = holder.taken_by
+    if by is None:
+        return
+    if reported is not None and not reported & holder.taken:
+        scene.kept("STG.25", exchange)
+    elif knows(exchange, by) and 0 < holder.rebalance_us < exchange.earliest_us - by.answered_us:
+        why = (
+            f"{written(holder.taken)} not reported gone within the rebalance time-out of "
+            f"{holder.rebalance_us // 1000} ms"
+        )
+        scene.broken("STG.25", exchange, why, by)
+    else:
+        return
+    holder.taken, holder.taken_by = frozenset(), None
+
+
+def _offsets(exchange: Exchange, reported: Tasks | None, holder: TaskHolder, scene: Scene) -> None:
+    last, told = holder.offsets_by, holder.told
+    holder.offsets_by = exchange
+    if last is None or not holder.offsets_interval_us or not knows(exchange, last):
+        return
+    has_new_tasks = told is not None and told.number >= last.number
+    has_warmups = any(role == WARMUP for role, _, _ in reported or holder.reported)
+    if not has_new_tasks and not has_warmups:
+        passed_us, interval_us = exchange.received_us - last.received_us, holder.offsets_interval_us
+        why = f"offsets of tasks after {passed_us // 1000} ms of {interval_us // 1000}"
+        scene.decide("STG.27", passed_us >= EARLY * interval_us, exchange, why, last)
+
+
+def answered(exchange: Exchange, scene: Scene) -> None:
+    request, answer = exchange.request, exchange.answer
+    assert isinstance(request, StreamsGroupHeartbeatRequest)
+    if not isinstance(answer, StreamsGroupHeartbeatResponse):
+        return
+    holder = scene.at(TaskHolder, request.group_id, request.member_id)
+    if request.member_epoch == JOINS and request.topology is not None:
+        _same_topology(exchange, request.group_id, request.topology, answer.error_code, scene)
+    if answer.error_code in LOST or request.member_epoch < 0:
+        holder.has_joined = False
+        holder.begins_anew()
+    if answer.error_code or request.member_epoch < 0:
+        return
+    if request.member_epoch == JOINS:
+        holder.has_joined = True
+        holder.begins_anew()
+    holder.offsets_interval_us = answer.task_offset_interval_ms * 1000
+    if answer.topology_description_required:
+        holder.is_described = exchange
+    tasks = tasks_of(answer)
+    if tasks is None:
+        return
+    taken = (holder.reported | holder.target) - tasks
+    holder.told, holder.target, holder.allowed = exchange, tasks, holder.allowed | tasks
+    holder.taken, holder.taken_by = taken, exchange if taken else None
+    for _, subtopology, partition in tasks if holder.gone else ():
+        holder.gone.pop((subtopology, partition), None)
+
+
+def _same_topology(exchange: Exchange, group: str, topology: heartbeat.Topology, code: int, scene: Scene) -> None:
+    known = scene.at(JudgedTopologies, group).by_epoch
+    content, found = _content(topology), known.get(topology.epoch)
+    if found is not None and (code == 0 or (code == INVALID_REQUEST and found[1] != content)):
+        why = f"another topology of epoch {topology.epoch} than that of another member"
+        scene.decide("STG.23", code == 0, exchange, why, found[0])
+    if code == 0:
+        known[topology.epoch] = exchange, content
+
+
+def deletes_groups(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, DeleteGroupsRequest)
+    for group in request.groups_names:
+        if (known := scene.seen(JudgedTopologies, group)) is not None:
+            known.by_epoch.clear()
+
+
+def metadata_answered(exchange: Exchange, scene: Scene) -> None:
+    if isinstance(exchange.answer, MetadataResponse):
+        for topic in exchange.answer.topics:
+            if topic.name and topic.topic_id != ZERO_UUID:
+                scene.at(TopicName, topic.topic_id).name = topic.name
+
+
+def commits(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, OffsetCommitRequest | TxnOffsetCommitRequest)
+    holder = scene.seen(TaskHolder, request.group_id, request.member_id) if request.member_id else None
+    if holder is None or not holder.has_joined or not (holder.reported or holder.gone):
+        return
+    for topic in request.topics:
+        known = scene.seen(TopicName, topic.topic_id)
+        subtopology = holder.sources.get(topic.name or (known.name if known is not None else ""))
+        if subtopology is None:
+            continue
+        for each in topic.partitions:
+            gone = holder.gone.get((subtopology, each.partition_index))
+            is_late = gone is not None and exchange.earliest_us > gone.received_us
+            why = f"a commit for task {subtopology}_{each.partition_index}, which it has reported gone"
+            scene.decide("STG.26", not is_late, exchange, why, gone)
+
+
+def describes(exchange: Exchange, scene: Scene) -> None:
+    request = exchange.request
+    assert isinstance(request, StreamsGroupTopologyDescriptionUpdateRequest)
+    if request.member_id:
+        scene.join(exchange.connection, "member", request.group_id, request.member_id)
+    holder = scene.seen(TaskHolder, request.group_id, request.member_id)
+    why_not = _wrong_description(request.topology_description)
+    if holder is not None and holder.has_joined:
+        why = "no answer has asked for the description of the topology"
+        scene.decide("STG.28", holder.is_described is not None, exchange, why, holder.told)
+        if request.topology_epoch != holder.topology_epoch:
+            why_not = f"epoch {request.topology_epoch} of the topology where it joined with {holder.topology_epoch}"
+    scene.decide("STG.29", why_not is None, exchange, why_not or "")
+
+
+def _wrong_description(description: TopologyDescription) -> str | None:
+    for each in description.subtopologies:
+        for node in each.nodes:
+            if node.node_type not in (SOURCE, PROCESSOR, SINK):
+                return f"node {node.name} of type {node.node_type}"
+    for store in description.global_stores:
+        if (store.source.node_type, store.processor.node_type) != (SOURCE, PROCESSOR):
+            return f"the global store of {store.source.name} is not a source and a processor"
+    return None
+
+
+def described(exchange: Exchange, scene: Scene) -> None:
+    request, answer = exchange.request, exchange.answer
+    assert isinstance(request, StreamsGroupTopologyDescriptionUpdateRequest)
+    holder = scene.seen(TaskHolder, request.group_id, request.member_id)
+    is_done = isinstance(answer, StreamsGroupTopologyDescriptionUpdateResponse) and not answer.error_code
+    if holder is not None and is_done:
+        holder.is_described = None
+
+
+FAMILY = Family(
+    RULES,
+    sent={
+        ApiKey.STREAMS_GROUP_HEARTBEAT: (beats,),
+        ApiKey.DELETE_GROUPS: (deletes_groups,),
+        ApiKey.OFFSET_COMMIT: (commits,),
+        ApiKey.TXN_OFFSET_COMMIT: (commits,),
+        ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: (describes,),
+    },
+    answered={
+        ApiKey.STREAMS_GROUP_HEARTBEAT: (answered,),
+        ApiKey.METADATA: (metadata_answered,),
+        ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: (described,),
+    },
+)
