@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.client.common.errors import ClientError
@@ -29,12 +29,13 @@ class Position(NamedTuple):
 
 
 async def positions(
-    admin: Admin, groups: Mapping[str, tuple[Committed, Iterable[TopicPartition]]]
+    admin: Admin, groups: Mapping[str, tuple[Committed, Collection[TopicPartition]]]
 ) -> dict[str, list[Position]]:
     """Returns the positions of each group, given its committed offsets and the partitions assigned to its members.
 
     Includes every partition of the topics that a group has committed offsets for or has assigned: a partition without a
-    committed offset is one that the group has yet to read.
+    committed offset is one that the group has yet to read. An assigned partition that its topic does not have is left
+    out: in a streams group, the topic has fewer partitions than another one of the same subtopology.
     """
     named = {name: {*committed, *assigned} for name, (committed, assigned) in groups.items()}
     existing = {*await admin.list_topics(include_internal=True)}
@@ -50,11 +51,12 @@ async def positions(
     for partition in led:
         by_topic.setdefault(partition.topic, []).append(partition)
     rows = {}
-    for name, (committed, _) in groups.items():
+    for name, (committed, assigned) in groups.items():
         whole = {each for topic in {each.topic for each in named[name]} for each in by_topic.get(topic, ())}
+        gone = {each for each in assigned if each.topic not in by_topic}
         rows[name] = [
             Position(each, committed[each].offset if each in committed else None, ends.get(each))
-            for each in sorted(named[name] | whole)
+            for each in sorted({*committed, *gone} | whole)
         ]
     return rows
 

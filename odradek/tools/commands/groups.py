@@ -14,6 +14,16 @@ from odradek.tools.commands.errors import NOT_FOUND, CommandError
 from odradek.tools.commands.group_positions import Position, positions
 from odradek.tools.commands.options import CommandActions, add_list, add_names, names, time_ms
 from odradek.tools.commands.output import Row, headings, print_rows
+from odradek.tools.commands.streams_groups import (
+    MEMBER_COLUMNS,
+    TOPOLOGY_COLUMNS,
+    ShownGroup,
+    described,
+    described_streams,
+    internal_topics,
+    member_rows,
+    topology_rows,
+)
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -122,8 +132,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "describe", "show committed offsets and lag, or the members", describe, names, json=True
     ) as describing:
         _add_views(describing)
+        describing.add_argument(
+            "--topology", action="store_true", help="show the subtopologies of a streams group and their topics"
+        )
     with actions.add("delete", "delete groups that have no members, and their offsets", delete, names) as deleting:
         add_names(deleting, "group", "-g", is_needed=True)
+        deleting.add_argument(
+            "--delete-all-internal-topics",
+            action="store_true",
+            help="also delete the repartition and changelog topics; the groups must be streams groups",
+        )
     with actions.add(
         "reset-offsets", "move the committed offsets of a group", reset, check_reset, json=True
     ) as resetting:
@@ -222,6 +240,8 @@ async def _members_and_offsets(
 
     name = listing.group_id
     try:
+        if listing.type.lower() == "streams":
+            return (await described_streams(admin, name)).group, await admin.list_group_offsets(name)
         if listing.type.lower() != "share":
             return await admin.describe_group(name), await admin.list_group_offsets(name)
         description, started = await admin.describe_share_group(name), await admin.list_share_group_offsets(name)
@@ -234,8 +254,12 @@ async def _members_and_offsets(
 
 
 async def describe(admin: Admin, options: argparse.Namespace) -> None:
-    found = [await admin.describe_group(name) for name in names(options)]
-    if not _print_view(found, options):
+    told = [await described(admin, name) for name in names(options)]
+    if options.topology:
+        _print_topologies(told, as_json=options.json)
+        return
+    found = [each.group for each in told]
+    if not _print_view(told, options):
         held = {
             group.group_id: (
                 await admin.list_group_offsets(group.group_id),
@@ -257,7 +281,7 @@ async def describe(admin: Admin, options: argparse.Namespace) -> None:
 
 async def describe_share(admin: Admin, options: argparse.Namespace) -> None:
     found = [await admin.describe_share_group(name) for name in names(options)]
-    if not _print_view(found, options):
+    if not _print_view([ShownGroup(each, None) for each in found], options):
         rows = [
             {"group": group.group_id, "topic": each.topic, "partition": each.partition}
             | {"start_offset": told.start_offset, "lag": told.lag}
@@ -268,24 +292,39 @@ async def describe_share(admin: Admin, options: argparse.Namespace) -> None:
         print_rows(rows, columns, as_json=options.json, empty="The share group has no offsets.")
 
 
-def _print_view(found: list[GroupDescription], options: argparse.Namespace) -> bool:
+def _print_topologies(told: list[ShownGroup], *, as_json: bool) -> None:
+    if others := [each.group.group_id for each in told if each.streams is None]:
+        raise CommandError(f"{others[0]} is not a streams group: only streams groups have a topology")
+    rows = [row for each in told if each.streams is not None for row in topology_rows(each.streams)]
+    print_rows(rows, TOPOLOGY_COLUMNS, as_json=as_json, empty="The group has no topology.")
+
+
+def _print_view(told: list[ShownGroup], options: argparse.Namespace) -> bool:
     """Prints members or states if the options request them. Returns whether they do."""
     rows: list[Row]
     if options.members:
+        in_tasks = [row for each in told if each.streams is not None for row in member_rows(each.streams)]
         rows = [
             {"group": group.group_id, "member": member.member_id, "instance": member.group_instance_id}
             | {"client": member.client_id, "host": member.host}
             | {"partitions": [f"{topic}-{index}" for topic, index in member.assignment]}
-            for group in found
+            for group, streams in told
+            if streams is None
             for member in group.members
         ]
         columns = headings("group member instance client host partitions")
-        print_rows(rows, columns, as_json=options.json, empty="The group has no members.")
+        if options.json:
+            print_rows([*rows, *in_tasks], columns, as_json=True, empty="")
+            return True
+        if rows or not in_tasks:
+            print_rows(rows, columns, as_json=False, empty="The group has no members.")
+        if in_tasks:
+            print_rows(in_tasks, MEMBER_COLUMNS, as_json=False, empty="")
     elif options.state:
         rows = [
             {"group": group.group_id, "type": group.type, "state": group.state, "epoch": group.epoch}
             | {"assignor": group.assignor or None, "coordinator": group.coordinator, "members": len(group.members)}
-            for group in found
+            for group, _ in told
         ]
         columns = headings("group type state epoch assignor coordinator members")
         print_rows(rows, columns, as_json=options.json, empty="")
@@ -305,8 +344,16 @@ def _offset_row(position: Position, group: GroupDescription) -> dict[str, object
 
 async def delete(admin: Admin, options: argparse.Namespace) -> None:
     for name in names(options):
+        topics: list[str] = []
+        if options.delete_all_internal_topics:
+            streams = await admin.describe_streams_group(name)
+            existing = {*await admin.list_topics()}
+            topics = [each for each in internal_topics(streams) if each in existing]
         await admin.delete_groups([name])
         print(f"Deleted group {name}.")
+        if topics:
+            await admin.delete_topics(topics)
+            print(f"Deleted its internal topics {', '.join(topics)}.")
 
 
 async def reset(admin: Admin, options: argparse.Namespace) -> None:

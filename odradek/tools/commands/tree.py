@@ -69,8 +69,12 @@ COMMANDS = {
         examples=("records offsets -t orders", "records delete -t orders -p 0 --before-offset 1000"),
     ),
     "groups": Command(
-        "list, describe and delete consumer groups, and reset their offsets",
-        examples=("groups describe billing", "groups reset-offsets billing -t orders --to-earliest --execute"),
+        "list, describe and delete consumer and streams groups, and reset their offsets",
+        examples=(
+            "groups describe billing",
+            "groups describe word-count --topology",
+            "groups reset-offsets billing -t orders --to-earliest --execute",
+        ),
     ),
     "share-groups": Command(
         "list, describe and delete share groups, and reset their offsets",
