@@ -41,13 +41,10 @@ NOT_YET_IN_4_3: Sequence[tuple[Callable[[StreamsGroupHeartbeatRequest], bool], s
 def check_heartbeat(request: StreamsGroupHeartbeatRequest, rules: KafkaRules) -> TaskRoles | None:
     """Returns the tasks that the member reports to run, or None if it reports none. Raises INVALID_REQUEST or
     STREAMS_INVALID_TOPOLOGY."""
-    checks = [*FORM]
-    if request.member_epoch == JOIN_EPOCH:
-        checks += JOINING
-    for is_wrong, reason in checks:
+    epoch = request.member_epoch
+    for is_wrong, reason in (*FORM, *JOINING) if epoch == JOIN_EPOCH else FORM:
         if is_wrong(request):
             raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
-    epoch = request.member_epoch
     if epoch == JOIN_EPOCH:
         assert request.topology is not None
         check_size(request.topology)

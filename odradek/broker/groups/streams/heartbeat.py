@@ -7,7 +7,7 @@ target? → reconcile the member → which internal topics have to be created?
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from odradek.broker.groups.classic.group import ClassicGroup
@@ -41,8 +41,7 @@ SENDS_DESCRIPTIONS_SINCE = 1  # version
 KNOWS_MISSING_TAGS_SINCE = 1  # version; earlier clients end when they read the status
 
 
-@dataclass(frozen=True, slots=True)
-class StreamsHeartbeat:
+class StreamsHeartbeat(NamedTuple):
     """A StreamsGroupHeartbeat that has passed the form checks, and its sender.
 
     owned       the tasks that the member reports to run, or None if the request does not contain them
@@ -324,12 +323,12 @@ def _statuses(
     """Returns the statuses in Kafka's order: docs/spec/streams-groups.md#s1-2, W2"""
     group = turn.group
     assert group.topology is not None
-    found: list[Status | None] = []
+    found: list[Status] = []
     if is_stale(member.topology_epoch, group.topology):
         what = f"The member's topology epoch {member.topology_epoch} is behind"
         what = f"{what} the group's topology epoch {group.topology.epoch}."
         found.append(Status(StatusCode.STALE_TOPOLOGY, what))
-    found += [delay, missing]
+    found += [each for each in (delay, missing) if each is not None]
     if group.memory.shutdown_by is not None:
         what = f"Streams group member {group.memory.shutdown_by} encountered a fatal error and requested a shutdown"
         found.append(Status(StatusCode.SHUTDOWN_APPLICATION, f"{what} for the entire application."))
@@ -339,7 +338,7 @@ def _statuses(
             what = f"Missing required client tags for rack-aware standby assignment: [{', '.join(absent)}]."
             what = f"{what} Configure them via 'client.tag.<tagKey>' in your Streams config."
             found.append(Status(StatusCode.MISSING_CLIENT_TAGS, what))
-    return [answer.Status(status_code=each.code.value, status_detail=each.detail) for each in found if each is not None]
+    return [answer.Status(status_code=each.code.value, status_detail=each.detail) for each in found]
 
 
 def _response(turn: StreamsTurn, member: StreamsMember) -> StreamsGroupHeartbeatResponse:

@@ -7,7 +7,7 @@ in two roles. Source: docs/spec/streams-groups.md#s5-2, R1 to R10.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from odradek.broker.groups.streams.member import StreamsMember, StreamsMemberState
@@ -17,8 +17,7 @@ Task = tuple[str, int]
 """Subtopology id and partition."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskGoal:
+class TaskGoal(NamedTuple):
     """The state towards which one member moves.
 
     epoch    epoch of the target assignment

@@ -71,13 +71,15 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
                 configured = configure(group.topology, {topic.name: topic.partition_count for topic in topics})
                 check_task_count(configured.task_counts)
             self.remember(replace(memory, configured=configured, checked_version=self.cluster.version))
-        metadata = group.metadata._replace(
-            epoch=group.epoch + 1,
-            metadata_hash=topics_hash,
-            validated_topology_epoch=group.topology.epoch if configured.is_ready else NO_TOPOLOGY_EPOCH,
-            assignment_settings=self.assignment_settings(),
-        )
-        if member_changed or metadata.inputs != group.metadata.inputs:
+        validated = group.topology.epoch if configured.is_ready else NO_TOPOLOGY_EPOCH
+        settings = self.assignment_settings()
+        if member_changed or (topics_hash, validated, settings) != group.metadata.inputs:
+            metadata = group.metadata._replace(
+                epoch=group.epoch + 1,
+                metadata_hash=topics_hash,
+                validated_topology_epoch=validated,
+                assignment_settings=settings,
+            )
             self.write(group_record(group.group_id, metadata))
         return configured
 

@@ -16,8 +16,9 @@ from odradek.broker.groups.streams.topology import check_patterns, check_topics
 from odradek.broker.handlers.groups.group_administration import described
 from odradek.broker.metadata.supported_features import STREAMS_VERSION
 from odradek.broker.metadata.topic_names import is_valid_topic_name
+from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.slices import Steps, sliced
-from odradek.broker.runtime.waiting import arrived, unattended
+from odradek.broker.runtime.waiting import arrived, started, unattended
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.streams_group_describe_response import DescribedGroup, StreamsGroupDescribeResponse
@@ -26,8 +27,10 @@ from odradek.protocol.messages.streams_group_topology_description_update_respons
 )
 
 if TYPE_CHECKING:
+    from odradek.broker.groups.streams.heartbeat import HeardStreams
     from odradek.broker.groups.streams.topology import TopicInfo
     from odradek.broker.handlers.handler_broker import HandlerBroker
+    from odradek.broker.runtime.delayed import NowOrLater
     from odradek.protocol.messages.streams_group_describe_request import StreamsGroupDescribeRequest
     from odradek.protocol.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest
     from odradek.protocol.messages.streams_group_heartbeat_response import StreamsGroupHeartbeatResponse
@@ -38,9 +41,9 @@ if TYPE_CHECKING:
 STREAMS_PROTOCOL = "streams"
 
 
-async def streams_group_heartbeat(
+def streams_group_heartbeat(
     request: StreamsGroupHeartbeatRequest, context: RequestContext, broker: HandlerBroker
-) -> StreamsGroupHeartbeatResponse:
+) -> NowOrLater[StreamsGroupHeartbeatResponse]:
     """StreamsGroupHeartbeat (key 88), versions 0-1: members of a streams group (KIP-1071) join, stay and leave.
 
     v1: the acceptable recovery lag, and whether a description of the topology is wanted. Needs READ on the group and
@@ -68,9 +71,22 @@ async def streams_group_heartbeat(
         may_create=_may_create(context),
     )
     shard = broker.groups.shard_for(request.group_id)
-    heard = await arrived(shard.submit(lambda core, now_ms: core.streams_heartbeat(beat, now_ms)))
+    heard = shard.submit(lambda core, now_ms: core.streams_heartbeat(beat, now_ms))
+    if isinstance(heard, Deferred):
+        return started(_answered_once_recorded(heard, request.group_id, broker))
+    return _answered(heard, request.group_id, broker)
+
+
+async def _answered_once_recorded(
+    heard: Deferred[HeardStreams], group_id: str, broker: HandlerBroker
+) -> StreamsGroupHeartbeatResponse:
+    return _answered(await heard, group_id, broker)
+
+
+def _answered(heard: HeardStreams, group_id: str, broker: HandlerBroker) -> StreamsGroupHeartbeatResponse:
+    """Returns the answer to a heartbeat whose result is recorded, after the creation of its topics has begun."""
     if heard.topics:
-        unattended(_create_internal_topics(broker, request.group_id, heard.topics))
+        unattended(_create_internal_topics(broker, group_id, heard.topics))
     return heard.response
 
 
