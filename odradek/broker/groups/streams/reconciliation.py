@@ -6,15 +6,12 @@ in two roles. Source: docs/spec/streams-groups.md#s5-2, R1 to R10.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from odradek.broker.groups.streams.member import StreamsMember, StreamsMemberState
 from odradek.broker.groups.streams.tasks import HeldTasks, Since, TaskRoles, Tasks, overlaps
-
-Task = tuple[str, int]
-"""Subtopology id and partition."""
 
 
 class TaskGoal(NamedTuple):
@@ -31,30 +28,33 @@ class TaskGoal(NamedTuple):
 
 
 class Holders(NamedTuple):
-    """The tasks that a member cannot receive yet: as active tasks, and as standby tasks."""
+    """The tasks that a member cannot receive yet: as active tasks, and as standby tasks. By subtopology id."""
 
-    active: frozenset[Task]
-    standby: frozenset[Task]
+    active: Mapping[str, set[int]]
+    standby: Mapping[str, set[int]]
 
 
 def holders_of(members: Iterable[StreamsMember], receiver: StreamsMember) -> Holders:
     """Returns the tasks that `receiver`, one of the members, cannot receive. What a member must give up is held until
     the member has confirmed that it did, and its own tasks of this kind are no exception."""
-    active: set[Task] = set()
-    standby_of_process: set[Task] = set()
-    active_of_others: set[Task] = set()
-    standby_of_others: set[Task] = set()
+    active: dict[str, set[int]] = {}
+    standby: dict[str, set[int]] = {}
     for member in members:
         in_process, is_other = member.process_id == receiver.process_id, member.member_id != receiver.member_id
         for held in (member.assigned, member.revoking):
-            active.update(_each(held.active))
+            _add(active, held.active)
             if in_process:
-                passive = [*_each(held.standby), *_each(held.warmup)]
-                standby_of_process.update(passive)
+                _add(standby, held.standby, held.warmup)
                 if is_other:
-                    active_of_others.update(_each(held.active))
-                    standby_of_others.update(passive)
-    return Holders(frozenset(active | standby_of_others), frozenset(active_of_others | standby_of_process))
+                    _add(active, held.standby, held.warmup)
+                    _add(standby, held.active)
+    return Holders(active, standby)
+
+
+def _add(found: dict[str, set[int]], *held: Tasks | Since) -> None:
+    for tasks in held:
+        for subtopology_id, partitions in tasks.items():
+            found.setdefault(subtopology_id, set()).update(partitions)
 
 
 def reconcile(member: StreamsMember, goal: TaskGoal, owned: TaskRoles | None) -> StreamsMember:
@@ -98,7 +98,7 @@ def _towards(member: StreamsMember, goal: TaskGoal, owned: TaskRoles | None, *, 
     state, received = StreamsMemberState.STABLE, HeldTasks()
     if wanted or wanted_standby:
         holders = goal.holders()
-        given, given_standby = _free(wanted, holders.active), _free(wanted_standby, holders.standby)
+        given, given_standby = _without(wanted, holders.active), _without(wanted_standby, holders.standby)
         if given != wanted or given_standby != wanted_standby:
             state = StreamsMemberState.UNRELEASED_TASKS
         new = {each: dict.fromkeys(sorted(given[each]), goal.epoch) for each in given}
@@ -125,28 +125,16 @@ def _overlap(owned: TaskRoles, held: HeldTasks) -> bool:
     )
 
 
-def _each(tasks: Tasks | Since) -> Iterator[Task]:
-    return ((each, partition) for each, partitions in tasks.items() for partition in partitions)
-
-
 def _common(tasks: Tasks | Since, others: Tasks | Since) -> Tasks:
     return {each: found for each in tasks if (found := frozenset(tasks[each]).intersection(others.get(each, ())))}
 
 
-def _without(tasks: Tasks | Since, others: Tasks | Since) -> Tasks:
+def _without(tasks: Tasks | Since, others: Tasks | Since | Mapping[str, set[int]]) -> Tasks:
     return {each: left for each in tasks if (left := frozenset(tasks[each]).difference(others.get(each, ())))}
 
 
 def _union(tasks: Tasks, others: Tasks) -> Tasks:
     return {each: tasks.get(each, frozenset()) | others.get(each, frozenset()) for each in {**tasks, **others}}
-
-
-def _free(tasks: Tasks, held: frozenset[Task]) -> Tasks:
-    return {
-        each: free
-        for each, partitions in tasks.items()
-        if (free := frozenset(partition for partition in partitions if (each, partition) not in held))
-    }
 
 
 def _dated(tasks: Tasks, since: Since) -> Since:
