@@ -77,6 +77,7 @@ def topics(broker: Broker) -> dict[str, int]:
 @pytest.mark.parametrize("stop", [Broker.stop, Broker.kill9], ids=["stopped", "killed"])
 @pytest.mark.parametrize("release", EMULATED)
 def test_a_directory_goes_from_us_to_kafka_and_back(tmp_path: Path, release: str, stop: Stop) -> None:
+    """Also P7 of docs/spec/kafka-4.4.md#s6-1."""
     data = tmp_path / "data"
     ours = BrokerProcess(data, SETTINGS, emulate=EMULATED[release])
     ours.start()

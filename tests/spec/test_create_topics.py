@@ -238,6 +238,7 @@ def test_of_a_setting_given_twice_the_last_counts() -> None:
 
 
 def test_too_many_partitions_refuse_the_whole_request() -> None:
+    """Also O2 of docs/spec/kafka-4.4.md#s5-5."""
     with pytest.raises(KafkaError) as refused:
         create(image_with(), [NewTopic("small"), NewTopic("big", 10_000)])
     assert refused.value.code is E.POLICY_VIOLATION

@@ -15,10 +15,13 @@ from odradek.broker.configuration.config_description import (
 from odradek.broker.configuration.resources import ConfigOperation, SettingChange
 from odradek.broker.metadata.config_changes import ResourceChanges, alter_configs
 from odradek.broker.metadata.topics import NewTopic, TopicDefaults, create_topics
+from odradek.protocol.compression import NO_RECORD_LIMIT_BYTES
 from odradek.protocol.errors import ErrorCode as E
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.kafka_rules import KafkaRules
-from tests.support.metadata import NODE, config_with, decided, ids, image_with
+from odradek.protocol.messages.config_record import ConfigRecord
+from tests.support.fake_disk import FakeDisk
+from tests.support.metadata import NODE, Running, config_with, decided, ids, image_with
 
 TOPIC, GROUP = 2, 32
 OF_BROKERS = {
@@ -208,3 +211,19 @@ def test_before_kafka_4_4_a_broker_shows_a_new_setting_as_one_that_it_does_not_k
     (before,) = (one for one in describe_broker(config, KafkaRules.KAFKA_4_3) if one.name == name)
     assert (now.value, now.is_sensitive) == ("5000", False)
     assert (before.value, before.is_sensitive) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("rules", "limit_bytes"), [(KafkaRules.KAFKA_4_4, 5_000), (KafkaRules.KAFKA_4_3, NO_RECORD_LIMIT_BYTES)]
+)
+@pytest.mark.parametrize("resource", ["", "1"])
+def test_before_kafka_4_4_a_new_setting_of_the_broker_has_no_effect(
+    resource: str, rules: KafkaRules, limit_bytes: int
+) -> None:
+    running = Running(FakeDisk(), rules=rules)
+    record = ConfigRecord(
+        resource_type=BROKER, resource_name=resource, name="max.decompressed.message.bytes", value="5000"
+    )
+    running.metadata.commit([record])
+    assert running.config.max_decompressed_message_bytes == limit_bytes
+    assert running.config.log_config({}).max_decompressed_message_bytes == limit_bytes

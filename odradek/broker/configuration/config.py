@@ -29,6 +29,7 @@ from odradek.broker.configuration.settings import InvalidSetting, SettingValue, 
 from odradek.broker.configuration.topic_settings import TOPIC_SETTINGS
 from odradek.broker.configuration.unused_settings import WITHOUT_EFFECT
 from odradek.protocol.java_properties import parse_properties
+from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 
 if TYPE_CHECKING:
     from odradek.storage.log_config import LogConfig
@@ -79,11 +80,17 @@ class BrokerConfig(BrokerSettings):
         for contradiction in contradictions(self, self.current_text, self.topic_defaults(), brokers):
             raise ConfigError(*contradiction)
 
-    def set_dynamic(self, dynamic_defaults: Mapping[str, str], dynamic_broker: Mapping[str, str]) -> None:
-        """Replaces the dynamic settings by those in the cluster metadata. Values that cannot be parsed are ignored."""
+    def set_dynamic(
+        self,
+        dynamic_defaults: Mapping[str, str],
+        dynamic_broker: Mapping[str, str],
+        rules: KafkaRules = NEWEST,
+    ) -> None:
+        """Replaces the dynamic settings by those in the cluster metadata. Values that cannot be parsed are ignored, and
+        so are settings that the emulated release does not know."""
         self.recorded_defaults, self.recorded_broker = dict(dynamic_defaults), dict(dynamic_broker)
-        self.dynamic_defaults = readable(dynamic_defaults, but_not=UpdateMode.PER_BROKER)
-        self.dynamic_broker = readable(dynamic_broker)
+        self.dynamic_defaults = readable(dynamic_defaults, rules, but_not=UpdateMode.PER_BROKER)
+        self.dynamic_broker = readable(dynamic_broker, rules)
         self._set_attributes()
 
     @property

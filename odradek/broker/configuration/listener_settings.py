@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.configuration.settings import InvalidSetting, Setting, SettingValue, UpdateMode
+from odradek.broker.configuration.topic_settings import is_known
+from odradek.protocol.kafka_rules import KafkaRules
 
 PREFIX = "listener.name."
 SSL_PROTOCOLS = frozenset({"SSL", "SASL_SSL"})
@@ -73,13 +75,15 @@ class ListenerSettings:
         return f"{listener}{mechanism.lower()}.{setting}", f"{listener}{setting}"
 
 
-def readable(values: Mapping[str, str], but_not: UpdateMode | None = None) -> dict[str, str]:
-    """Returns the settings that AlterConfigs may change and that can be parsed, without those of update mode
-    `but_not`."""
+def readable(values: Mapping[str, str], rules: KafkaRules, but_not: UpdateMode | None = None) -> dict[str, str]:
+    """Returns the settings that AlterConfigs may change, that the emulated release knows, and that can be parsed,
+    without those of update mode `but_not`."""
     found = {}
     for name, text in values.items():
         setting = setting_named(name)
-        if setting is None or (name in BROKER_SETTINGS and setting.update in (UpdateMode.READ_ONLY, but_not)):
+        if setting is None or not is_known(setting.name, BROKER_SETTINGS, rules):
+            continue
+        if name in BROKER_SETTINGS and setting.update in (UpdateMode.READ_ONLY, but_not):
             continue
         try:
             setting.parse(text)

@@ -136,11 +136,13 @@ class ClusterMetadata:
         leader_epoch: int,
         later: Callable[[Callable[[], None]], object],
         placed: Callable[[Decision[Any]], Decision[Any]] = as_decided,
+        rules: KafkaRules = NEWEST,
     ) -> None:
         """Initialises the object; use `opening` instead.
 
         placed   is called with each decision before it is recorded and returns the decision to record instead; if
                  several nodes share this log, it distributes the partitions among them
+        rules    rules of the emulated release, whose unknown settings have no effect
         prepare  is called with records that are about to be committed; the thread that has synced them runs the
                  returned function before they are published
         """
@@ -151,6 +153,7 @@ class ClusterMetadata:
         self._log = metadata_log
         self._disk = disk
         self._config = config
+        self._rules = rules
         self._clock = clock
         self._workers = workers
         self._listeners: list[MetadataListener] = []
@@ -220,6 +223,7 @@ class ClusterMetadata:
             leader_epoch=leader_epoch,
             later=later,
             placed=placed,
+            rules=rules,
         )
         metadata_log.assign_leader_epoch(leader_epoch)
         metadata._stage_control(now_ms)
@@ -446,7 +450,7 @@ class ClusterMetadata:
     def _adopt_broker_configs(self) -> None:
         configs = self.image.configs
         own = configs.get((ConfigResourceType.BROKER, str(self.node.node_id)), {})
-        self._config.set_dynamic(configs.get(DEFAULT_BROKER, {}), own)
+        self._config.set_dynamic(configs.get(DEFAULT_BROKER, {}), own, self._rules)
 
     def _staging(self, records: Sequence[Message]) -> Iterator[None]:
         """Encodes one record in each step, and stages all of them in the last step."""

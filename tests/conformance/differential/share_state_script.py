@@ -108,7 +108,7 @@ def written(talk: Talk, version: int) -> None:
 
 
 def merged(talk: Talk, version: int) -> None:
-    """Batches over batches: docs/spec/share-groups.md#s4-3."""
+    """Batches over batches. S11 of docs/spec/kafka-4.4.md#s5-3."""
     scene = StateScene(talk, "merged", WRITE, version)
     scene.initialize("initialized", 1, 0)
     scene.write("acknowledged", 1, 0, 0, (0, 9, ACKNOWLEDGED, 1))
@@ -133,7 +133,7 @@ def merged(talk: Talk, version: int) -> None:
 
 
 def counted(talk: Talk, version: int) -> None:
-    """The delivery-complete count, which version 0 does not have."""
+    """The delivery-complete count, which version 0 does not have. S8 and S9 of docs/spec/kafka-4.4.md#s5-3."""
     scene = StateScene(talk, "counted", WRITE, version)
     scene.initialize("initialized", 1, 0)
     for offset, complete in ((0, 3), (0, 7), (10, 2), (10, 0)):

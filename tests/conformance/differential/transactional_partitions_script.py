@@ -190,7 +190,7 @@ IDS_SINCE = 6  # version of TxnOffsetCommit
 
 
 def txn_offset_commit(talk: Talk, version: int, level: int) -> None:
-    """Also T1, T2 and T7 to T10 of docs/spec/kafka-4.4.md#s5-2."""
+    """Also T1, T2 and T8 to T10 of docs/spec/kafka-4.4.md#s5-2."""
     wait_for_coordinators(talk)
     name = f"tx-group-{version}-{level}"
     ids = {name: talk.make_topic(name, 2)}

@@ -215,3 +215,28 @@ def test_scenario_080_a_group_has_its_own_heartbeat_interval() -> None:
     scene.beat("A")
     assert scene.last is not None
     assert scene.last.heartbeat_interval_ms == 777
+
+
+@pytest.mark.parametrize(
+    ("epoch", "partition", "before", "since_version_6"),
+    [
+        (4, 0, E.ILLEGAL_GENERATION, E.STALE_MEMBER_EPOCH),  # T3
+        (2, 5, E.ILLEGAL_GENERATION, E.STALE_MEMBER_EPOCH),  # T4: C has it now
+        (2, 0, E.NONE, E.NONE),  # T5
+    ],
+)
+def test_a_producer_is_told_of_a_member_epoch_that_is_not_the_members(
+    epoch: int, partition: int, before: ErrorCode, since_version_6: ErrorCode
+) -> None:
+    """T3 to T5 of docs/spec/kafka-4.4.md#s5-2."""
+
+    def told(version: int) -> ErrorCode:
+        committer = Committer("A", None, epoch, None, [("T6", partition)])
+        try:
+            settled().group_of().check_offset_commit(committer)
+        except KafkaError as error:
+            return translated(ApiKey.TXN_OFFSET_COMMIT, error.code, version)
+        return E.NONE
+
+    assert [told(version) for version in (3, 4, 5)] == [before] * 3
+    assert told(6) is since_version_6

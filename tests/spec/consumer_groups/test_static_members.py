@@ -93,3 +93,12 @@ def test_scenario_050_a_dynamic_member_becomes_static_and_keeps_what_it_has() ->
     assert scene.member("B2", "T6", instance="newinst") == Told(OK, 3, "T6 345")
     assert scene.member_of("B2").instance_id == "newinst"
     assert scene.state == before
+
+
+def test_a_static_member_that_takes_over_another_instance_id_releases_the_one_that_it_had() -> None:
+    """C4 of docs/spec/kafka-4.4.md#s5-1: somebody else may have it."""
+    scene = ConsumerScene()
+    scene.member("A", "T3", instance="first")
+    assert scene.member("A", "T3", instance="second").code == OK
+    assert scene.member_of("A").instance_id == "second"
+    assert scene.member("B", "T3", instance="first").code == OK

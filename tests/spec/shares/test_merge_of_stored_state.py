@@ -28,6 +28,15 @@ def test_a_larger_delivery_count_wins_over_any_state() -> None:
     assert after((0, 9, ARCHIVED, 1), (0, 9, AVAILABLE, 2)) == [(0, 9, AVAILABLE, 2)]
 
 
+def test_of_overlapping_batches_the_larger_count_and_then_the_larger_state_wins_at_each_offset() -> None:
+    """S11 of docs/spec/kafka-4.4.md#s5-3."""
+    assert after((10, 20, AVAILABLE, 1), (12, 14, ACKNOWLEDGED, 1), (13, 25, AVAILABLE, 2)) == [
+        (10, 11, AVAILABLE, 1),
+        (12, 12, ACKNOWLEDGED, 1),
+        (13, 25, AVAILABLE, 2),
+    ]
+
+
 def test_neighbours_that_are_alike_are_joined() -> None:
     assert after((0, 4, ACKNOWLEDGED, 1), (5, 9, ACKNOWLEDGED, 1)) == [(0, 9, ACKNOWLEDGED, 1)]
 

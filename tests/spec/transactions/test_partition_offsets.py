@@ -528,7 +528,7 @@ def test_in_a_consumer_group_the_generation_is_the_members_epoch() -> None:
     assert ask(group, member="m", generation=4) is E.ILLEGAL_GENERATION
     assert ask(group, member="m", generation=6) is E.ILLEGAL_GENERATION
     assert ask(group, member="n", generation=5) is E.UNKNOWN_MEMBER_ID
-    # T3 and T4 of docs/spec/kafka-4.4.md#s5-2: from version 6 on a producer knows member epochs.
+    # From version 6 on a producer knows member epochs.
     assert ask(group, member="m", generation=5, version=6) is E.NONE
     assert ask(group, member="m", generation=4, version=6) is E.STALE_MEMBER_EPOCH
     assert ask(group, member="m", generation=6, version=6) is E.STALE_MEMBER_EPOCH
