@@ -119,6 +119,18 @@ COMMANDS = {
         examples=("features describe", "features upgrade --feature odradek.share.transactions=1"),
         setup="cluster.configure_features",
     ),
+    "schemas": Command(
+        "list, show, register and check the schemas of a schema registry",
+        "They work with the registry of `odradek serve --schema-registry` and with any other that has Confluent's HTTP"
+        " interface. The user and the password may also be part of the registry's URL. `check` ends with status 6 if"
+        " the schema is not compatible.",
+        (
+            "schemas list",
+            "schemas register orders-value order.avsc",
+            "schemas check orders-value order.proto --reference money.proto=money:1",
+            "schemas show orders-value --version 1 --registry http://localhost:8081",
+        ),
+    ),
     "transactions": Command(
         "list transactions, and end those that keep readers waiting",
         examples=("transactions list --in-doubt", "transactions find-hanging --topic orders"),
