@@ -166,7 +166,7 @@ _FACTS: Final[Mapping[ApiKey, ApiFacts]] = {
     ApiKey.WRITE_SHARE_GROUP_STATE: ApiFacts(is_of_brokers=True),
     ApiKey.DELETE_SHARE_GROUP_STATE: ApiFacts(is_of_brokers=True),
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: ApiFacts(is_of_brokers=True),
-    ApiKey.STREAMS_GROUP_HEARTBEAT: ApiFacts(coordinator=GROUP, refuses_without_words=True),
+    ApiKey.STREAMS_GROUP_HEARTBEAT: ApiFacts(coordinator=GROUP, passing_codes=_MOVING, refuses_without_words=True),
     ApiKey.STREAMS_GROUP_DESCRIBE: ApiFacts(coordinator=GROUP, refuses_without_words=True),
     ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: ApiFacts(coordinator=GROUP, refuses_without_words=True),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: ApiFacts(refuses_without_words=True),

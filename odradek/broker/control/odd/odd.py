@@ -34,6 +34,12 @@ from odradek.protocol.messages.offset_fetch_response import (
 from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
+from odradek.protocol.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest
+from odradek.protocol.messages.streams_group_heartbeat_response import (
+    Status,
+    StreamsGroupHeartbeatResponse,
+    TaskIds,
+)
 from odradek.protocol.schema import load
 
 if TYPE_CHECKING:
@@ -42,7 +48,10 @@ if TYPE_CHECKING:
 
 ODDITIES: Final[Mapping[str, tuple[int, str]]] = {  # default percentage and description; also used for docs/presets.md
     "unknown tags": (20, "a tagged field that no version knows, at the end of a flexible answer"),
-    "other order": (30, "of brokers, topics and partitions in Metadata, and of aborted transactions in Fetch"),
+    "other order": (
+        30,
+        "of brokers, topics and partitions in Metadata, aborted transactions in Fetch, and subtopologies of a member",
+    ),
     "throttled": (5, "ThrottleTimeMs of 1 to 5, without a quota"),
     "passing error": (
         5,
@@ -66,7 +75,15 @@ ODDITIES: Final[Mapping[str, tuple[int, str]]] = {  # default percentage and des
     "long member id": (50, "a member of a group that asks for its id gets one of 255 characters"),
     "old metadata": (20, "a node but the first answers the same Metadata as before, for one change"),
     "cut write": (20, "an answer goes out in two writes, the first of which ends anywhere"),
-    "heartbeat interval": (30, "a member of a group of KIP-848 or KIP-932 is told another one, down to half of it"),
+    "heartbeat interval": (
+        30,
+        "a member of a group of KIP-848, KIP-932 or KIP-1071 is told another one, down to half of it",
+    ),
+    "same tasks": (20, "a member of a streams group is told its tasks again, though they have not changed"),
+    "assignment delayed": (
+        20,
+        "the status ASSIGNMENT_DELAYED, in an answer without tasks to a member of a streams group",
+    ),
     "closed idle": (1, "once no request has come for 200 ms, this connection closes"),
 }
 PERCENT: Final = {name: percent for name, (percent, _) in ODDITIES.items()}
@@ -86,6 +103,10 @@ MOST_METADATA: Final = 100
 MOST_METADATA_BYTES: Final = 64 * 1024
 NO_NODE: Final = -1
 MOST_RECENT: Final = 20
+MOST_MEMBERS: Final = 1_000
+MOST_TASKS: Final = 1_000  # of a member whose tasks are remembered; tasks of others are not told again
+STALE_TOPOLOGY, ASSIGNMENT_DELAYED = 0, 5  # statuses of streams groups
+DELAYED: Final = "Assignment delayed due to the configured assignment interval."
 MOST_SOURCES: Final = 10_000
 # These oddities are decided when an object is created, not for a request; so the order of creation determines them.
 OF_STATE: Final = frozenset(
@@ -122,6 +143,15 @@ class MetadataHistory:
 
     newest: bytes
     before: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ToldTasks:
+    """The tasks that a member of a streams group was told last."""
+
+    active: list[TaskIds]
+    standby: list[TaskIds]
+    warmup: list[TaskIds]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +198,7 @@ class Odd:
     recent       the oddities that were applied last
     connections  open connections by id
     metadata     responses to Metadata from all nodes but the first, by version and request
+    tasks        tasks of members of streams groups, by group and member id
     is_over      whether the cluster uses another seed now, or is not odd any more
     """
 
@@ -178,6 +209,7 @@ class Odd:
     recent: deque[OddEvent] = field(default_factory=lambda: deque(maxlen=MOST_RECENT))
     connections: dict[int, WatchedConnection] = field(default_factory=dict)
     metadata: dict[bytes, MetadataHistory] = field(default_factory=dict)
+    tasks: dict[tuple[str, str], ToldTasks] = field(default_factory=dict)
     is_over: bool = False
     _request: AnsweredRequest | None = None
     _counts: dict[tuple[object, ...], int] = field(default_factory=dict)
@@ -274,7 +306,7 @@ class Odd:
     def reshape(self, answer: Message, request: Message | None = None) -> None:
         """Applies oddities to a response.
 
-        request  the request that is answered; needed for InitProducerId
+        request  the request that is answered; needed for InitProducerId and StreamsGroupHeartbeat
         """
         if isinstance(answer, MetadataResponse):
             self._reshape_metadata(answer)
@@ -283,9 +315,11 @@ class Odd:
         elif isinstance(answer, ApiVersionsResponse):
             self._reshape_versions(answer)
         elif isinstance(answer, ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse):
-            interval_ms = answer.heartbeat_interval_ms
-            if answer.error_code == 0 and interval_ms > 1 and self.does("heartbeat interval"):
-                answer.heartbeat_interval_ms = self.random.randint((interval_ms + 1) // 2, interval_ms - 1)
+            self._reshape_interval(answer)
+        elif isinstance(answer, StreamsGroupHeartbeatResponse):
+            self._reshape_interval(answer)
+            if isinstance(request, StreamsGroupHeartbeatRequest):
+                self._reshape_tasks(answer, request)
         elif isinstance(answer, FindCoordinatorResponse):
             told: list[FindCoordinatorResponse | Coordinator] = [answer, *answer.coordinators]
             said = [each for each in told if each.error_code == 0]
@@ -302,6 +336,45 @@ class Odd:
                 answer.producer_epoch = self.random.randint(*FIRST_PRODUCER_EPOCHS)
         if getattr(answer, "throttle_time_ms", None) == 0 and self.does("throttled"):
             setattr(answer, "throttle_time_ms", self.random.randint(1, MOST_THROTTLE_MS))  # noqa: B010
+
+    def _reshape_interval(
+        self, answer: ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse | StreamsGroupHeartbeatResponse
+    ) -> None:
+        interval_ms = answer.heartbeat_interval_ms
+        if answer.error_code == 0 and interval_ms > 1 and self.does("heartbeat interval"):
+            answer.heartbeat_interval_ms = self.random.randint((interval_ms + 1) // 2, interval_ms - 1)
+
+    def _reshape_tasks(self, answer: StreamsGroupHeartbeatResponse, request: StreamsGroupHeartbeatRequest) -> None:
+        """Changes the tasks and statuses that a member of a streams group is told.
+
+        Telling the same tasks again is safe because a broker tells each change of a member's tasks.
+        """
+        key = request.group_id, request.member_id
+        active, standby, warmup = answer.active_tasks, answer.standby_tasks, answer.warmup_tasks
+        if answer.error_code or request.member_epoch < 0:
+            self.tasks.pop(key, None)
+        elif active is not None and standby is not None and warmup is not None:
+            self.tasks.pop(key, None)
+            if sum(len(each.partitions) for each in (*active, *standby, *warmup)) <= MOST_TASKS:
+                self.tasks[key] = ToldTasks(active, standby, warmup)
+            if len(self.tasks) > MOST_MEMBERS:
+                del self.tasks[next(iter(self.tasks))]
+            if max(map(len, (active, standby, warmup))) > 1 and self.does("other order"):
+                for each in (active, standby, warmup):
+                    self.random.shuffle(each)
+        else:
+            known = self.tasks.get(key)
+            if known is not None and self.does("same tasks"):
+                answer.active_tasks, answer.standby_tasks, answer.warmup_tasks = (
+                    known.active,
+                    known.standby,
+                    known.warmup,
+                )
+            elif all(each.status_code == STALE_TOPOLOGY for each in answer.status or ()) and self.does(
+                "assignment delayed"
+            ):
+                delayed = Status(status_code=ASSIGNMENT_DELAYED, status_detail=DELAYED)
+                answer.status = [*(answer.status or ()), delayed]
 
     def _reshape_offsets(self, answer: OffsetFetchResponse) -> None:
         told: list[OffsetFetchResponsePartition | OffsetFetchResponsePartitions] = []

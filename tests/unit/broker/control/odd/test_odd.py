@@ -35,6 +35,13 @@ from odradek.protocol.messages.offset_fetch_response import (
     OffsetFetchResponseTopics,
 )
 from odradek.protocol.messages.produce_request import ProduceRequest
+from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
+from odradek.protocol.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest
+from odradek.protocol.messages.streams_group_heartbeat_response import (
+    Status,
+    StreamsGroupHeartbeatResponse,
+    TaskIds,
+)
 from odradek.protocol.records import NewRecord, build_batch
 
 
@@ -102,10 +109,65 @@ def test_api_versions_names_an_api_that_nobody_knows() -> None:
     assert max(each.api_key for each in odd.api_keys) not in {each.value for each in ApiKey}
 
 
-def test_a_heartbeat_interval_is_not_longer_than_it_was() -> None:
-    odd = ConsumerGroupHeartbeatResponse(heartbeat_interval_ms=5_000)
+@pytest.mark.parametrize(
+    "kind", [ConsumerGroupHeartbeatResponse, ShareGroupHeartbeatResponse, StreamsGroupHeartbeatResponse]
+)
+def test_a_heartbeat_interval_is_not_longer_than_it_was(
+    kind: type[ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse | StreamsGroupHeartbeatResponse],
+) -> None:
+    odd = kind(heartbeat_interval_ms=5_000)
     always().reshape(odd)
     assert 2_500 <= odd.heartbeat_interval_ms < 5_000
+
+
+def streams(epoch: int, member: str = "m") -> StreamsGroupHeartbeatRequest:
+    return StreamsGroupHeartbeatRequest(group_id="g", member_id=member, member_epoch=epoch)
+
+
+def assigned(*partitions: int) -> StreamsGroupHeartbeatResponse:
+    tasks = [TaskIds(subtopology_id="0", partitions=list(partitions))]
+    return StreamsGroupHeartbeatResponse(active_tasks=tasks, standby_tasks=[], warmup_tasks=[])
+
+
+def test_a_member_of_a_streams_group_is_told_the_same_tasks_again() -> None:
+    odd, again, of_another = always(), StreamsGroupHeartbeatResponse(), StreamsGroupHeartbeatResponse()
+    odd.reshape(assigned(0, 1, 2), streams(0))
+    odd.reshape(assigned(0, 1), streams(3))
+    odd.reshape(again, streams(3))
+    odd.reshape(of_another, streams(3, "n"))
+    assert again.active_tasks == assigned(0, 1).active_tasks
+    assert (again.standby_tasks, again.warmup_tasks, again.status) == ([], [], [])
+    assert of_another.active_tasks is None
+
+
+@pytest.mark.parametrize("ends", [(-1, 0), (3, 110)], ids=["left", "fenced"])
+def test_a_member_that_has_lost_its_tasks_is_not_told_them_again(ends: tuple[int, int]) -> None:
+    odd, later = always(), StreamsGroupHeartbeatResponse()
+    epoch, error = ends
+    odd.reshape(assigned(0), streams(0))
+    odd.reshape(StreamsGroupHeartbeatResponse(error_code=error), streams(epoch))
+    odd.reshape(later, streams(4))
+    assert later.active_tasks is None
+
+
+def test_an_answer_without_tasks_says_that_the_assignment_is_delayed() -> None:
+    odd, plain, other = always(), StreamsGroupHeartbeatResponse(), [Status(status_code=3, status_detail="missing")]
+    stale = StreamsGroupHeartbeatResponse(status=[Status(status_code=0, status_detail="stale")])
+    missing, told = StreamsGroupHeartbeatResponse(status=list(other)), assigned(0)
+    for answer in (plain, stale, missing):
+        odd.reshape(answer, streams(3))
+    odd.reshape(told, streams(3))
+    assert [[each.status_code for each in answer.status or ()] for answer in (plain, stale)] == [[5], [0, 5]]
+    assert (missing.status, told.status) == (other, [])
+
+
+def test_tasks_change_the_order_of_their_subtopologies_and_nothing_else() -> None:
+    tasks = [TaskIds(subtopology_id=str(each), partitions=[0, 1]) for each in range(9)]
+    odd = StreamsGroupHeartbeatResponse(active_tasks=list(tasks), standby_tasks=[], warmup_tasks=[])
+    always().reshape(odd, streams(0))
+    found = odd.active_tasks or []
+    assert found != tasks
+    assert sorted(found, key=lambda each: each.subtopology_id) == tasks
 
 
 def fetched(records: bytes, aborted: list[AbortedTransaction]) -> PartitionData:
