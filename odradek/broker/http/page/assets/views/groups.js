@@ -20,7 +20,7 @@ export const groups = (view, query) => [
     : empty(query.find ? "No group contains this." : ["No group yet. ", h("code", {}, COMMAND), " makes one."]),
 ];
 
-const COMMAND = "odradek consume -G mygroup orders";
+const COMMAND = "odradek consume -G mygroup -t orders";
 
 const row = (each) => [
   link(each.id, "group", { id: each.id }),

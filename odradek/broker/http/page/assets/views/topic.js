@@ -67,7 +67,7 @@ const settingRow = (each) => [each.name, each.value ?? "–", each.source.toLowe
 // A value that begins like an object or array has to be JSON, so that a typing error does not reach consumers.
 const produce = (topic) => ({
   action: "produce",
-  command: `odradek produce ${topic}`,
+  command: `odradek produce -t ${topic}`,
   title: `Produce a record to ${topic}`,
   words: "An empty key is null. A value that begins with { or [ has to be JSON.",
   go: "Produce",

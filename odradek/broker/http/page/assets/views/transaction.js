@@ -55,7 +55,7 @@ const waiting = ({ group, partition, records }, at) => [
 
 const forceTerminate = (id) => ({
   action: "force-terminate",
-  command: `odradek transactions force-terminate ${id}`,
+  command: `odradek transactions force-terminate --transactional-id ${id}`,
   title: `Force-terminate ${id}`,
   words:
     "Aborts the transaction, even if the coordinator outside has decided to commit it: its records are lost then. " +
@@ -66,7 +66,7 @@ const forceTerminate = (id) => ({
 });
 const abort = (id) => ({
   action: "abort",
-  command: `odradek transactions abort ${id}`,
+  command: `odradek transactions abort --transactional-id ${id}`,
   title: `Abort the transaction of ${id}`,
   words: "Readers of committed data go on without its records. Its producer is fenced, and gets an error.",
   go: "Abort",

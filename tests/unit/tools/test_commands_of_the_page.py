@@ -1,0 +1,31 @@
+"""The commands that the page shows where a person could change something are commands that `odradek` accepts."""
+
+import re
+import shlex
+
+import pytest
+
+from odradek.tools.commands.tree import parser
+from tests.support.oracle import REPOSITORY
+
+ASSETS = REPOSITORY / "odradek" / "broker" / "http" / "page" / "assets"
+COMMAND = re.compile(r"[`\"](odradek [a-z][^`\"]*)[`\"]")
+PLACEHOLDER = re.compile(r"\$\{[^}]*\}")
+STARTS_A_BROKER = "odradek serve "
+
+
+def commands() -> list[str]:
+    """The commands in the page's scripts, with a number in place of each value that a script fills in."""
+    texts = [path.read_text() for path in sorted(ASSETS.rglob("*.js"))]
+    found = {PLACEHOLDER.sub("1", command) for text in texts for command in COMMAND.findall(text)}
+    return sorted(command for command in found if not command.startswith(STARTS_A_BROKER))
+
+
+def test_the_page_shows_commands() -> None:
+    assert len(commands()) >= 10
+
+
+@pytest.mark.parametrize("command", commands())
+def test_a_command_of_the_page_can_be_parsed(command: str) -> None:
+    _, *words = shlex.split(command)
+    assert parser(words[0]).parse_args(words) is not None
