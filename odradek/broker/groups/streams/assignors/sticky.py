@@ -226,10 +226,10 @@ class _Assignment:
         tasks.sort()
         return tasks
 
-    def _by_subtopology(self, task: Task) -> tuple[int, int]:
-        """Returns a key that sorts tasks by subtopology, then by partition."""
-        partition, place = divmod(task, len(self.places))
-        return place, partition
+    def _place_of(self, task: Task) -> int:
+        """Returns a key that sorts tasks by subtopology. Tasks of the same subtopology keep their order, which is by
+        partition already."""
+        return task % len(self.places)
 
     # Active tasks.
 
@@ -243,13 +243,14 @@ class _Assignment:
                 remaining.append(task)
         unseen = []
         for task in remaining:
-            member = _least_loaded(self.standbys.get(task, ()))
+            known = self.standbys.get(task)
+            member = None if known is None else _least_loaded(known)
             if member is not None and member.load < self.active_quota.each:
                 self._activate(task, member)
             else:
                 unseen.append(task)
         others = _LeastLoaded(self.processes)
-        for task in sorted(unseen, key=self._by_subtopology):
+        for task in sorted(unseen, key=self._place_of):
             member = others.place(task, standby=False)
             if member is not None:
                 self.task_quota.count(member.load)
@@ -272,7 +273,7 @@ class _Assignment:
                     break
                 self._stand_by(task, member)
         others = _LeastLoaded(self.processes)
-        for task, missing in sorted(remaining, key=lambda each: self._by_subtopology(each[0]), reverse=True):
+        for task, missing in sorted(remaining, key=lambda each: self._place_of(each[0]), reverse=True):
             for _ in range(missing):
                 if others.place(task, standby=True) is None:
                     break  # there are fewer processes than replicas
