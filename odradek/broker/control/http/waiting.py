@@ -111,7 +111,7 @@ def _checked(told: Mapping[str, object]) -> str:
         elif name == "owns":
             owns = told[name]
             if not isinstance(owns, list) or not all(isinstance(each, str) for each in owns):
-                raise bad(name, "a list of partitions, as in orders-0")
+                raise bad(name, "a list of partitions, as in orders-0, or of tasks, as in 0_2")
         elif name != kind:
             whole(told[name], name)
     return kind

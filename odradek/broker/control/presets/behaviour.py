@@ -105,6 +105,18 @@ BEHAVIOUR: Mapping[str, Behaviour] = {
         "went on with heartbeats while fenced (apache/kafka#15392), rejoined without its full fields "
         "(confluentinc/librdkafka#5541)",
     ),
+    "streams-revocation-outstanding": Behaviour(
+        "continues to send heartbeats, and has no task",
+        "",
+    ),
+    "missing-source-topic": Behaviour(
+        "Kafka Streams ends with MissingSourceTopicException after two heartbeat intervals",
+        "",
+    ),
+    "stale-topology": Behaviour(
+        "logs a warning, and processes the tasks that it gets",
+        "",
+    ),
     "share-lock-limit": Behaviour(
         "polls on",
         "",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek.broker.configuration.contradictions import super_users
-from odradek.broker.control.presets import bad_day, groups, producers, security, shares, topics, transactions
+from odradek.broker.control.presets import bad_day, groups, producers, security, shares, streams, topics, transactions
 from odradek.broker.control.presets.behaviour import BEHAVIOUR, Behaviour
 from odradek.broker.control.presets.parameters import Facts, Parameters
 from odradek.broker.control.presets.preset_client import LONGEST_TIMEOUT_MS, PresetClient
@@ -93,6 +93,10 @@ ROWS: tuple[tuple[str, Callable[[PresetClient, Parameters], Awaitable[Facts]], M
     ),
     ("revocation-outstanding", groups.revocation_outstanding, {**GROUP, "partitions": 1}),
     ("stale-member-epoch", groups.stale_member_epoch, {"group": "g", "other_topic": "others"}),
+    # Streams groups
+    ("streams-revocation-outstanding", streams.streams_revocation_outstanding, {**GROUP, "partitions": 1}),
+    ("missing-source-topic", streams.missing_source_topic, GROUP),
+    ("stale-topology", streams.stale_topology, {**GROUP, "epoch": 1}),
     # Share groups
     ("share-lock-limit", shares.share_lock_limit, {**GROUP, "more": 1}),
     ("last-delivery", shares.last_delivery, {**GROUP, "limit": 5}),

@@ -1,0 +1,100 @@
+"""Streams groups (KIP-1071) under control: a test waits for their states and tasks, and brings about rare ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from odradek.protocol.messages.streams_group_heartbeat_request import Subtopology
+from odradek.testing.sync import Cluster, Odradek, Refused
+from tests.clients.speakers import wait_for
+from tests.clients.streams_members import NO_DELAY, StreamsMember
+from tests.support.wire import Wire
+
+READS_ORDERS = (Subtopology(subtopology_id="0", source_topics=["orders"]),)
+READS_OTHERS = (Subtopology(subtopology_id="0", source_topics=["others"]),)
+STALE_TOPOLOGY, MISSING_SOURCE_TOPICS = 0, 1
+
+
+@pytest.fixture
+def kafka(odradek: Odradek) -> Iterator[Cluster]:
+    with odradek.cluster(settings=NO_DELAY) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def wire(kafka: Cluster) -> Iterator[Wire]:
+    with Wire(kafka.bootstrap) as wire:
+        yield wire
+
+
+def member(wire: Wire, name: str = "m1") -> StreamsMember:
+    return StreamsMember(wire, "g", name, topology=READS_ORDERS, process=name)
+
+
+def test_a_test_waits_for_the_state_and_the_tasks_of_a_streams_group(kafka: Cluster, wire: Wire) -> None:
+    kafka.preset("more-partitions", topic="orders")  # two partitions
+    joining = member(wire)
+    joining.join()
+    kafka.wait(group="g", state="Stable", members=1)
+    kafka.wait(member="m1", group="g", owns=["0_0", "0_1"])
+    (row,) = kafka.groups()
+    assert (row["type"], row["state"], row["assignor"]) == ("streams", "Stable", "sticky")
+    joining.leave()
+    kafka.wait(group="g", state="Empty", members=0)
+
+
+def test_a_member_gets_no_task_before_the_other_one_has_revoked_it(kafka: Cluster, wire: Wire) -> None:
+    kafka.preset("streams-revocation-outstanding", partitions=2)
+    joining = member(wire)
+    joining.join()
+    kafka.wait(group="g", state="Reconciling", members=2)
+    assert joining.beat() == {}
+    kafka.clock.advance(46_000)
+    rejoined = member(wire, "m2")
+    rejoined.join()
+    wait_for("all tasks", lambda: rejoined.beat() == {"0": [0, 1]})
+
+
+def test_a_group_with_members_cannot_wait_for_the_member_of_the_preset(kafka: Cluster, wire: Wire) -> None:
+    kafka.preset("more-partitions", topic="orders")
+    member(wire).join()
+    with pytest.raises(Refused, match="already has members"):
+        kafka.preset("streams-revocation-outstanding")
+    kafka.wait(group="g", state="Stable", members=1)
+
+
+def test_a_member_is_told_that_its_source_topic_is_missing(kafka: Cluster, wire: Wire) -> None:
+    kafka.preset("more-partitions", topic="orders")
+    working = member(wire)
+    working.join()
+    assert working.tasks == {"0": [0, 1]}
+    kafka.preset("missing-source-topic")
+    assert working.beat() == {}
+    assert working.statuses == [MISSING_SOURCE_TOPICS]
+    kafka.wait(group="g", state="NotReady")
+
+
+def test_a_group_of_another_type_keeps_its_topic(kafka: Cluster) -> None:
+    kafka.preset("revocation-outstanding")
+    with pytest.raises(Refused, match="not a streams group, but of type consumer"):
+        kafka.preset("missing-source-topic")
+    kafka.wait(topic="orders", partition=0, log_end_offset=0)
+
+
+def test_a_new_group_misses_its_source_topic(kafka: Cluster, wire: Wire) -> None:
+    kafka.preset("missing-source-topic")
+    kafka.wait(group="g", state="NotReady", members=1)
+    joining = member(wire)
+    joining.join()
+    assert joining.statuses == [MISSING_SOURCE_TOPICS]
+
+
+def test_a_member_is_told_that_its_topology_is_stale(kafka: Cluster, wire: Wire) -> None:
+    kafka.preset("stale-topology", epoch=3)
+    kafka.wait(group="g", state="Empty")
+    joining = StreamsMember(wire, "g", "m1", topology=READS_OTHERS, topology_epoch=2)
+    joining.join()
+    assert joining.statuses == [STALE_TOPOLOGY]
+    assert joining.tasks == {"0": [0]}
