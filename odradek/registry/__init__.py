@@ -7,6 +7,10 @@ schemas          a schema as clients send it, and the protocol that each schema 
 avro_schemas     Avro: canonical text and compatibility
 json_schemas     JSON Schema: canonical text and compatibility
 protobuf_schemas Protobuf: text, descriptors and compatibility
+values           keys and values of records in Confluent's wire format, as JSON
+avro_values      values of Avro schemas
+json_values      values of JSON Schemas
+protobuf_values  values of Protobuf schemas
 levels           the compatibility levels: which earlier versions a new schema is compared with, and in which direction
 records          the keys and values of the topic `_schemas`
 state            subjects, versions, ids, levels and modes, changed by replaying records only

@@ -151,6 +151,7 @@ OPTIONAL = {
     "yaml",
     "avro",
     "jsonschema",
+    "referencing",  # comes with jsonschema
     "google",  # google.protobuf
     "proto_schema_parser",
     "antlr4",  # comes with proto-schema-parser

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 from odradek.client.common.values import TopicPartition
 from odradek.tools.commands.errors import DONE, NOT_FOUND, CommandError
 from odradek.tools.commands.options import add_connection, add_isolation_level, add_topic, admin, client_settings
-from odradek.tools.commands.record_format import Render, as_json, formatted
+from odradek.tools.commands.record_format import Render, formatted, json_render
+from odradek.tools.commands.schema_options import add_formats, formats_of
 
 if TYPE_CHECKING:
     from odradek.client.consumer import Consumer
+    from odradek.tools.commands.record_schemas import RecordDecoder
 
 POLL_MS = 500
 
@@ -64,6 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-G", "--group", metavar="GROUP", help="read as a member of this group, and commit offsets")
     add_isolation_level(parser)
+    add_formats(parser, "decode {part}s by the schema registry, and print them as JSON")
     add_connection(parser)
     parser.set_defaults(run=run)
 
@@ -76,7 +79,7 @@ def _position(text: str) -> str:
 
 def renderer(options: argparse.Namespace) -> Render:
     if options.json:
-        return as_json
+        return json_render(frozenset(formats_of(options)))
     if options.format is not None:
         text = options.format
     else:
@@ -105,6 +108,11 @@ def run(options: argparse.Namespace) -> int:
 async def _consume(options: argparse.Namespace, render: Render) -> None:
     from odradek.client.consumer import Consumer
 
+    decoder = None
+    if formats_of(options):
+        from odradek.tools.commands.record_schemas import decoder_of
+
+        decoder = decoder_of(options)
     timeout_ms = options.timeout * 1000
     async with Consumer(
         **client_settings(options),
@@ -122,7 +130,7 @@ async def _consume(options: argparse.Namespace, render: Render) -> None:
             consumer.assign(partitions)
             await _seek(consumer, partitions, options.offset)
         ends = await _ends(consumer, partitions, options)
-        await _print(consumer, options, render, ends)
+        await _print(consumer, options, render, ends, decoder)
 
 
 async def _partitions(options: argparse.Namespace) -> list[TopicPartition]:
@@ -174,7 +182,11 @@ async def _seek(consumer: Consumer, partitions: list[TopicPartition], position: 
 
 
 async def _print(
-    consumer: Consumer, options: argparse.Namespace, render: Render, ends: dict[TopicPartition, int] | None
+    consumer: Consumer,
+    options: argparse.Namespace,
+    render: Render,
+    ends: dict[TopicPartition, int] | None,
+    decoder: RecordDecoder | None,
 ) -> None:
     """Prints records until the count or the ends (exclusive) are reached."""
     left = options.count
@@ -186,7 +198,7 @@ async def _print(
             end = None if ends is None else ends.get(partition)
             for record in records:
                 if end is None or record.offset < end:
-                    out.write(render(record))
+                    out.write(render(record if decoder is None else await decoder.decoded(record)))
                     count += 1
         out.flush()
         if options.group is not None and count:

@@ -15,6 +15,7 @@ from odradek.client.common.errors import ClientError
 from odradek.tools.commands.errors import DONE, CommandError, explained
 from odradek.tools.commands.options import add_connection, add_list, add_topic, client_settings, setting
 from odradek.tools.commands.record_format import delimiter
+from odradek.tools.commands.schema_options import add_formats, formats_of
 
 if TYPE_CHECKING:
     from odradek.client.common.values import RecordMetadata
@@ -74,11 +75,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report", action="store_true", help="print where each record was written: TOPIC PARTITION OFFSET"
     )
+    add_formats(parser, "read {part}s as JSON, and encode them by the schema registry")
+    named = parser.add_mutually_exclusive_group()
+    named.add_argument(
+        "--subject",
+        metavar="SUBJECT",
+        help="encode values by the latest schema of this subject; default: TOPIC-value. Keys have TOPIC-key",
+    )
+    named.add_argument("--schema-id", type=int, metavar="ID", help="encode values by the schema with this id")
     add_connection(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.value_format is None and (options.subject is not None or options.schema_id is not None):
+        raise ValueError("--subject and --schema-id need --value-format, which encodes values")
     asyncio.run(_produce(options))
     return DONE
 
@@ -88,6 +99,11 @@ async def _produce(options: argparse.Namespace) -> None:
 
     key_delimiter = None if options.key_delimiter is None else delimiter(options.key_delimiter)
     headers = [(name, value.encode()) for name, value in options.header]
+    encoder = None
+    if formats_of(options):
+        from odradek.tools.commands.record_schemas import encoder_of
+
+        encoder = await encoder_of(options)
     timeout_ms = options.timeout * 1000
     async with Producer(
         **client_settings(options),
@@ -113,15 +129,19 @@ async def _produce(options: argparse.Namespace) -> None:
                 if key_delimiter is not None:
                     before, separator, after = record.partition(key_delimiter)
                     key, value = (before, after) if separator else (key, record)
+                key = None if options.null and not key else key
+                content = None if options.null and not value else value
                 try:
+                    if encoder is not None:
+                        key, content = encoder.encoded("key", key), encoder.encoded("value", content)
                     future = await producer.send(
                         options.topic,
-                        None if options.null and not value else value,
-                        key=None if options.null and not key else key,
+                        content,
+                        key=key,
                         partition=partition,
                         headers=headers,
                     )
-                except ClientError as error:
+                except (ClientError, CommandError) as error:
                     raise _of_record(count, error) from error
                 sent.append((count, future))
             while sent and sent[0][1].done():
@@ -145,7 +165,7 @@ def _tell(number: int, future: asyncio.Future[RecordMetadata], *, report: bool) 
         print(metadata.topic, metadata.partition, "-" if metadata.offset is None else metadata.offset)
 
 
-def _of_record(number: int, error: ClientError) -> CommandError:
+def _of_record(number: int, error: ClientError | CommandError) -> CommandError:
     status, words = explained(error)
     return CommandError(f"record {number}: {words}", status)
 

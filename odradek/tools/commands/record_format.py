@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable
+from functools import partial
 
 from odradek.client.common.values import ConsumerRecord
 from odradek.protocol.decoded.json_text import indented
@@ -81,9 +82,15 @@ def formatted(text: str, *, null: bytes = NULL.encode()) -> Render:
     return lambda record: b"".join(part(record) for part in parts)
 
 
-def as_json(record: ConsumerRecord) -> bytes:
+def json_render(parts_as_json: frozenset[str]) -> Render:
+    """Returns the format of `--json`. The parts of a record, key or value, that are JSON already stay JSON."""
+    return partial(as_json, parts_as_json=parts_as_json)
+
+
+def as_json(record: ConsumerRecord, parts_as_json: frozenset[str] = frozenset()) -> bytes:
     """Formats a record as one JSON object on one line. Bytes that are not UTF-8 are replaced; `-f` prints the original
     bytes."""
+    read = {part: _value if part in parts_as_json else _text for part in ("key", "value")}
     return (
         json.dumps(
             {
@@ -92,15 +99,19 @@ def as_json(record: ConsumerRecord) -> bytes:
                 "offset": record.offset,
                 "ts": record.timestamp_ms,
                 "headers": [[name, _text(value)] for name, value in record.headers],
-                "key": _text(record.key),
-                "payload": _text(record.value),
+                "key": read["key"](record.key),
+                "payload": read["value"](record.value),
             }
         ).encode()
         + b"\n"
     )
 
 
-def _text(content: bytes | None) -> str | None:
+def _value(content: bytes | None) -> object:
+    return None if content is None else json.loads(content)
+
+
+def _text(content: bytes | None) -> object:
     return None if content is None else content.decode("utf-8", "replace")
 
 

@@ -15,9 +15,8 @@ from urllib.parse import quote, unquote, urlsplit
 
 from odradek.registry.schemas import Json, Reference, SchemaText
 from odradek.tools.commands.errors import NOT_FOUND, NOT_PERMITTED, REFUSED, UNREACHABLE, CommandError
+from odradek.tools.commands.schema_options import DEFAULT_URL, VARIABLE
 
-VARIABLE: Final = "ODRADEK_SCHEMA_REGISTRY"
-DEFAULT_URL: Final = "http://localhost:8081"
 MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 MOST_REFERENCES: Final = 1_000  # of one schema, with those of its references
 ADVICE: Final[Mapping[int, str]] = {
@@ -158,22 +157,6 @@ def _text(answer: Json) -> SchemaText:
         Reference(each["name"], each["subject"], each["version"]) for each in answer.get("references") or ()
     )
     return SchemaText(answer.get("schemaType") or "AVRO", answer["schema"], references)
-
-
-def add_registry(parser: argparse.ArgumentParser, prefix: str = "") -> None:
-    """Adds the options that name a registry. Commands that connect to a broker as well have the prefix `registry-`."""
-    parser.add_argument(
-        "--registry", metavar="URL", help=f"the schema registry. Default: ${VARIABLE}, or {DEFAULT_URL}"
-    )
-    parser.add_argument(
-        f"--{prefix}user", dest="registry_user", metavar="NAME", help="the user who logs in to the registry"
-    )
-    parser.add_argument(
-        f"--{prefix}password-file",
-        dest="registry_password_file",
-        metavar="FILE",
-        help="a file whose first line is the password of this user",
-    )
 
 
 def registry_client(options: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> RegistryClient:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from odradek.tools.commands.errors import DIFFERENT, DONE, MISUNDERSTOOD
 from odradek.tools.commands.options import DEFAULT_TIMEOUT_S, add_json, add_list
 from odradek.tools.commands.output import headings, print_object, print_rows
-from odradek.tools.commands.registry_client import add_registry, quoted, registry_client
+from odradek.tools.commands.registry_client import quoted, registry_client
+from odradek.tools.commands.schema_options import add_registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable

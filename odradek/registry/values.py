@@ -1,0 +1,72 @@
+"""Keys and values of records that a schema describes: their bytes in Confluent's wire format, and the same as JSON.
+
+The bytes begin with a zero byte and the id of the schema. For Protobuf, the place of the message in its file follows.
+Each schema type has a module of its own, which is imported with the first value of that type.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, Final
+
+from odradek.registry.schemas import AVRO, JSON, PROTOBUF, Json, ParsedSchema
+
+MAGIC: Final = 0
+HEADER: Final = struct.Struct(">BI")  # magic, schema id
+LAST_ID: Final = 2**31 - 1
+MODULES: Final[Mapping[str, str]] = {
+    AVRO: "odradek.registry.avro_values",
+    JSON: "odradek.registry.json_values",
+    PROTOBUF: "odradek.registry.protobuf_values",
+}
+
+
+class SchemaValueError(Exception):
+    """A key or value cannot be decoded or encoded. The subclasses say which part of it is wrong."""
+
+
+class NotInWireFormat(SchemaValueError):
+    """The bytes do not begin with a zero byte and a schema id, so no serializer of a registry wrote them."""
+
+
+class DoesNotFitSchema(SchemaValueError):
+    """The bytes, or the JSON, are no value of the schema."""
+
+
+def schema_id_of(content: bytes) -> int:
+    """Returns the id of the schema that a key or value was written with. Raises NotInWireFormat."""
+    if len(content) < HEADER.size:
+        raise NotInWireFormat(f"it has {len(content)} bytes, but a schema id needs {HEADER.size}")
+    magic, schema_id = HEADER.unpack_from(content)
+    if magic != MAGIC:
+        raise NotInWireFormat(f"its first byte is {magic}, not 0, so it does not name a schema")
+    if not 0 < schema_id <= LAST_ID:
+        raise NotInWireFormat(f"{schema_id} cannot be the id of a schema")
+    return int(schema_id)
+
+
+def decode(content: bytes, schema_type: str, schema: ParsedSchema) -> Json:
+    """Returns a key or value in wire format as JSON. Raises SchemaValueError."""
+    schema_id_of(content)
+    payload = content[HEADER.size :]
+    try:
+        return _functions(schema_type)[0](payload, schema)
+    except RecursionError:
+        raise DoesNotFitSchema("it is nested too deeply") from None
+
+
+def encode(value: Json, schema_id: int, schema_type: str, schema: ParsedSchema) -> bytes:
+    """Returns the bytes of a JSON value in wire format. Raises DoesNotFitSchema."""
+    try:
+        return HEADER.pack(MAGIC, schema_id) + _functions(schema_type)[1](value, schema)
+    except UnicodeEncodeError:
+        raise DoesNotFitSchema("it contains half a surrogate pair, which UTF-8 does not have") from None
+    except RecursionError:
+        raise DoesNotFitSchema("it is nested too deeply") from None
+
+
+def _functions(schema_type: str) -> tuple[Callable[[bytes, Any], Json], Callable[[Json, Any], bytes]]:
+    module = import_module(MODULES[schema_type])
+    return module.decode, module.encode
