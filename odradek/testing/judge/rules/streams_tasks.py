@@ -51,7 +51,7 @@ RULES = (
     ProtocolRule("STG.26", M, "Nothing is committed for a task after the member has reported it gone",
         "a commit for a topic of the topology, of a member that has reported tasks"),
     ProtocolRule("STG.27", S, "Offsets of tasks are reported once in the interval of the answer",
-        "a heartbeat with offsets of tasks after another one"),
+        "a heartbeat with offsets of tasks after another one, that reports no tasks"),
     ProtocolRule("STG.28", M, "The description of the topology is sent only when an answer has asked for it",
         "a StreamsGroupTopologyDescriptionUpdate of a member whose join the recording shows"),
     ProtocolRule("STG.29", M, "A description has the epoch of the topology, and nodes of types 1 to 3",
@@ -151,7 +151,7 @@ def beats(exchange: Exchange, scene: Scene) -> None:
         _reports(exchange, reported, holder, scene)
     _gives_up(exchange, reported, holder, scene)
     if request.task_offsets:
-        _offsets(exchange, reported, holder, scene)
+        _offsets(exchange, reported is not None, holder, scene)
 
 
 def _unsound(topology: heartbeat.Topology) -> str | None:
@@ -252,14 +252,14 @@ def _gives_up(exchange: Exchange, reported: Tasks | None, holder: TaskHolder, sc
     holder.taken, holder.taken_by = frozenset(), None
 
 
-def _offsets(exchange: Exchange, reported: Tasks | None, holder: TaskHolder, scene: Scene) -> None:
+def _offsets(exchange: Exchange, reports_tasks: bool, holder: TaskHolder, scene: Scene) -> None:
     last, told = holder.offsets_by, holder.told
     holder.offsets_by = exchange
     if last is None or not holder.offsets_interval_us or not knows(exchange, last):
         return
     has_new_tasks = told is not None and told.number >= last.number
-    has_warmups = any(role == WARMUP for role, _, _ in reported or holder.reported)
-    if not has_new_tasks and not has_warmups:
+    has_warmups = any(role == WARMUP for role, _, _ in holder.reported)
+    if not reports_tasks and not has_new_tasks and not has_warmups:
         passed_us, interval_us = exchange.received_us - last.received_us, holder.offsets_interval_us
         why = f"offsets of tasks after {passed_us // 1000} ms of {interval_us // 1000}"
         scene.decide("STG.27", passed_us >= EARLY * interval_us, exchange, why, last)

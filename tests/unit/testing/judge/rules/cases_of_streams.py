@@ -320,6 +320,10 @@ def offsets(**other: object) -> StreamsGroupHeartbeatRequest:
     return beat(3, task_offsets=[TaskOffset(subtopology_id="0", partition=0, offset=9)], **other)
 
 
+def reports_with_offsets(*partitions: int) -> StreamsGroupHeartbeatRequest:
+    return changed(reports(*partitions), {"task_offsets": offsets().task_offsets})
+
+
 def joins_with(*subtopologies: Subtopology, epoch: int = 0) -> Story:
     return sends(joining(topology=Topology(epoch=epoch, subtopologies=list(subtopologies))))
 

@@ -90,6 +90,12 @@ def test_a_member_of_a_streams_group_whose_epoch_is_stale_may_ask_for_it_at_once
     assert told(cases_of_streams.asks_for_its_epoch).verdict("STG.14") == "not exercised"
 
 
+def test_offsets_of_tasks_may_come_with_each_report_of_tasks() -> None:
+    """As with Kafka Streams 4.4.0."""
+    story = cases_of_streams.holds_tasks_and_sends(cases_of_streams.offsets(), cases_of_streams.reports_with_offsets(0))
+    assert told(story).verdict("STG.27") == "not exercised"
+
+
 def test_every_rule_that_traffic_decides_has_its_cases() -> None:
     decided = {rule.id for rule in RULES.values() if rule.needs is None}
     assert {case.rule for case in CASES} == decided
