@@ -30,7 +30,7 @@ from odradek.client.network.cluster import (
 )
 from odradek.client.network.connected import ConnectedClient
 from odradek.client.producing.outbox import Outbox
-from odradek.client.producing.partitioner import Partitioner, StickyChoice, partition_for_key
+from odradek.client.producing.partitioner import Partitioner, StickyChoice
 from odradek.client.producing.plain_identity import PlainIdentity
 from odradek.client.producing.producer_batch import COLUMN_BATCH_BYTES, SendFuture, all_of, encoded
 from odradek.client.producing.sender import ACKS, ALL, COMPRESSIONS, Sender, SendingRules
@@ -40,6 +40,7 @@ from odradek.client.producing.transaction_session import TransactionSession
 from odradek.client.producing.verdicts import Verdict
 from odradek.client.security.settings import Security, SecuritySettings
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.key_partition import partition_for_key
 
 if TYPE_CHECKING:
     import pyarrow as pa

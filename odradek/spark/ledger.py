@@ -24,8 +24,8 @@ from odradek.client import (
     TransactionDescription,
 )
 from odradek.client.administration.topics import NewTopic
-from odradek.client.producing.partitioner import partition_for_key
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.key_partition import partition_for_key
 from odradek.spark.brokers import Brokers
 from odradek.spark.names import Sink, task_of
 from odradek.spark.steps import CommitStep, Observe, observe_nothing

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from odradek.client import TopicPartition
-from odradek.client.producing.partitioner import partition_for_key
 from odradek.client.sync import Admin
+from odradek.protocol.key_partition import partition_for_key
 from odradek.spark.brokers import Brokers
 from odradek.spark.ledger import LEDGER_TOPIC, ONGOING, LedgerEntry, read_entries
 from odradek.spark.names import Sink

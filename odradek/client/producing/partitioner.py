@@ -9,30 +9,6 @@ from typing import TypeAlias
 Partitioner: TypeAlias = Callable[[str, bytes | None, int], int]
 """A function (topic, key, number of partitions of the topic) -> index of the partition."""
 
-_SEED = 0x9747B28C
-_M = 0x5BD1E995
-_MASK = 0xFFFFFFFF
-
-
-def murmur2(data: bytes) -> int:
-    """Returns the unsigned 32-bit MurmurHash2 by Austin Appleby, with the seed of Kafka's clients."""
-    length = len(data)
-    hashed = (_SEED ^ length) & _MASK
-    whole = length & ~3
-    for at in range(0, whole, 4):
-        k = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
-        k = (k ^ k >> 24) * _M & _MASK
-        hashed = (hashed * _M & _MASK) ^ k
-    if length != whole:
-        hashed = (hashed ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
-    hashed = (hashed ^ hashed >> 13) * _M & _MASK
-    return hashed ^ hashed >> 15
-
-
-def partition_for_key(key: bytes, partition_count: int) -> int:
-    """Returns the partition of a key, the same as in every client that hashes like the Java client."""
-    return (murmur2(key) & 0x7FFFFFFF) % partition_count
-
 
 class StickyChoice:
     """Chooses partitions for records without a key: stays with one partition for about `batch_size` bytes, then takes

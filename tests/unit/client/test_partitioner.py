@@ -5,7 +5,8 @@ from collections import Counter
 
 import pytest
 
-from odradek.client.producing.partitioner import StickyChoice, murmur2, partition_for_key
+from odradek.client.producing.partitioner import StickyChoice
+from odradek.protocol.key_partition import murmur2, partition_for_key
 
 
 # The values of Kafka's own unit test, by the bytes of the key.

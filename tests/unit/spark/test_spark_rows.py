@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.client import TopicPartition
-from odradek.client.producing.partitioner import partition_for_key
+from odradek.protocol.key_partition import partition_for_key
 from odradek.spark.offsets import DataLost, OffsetRange, Threshold, at_most, from_json, limited, ranges, to_json
 from odradek.spark.options import EARLIEST, LATEST, OptionError, SinkOptions, SourceOptions, require_known
 from odradek.spark.task import groups, partitions_for_keys
