@@ -13,13 +13,17 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from odradek.log_format import LOG_FORMATS, TEXT, UnknownLevel, set_up_logging
+
+if TYPE_CHECKING:
+    from odradek.seeds.plan import SeedPlan
 
 EPHEMERAL_PREFIX = "odradek-ephemeral-"
 USAGE = (
     "usage: odradek serve [--config FILE] [--override NAME=VALUE]... [--data-dir DIR] [--port N] [--http-port N]"
-    " [--schema-registry] [--ready-file FILE]"
+    " [--schema-registry] [--topic NAME:PARTITIONS:SETTING=VALUE]... [--seed FILE] [--ready-file FILE]"
     " [--ephemeral] [--control] [--faults FILE] [--odd SEED] [--emulate RELEASE] [--record FILE]"
     " [--log-format text|json]"
     "   (odradek serve --help explains them)"
@@ -38,7 +42,7 @@ WITH_VALUE = frozenset(
             "--odd",
             "--emulate",
         ),
-        *("--record", "--log-format"),
+        *("--record", "--log-format", "--topic", "--seed"),
     )
 )
 
@@ -66,6 +70,8 @@ class ServeOptions:
     emulate: str | None = None
     record: Path | None = None
     log_format: str = TEXT
+    topics: tuple[str, ...] = ()
+    seed: Path | None = None
 
     def settings(self) -> dict[str, str]:
         """Returns the settings given on the command line, by Kafka's names. Options that stand for a setting, such as
@@ -119,6 +125,10 @@ def parse_options(words: Sequence[str]) -> ServeOptions:
                 options = replace(options, config=Path(value))
             case "--override":
                 options = replace(options, overrides=(*options.overrides, value))
+            case "--topic":
+                options = replace(options, topics=(*options.topics, value))
+            case "--seed":
+                options = replace(options, seed=Path(value))
             case "--data-dir":
                 options = replace(options, data_dir=Path(value))
             case "--ready-file":
@@ -157,6 +167,27 @@ def _similar(name: str) -> str:
     return f". Did you mean {found[0]}?" if found else ""
 
 
+def seed_of(options: ServeOptions, environ: Mapping[str, str]) -> SeedPlan | None:
+    """Returns what the options and KAFKA_CREATE_TOPICS ask to create, or None. Raises UsageError or OSError."""
+    if options.seed is None and not options.topics and not environ.get("KAFKA_CREATE_TOPICS"):
+        return None
+    # Imported here because most brokers have no seed.
+    from odradek.seeds.document import parse_seed
+    from odradek.seeds.plan import SeedError, SeedPlan
+    from odradek.seeds.short_forms import topic_of_option, topics_of_environment
+
+    try:
+        plan = SeedPlan()
+        if options.seed is not None:
+            plan = parse_seed(options.seed.read_text(encoding="utf-8"), str(options.seed))
+        plan = plan.with_topics(tuple(topic_of_option(text) for text in options.topics))
+        return plan.with_topics(topics_of_environment(environ))
+    except SeedError as error:
+        raise UsageError(str(error)) from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{options.seed}: this is not UTF-8: {error.reason}") from None
+
+
 def main(words: Sequence[str]) -> int:
     try:
         options = parse_options(words)
@@ -184,6 +215,7 @@ def run(options: ServeOptions, *, notes: Sequence[str] = (), ready_note: str | N
     try:
         set_up_logging(sys.stderr, options.log_format, os.environ)
         settings = options.settings()
+        seed = seed_of(options, os.environ)
         if options.is_ephemeral:
             if options.data_dir is not None:
                 raise UsageError("--ephemeral makes a directory of its own; leave out --data-dir")
@@ -207,7 +239,7 @@ def run(options: ServeOptions, *, notes: Sequence[str] = (), ready_note: str | N
             logging.getLogger("odradek").warning("%s", warning)
         for note in notes:
             logging.getLogger("odradek").info("%s", note)
-        return serve(config, options.ready_file, milliseconds_since_exec, ready_note, options.record, first)
+        return serve(config, options.ready_file, milliseconds_since_exec, ready_note, options.record, first, seed)
     except UsageError as error:
         print(f"odradek serve: {error}\n{USAGE}", file=sys.stderr)
         return 2

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from odradek.broker.control.clusters.clusters import Clusters
     from odradek.broker.control.clusters.releases import Release
     from odradek.broker.control.recording.recorder import Recorder
+    from odradek.broker.serving import Prepare
+    from odradek.seeds.plan import SeedPlan
 
 __all__ = ["CannotStart", "First", "serve"]
 
@@ -111,18 +113,20 @@ def serve(
     ready_note: str | None = None,
     record: Path | None = None,
     first: First | None = None,
+    seed: SeedPlan | None = None,
 ) -> int:
     """Serves until SIGTERM or SIGINT, and returns the exit status. A second signal ends the process at once.
 
     ready_note: printed after the ready line; {node_id} is replaced by the broker's id.
     record: a file, overwritten with a recording of the requests and answers.
     first: needs the control interface.
+    seed: created before the broker accepts clients.
     Raises CannotStart; OSError if the disk fails or the ready file cannot be written.
     """
     loop = _new_loop()
     try:
         return loop.run_until_complete(
-            _serve(loop, config, ready_file, milliseconds_since_start, ready_note, record, first or First())
+            _serve(loop, config, ready_file, milliseconds_since_start, ready_note, record, first or First(), seed)
         )
     finally:
         loop.close()
@@ -145,6 +149,7 @@ async def _serve(
     ready_note: str | None,
     record: Path | None,
     first: First,
+    seed: SeedPlan | None,
 ) -> int:
     told_to_stop = asyncio.Event()
 
@@ -158,14 +163,17 @@ async def _serve(
     allow_many_open_files()  # each log that is written to holds a file open
     recorder = None if record is None else _recorder(record, loop)
     clusters: Clusters | None = None
+    prepare = None if seed is None else _applying(seed)
     if config.odradek_control_enable:
         clusters = _clusters(loop)
-        serving = await clusters.start_default(config, partial(_add_control, clusters), recorder, first.release())
+        serving = await clusters.start_default(
+            config, partial(_add_control, clusters), recorder, first.release(), prepare
+        )
     elif recorder is None:
-        serving = ServingBroker(config, loop)
+        serving = ServingBroker(config, loop, prepare=prepare)
         await serving.start()
     else:
-        serving = await _recorded(config, loop, recorder)
+        serving = await _recorded(config, loop, recorder, prepare)
     # Objects built at start-up stay alive, so the collector need not walk over them again. Objects that requests leave
     # behind have no cycles, except after errors; searching for cycles every 700 objects took a tenth of the time of a
     # Produce.
@@ -192,6 +200,12 @@ async def _serve(
     return 0 if is_clean else 1
 
 
+def _applying(seed: SeedPlan) -> Prepare:
+    from odradek.broker.seeds.applying import apply_seed  # imported here because most brokers have no seed
+
+    return partial(apply_seed, plan=seed)
+
+
 def _clusters(loop: asyncio.AbstractEventLoop) -> Clusters:
     # Imported here because most brokers are not controlled.
     from odradek.broker.control.clusters.clusters import Clusters
@@ -199,11 +213,13 @@ def _clusters(loop: asyncio.AbstractEventLoop) -> Clusters:
     return Clusters(loop)
 
 
-async def _recorded(config: BrokerConfig, loop: asyncio.AbstractEventLoop, recorder: Recorder) -> ServingBroker:
+async def _recorded(
+    config: BrokerConfig, loop: asyncio.AbstractEventLoop, recorder: Recorder, prepare: Prepare | None
+) -> ServingBroker:
     # Imported here because most brokers record nothing.
     from odradek.broker.network.controlled_connection import ControlledConnection, observe
 
-    serving = ServingBroker(config, loop, make_connection=ControlledConnection)
+    serving = ServingBroker(config, loop, make_connection=ControlledConnection, prepare=prepare)
     await serving.start()
     for server in serving.servers:
         observe(server, [recorder.at(config.node_id)])

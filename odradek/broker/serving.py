@@ -1,15 +1,15 @@
 """A broker that clients can connect to: its sockets, the dispatch of their requests, and its HTTP pages.
 
-start: bind the ports → open the broker → listen → HTTP pages → background work
+start: bind the ports → open the broker → apply a seed → listen → HTTP pages → background work
 stop:  housekeeping → HTTP pages → no more requests, answer those in flight → close the broker
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from odradek.broker.api.dispatch import Dispatcher
 from odradek.broker.broker import OFFERED, Broker
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from odradek.storage.disk import Disk
     from odradek.storage.log_state import KnownLog
 
+Prepare: TypeAlias = Callable[[Broker], Awaitable[None]]
+
 
 class ServingBroker:
     dispatcher: Dispatcher[HandlerBroker]  # `dispatcher` and `traffic` exist once the broker has started
@@ -64,6 +66,7 @@ class ServingBroker:
         steps: BrokerSteps | None = None,
         offered: Offered = OFFERED,
         known_logs: Mapping[TopicPartition, KnownLog] | None = None,
+        prepare: Prepare | None = None,
     ) -> None:
         """
         time             the broker's clock and timers; None for the system's
@@ -71,6 +74,7 @@ class ServingBroker:
         make_connection  makes a `Connection` or an object of a derived class
         is_alone         whether the process runs only this broker, which then also watches the loop
         disk             the disk that holds the data directory; None for the system's
+        prepare          called with the open broker before it accepts clients
 
         steps, offered, known_logs: see `Broker`
         """
@@ -93,6 +97,7 @@ class ServingBroker:
         self.connection_ids = count(1)
         self._add_routes = add_routes
         self.make_connection = make_connection
+        self._prepare = prepare
 
     async def start(self) -> None:
         """Starts the broker and lets clients in. Raises CannotStart, OSError or KafkaError, after it has undone
@@ -133,6 +138,14 @@ class ServingBroker:
         limits = ClientLimits(broker, dispatcher, admissions)
         limits.apply()
         addresses = client_addresses(config)
+        if self._prepare is not None:
+            try:
+                await self._prepare(broker)
+            except BaseException:
+                if certificates is not None:
+                    certificates.stop()
+                await broker.close()
+                raise
         for listener in config.serving:
             server = self.new_server(listener, self.behind_login(listener, dispatcher), addresses, admissions)
             self.servers.append(server)

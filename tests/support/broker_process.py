@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,10 +98,13 @@ class BrokerProcess(Broker):
         source: Path = REPOSITORY,
         start_timeout_s: float = START_TIMEOUT_S,
         emulate: str | None = None,
+        words: Sequence[str] = (),
     ) -> None:
-        """`source`: the checkout whose code runs. `emulate`: a release of Kafka, such as "4.3"."""
+        """`source`: the checkout whose code runs. `emulate`: a release of Kafka, such as "4.3". `words`: more arguments
+        of `serve`."""
         super().__init__(data_dir, overrides, port=port)
         self._emulate = emulate
+        self._words = tuple(words)
         self._source = source
         self._start_timeout_s = start_timeout_s
         self.ready: dict[str, Any] = {}
@@ -112,7 +115,7 @@ class BrokerProcess(Broker):
 
     def command(self, ready_file: Path) -> list[str]:
         words = [sys.executable, "-m", "odradek", "serve", "--port", str(self.port), "--ready-file", str(ready_file)]
-        words += ["--data-dir", str(self.data_dir)]
+        words += ["--data-dir", str(self.data_dir), *self._words]
         if self._emulate is not None:
             words += ["--emulate", self._emulate]
         if RECORDINGS:

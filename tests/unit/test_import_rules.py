@@ -11,7 +11,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # The layers below `odradek/`; everything else there is what people use: client, dual write, Spark, tools.
-LAYERS = ("schemas", "protocol", "files", "control_calls", "registry", "storage", "broker")
+LAYERS = ("schemas", "protocol", "files", "control_calls", "registry", "seeds", "storage", "broker")
 PACKAGES = (*LAYERS, "odradek")
 MAY_IMPORT = {
     "schemas": {"schemas"},
@@ -20,8 +20,9 @@ MAY_IMPORT = {
     "storage": {"storage", "files", "protocol"},
     "control_calls": {"control_calls"},
     "registry": {"registry"},
-    "broker": {"broker", "storage", "control_calls", "registry", "files", "protocol"},
-    "odradek": {"odradek", "control_calls", "registry", "files", "protocol"},
+    "seeds": {"seeds", "protocol"},
+    "broker": {"broker", "storage", "control_calls", "registry", "seeds", "files", "protocol"},
+    "odradek": {"odradek", "control_calls", "registry", "seeds", "files", "protocol"},
 }
 # Folders and files of odradek/: each imports only itself and the ones before it, types included.
 ODRADEK_ORDER = (
@@ -30,6 +31,7 @@ ODRADEK_ORDER = (
     "files",
     "control_calls",
     "registry",
+    "seeds",
     "storage",
     "broker",
     "client",
@@ -68,6 +70,7 @@ BROKER_ORDER = (
     "in_process",  # a client of the broker's own, without a socket
     "facts",  # state as values, for the page and for control
     "http",  # metrics, health and the page
+    "seeds",  # what is created before the first client
     "registry",  # the port, the topic and the rights of the schema registry
     "serving.py",  # sockets, dispatch and pages around the broker
     "control",  # brokers that tests of clients control
@@ -404,6 +407,7 @@ BY_THE_SYSTEM = {
     "odradek/broker/http/pages.py": {"timeout"},  # HTTP
     "odradek/broker/network/server.py": {"timeout"},  # for what is in flight when the process stops
     "odradek/broker/registry/routes.py": {"timeout"},  # HTTP
+    "odradek/broker/seeds/applying.py": {"sleep"},  # until the coordinator has loaded
     "odradek/broker/registry/topic.py": {"sleep"},  # until the topic can be read again
     "odradek/broker/partitions/cleaning.py": {"sleep"},  # how much of the disk a worker takes
 }
@@ -473,7 +477,7 @@ def test_a_broker_that_has_started_has_imported_nothing_slow() -> None:
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
         "threading.Thread(target=stop_when_ready, daemon=True).start()\n"
         "status = run(ServeOptions(port=0, data_dir=folder / 'data', ready_file=ready))\n"
-        f"print(status, [name for name in {SLOW_TO_IMPORT!r} if name in sys.modules])\n"
+        f"print(status, [name for name in {(*SLOW_TO_IMPORT, 'odradek.seeds', 'yaml')!r} if name in sys.modules])\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False

@@ -163,6 +163,10 @@ USES: Mapping[str, Mapping[str, str]] = {
         r"([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})/([0-9]{1,2})": FIXED_LENGTH,
         r"[0-9]{1,3}": FIXED_LENGTH,
     },
+    "odradek/seeds/tree.py": {
+        "\n": ONE_PASS,
+        "[ \\t\\r\\n]*": ONE_PASS,
+    },
     "odradek/spark/files/plan.py": {
         "expression choice.pattern": OWN_PROCESS,
     },

@@ -66,6 +66,10 @@ class AllowAll:
         return True
 
 
+class AllowBroker(AllowAll):
+    """The authorizer of the broker's own requests if one is configured for its clients."""
+
+
 REFUSALS: Final[Mapping[ResourceType, tuple[ErrorCode, str]]] = {
     ResourceType.TOPIC: (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."),
     ResourceType.GROUP: (ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."),

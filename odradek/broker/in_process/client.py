@@ -10,7 +10,9 @@ import asyncio
 from itertools import count
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from odradek.broker.api.context import ConnectionInfo
+from odradek.broker.api.context import AllowAll, AllowBroker, ConnectionInfo
+from odradek.broker.api.dispatch import Dispatcher
+from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.exchange import read_answer
@@ -19,7 +21,7 @@ from odradek.protocol.frames import LENGTH_BYTES, request_bytes
 from odradek.protocol.struct import Message
 
 if TYPE_CHECKING:
-    from odradek.broker.api.dispatch import Dispatcher
+    from odradek.broker.broker import Broker
     from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.runtime.delayed import Parked
 
@@ -81,6 +83,20 @@ class InProcessClient:
 
     def close(self) -> None:
         self._connection.closed()
+
+
+def client_of_the_broker(broker: Broker) -> InProcessClient:
+    """Returns a client that may do everything, because it acts for the broker itself; ACLs do not apply to it."""
+    dispatcher: Dispatcher[HandlerBroker] = Dispatcher(
+        broker,
+        broker.clock,
+        handler_of,
+        fast_path_of=fast_path_of,
+        served=broker.offered.apis,
+        authorizer=AllowBroker() if broker.config.authorizer_class_name else AllowAll(),
+    )
+    dispatcher.workers = broker.codec_thread
+    return InProcessClient(dispatcher, "127.0.0.1", 0)
 
 
 CONNECTION_IDS = count(-1, -1)  # negative, because the ids of real connections are positive

@@ -7,11 +7,8 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
-from odradek.broker.api.context import AllowAll
-from odradek.broker.api.dispatch import Dispatcher
 from odradek.broker.configuration.listener_settings import HTTP_LISTENER, SSL_PROTOCOLS
-from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
-from odradek.broker.in_process.client import InProcessClient
+from odradek.broker.in_process.client import client_of_the_broker
 from odradek.broker.network.server import bind
 from odradek.broker.registry.access import RegistryUsers
 from odradek.broker.registry.service import RegistryService
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import Authorizer
     from odradek.broker.broker import Broker
     from odradek.broker.configuration.config import BrokerConfig
-    from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.http.connections import Stop
     from odradek.broker.security.sasl.mechanism import Mechanism
 
@@ -70,21 +66,11 @@ class RunningRegistry:
     """The registry of a broker that has started."""
 
     def __init__(self, broker: Broker, bound: socket.socket, authorizer: Authorizer) -> None:
-        # What the registry itself does is not subject to ACLs; its clients' rights are checked before.
-        dispatcher: Dispatcher[HandlerBroker] = Dispatcher(
-            broker,
-            broker.clock,
-            handler_of,
-            fast_path_of=fast_path_of,
-            served=broker.offered.apis,
-            authorizer=AllowAll(),
-        )
-        dispatcher.workers = broker.codec_thread
         self._broker = broker
         self._bound = bound
         self.port: int = bound.getsockname()[1]
         self._authorizer = authorizer
-        self._client = InProcessClient(dispatcher, "127.0.0.1", 0)
+        self._client = client_of_the_broker(broker)  # the rights of the registry's clients are checked before
         registry = Registry(level=broker.config.odradek_schema_registry_compatibility_level)
         self._topic = SchemaTopic(broker, self._client, registry.state.replay)
         self._service = RegistryService(registry, self._topic, broker.workers)

@@ -27,6 +27,18 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
         " 9644, or any free port if that is taken",
     )
     parser.add_argument(
+        "--topic",
+        action="append",
+        metavar="NAME:PARTITIONS:SETTING=VALUE",
+        help="create a topic unless it exists, such as orders:6:cleanup.policy=compact; may be repeated",
+    )
+    parser.add_argument(
+        "--seed",
+        metavar="FILE",
+        help="create the topics, records, offsets of groups, users and ACLs of this YAML or JSON file, unless they"
+        " exist (docs/seed.md)",
+    )
+    parser.add_argument(
         "--ready-file",
         metavar="FILE",
         help="write this file when clients can connect: JSON with host, port, listeners, http_port, node_id,"

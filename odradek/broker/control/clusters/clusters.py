@@ -36,7 +36,7 @@ from odradek.broker.runtime.clock import LoopTimers, TimerHandle
 from odradek.broker.runtime.controlled_time import ControlledTime
 from odradek.broker.runtime.slices import work_in_slices
 from odradek.broker.runtime.starting import CannotStart
-from odradek.broker.serving import ServingBroker
+from odradek.broker.serving import Prepare, ServingBroker
 from odradek.protocol.errors import KafkaError
 from odradek.storage.disk import NotingDisk
 from odradek.storage.log import LogWriteFailed
@@ -195,17 +195,19 @@ class Clusters:
         add_routes: AddRoutes,
         recorder: Recorder | None = None,
         release: Release | None = None,
+        prepare: Prepare | None = None,
     ) -> ServingBroker:
         """Starts the broker of the process as the cluster `default`. Raises the same errors as `ServingBroker.start`.
 
         add_routes  adds the control interface to the broker's HTTP port
         recorder    records the exchanges as clients see them
         release     the release of Kafka that the broker emulates
+        prepare     see `ServingBroker`
         """
         time = ControlledTime(self._loop)
         cluster = Cluster(DEFAULT, {}, config.data_directory, time, Faults(time, self._loop.time, recorder), release)
         steps = ControlledSteps(cluster.faults, cluster.time)
-        serving = self._serving(cluster, config, steps, add_routes)
+        serving = self._serving(cluster, config, steps, add_routes, prepare)
         cluster.node_ids = (config.node_id,)
         self._clusters[DEFAULT] = cluster
         await self._start(cluster, serving, steps)
@@ -363,7 +365,12 @@ class Clusters:
             shutil.rmtree(self._root, ignore_errors=True)
 
     def _serving(
-        self, cluster: Cluster, config: BrokerConfig, steps: ControlledSteps, add_routes: AddRoutes | None = None
+        self,
+        cluster: Cluster,
+        config: BrokerConfig,
+        steps: ControlledSteps,
+        add_routes: AddRoutes | None = None,
+        prepare: Prepare | None = None,
     ) -> ServingBroker:
         cluster.faults.exchanges.are_kept = config.odradek_control_requests_enable
         known_logs, cluster.known_logs = cluster.known_logs, {}
@@ -378,6 +385,7 @@ class Clusters:
             steps=steps,
             offered=OFFERED if cluster.release is None else cluster.release.offered,
             known_logs=known_logs,
+            prepare=prepare,
         )
 
     async def _start_again(self, cluster: Cluster) -> None:

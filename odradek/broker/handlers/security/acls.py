@@ -78,7 +78,7 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext, broke
 
 def _require(operation: Operation, context: RequestContext) -> None:
     context.require(operation, ResourceType.CLUSTER, CLUSTER_NAME)
-    if isinstance(context.authorizer, AllowAll):
+    if type(context.authorizer) is AllowAll:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
 
 

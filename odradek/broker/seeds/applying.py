@@ -1,0 +1,297 @@
+"""Applies a seed to the broker that is starting, as a client of its own.
+
+A seed adds what is missing, and changes nothing that exists, so it may be applied at each start:
+
+topics   created if no topic has the name
+records  written to a partition in which nothing was ever written: its next offset is 0
+groups   an offset is committed if the group has none for the partition
+users    a password is set if the user has none for the mechanism
+ACLs     created unless they exist
+
+All records of a partition are one batch, so that a crash leaves either all of them or none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.in_process.client import client_of_the_broker
+from odradek.broker.runtime.starting import CannotStart
+from odradek.broker.runtime.workers import in_thread
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.key_partition import partition_for_key
+from odradek.protocol.messages.alter_user_scram_credentials_request import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
+from odradek.protocol.messages.alter_user_scram_credentials_response import AlterUserScramCredentialsResponse
+from odradek.protocol.messages.create_acls_request import AclCreation, CreateAclsRequest
+from odradek.protocol.messages.create_acls_response import CreateAclsResponse
+from odradek.protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from odradek.protocol.messages.create_topics_response import CreateTopicsResponse
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.find_coordinator_response import FindCoordinatorResponse
+from odradek.protocol.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
+from odradek.protocol.messages.offset_fetch_request import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_response import ProduceResponse
+from odradek.protocol.records import NewRecord, build_batch
+from odradek.protocol.scram import salted_password
+from odradek.seeds.plan import (
+    DEFAULT,
+    SeedAcl,
+    SeedError,
+    SeedGroup,
+    SeedOffset,
+    SeedPlan,
+    SeedRecord,
+    SeedTopic,
+    SeedUser,
+)
+
+if TYPE_CHECKING:
+    from odradek.broker.broker import Broker
+    from odradek.broker.in_process.client import InProcessClient
+
+log = logging.getLogger("odradek.seed")
+
+TIMEOUT_MS: Final = 30_000
+PRODUCE_WITH_NAMES: Final = 12  # the newest versions that name topics
+COMMIT_WITH_NAMES: Final = 9
+FETCH_OFFSETS_WITH_NAMES: Final = 9
+GROUP_KEY: Final = 0
+SALT_BYTES: Final = 24
+ASK_AGAIN_S: Final = 0.02
+MOST_ATTEMPTS: Final = 1_500
+COORDINATOR_NOT_READY: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE.value,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value,
+        ErrorCode.NOT_COORDINATOR.value,
+    }
+)
+
+
+async def apply_seed(broker: Broker, plan: SeedPlan) -> None:
+    """Raises CannotStart if a part of the seed cannot be applied. What was applied before remains, and the next start
+    applies the rest."""
+    client = client_of_the_broker(broker)
+    try:
+        await _Seeding(broker, client).apply(plan)
+    except (SeedError, KafkaError) as error:
+        raise CannotStart(f"the seed cannot be applied: {error}") from error
+    finally:
+        client.close()
+
+
+class _Seeding:
+    def __init__(self, broker: Broker, client: InProcessClient) -> None:
+        self._broker = broker
+        self._client = client
+
+    async def apply(self, plan: SeedPlan) -> None:
+        made = {
+            "topics": await self._create_topics(plan.topics),
+            "records": sum([await self._write(topic) for topic in plan.topics if topic.records]),
+            "offsets": sum([await self._commit(group) for group in plan.groups if group.offsets]),
+            "users": await self._set_passwords(plan.users),
+            "ACLs": await self._create_acls(plan.acls),
+        }
+        counts = ", ".join(f"{name}: {count}" for name, count in made.items() if count)
+        log.info("seed: %s", f"added {counts}" if counts else "nothing was missing")
+
+    async def _create_topics(self, topics: Sequence[SeedTopic]) -> int:
+        known = self._broker.metadata.image.topics
+        for topic in topics:
+            if topic.name in known:
+                self._compare(topic)
+        missing = [topic for topic in topics if topic.name not in known]
+        if not missing:
+            return 0
+        creations = [
+            CreatableTopic(
+                name=topic.name,
+                num_partitions=topic.partitions,
+                replication_factor=topic.replicas,
+                configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.settings],
+            )
+            for topic in missing
+        ]
+        request = CreateTopicsRequest(topics=creations, timeout_ms=TIMEOUT_MS)
+        answer = await self._client.ask(request, CreateTopicsResponse)
+        places = {topic.name: topic.place for topic in missing}
+        for created in answer.topics:
+            _check(created.error_code, created.error_message, places[created.name])
+        return len(missing)
+
+    def _compare(self, topic: SeedTopic) -> None:
+        """Logs how an existing topic, which is left as it is, differs from the seed."""
+        image = self._broker.metadata.image
+        count = len(image.topics[topic.name].partitions)
+        if topic.partitions not in (DEFAULT, count):
+            log.warning("%s: the topic %s exists, and keeps its %d partitions", topic.place, topic.name, count)
+        own = image.topic_configs(topic.name)
+        differing = [name for name, value in topic.settings if own.get(name) != value]
+        if differing:
+            log.warning("%s: the topic %s exists, and keeps its own %s", topic.place, topic.name, ", ".join(differing))
+
+    async def _write(self, topic: SeedTopic) -> int:
+        count = len(self._broker.metadata.image.topics[topic.name].partitions)
+        now_ms = self._broker.clock.now_ms()
+        batches: dict[int, list[NewRecord]] = defaultdict(list)
+        for partition, record in _placed(topic.records, count):
+            time_ms = now_ms if record.timestamp_ms is None else record.timestamp_ms
+            batches[partition].append(NewRecord(record.key, record.value, time_ms, record.headers))
+        written = 0
+        for partition, records in sorted(batches.items()):
+            if self._broker.partitions.get(topic.name, partition).log.log_end_offset > 0:
+                continue
+            data = PartitionProduceData(index=partition, records=build_batch(records))
+            named = TopicProduceData(name=topic.name, partition_data=[data])
+            request = ProduceRequest(acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[named])
+            answer = await self._client.ask(request, ProduceResponse, max_version=PRODUCE_WITH_NAMES)
+            result = answer.responses[0].partition_responses[0]
+            place = f"{topic.place}.records: partition {partition}, whose records are one batch"
+            _check(result.error_code, result.error_message, place)
+            written += len(records)
+        return written
+
+    async def _commit(self, group: SeedGroup) -> int:
+        by_topic: dict[str, list[SeedOffset]] = defaultdict(list)
+        for each in group.offsets:
+            if not self._broker.metadata.image.has_partition((each.topic, each.partition)):
+                raise SeedError(f"{each.place}: the topic {each.topic} has no partition {each.partition}")
+            by_topic[each.topic].append(each)
+        await self._find_coordinator(group)
+        committed = await self._committed(group, by_topic)
+        missing = [each for each in group.offsets if (each.topic, each.partition) not in committed]
+        if not missing:
+            return 0
+        topics = [
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    OffsetCommitRequestPartition(partition_index=each.partition, committed_offset=each.offset)
+                    for each in missing
+                    if each.topic == topic
+                ],
+            )
+            for topic in {each.topic: None for each in missing}
+        ]
+        request = OffsetCommitRequest(group_id=group.name, topics=topics)
+        answer = await self._client.ask(request, OffsetCommitResponse, max_version=COMMIT_WITH_NAMES)
+        places = {(each.topic, each.partition): each.place for each in missing}
+        for topic in answer.topics:
+            for result in topic.partitions:
+                _check(result.error_code, None, places[topic.name, result.partition_index])
+        return len(missing)
+
+    async def _find_coordinator(self, group: SeedGroup) -> None:
+        """Returns when the topic of the offsets exists; the first request creates it."""
+        request = FindCoordinatorRequest(key_type=GROUP_KEY, coordinator_keys=[group.name])
+        for _ in range(MOST_ATTEMPTS):
+            (found,) = (await self._client.ask(request, FindCoordinatorResponse)).coordinators
+            if found.error_code not in COORDINATOR_NOT_READY:
+                return _check(found.error_code, found.error_message, group.place)
+            await asyncio.sleep(ASK_AGAIN_S)
+        raise SeedError(f"{group.place}: the coordinator of the group is not available")
+
+    async def _committed(self, group: SeedGroup, by_topic: dict[str, list[SeedOffset]]) -> set[tuple[str, int]]:
+        """Returns the partitions for which the group has an offset, once its coordinator has loaded."""
+        topics = [
+            OffsetFetchRequestTopics(name=topic, partition_indexes=[each.partition for each in offsets])
+            for topic, offsets in by_topic.items()
+        ]
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group.name, topics=topics)])
+        for _ in range(MOST_ATTEMPTS):
+            answer = await self._client.ask(request, OffsetFetchResponse, max_version=FETCH_OFFSETS_WITH_NAMES)
+            (found,) = answer.groups
+            if found.error_code not in COORDINATOR_NOT_READY:
+                _check(found.error_code, None, group.place)
+                return {
+                    (topic.name, each.partition_index)
+                    for topic in found.topics
+                    for each in topic.partitions
+                    if each.committed_offset >= 0
+                }
+            await asyncio.sleep(ASK_AGAIN_S)
+        raise SeedError(f"{group.place}: the coordinator of the group has not loaded")
+
+    async def _set_passwords(self, users: Sequence[SeedUser]) -> int:
+        known = self._broker.metadata.image.scram_credentials
+        missing = [user for user in users if known.find(user.name, user.mechanism.value) is None]
+        for user in missing:
+            upsertion = await in_thread(self._broker.workers, partial(_upsertion, user))
+            request = AlterUserScramCredentialsRequest(upsertions=[upsertion])
+            (result,) = (await self._client.ask(request, AlterUserScramCredentialsResponse)).results
+            _check(result.error_code, result.error_message, user.place)
+        return len(missing)
+
+    async def _create_acls(self, acls: Sequence[SeedAcl]) -> int:
+        if not acls:
+            return 0
+        creations = [
+            AclCreation(
+                resource_type=acl.resource_type.value,
+                resource_name=acl.resource,
+                resource_pattern_type=acl.pattern_type.value,
+                principal=acl.principal,
+                host=acl.host,
+                operation=acl.operation.value,
+                permission_type=acl.permission.value,
+            )
+            for acl in acls
+        ]
+        first = self._broker.metadata.image.next_offset
+        answer = await self._client.ask(CreateAclsRequest(creations=creations), CreateAclsResponse)
+        for acl, result in zip(acls, answer.results, strict=True):
+            _check(result.error_code, result.error_message, acl.place)
+        return self._broker.metadata.image.next_offset - first  # a record for each ACL that did not exist
+
+
+def _placed(records: Sequence[SeedRecord], partition_count: int) -> Iterator[tuple[int, SeedRecord]]:
+    """Chooses partitions, in the order of the records. Raises SeedError if a record names one that does not exist."""
+    without_key = 0
+    for record in records:
+        if record.partition is not None:
+            if record.partition >= partition_count:
+                raise SeedError(f"{record.place}.partition: the topic has {partition_count} partitions, from 0 on")
+            yield record.partition, record
+        elif record.key is not None:
+            yield partition_for_key(record.key, partition_count), record
+        else:
+            yield without_key % partition_count, record
+            without_key += 1
+
+
+def _upsertion(user: SeedUser) -> ScramCredentialUpsertion:
+    salt = secrets.token_bytes(SALT_BYTES)
+    return ScramCredentialUpsertion(
+        name=user.name,
+        mechanism=user.mechanism.value,
+        iterations=user.iterations,
+        salt=salt,
+        salted_password=salted_password(user.mechanism, user.password.encode(), salt, user.iterations),
+    )
+
+
+def _check(error_code: int, message: str | None, place: str) -> None:
+    """Raises SeedError if a request was refused."""
+    if error_code != ErrorCode.NONE.value:
+        raise SeedError(f"{place}: {message or ErrorCode(error_code).name}")

@@ -1,0 +1,257 @@
+"""From the text of a seed to a plan. Every error names the file, the line and the field."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Collection, Iterator
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Final, TypeVar
+
+from odradek.protocol.acls import ANY_HOST, CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
+from odradek.protocol.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_MECHANISMS, ScramMechanism
+from odradek.seeds.plan import (
+    DEFAULT,
+    SeedAcl,
+    SeedGroup,
+    SeedOffset,
+    SeedPlan,
+    SeedRecord,
+    SeedTopic,
+    SeedUser,
+)
+from odradek.seeds.tree import Node, read_json, read_yaml
+
+E = TypeVar("E", bound=Enum)
+
+INT_32: Final = 2**31 - 1
+INT_64: Final = 2**63 - 1
+RESOURCES: Final = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactional_id": ResourceType.TRANSACTIONAL_ID,
+    "delegation_token": ResourceType.DELEGATION_TOKEN,
+    "user": ResourceType.USER,
+}
+# Values with a meaning of their own in ACL filters, which no ACL has.
+ONLY_IN_FILTERS: Final = frozenset({"UNKNOWN", "ANY", "MATCH"})
+
+
+def parse_seed(text: str, file: str) -> SeedPlan:
+    """Parses a seed as YAML if the file's name ends in .yaml or .yml, otherwise as JSON. Raises SeedError."""
+    is_yaml = file.endswith((".yaml", ".yml"))
+    return plan_of(read_yaml(text, file) if is_yaml else read_json(text, file))
+
+
+def plan_of(root: Node) -> SeedPlan:
+    """Raises SeedError."""
+    fields = _fields(root, ("topics", "groups", "users", "acls"))
+    plan = SeedPlan(
+        groups=tuple(_group(each) for each in _rows(fields.get("groups"))),
+        users=tuple(_user(each) for each in _rows(fields.get("users"))),
+        acls=tuple(acl for each in _rows(fields.get("acls")) for acl in _acls(each)),
+    )
+    return plan.with_topics(tuple(_topic(each) for each in _rows(fields.get("topics"))))
+
+
+def _topic(node: Node) -> SeedTopic:
+    fields = _fields(node, ("name", "partitions", "replicas", "settings", "records"))
+    settings = fields.get("settings")
+    return SeedTopic(
+        name=_name(node, fields),
+        partitions=_integer(fields.get("partitions"), 1, INT_32, DEFAULT),
+        replicas=_integer(fields.get("replicas"), 1, INT_32, DEFAULT),
+        settings=() if settings is None else tuple((name, _setting(each)) for name, each in _mapping(settings)),
+        records=tuple(_record(each) for each in _rows(fields.get("records"))),
+        place=str(node.place),
+    )
+
+
+def _setting(node: Node) -> str:
+    if isinstance(node.value, bool):
+        return "true" if node.value else "false"
+    if isinstance(node.value, str | int | float):
+        return str(node.value)
+    raise node.place.wrong("the value of a setting is a text, a number, true or false")
+
+
+def _record(node: Node) -> SeedRecord:
+    names = ("key", "key_base64", "value", "value_base64", "headers", "timestamp", "partition")
+    fields = _fields(node, names)
+    headers = fields.get("headers")
+    partition = fields.get("partition")
+    return SeedRecord(
+        key=_content(fields, "key"),
+        value=_content(fields, "value"),
+        headers=() if headers is None else tuple(_headers(headers)),
+        timestamp_ms=_timestamp(fields.get("timestamp")),
+        partition=None if partition is None else _integer(partition, 0, INT_32),
+        place=str(node.place),
+    )
+
+
+def _content(fields: dict[str, Node], name: str) -> bytes | None:
+    """Returns the bytes of a key or a value: those of a text, of base64, or the JSON text of anything else."""
+    plain, encoded = fields.get(name), fields.get(f"{name}_base64")
+    if plain is not None and encoded is not None:
+        raise encoded.place.wrong(f"it takes either {name} or {name}_base64")
+    if encoded is not None:
+        try:
+            return base64.b64decode(_text(encoded), validate=True)
+        except (binascii.Error, ValueError):
+            raise encoded.place.wrong("this is not base64") from None
+    if plain is None or plain.value is None:
+        return None
+    if isinstance(plain.value, str):
+        return _utf8(plain, plain.value)
+    try:
+        return _utf8(plain, json.dumps(plain.plain(), ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+    except ValueError:
+        raise plain.place.wrong("JSON has no NaN and no infinity") from None
+
+
+def _headers(node: Node) -> Iterator[tuple[str, bytes | None]]:
+    """Headers are a mapping; the value of a header that stands there several times is a list."""
+    for name, each in _mapping(node):
+        for value in each.value if isinstance(each.value, list) else [each]:
+            yield name, None if value.value is None else _utf8(value, _text(value))
+
+
+def _timestamp(node: Node | None) -> int | None:
+    if node is None:
+        return None
+    if isinstance(node.value, str):
+        try:
+            found = datetime.fromisoformat(node.value)
+        except ValueError:
+            raise node.place.wrong("it takes milliseconds, or a time such as 2026-01-31T12:00:00Z") from None
+        aware = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+        return max(int(aware.timestamp() * 1000), 0)
+    return _integer(node, 0, INT_64)
+
+
+def _group(node: Node) -> SeedGroup:
+    fields = _fields(node, ("name", "offsets"))
+    if "offsets" not in fields:
+        raise node.place.wrong("offsets is missing")
+    offsets = [
+        SeedOffset(topic, _partition(each, text), _integer(each, 0, INT_64), str(each.place))
+        for topic, partitions in _mapping(fields["offsets"])
+        for text, each in _mapping(partitions)
+    ]
+    return SeedGroup(_name(node, fields), tuple(offsets), str(node.place))
+
+
+def _partition(node: Node, text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or int(text) > INT_32:
+        raise node.place.wrong(f"offsets are written as TOPIC: {{PARTITION: OFFSET}}, and {text!r} is not a partition")
+    return int(text)
+
+
+def _user(node: Node) -> SeedUser:
+    fields = _fields(node, ("name", "password", "mechanism", "iterations"))
+    if "password" not in fields:
+        raise node.place.wrong("password is missing")
+    mechanism = ScramMechanism.SHA_512
+    if "mechanism" in fields:
+        found = SCRAM_MECHANISMS.get(_text(fields["mechanism"]))
+        if found is None:
+            raise fields["mechanism"].place.wrong(f"it takes {' or '.join(SCRAM_MECHANISMS)}")
+        mechanism = found
+    iterations = _integer(fields.get("iterations"), MIN_ITERATIONS, MAX_ITERATIONS, MIN_ITERATIONS)
+    return SeedUser(_name(node, fields), _text(fields["password"]), mechanism, iterations, str(node.place))
+
+
+def _acls(node: Node) -> Iterator[SeedAcl]:
+    fields = _fields(node, (*RESOURCES, "cluster", "principal", "operations", "permission", "pattern", "host"))
+    for name in ("principal", "operations"):
+        if name not in fields:
+            raise node.place.wrong(f"{name} is missing")
+    named = [name for name in (*RESOURCES, "cluster") if name in fields]
+    if len(named) != 1:
+        raise node.place.wrong(f"an ACL is for one resource: {', '.join(RESOURCES)} with a name, or cluster: true")
+    resource = fields[named[0]]
+    if named[0] == "cluster":
+        if resource.value is not True:
+            raise resource.place.wrong("it takes true")
+        resource_type, name = ResourceType.CLUSTER, CLUSTER_NAME
+    else:
+        resource_type, name = RESOURCES[named[0]], _text(resource)
+    operations = fields["operations"]
+    for each in operations.value if isinstance(operations.value, list) else [operations]:
+        yield SeedAcl(
+            resource_type,
+            name,
+            _text(fields["principal"]),
+            _member(Operation, each),
+            _member(Permission, fields["permission"]) if "permission" in fields else Permission.ALLOW,
+            _member(PatternType, fields["pattern"]) if "pattern" in fields else PatternType.LITERAL,
+            _text(fields["host"]) if "host" in fields else ANY_HOST,
+            str(each.place),
+        )
+
+
+def _member(kind: type[E], node: Node) -> E:
+    text = node.value.upper().replace("-", "_") if isinstance(node.value, str) else ""
+    if text not in kind.__members__ or text in ONLY_IN_FILTERS:
+        allowed = [name for name in kind.__members__ if name not in ONLY_IN_FILTERS]
+        raise node.place.wrong(f"it takes one of {', '.join(allowed)}")
+    return kind[text]
+
+
+# What every part of the document shares.
+
+
+def _fields(node: Node, allowed: Collection[str]) -> dict[str, Node]:
+    if not isinstance(node.value, dict):
+        raise node.place.wrong(f"it takes fields: {', '.join(allowed)}")
+    for name, each in node.value.items():
+        if name not in allowed:
+            raise each.place.wrong(f"there is no such field; the fields are {', '.join(allowed)}")
+    return node.value
+
+
+def _mapping(node: Node) -> list[tuple[str, Node]]:
+    if not isinstance(node.value, dict):
+        raise node.place.wrong("it takes names with values")
+    return list(node.value.items())
+
+
+def _rows(node: Node | None) -> list[Node]:
+    if node is None:
+        return []
+    if not isinstance(node.value, list):
+        raise node.place.wrong("it takes a list")
+    return node.value
+
+
+def _name(node: Node, fields: dict[str, Node]) -> str:
+    if "name" not in fields:
+        raise node.place.wrong("name is missing")
+    name = _text(fields["name"])
+    if not name:
+        raise fields["name"].place.wrong("the name is empty")
+    return name
+
+
+def _text(node: Node) -> str:
+    if not isinstance(node.value, str):
+        raise node.place.wrong("it takes a text; a text that looks like a number needs quotes")
+    return node.value
+
+
+def _utf8(node: Node, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise node.place.wrong("the text has half of a surrogate pair, which UTF-8 cannot hold") from None
+
+
+def _integer(node: Node | None, least: int, most: int, default: int = DEFAULT) -> int:
+    if node is None:
+        return default
+    if not isinstance(node.value, int) or isinstance(node.value, bool) or not least <= node.value <= most:
+        raise node.place.wrong(f"it takes a number from {least} to {most}")
+    return node.value

@@ -1,0 +1,226 @@
+"""The text of a seed as a tree whose nodes know the line and the field that they come from.
+
+JSON is read here, because Python's own reader does not report lines of valid values. YAML takes PyYAML, which
+`odradek[yaml]` installs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from odradek.seeds.plan import SeedError
+
+if TYPE_CHECKING:
+    import yaml
+
+MOST_DEPTH: Final = 50
+MOST_NODES: Final = 2_000_000  # aliases of YAML make a large tree of a small file
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value stands. It is shown as `FILE:LINE: FIELD`."""
+
+    file: str
+    line: int
+    field: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.field}" if self.field else f"{self.file}:{self.line}"
+
+    def below(self, name: str, line: int) -> Place:
+        return Place(self.file, line, f"{self.field}.{name}" if self.field else name)
+
+    def at(self, index: int, line: int) -> Place:
+        return Place(self.file, line, f"{self.field}[{index}]")
+
+    def wrong(self, reason: str) -> SeedError:
+        return SeedError(f"{self}: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value of a document. Names of mappings are text, also if YAML would make numbers of them."""
+
+    place: Place
+    value: str | int | float | bool | list[Node] | dict[str, Node] | None
+
+    def plain(self) -> object:
+        """Returns the value without places, as `json.loads` would."""
+        if isinstance(self.value, list):
+            return [each.plain() for each in self.value]
+        if isinstance(self.value, dict):
+            return {name: each.plain() for name, each in self.value.items()}
+        return self.value
+
+
+def read_json(text: str, file: str) -> Node:
+    """Raises SeedError."""
+    return _Json(text, file).document()
+
+
+def read_yaml(text: str, file: str) -> Node:
+    """Raises SeedError, also if PyYAML is not installed."""
+    try:
+        import yaml  # installed by odradek[yaml]
+    except ModuleNotFoundError:
+        raise SeedError(f"{file}: YAML takes PyYAML; pip install 'odradek[yaml]', or write JSON") from None
+    loader = yaml.SafeLoader(text)
+    try:
+        root = loader.get_single_node()
+        if root is None:
+            raise SeedError(f"{file}:1: the file is empty")
+        return _Yaml(loader).node(root, Place(file, root.start_mark.line + 1), MOST_DEPTH)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = 1 if mark is None else mark.line + 1
+        raise SeedError(f"{file}:{line}: this is not YAML: {error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise SeedError(f"{file}: this is not YAML: {' '.join(str(error).split())}") from None
+    finally:
+        loader.dispose()
+
+
+class _Json:
+    def __init__(self, text: str, file: str) -> None:
+        self._text = text
+        self._file = file
+        self._line_ends = [found.start() for found in re.finditer("\n", text)]
+        self._scalars = json.JSONDecoder(parse_constant=self._constant)
+
+    def document(self) -> Node:
+        node, at = self._value(self._skip(0), Place(self._file, 1), MOST_DEPTH)
+        at = self._skip(at)
+        if at != len(self._text):
+            raise self._wrong(at, "nothing may follow the document")
+        return node
+
+    def _value(self, at: int, place: Place, depth: int) -> tuple[Node, int]:
+        if depth == 0:
+            raise place.wrong(f"it is nested more than {MOST_DEPTH} levels deep")
+        opening = self._text[at : at + 1]
+        if opening == "{":
+            return self._mapping(at + 1, place, depth)
+        if opening == "[":
+            return self._list(at + 1, place, depth)
+        value, end = self._scalar(at)
+        return Node(place, value), end
+
+    def _mapping(self, at: int, place: Place, depth: int) -> tuple[Node, int]:
+        found: dict[str, Node] = {}
+        at = self._skip(at)
+        if self._text[at : at + 1] == "}":
+            return Node(place, found), at + 1
+        while True:
+            at = self._skip(at)
+            line = self._line(at)
+            name, end = self._scalar(at)
+            if not isinstance(name, str):
+                raise self._wrong(at, "the name of a field is a text in double quotes")
+            if name in found:
+                raise place.below(name, line).wrong("the field stands there twice")
+            at = self._skip(end)
+            if self._text[at : at + 1] != ":":
+                raise self._wrong(at, "a colon is missing")
+            found[name], at = self._value(self._skip(at + 1), place.below(name, line), depth - 1)
+            at = self._skip(at)
+            end_of_item = self._text[at : at + 1]
+            at += 1
+            if end_of_item == "}":
+                return Node(place, found), at
+            if end_of_item != ",":
+                raise self._wrong(at - 1, "a comma or a closing brace is missing")
+
+    def _list(self, at: int, place: Place, depth: int) -> tuple[Node, int]:
+        found: list[Node] = []
+        at = self._skip(at)
+        if self._text[at : at + 1] == "]":
+            return Node(place, found), at + 1
+        while True:
+            at = self._skip(at)
+            node, at = self._value(at, place.at(len(found), self._line(at)), depth - 1)
+            found.append(node)
+            at = self._skip(at)
+            end_of_item = self._text[at : at + 1]
+            at += 1
+            if end_of_item == "]":
+                return Node(place, found), at
+            if end_of_item != ",":
+                raise self._wrong(at - 1, "a comma or a closing bracket is missing")
+
+    def _scalar(self, at: int) -> tuple[str | int | float | bool | None, int]:
+        if self._text[at : at + 1] in ("{", "["):
+            raise self._wrong(at, "the name of a field is a text in double quotes")
+        try:
+            value, end = self._scalars.raw_decode(self._text, at)
+        except json.JSONDecodeError as error:
+            raise self._wrong(error.pos, f"this is not JSON: {error.msg}") from None
+        except ValueError as error:
+            raise self._wrong(at, str(error)) from None
+        assert value is None or isinstance(value, str | int | float)
+        return value, end
+
+    def _constant(self, name: str) -> object:
+        raise ValueError(f"{name} is not JSON")
+
+    def _skip(self, at: int) -> int:
+        found = _SPACE.match(self._text, at)
+        assert found is not None
+        return found.end()
+
+    def _line(self, at: int) -> int:
+        return bisect_left(self._line_ends, at) + 1
+
+    def _wrong(self, at: int, reason: str) -> SeedError:
+        return Place(self._file, self._line(at)).wrong(reason)
+
+
+class _Yaml:
+    def __init__(self, loader: yaml.SafeLoader) -> None:
+        self._loader = loader
+        self._left = MOST_NODES
+        self._scalar_tags: Mapping[str, tuple[type, ...]] = {
+            "tag:yaml.org,2002:null": (type(None),),
+            "tag:yaml.org,2002:bool": (bool,),
+            "tag:yaml.org,2002:int": (int,),
+            "tag:yaml.org,2002:float": (float,),
+        }
+
+    def node(self, found: yaml.Node, place: Place, depth: int) -> Node:
+        import yaml
+
+        self._left -= 1
+        if depth == 0:
+            raise place.wrong(f"it is nested more than {MOST_DEPTH} levels deep")
+        if self._left < 0:
+            raise place.wrong(f"the document has more than {MOST_NODES:,} values, with those of its aliases")
+        if isinstance(found, yaml.SequenceNode):
+            rows = [
+                self.node(each, place.at(index, each.start_mark.line + 1), depth - 1)
+                for index, each in enumerate(found.value)
+            ]
+            return Node(place, rows)
+        if isinstance(found, yaml.MappingNode):
+            fields: dict[str, Node] = {}
+            for key, value in found.value:
+                line = key.start_mark.line + 1
+                if not isinstance(key, yaml.ScalarNode):
+                    raise Place(place.file, line, place.field).wrong("the name of a field is a text")
+                below = place.below(key.value, line)
+                if key.value in fields:
+                    raise below.wrong("the field stands there twice")
+                fields[key.value] = self.node(value, below, depth - 1)
+            return Node(place, fields)
+        if found.tag in self._scalar_tags:
+            try:
+                value = self._loader.construct_object(found)
+            except ValueError as error:
+                raise place.wrong(str(error)) from None
+            return Node(place, value)
+        return Node(place, str(found.value))  # times stay text, too

@@ -1,0 +1,178 @@
+"""What a seed may contain, in YAML and in JSON, and the line and field that errors name."""
+
+import json
+
+import pytest
+
+from odradek.protocol.acls import Operation, PatternType, Permission, ResourceType
+from odradek.protocol.scram import ScramMechanism
+from odradek.seeds.document import parse_seed
+from odradek.seeds.plan import (
+    DEFAULT,
+    SeedAcl,
+    SeedError,
+    SeedGroup,
+    SeedOffset,
+    SeedPlan,
+    SeedRecord,
+    SeedTopic,
+    SeedUser,
+)
+
+YAML = """\
+topics:
+  - name: orders
+    partitions: 6
+    settings:
+      cleanup.policy: compact
+      retention.ms: 1000
+      preallocate: false
+    records:
+      - key: a
+        value: {id: 1, note: "ü"}
+        timestamp: 2026-01-01T00:00:00Z
+        headers: {trace: [x, y], empty: null}
+      - {key_base64: AAE=, value: null, timestamp: 5, partition: 2}
+  - name: audit
+groups:
+  - name: billing
+    offsets: {orders: {0: 1, 2: 3}}
+users:
+  - {name: alice, password: secret}
+  - {name: bob, password: secret, mechanism: SCRAM-SHA-256, iterations: 8192}
+acls:
+  - {topic: ord, pattern: prefixed, principal: "User:alice", operations: [read, DESCRIBE_CONFIGS]}
+  - {cluster: true, principal: "User:bob", operations: alter, permission: deny, host: 10.0.0.1}
+"""
+
+
+def test_a_document_becomes_a_plan_whose_parts_know_their_line_and_field() -> None:
+    first = SeedRecord(
+        key=b"a",
+        value='{"id":1,"note":"ü"}'.encode(),
+        headers=(("trace", b"x"), ("trace", b"y"), ("empty", None)),
+        timestamp_ms=1_767_225_600_000,
+        place="seed.yaml:9: topics[0].records[0]",
+    )
+    second = SeedRecord(b"\x00\x01", None, (), 5, 2, "seed.yaml:13: topics[0].records[1]")
+    settings = (("cleanup.policy", "compact"), ("retention.ms", "1000"), ("preallocate", "false"))
+    assert parse_seed(YAML, "seed.yaml") == SeedPlan(
+        topics=(
+            SeedTopic("orders", 6, DEFAULT, settings, (first, second), "seed.yaml:2: topics[0]"),
+            SeedTopic("audit", place="seed.yaml:14: topics[1]"),
+        ),
+        groups=(
+            SeedGroup(
+                "billing",
+                (
+                    SeedOffset("orders", 0, 1, "seed.yaml:17: groups[0].offsets.orders.0"),
+                    SeedOffset("orders", 2, 3, "seed.yaml:17: groups[0].offsets.orders.2"),
+                ),
+                "seed.yaml:16: groups[0]",
+            ),
+        ),
+        users=(
+            SeedUser("alice", "secret", ScramMechanism.SHA_512, 4096, "seed.yaml:19: users[0]"),
+            SeedUser("bob", "secret", ScramMechanism.SHA_256, 8192, "seed.yaml:20: users[1]"),
+        ),
+        acls=(
+            SeedAcl(
+                ResourceType.TOPIC,
+                "ord",
+                "User:alice",
+                Operation.READ,
+                pattern_type=PatternType.PREFIXED,
+                place="seed.yaml:22: acls[0].operations[0]",
+            ),
+            SeedAcl(
+                ResourceType.TOPIC,
+                "ord",
+                "User:alice",
+                Operation.DESCRIBE_CONFIGS,
+                pattern_type=PatternType.PREFIXED,
+                place="seed.yaml:22: acls[0].operations[1]",
+            ),
+            SeedAcl(
+                ResourceType.CLUSTER,
+                "kafka-cluster",
+                "User:bob",
+                Operation.ALTER,
+                Permission.DENY,
+                host="10.0.0.1",
+                place="seed.yaml:23: acls[1].operations",
+            ),
+        ),
+    )
+
+
+def test_json_says_the_same_as_yaml() -> None:
+    document = {"topics": [{"name": "a", "partitions": 2, "records": [{"key": 'k\u00fc"', "value": [1, 2.5, True]}]}]}
+    text = json.dumps(document, indent=1)
+    in_json, in_yaml = parse_seed(text, "s.json"), parse_seed(text, "s.yaml")
+    record = SeedRecord('kü"'.encode(), b"[1,2.5,true]", place="s.json:7: topics[0].records[0]")
+    assert in_json.topics == (SeedTopic("a", 2, records=(record,), place="s.json:3: topics[0]"),)
+    assert repr(in_yaml) == repr(in_json).replace("s.json", "s.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "s.yaml:1: the file is empty"),
+        ("topics:\n- name: a\n  partitions: x\n", "s.yaml:3: topics[0].partitions: it takes a number from 1 to"),
+        ("topics:\n- name: a\n  partitions: true\n", "s.yaml:3: topics[0].partitions: it takes a number from 1 to"),
+        ("topics:\n- partitions: 1\n", "s.yaml:2: topics[0]: name is missing"),
+        ("topics:\n- name: ''\n", "s.yaml:2: topics[0].name: the name is empty"),
+        ("topics:\n- name: 5\n", "s.yaml:2: topics[0].name: it takes a text"),
+        ("topics:\n- name: a\n- name: a\n", "s.yaml:3: topics[1]: the topic a is seeded twice"),
+        ("topics:\n- name: a\n  name: b\n", "s.yaml:3: topics[0].name: the field stands there twice"),
+        ("topics: {a: 1}\n", "s.yaml:1: topics: it takes a list"),
+        ("topics:\n- name: a\n  partition: 1\n", "s.yaml:3: topics[0].partition: there is no such field"),
+        ("topics:\n- name: a\n  settings: {x: [1]}\n", "s.yaml:3: topics[0].settings.x: the value of a setting is"),
+        ("topics:\n- {name: a, records: [{timestamp: soon}]}\n", "records[0].timestamp: it takes milliseconds"),
+        ("topics:\n- {name: a, records: [{value: .nan}]}\n", "records[0].value: JSON has no NaN"),
+        ("topics:\n- {name: a, records: [{value_base64: '*'}]}\n", "value_base64: this is not base64"),
+        ("topics:\n- {name: a, records: [{key: a, key_base64: AA==}]}\n", "it takes either key or key_base64"),
+        ("groups:\n- name: g\n", "s.yaml:2: groups[0]: offsets is missing"),
+        ("groups:\n- {name: g, offsets: {a: {x: 1}}}\n", "groups[0].offsets.a.x: offsets are written as"),
+        ("users:\n- {name: u, password: p, mechanism: MD5}\n", "users[0].mechanism: it takes SCRAM-SHA-256 or"),
+        ("acls:\n- {principal: 'User:a', operations: read}\n", "s.yaml:2: acls[0]: an ACL is for one resource"),
+        ("acls:\n- {topic: t, principal: 'User:a', operations: any}\n", "operations: it takes one of ALL, READ,"),
+        ("topics: [\n", "s.yaml:2: this is not YAML: "),
+        ("a: &a [*a]\n", "is nested more than 50 levels deep"),
+    ],
+)
+def test_an_error_in_yaml_names_line_and_field(text: str, complaint: str) -> None:
+    with pytest.raises(SeedError) as raised:
+        parse_seed(text, "s.yaml")
+    assert complaint in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('{"topics": [\n {"name": "a",\n "partitions": "x"}]}', "s.json:3: topics[0].partitions: it takes a number"),
+        ('{"topics": [\n,', "s.json:2: this is not JSON: Expecting value"),
+        ('{"topics":\n NaN}', "s.json:2: NaN is not JSON"),
+        ('{"users": [],\n"users": []}', "s.json:2: users: the field stands there twice"),
+        ('{"users": []\n"acls": []}', "s.json:2: a comma or a closing brace is missing"),
+        ('{"users": [1\n2]}', "s.json:2: a comma or a closing bracket is missing"),
+        ('{"users"\n[]}', "s.json:2: a colon is missing"),
+        ("{\n5: 1}", "s.json:2: the name of a field is a text"),
+        ("{\n[]: 1}", "s.json:2: the name of a field is a text"),
+        ("{}\n{}", "s.json:2: nothing may follow the document"),
+        ("", "s.json:1: this is not JSON"),
+        ("[]", "s.json:1: it takes fields: topics, groups, users, acls"),
+        ("[" * 100_000, "nested more than 50 levels deep"),
+    ],
+)
+def test_an_error_in_json_names_line_and_field(text: str, complaint: str) -> None:
+    with pytest.raises(SeedError) as raised:
+        parse_seed(text, "s.json")
+    assert complaint in str(raised.value)
+
+
+def test_aliases_of_yaml_cannot_make_a_large_tree_of_a_small_file() -> None:
+    rows = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    rows += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    with pytest.raises(SeedError, match="more than 2,000,000 values"):
+        parse_seed("\n".join(rows), "s.yaml")
