@@ -39,6 +39,12 @@ from odradek.protocol.messages.list_transactions_request import ListTransactions
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.messages.share_fetch_request import FetchPartition, FetchTopic, ShareFetchRequest
 from odradek.protocol.messages.share_fetch_response import ShareFetchResponse
+from odradek.protocol.messages.streams_group_heartbeat_request import (
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    Topology,
+)
+from odradek.protocol.messages.streams_group_heartbeat_response import StreamsGroupHeartbeatResponse
 from odradek.protocol.messages.txn_share_acknowledge_request import (
     TxnShareAcknowledgeBatch,
     TxnShareAcknowledgePartition,
@@ -86,6 +92,12 @@ class Content:
 def contents() -> Iterator[Content]:
     yield Content("FindCoordinator, 20 keys of 32,000 colons", colons)
     yield Content(f"10 groups with expressions such as `.*a.{{{STATES}}}`, {NAMES:,} topics", subscriptions)
+    yield Content(
+        f"10 joins of streams groups whose topologies read {NAMES:,} topics",
+        topologies,
+        {"group.streams.initial.rebalance.delay.ms": 0},
+        is_ours=True,
+    )
     yield Content(f"ListTransactions by such a pattern, 10 times, {NAMES:,} ids", listings)
     yield Content("quotas of 20 users whose names are 30,000 backslashes", backslashes)
     locks = "group.share.{}partition.max.record.locks"
@@ -136,14 +148,7 @@ def colons(bootstrap: str, seconds: float) -> Run:
 
 
 def subscriptions(bootstrap: str, seconds: float) -> Run:
-    with Wire(bootstrap, timeout_s=PATIENCE_S) as wire:
-        await_coordinator(wire, GROUP, "hostile-0")
-        topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names()]
-        for begin in range(0, NAMES, 500):
-            request = CreateTopicsRequest(topics=topics[begin : begin + 500], timeout_ms=60_000)
-            answer = wire.ask(request, 7, CreateTopicsResponse)
-            if any(each.error_code for each in answer.topics):
-                raise RuntimeError(f"the topics were refused: {answer.topics[0].error_message}")
+    create_topics(bootstrap)
 
     def run() -> None:
         with Wire(bootstrap, timeout_s=PATIENCE_S) as wire:
@@ -158,6 +163,44 @@ def subscriptions(bootstrap: str, seconds: float) -> Run:
                 )
                 wire.ask(request, 1)
             time.sleep(max(seconds, 3.0))  # the expressions are resolved in the background
+
+    return run
+
+
+def create_topics(bootstrap: str) -> None:
+    with Wire(bootstrap, timeout_s=PATIENCE_S) as wire:
+        await_coordinator(wire, GROUP, "hostile-0")
+        topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names()]
+        for begin in range(0, NAMES, 500):
+            request = CreateTopicsRequest(topics=topics[begin : begin + 500], timeout_ms=60_000)
+            answer = wire.ask(request, 7, CreateTopicsResponse)
+            if any(each.error_code for each in answer.topics):
+                raise RuntimeError(f"the topics were refused: {answer.topics[0].error_message}")
+
+
+def topologies(bootstrap: str, seconds: float) -> Run:
+    create_topics(bootstrap)
+    subtopologies = [
+        Subtopology(subtopology_id=str(number), source_topics=[name]) for number, name in enumerate(names())
+    ]
+
+    def run() -> None:
+        with Wire(bootstrap, timeout_s=PATIENCE_S) as wire:
+            for number in range(10):
+                member_id = str(uuid.uuid4())
+                request = StreamsGroupHeartbeatRequest(
+                    group_id=f"hostile-{number}",
+                    member_id=member_id,
+                    rebalance_timeout_ms=60_000,
+                    process_id=member_id,
+                    topology=Topology(subtopologies=subtopologies),
+                    active_tasks=[],
+                    standby_tasks=[],
+                    warmup_tasks=[],
+                )
+                answer = wire.ask(request, 1, StreamsGroupHeartbeatResponse)
+                if answer.error_code:
+                    raise RuntimeError(f"the member was refused: {answer.error_message}")
 
     return run
 
