@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from odradek.broker.configuration.contradictions import STANDARD_AUTHORIZER
 from odradek.protocol.messages.create_acls_request import AclCreation, CreateAclsRequest
 from odradek.protocol.messages.create_acls_response import CreateAclsResponse
@@ -15,9 +17,12 @@ from odradek.protocol.messages.delete_acls_request import DeleteAclsFilter, Dele
 from odradek.protocol.messages.delete_acls_response import DeleteAclsResponse
 from odradek.protocol.messages.describe_acls_request import DescribeAclsRequest
 from odradek.protocol.messages.describe_acls_response import DescribeAclsResponse
+from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.clients.speakers import wait_for
+from tests.conformance.differential.conversation import Place, Talk, Trace, differences
+from tests.conformance.differential.differences import reason_for
 from tests.conformance.tools import Tools
-from tests.support.broker_process import Broker, BrokerProcess, KafkaProcess
+from tests.support.broker_process import EMULATED, Broker, BrokerProcess, KafkaProcess, new_broker
 from tests.support.oracle import needs_kafka
 from tests.support.wire import Wire
 
@@ -133,3 +138,75 @@ def test_kafka_acls_lists_adds_and_removes(tools: Tools, tmp_path: Path) -> None
         tools.run("acls", *at, "--remove", "--force", "--topic", "out")
         assert listed("--topic", "out") == set()
         assert listed("--principal", "User:alice") != set()
+
+
+HOSTS = (
+    *("10.0.0.0/8", "10.0.0.1/8", "0.0.0.0/0", "::1/128", "2001:db8::/32", "fe80::1%eth0/64"),
+    *("10.0.0.0/33", "10.0.0.300/8", "10.0.0.0/", "10.0.0/24", "10.0.0.0/-1", "10.0.0.0/8 ", "a:b/64", "::1/129"),
+    *("foo", "*", "10.0.0.5", ""),
+)
+ANONYMOUS, READ, ALLOW, DENY, TOPIC = "User:ANONYMOUS", 3, 3, 2, 2
+
+
+def ranges(talk: Talk) -> None:
+    for host in HOSTS:
+        created = acl_of(host, "t", ALLOW, principal="User:alice")
+        answer = talk.ask(f"R1 to R3, R7: {host!r}", CreateAclsRequest(creations=[created]), VERSION)
+        talk.note(f"{host!r}, the words", answer.results[0].error_message)
+    for host in ("10.0.0.5", "10.0.0.0/8", "10.0.0.1/8"):  # R6
+        wanted = DescribeAclsRequest(
+            resource_type_filter=ANY,
+            resource_name_filter=None,
+            pattern_type_filter=ANY,
+            principal_filter=None,
+            host_filter=host,
+            operation=ANY,
+            permission_type=ANY,
+        )
+        found = talk.quietly(wanted, VERSION)
+        talk.note(f"R6: {host} finds", [acl.host for each in found.resources for acl in each.acls])
+    for number, acls in enumerate(
+        (
+            [("127.0.0.0/8", ALLOW)],
+            [("10.0.0.0/8", ALLOW)],
+            [("127.0.0.0/8", ALLOW), ("127.0.0.1/32", DENY)],
+            [("127.0.0.0/8", ALLOW), ("127.0.0.2/32", DENY)],
+        )
+    ):
+        topic = f"of-{number}"
+        talk.make_topic(topic)
+        creations = [acl_of(host, topic, permission) for host, permission in acls]
+        talk.quietly(CreateAclsRequest(creations=creations), VERSION)
+        partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[partition])])
+        talk.ask(f"R4: {acls}", request, 2)
+
+
+def acl_of(host: str, topic: str, permission: int, principal: str = ANONYMOUS) -> AclCreation:
+    return AclCreation(
+        resource_type=TOPIC,
+        resource_name=topic,
+        resource_pattern_type=3,
+        principal=principal,
+        host=host,
+        operation=READ,
+        permission_type=permission,
+    )
+
+
+@pytest.mark.parametrize("release", EMULATED)
+def test_address_ranges_are_taken_refused_found_and_matched_as_by_kafka(tmp_path: Path, release: str) -> None:
+    """R1 to R4, R6 and R7 of docs/spec/kafka-4.4.md#s5-4."""
+    settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
+
+    def told(broker: Broker) -> Trace:
+        with broker:
+            talk = Talk(Place(broker.bootstrap, str(broker.data_dir), ""))
+            ranges(talk)
+            talk.close()
+            return talk.trace()
+
+    kafka = told(KafkaProcess(tmp_path / "kafka", settings, version=release))
+    ours = told(new_broker(tmp_path / "ours", settings, like=release))
+    found = [one for one in differences(kafka, ours) if reason_for(*one) is None]
+    assert not found, "\n".join(map(repr, found))

@@ -77,7 +77,7 @@ def create_acls(
 def _wrong_host(host: str, metadata_version: int) -> KafkaError | None:
     """Returns the error if an ACL must not have this host, else None. docs/spec/kafka-4.4.md#s5-4, R1 to R3 and R7"""
     if not host:
-        return _invalid("Invalid empty host")
+        return _invalid("Host pattern cannot be null or empty")
     if not is_written_as_range(host):
         return None
     if metadata_version < METADATA_VERSION_CIDR:

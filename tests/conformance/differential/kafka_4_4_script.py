@@ -6,6 +6,7 @@ from typing import Any
 
 from odradek.protocol.compression import Compression
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
 from odradek.protocol.messages.incremental_alter_configs_request import (
     AlterableConfig,
@@ -13,17 +14,33 @@ from odradek.protocol.messages.incremental_alter_configs_request import (
     IncrementalAlterConfigsRequest,
 )
 from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from odradek.protocol.messages.share_group_describe_request import ShareGroupDescribeRequest
+from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
+from odradek.protocol.messages.txn_offset_commit_request import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from odradek.protocol.messages.unregister_controller_request import UnregisterControllerRequest
 from odradek.protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from odradek.protocol.records import NewRecord, build_batch
+from odradek.protocol.struct import ZERO_UUID
+from tests.conformance.differential.consumer_group_scene import Scene as ConsumerScene
 from tests.conformance.differential.conversation import Talk
 from tests.conformance.differential.records_script import BASE_MS, Producer
+from tests.conformance.differential.share_group_scene import ShareScene
+from tests.conformance.differential.share_state_scene import StateScene
+from tests.conformance.differential.transactional_client import Client
+from tests.conformance.differential.transactional_partitions_script import IDS_SINCE
+from tests.conformance.differential.transactions_script import wait_for_coordinators
 
 NODE = 1
 CLUSTER_CHECK_SINCE = 5  # version of ApiVersions
 PRODUCE = 9
 PATIENCE_S = 20.0
 TOPIC, GROUP = 2, 32
+SHARE_FETCH = 2  # version
+WRITE_STATE = 85
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 
@@ -161,6 +178,139 @@ def too_many_partitions(talk: Talk, version: int) -> None:
     ask("one twice", (first, 20_000), (first, 20_000), (second, 3))
 
 
+def finalised_levels(talk: Talk, version: int) -> None:
+    """F2: the levels of a new cluster, but for a feature of Odradek's own."""
+    request = ApiVersionsRequest(client_software_name="talk", client_software_version="1")
+    answer = talk.quietly(request, version)
+    levels = {
+        each.name: each.max_version_level for each in answer.finalized_features if not each.name.startswith("odradek.")
+    }
+    talk.note("the finalised levels", levels)
+
+
+def emptied_consumer_group(talk: Talk, version: int) -> None:
+    """C2: the first member after the group was empty, within the time between two assignments."""
+    scene = ConsumerScene(talk, version, "emptied")
+    between = AlterableConfig(name="consumer.assignment.interval.ms", config_operation=0, value="15000")
+    resource = AlterConfigsResource(resource_type=GROUP, resource_name=scene.group, configs=[between])
+    assert talk.quietly(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses[0].error_code == 0
+    scene.join("A joins", "A")
+    scene.beat("A leaves", "A", -1)
+    scene.describe("empty")
+    scene.join("B joins", "B")
+    scene.describe("with B")
+
+
+def changed_assignor(talk: Talk, version: int) -> None:
+    """C3."""
+    scene = ConsumerScene(talk, version, "assignor")
+    scene.join("joins", "A", server_assignor="uniform")
+    for assignor in ("range", "range", "uniform"):
+        scene.beat(f"wishes {assignor}", "A", server_assignor=assignor)
+        scene.beat(f"after the wish for {assignor}", "A", owned=scene.owns(0, 1, 2, 3, 4, 5))
+        scene.describe(f"with {assignor}")
+
+
+def released_instance(talk: Talk, version: int) -> None:
+    """C4."""
+    scene = ConsumerScene(talk, version, "released")
+    scene.join("takes the first", "A", instance_id="first")
+    scene.join("takes the second", "A", instance_id="second")
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=scene.group,
+        member_id="B",
+        instance_id="first",
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=[scene.topic],
+        topic_partitions=[],
+    )
+    talk.note("C4: another takes the first instance id", talk.quietly(request, version).error_code)
+
+
+def member_epochs_of_producers(talk: Talk, version: int) -> None:
+    """T3 to T7: members of a consumer group, and one of a classic group."""
+    wait_for_coordinators(talk)
+    scene = ConsumerScene(talk, 1, f"producers-{version}")
+    client = Client(talk, f"member-epochs-{version}").init().begin_offsets(scene.group)
+
+    def ask(label: str, member: str, epoch: int, *indexes: int, group: str = scene.group) -> None:
+        parts = [TxnOffsetCommitRequestPartition(partition_index=each, committed_offset=7) for each in indexes]
+        by_id = version >= IDS_SINCE
+        topic = TxnOffsetCommitRequestTopic(
+            name="" if by_id else scene.topic, topic_id=scene.topic_id if by_id else ZERO_UUID, partitions=parts
+        )
+        request = TxnOffsetCommitRequest(
+            group_id=group, member_id=member, generation_id_or_member_epoch=epoch, topics=[topic], **client.pair
+        )
+        talk.ask(label, request, version)
+
+    scene.join("A joins", "A")
+    scene.join("C joins", "C")
+    scene.beat("A is told", "A")
+    scene.beat("A has given up", "A", owned=scene.owns(0, 1, 2))
+    scene.describe("two members")
+    for epoch in range(6):
+        ask(f"T3 and T5: A of epoch {epoch}, which it holds", "A", epoch, 0)
+        ask(f"T4: A of epoch {epoch}, which it gave up", "A", epoch, 5)
+        ask(f"A of epoch {epoch}, both", "A", epoch, 0, 5)
+    ask("T7: a stranger", "nobody", 3, 0)
+    classic = ConsumerScene(talk, 1, f"classic-{version}")
+    client.begin_offsets(classic.group)
+    first = classic.classic_join("no member id yet")
+    joined = classic.classic_join("joins", first.member_id)
+    classic.classic_sync("alone", joined.member_id, joined.generation_id)
+    for generation in (0, 1, 2):
+        ask(f"T6: generation {generation}", joined.member_id, generation, 0, group=classic.group)
+    ask("T7: a stranger in a classic group", "nobody", 1, 0, group=classic.group)
+    client.end()
+
+
+def emptied_share_group(talk: Talk, version: int) -> None:
+    """S1: how far the target of a group that was emptied is behind its epoch."""
+    scene = ShareScene(talk, SHARE_FETCH, f"emptied-{version}")
+    scene.begin()
+    scene.leave()
+    (group,) = talk.quietly(ShareGroupDescribeRequest(group_ids=[scene.group]), version).groups
+    talk.note("empty", (group.group_state, group.group_epoch - group.assignment_epoch))
+
+
+def added_partition(talk: Talk, version: int) -> None:
+    """S2: where a partition begins that was added to a topic the group knows."""
+    scene = ShareScene(talk, SHARE_FETCH, f"added-{version}")
+    scene.configure("share.auto.offset.reset", "latest")
+    scene.begin()
+    more = CreatePartitionsTopic(name=scene.topic, count=2, assignments=None)
+    talk.quietly(CreatePartitionsRequest(topics=[more], timeout_ms=20_000), 3)
+    talk.wait_until_led(scene.topic, 2)
+    deadline = time.monotonic() + PATIENCE_S
+    epoch, owned = 0, 0
+    while owned < 2:
+        assert time.monotonic() < deadline, "the partition is assigned to nobody"
+        request = ShareGroupHeartbeatRequest(
+            group_id=scene.group, member_id="A", member_epoch=epoch, subscribed_topic_names=[scene.topic]
+        )
+        answer = talk.quietly(request, 1)
+        if answer.error_code == 0:
+            epoch = answer.member_epoch
+            if answer.assignment is not None:
+                owned = sum(len(each.partitions) for each in answer.assignment.topic_partitions)
+        time.sleep(0.1)
+    scene.describe_offsets("where they begin", {scene.topic: [0, 1]})
+
+
+def unchecked_state(talk: Talk, version: int) -> None:
+    """S10, S8 and S9."""
+    scene = StateScene(talk, "unchecked", WRITE_STATE, version)
+    scene.initialize("initialized", 1, 0)
+    scene.write("states and counts that are none", 1, 0, 0, (0, 0, 9, -1), (1, 1, -1, 1), (2, 2, 3, 2))
+    scene.stored("states and counts that are none")
+    scene.write("ends before it begins", 1, 0, 0, (9, 8, 0, 1))
+    if version >= 1:
+        for offset, complete in ((5, 4), (5, 2), (-1, 9), (3, 7), (8, 1)):
+            scene.write(f"{complete} from {offset}", 1, 0, offset, complete=complete)
+            scene.summarize(f"{complete} from {offset}", 0)
+
+
 SCRIPTS: dict[Callable[[Talk, int], None], int] = {
     expected_broker: 18,
     unregister_controller: 94,
@@ -168,5 +318,17 @@ SCRIPTS: dict[Callable[[Talk, int], None], int] = {
     new_settings: 44,
     lowered_size_of_records: 2,
     too_many_partitions: 37,
+    finalised_levels: 18,
+    **dict.fromkeys((emptied_consumer_group, changed_assignor, released_instance), 68),
+    member_epochs_of_producers: 28,
+    **dict.fromkeys((emptied_share_group, added_partition), 77),
+    unchecked_state: WRITE_STATE,
 }
-LOWEST = {expected_broker: CLUSTER_CHECK_SINCE, levels_of_features: 1, lowered_size_of_records: 2, new_settings: 1}
+LOWEST = {
+    expected_broker: CLUSTER_CHECK_SINCE,
+    levels_of_features: 1,
+    lowered_size_of_records: 2,
+    new_settings: 1,
+    finalised_levels: 3,
+    member_epochs_of_producers: 3,
+}

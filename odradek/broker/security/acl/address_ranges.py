@@ -51,8 +51,10 @@ def range_written(host: str) -> AddressRange:
     try:
         value = int(IPv6Address(address))  # a zone, as in fe80::1%eth0, is ignored
     except ValueError:
-        raise NotARange(f"Could not parse [{host}]") from None
-    _check_within(int(prefix_text), 128)
+        told = address if ":" in address else host  # as Kafka, which reads an IPv6 address without its prefix
+        raise NotARange(f"Could not parse [{told}]") from None
+    if int(prefix_text) > 128:
+        raise NotARange(f"Could not parse [{host}] - prefix length must be between 0 and 128")
     return _range(128, value, int(prefix_text))
 
 
