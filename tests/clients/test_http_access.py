@@ -38,7 +38,7 @@ def test_without_a_token_other_machines_are_told_of_health_only(tmp_path: Path) 
     assert status(HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S), "/readyz") == 200
     for path in ("/", "/metrics", "/api/overview", "/live/overview"):
         assert status(HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S), path) == 403
-    assert "set odradek.http.token for metrics and the page" in broker.log_text()
+    assert "set odradek.http.token to get metrics and the page" in broker.log_text()
     broker.stop()
 
 

@@ -133,7 +133,7 @@ async def test_our_client_is_told_which_security_a_listener_has(secured: Secured
     stranger = replace(secured.access("SSL"), ca_file=str(secured.other_ca_file))
     assert "security_protocol" in str(await refused(without_tls))
     assert "without TLS" in str(await refused(with_tls))
-    assert "another security_protocol than PLAINTEXT" in str(await refused(without_login))
+    assert "its listener may require TLS or SASL (security_protocol=PLAINTEXT)" in str(await refused(without_login))
     assert "its listener is without SASL" in str(await refused(with_login))
     assert "ssl_cafile" in str(await refused(stranger))
 

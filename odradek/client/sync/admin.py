@@ -37,6 +37,7 @@ class Admin(Blocking[admin.Admin]):
     delete_share_group_offsets = blocking(admin.Admin.delete_share_group_offsets)
     list_offsets = blocking(admin.Admin.list_offsets)
     delete_records = blocking(admin.Admin.delete_records)
+    log_sizes = blocking(admin.Admin.log_sizes)
     describe_cluster = blocking(admin.Admin.describe_cluster)
     describe_features = blocking(admin.Admin.describe_features)
     update_features = blocking(admin.Admin.update_features)
