@@ -2,6 +2,7 @@
 docs/spec/dead-letter-queues.md."""
 
 import logging
+from typing import Any
 
 import pytest
 
@@ -374,6 +375,27 @@ def test_scenario_028_copies_of_two_batches_are_in_the_order_of_their_offsets(sc
     member.acquire(topic)
     member.ack_code(topic, (0, 0, REJECT), (1, 4, [REJECT] * 4), (5, 5, REJECT))
     assert scene.copied() == [0, 1, 2, 3, 4, 5]
+
+
+def test_records_that_are_rejected_in_another_order_keep_their_values(scene: DeadLetterScene) -> None:
+    """While the first records are copied, two others are rejected that are then copied together."""
+    scene.copy_whole()
+    topic = with_topic(scene)
+    values = [b"%d" % number for number in range(6)]
+    for at in (0, 2, 4):
+        scene.produce_records("T", *values[at : at + 2])
+    members = [scene.member(name) for name in "ABC"]
+    for number, member in enumerate(members):
+        assert member.acquire(topic, max_records=2) == [(2 * number, 2 * number + 1, 1)]
+    held: list[Any] = []
+    scene.persister.held = held
+    for number in (2, 1, 0):
+        members[number].begin_ack({topic: [(2 * number, 2 * number + 1, REJECT)]})
+    scene.persister.held = None
+    for write in held:
+        write()
+    scene.settle()
+    assert [(each.offset, each.value) for each in scene.copies()] == [(at, values[at]) for at in (4, 5, 2, 3, 0, 1)]
 
 
 def test_scenario_030_a_topic_in_which_not_even_the_headers_fit_gets_no_copy() -> None:

@@ -142,13 +142,14 @@ class _Copying:
 
 
 class _Contents(NamedTuple):
-    """The keys and values of all records up to `last_offset` that could be read."""
+    """The keys and values of the records from `first_offset` to `last_offset`, as far as they could be read."""
 
+    first_offset: int
     last_offset: int
     by_offset: Mapping[int, Content]
 
 
-NOTHING_READ: Final = _Contents(-1, {})
+NOTHING_READ: Final = _Contents(0, -1, {})
 
 
 class DeadLetterQueues:
@@ -276,7 +277,7 @@ class DeadLetterQueues:
             for offset in range(letter.first_offset, letter.last_offset + 1):
                 content = NO_CONTENT
                 if is_copied_whole and not is_gone:
-                    if offset > contents.last_offset:
+                    if not contents.first_offset <= offset <= contents.last_offset:
                         contents = await self._read(copying.partition, offset, max(letter.last_offset, last_of_all))
                     content = contents.by_offset.get(offset, NO_CONTENT)
                 copies.append(copy_of(source, offset, letter, content, self._clock.now_ms()))
@@ -469,16 +470,16 @@ def read_contents(source: Log, first_offset: int, last_offset: int) -> _Contents
                     batch = memoryview(chunk)[position : position + header.size_bytes]
                     _read_batch(batch, first_offset, source.max_record_bytes, found)
                 if reached >= last_offset:
-                    return _Contents(last_offset, found)
+                    return _Contents(first_offset, last_offset, found)
     except KafkaError as error:
         if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
             raise
         if first_offset < source.log_start_offset:
-            return _Contents(min(last_offset, source.log_start_offset - 1), found)
-        return _Contents(last_offset, found)  # cut off by an unclean leader election
+            return _Contents(first_offset, min(last_offset, source.log_start_offset - 1), found)
+        return _Contents(first_offset, last_offset, found)  # cut off by an unclean leader election
     except (OSError, MalformedMessage):
         log.warning("records at offset %d cannot be read for a dead-letter queue", first_offset, exc_info=True)
-    return _Contents(reached, found)
+    return _Contents(first_offset, reached, found)
 
 
 def _read_batch(batch: memoryview, first_offset: int, max_record_bytes: int, found: dict[int, Content]) -> None:
