@@ -45,34 +45,36 @@ class BrokerSettings:
     """
 
     add_partitions_to_txn_retry_backoff_max_ms = INT("100",
-        "Longest wait of a partition that is added to a transaction for the transaction before to end.", Range(0))
+        "Maximum time for which adding a partition to a transaction waits for the previous transaction to end.",
+        Range(0))
     add_partitions_to_txn_retry_backoff_ms = INT("20",
         "Wait between two attempts to add a partition to a transaction.", Range(1))
     advertised_listeners = LIST(None,
-        "Addresses that clients are told to connect to, where they differ from listeners.", ListOf(may_be_empty=False))
+        "Addresses that clients are given, if they differ from listeners.", ListOf(may_be_empty=False))
     authorizer_class_name = STRING("",
-        "Authorizer of requests: empty for none, or org.apache.kafka.metadata.authorizer.StandardAuthorizer.")
-    auto_create_topics_enable = BOOLEAN("true", "Creation of a missing topic when a client asks for its metadata.")
+        "Authorizer of requests: org.apache.kafka.metadata.authorizer.StandardAuthorizer, or empty for none.")
+    auto_create_topics_enable = BOOLEAN("true",
+        "Automatic creation of a topic that does not exist when a client requests its metadata.")
     broker_id = INT("-1", "Older name of node.id.")
-    broker_rack = STRING(None, "Rack of this broker, told to clients that prefer near replicas.")
+    broker_rack = STRING(None, "Rack of this broker, for clients that prefer nearby replicas.")
     compression_gzip_level = INT("-1", "Default compression.gzip.level of topics.", GzipLevel(), CLUSTER_WIDE)
     compression_lz4_level = INT("9", "Default of the topic setting compression.lz4.level.", Range(1, 17), CLUSTER_WIDE)
     compression_type = STRING("producer", "Default compression.type of topics.", OneOf(COMPRESSION_TYPES), CLUSTER_WIDE)
     compression_zstd_level = INT("3", "Default compression.zstd.level of topics.", Range(-131072, 22), CLUSTER_WIDE)
     connection_failed_authentication_delay_ms = INT("100",
-        "Delay before a connection is closed whose authentication failed.", Range(0))
+        "Delay before a connection is closed after a failed authentication.", Range(0))
     connections_max_idle_ms = LONG("600000", "Idle time after which a connection is closed.")
     connections_max_reauth_ms = LONG("0",
-        "Lifetime of a SASL session, after which the client has to authenticate again; 0 is no limit.")
+        "Lifetime of a SASL session, after which the client has to authenticate again; 0 means no limit.")
     controller_listener_names = LIST("CONTROLLER",
-        "Names of controller listeners, which are ignored: one process is broker and controller.",
+        "Names of controller listeners. They are ignored, because one process is both broker and controller.",
         ListOf(may_be_empty=False))  # Kafka: must be given
     controller_quota_window_num = INT("11",
         "Number of windows in which controller_mutation_rate is measured.", Range(1))
     controller_quota_window_size_seconds = INT("1",
         "Length of a window in which controller_mutation_rate is measured.", Range(1))
     default_replication_factor = INT("1",
-        "Replication factor of new topics whose creator names none; one node can only have 1.")
+        "Replication factor of new topics if the request does not specify it; a single node supports only 1.")
     delegation_token_expiry_check_interval_ms = LONG("3600000",
         "Interval at which expired delegation tokens are removed.", Range(1))
     delegation_token_expiry_time_ms = LONG("86400000",
@@ -80,15 +82,15 @@ class BrokerSettings:
     delegation_token_max_lifetime_ms = LONG("604800000",
         "Maximum lifetime of a delegation token, renewals included.", Range(1))
     delegation_token_secret_key = PASSWORD(None,
-        "Secret that delegation tokens are proved with; without it there are no tokens.")
+        "Secret key with which delegation tokens are signed; without it, delegation tokens are disabled.")
     delete_topic_enable = BOOLEAN("true", "Permission to delete topics.")
     errors_deadletterqueue_auto_create_topics_enable = BOOLEAN("false",
-        "Creation of the missing dead-letter topic of a share group when a record is to be copied into it.",
+        "Automatic creation of a share group's dead-letter topic when a record has to be copied into it.",
         None, CLUSTER_WIDE)
     errors_deadletterqueue_topic_name_prefix = STRING("dlq.",
-        "Prefix that the names of dead-letter topics must have; empty for no rule.", None, CLUSTER_WIDE)
+        "Prefix that the names of dead-letter topics must have; empty for any name.", None, CLUSTER_WIDE)
     fetch_max_bytes = INT("57671680",
-        "Maximum size of the response to a fetch, whatever the client asks for.", Range(1024))
+        "Maximum size of a Fetch response, even if the client requests more.", Range(1024))
     group_consumer_assignment_interval_ms = INT("1000",
         "Default consumer.assignment.interval.ms of groups.", Range(0), CLUSTER_WIDE)
     group_consumer_assignor_offload_enable = BOOLEAN("true",
@@ -103,7 +105,7 @@ class BrokerSettings:
     group_consumer_max_session_timeout_ms = INT("60000", "Maximum consumer.session.timeout.ms of groups.", Range(1))
     group_consumer_max_size = INT("2147483647", "Maximum number of members of a consumer group.", Range(1))
     group_consumer_migration_policy = STRING("bidirectional",
-        "Conversions allowed between classic and consumer groups: upgrade, downgrade, both or none.",
+        "Conversions allowed between classic and consumer groups: upgrade, downgrade, bidirectional or disabled.",
         OneOf(("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"), True))
     group_consumer_min_assignment_interval_ms = INT("0", "Minimum consumer.assignment.interval.ms of groups.", Range(0))
     group_consumer_min_heartbeat_interval_ms = INT("5000",
@@ -116,11 +118,11 @@ class BrokerSettings:
         "Rebalance protocols that groups may use.",
         ListOf(("consumer", "classic", "share", "streams"), may_be_empty=False))
     group_initial_rebalance_delay_ms = INT("0",
-        "Wait of a new classic group for more members before its first rebalance.")  # Kafka: 3000
+        "Time for which a new classic group waits for more members before its first rebalance.")  # Kafka: 3000
     group_max_session_timeout_ms = INT("1800000",
-        "Maximum session timeout that a member of a classic group may ask for.")
+        "Maximum session timeout that a member of a classic group may request.")
     group_max_size = INT("2147483647", "Maximum number of members of a classic group.", Range(1))
-    group_min_session_timeout_ms = INT("6000", "Minimum session timeout that a member of a classic group may ask for.")
+    group_min_session_timeout_ms = INT("6000", "Minimum session timeout that a member of a classic group may request.")
     group_share_assignment_interval_ms = INT("1000",
         "Default share.assignment.interval.ms of groups.", Range(0), CLUSTER_WIDE)
     group_share_assignor_offload_enable = BOOLEAN("true",
@@ -185,22 +187,23 @@ class BrokerSettings:
     group_streams_task_offset_interval_ms = INT("60000",
         "Default streams.task.offset.interval.ms of groups.", Range(1), is_internal=True)
     group_streams_topology_description_plugin_class = CLASS(None,
-        "Store of descriptions of the topology of streams groups: none, or Kafka's class of a store in memory, for "
-        "which the broker uses its own.",
+        "Store for the topology descriptions of streams groups: none, or the class name of Kafka's in-memory store. "
+        "The broker then uses an in-memory store of its own.",
         OneOf(("org.apache.kafka.server.streams.InMemoryTopologyDescriptionPlugin",)))
-    inter_broker_listener_name = STRING(None, "Listener between brokers; checked as in Kafka, and unused on one node.")
+    inter_broker_listener_name = STRING(None,
+        "Listener for connections between brokers; checked as in Kafka, but not used on a single node.")
     listener_security_protocol_map = STRING(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         "Security protocol of each listener: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.", None, PER_BROKER)
     listeners = LIST("PLAINTEXT://localhost:9092",
-        "Addresses to listen on, as NAME://host:port; an empty host is every interface, port 0 a free one.",
+        "Addresses to listen on, as NAME://host:port; an empty host means all interfaces, port 0 any free port.",
         ListOf(may_be_empty=False), PER_BROKER)  # Kafka: PLAINTEXT://:9092
     log_cleaner_backoff_ms = LONG("15000",
         "Pause of the log cleaner when there is nothing to clean.", Range(0), CLUSTER_WIDE)
     log_cleaner_dedupe_buffer_size = LONG("134217728",
-        "Memory of the log cleaner for its table of keys.", None, CLUSTER_WIDE)
+        "Memory for the log cleaner's table of keys.", None, CLUSTER_WIDE)
     log_cleaner_delete_retention_ms = LONG("86400000", "Default delete.retention.ms of topics.", Range(0), CLUSTER_WIDE)
-    log_cleaner_enable = BOOLEAN("true", "Compaction of topics whose cleanup.policy has compact.")
+    log_cleaner_enable = BOOLEAN("true", "Compaction of topics whose cleanup.policy includes compact.")
     log_cleaner_io_max_bytes_per_second = DOUBLE("1.7976931348623157E308",
         "Maximum rate at which the log cleaner reads and writes.", None, CLUSTER_WIDE)
     log_cleaner_max_compaction_lag_ms = LONG("9223372036854775807",
@@ -243,23 +246,25 @@ class BrokerSettings:
     log_segment_bytes = INT("1073741824", "Default segment.bytes of topics.", Range(1048576), CLUSTER_WIDE)
     log_segment_delete_delay_ms = LONG("60000", "Default file.delete.delay.ms of topics.", Range(0), CLUSTER_WIDE)
     max_connection_creation_rate = INT("2147483647",
-        "Maximum number of new connections per second; more of them wait.", Range(0), CLUSTER_WIDE)
+        "Maximum number of new connections per second; further connections wait.", Range(0), CLUSTER_WIDE)
     max_connections = INT("2147483647", "Maximum number of connections.", Range(0), CLUSTER_WIDE)
     max_connections_per_ip = INT("2147483647",
         "Maximum number of connections from one address.", Range(0), CLUSTER_WIDE)
     max_connections_per_ip_overrides = STRING("",
-        "Exceptions from max.connections.per.ip, as address:count, comma-separated.", CountPerAddress(), CLUSTER_WIDE)
+        "Exceptions to max.connections.per.ip, as comma-separated address:count pairs.",
+        CountPerAddress(), CLUSTER_WIDE)
     max_decompressed_message_bytes = INT("2147483639",
         "Default max.decompressed.message.bytes of topics.", Range(1, 2147483639), CLUSTER_WIDE)
     max_incremental_fetch_session_cache_slots = INT("1000", "Maximum number of incremental fetch sessions.", Range(0))
     max_request_partition_size_limit = INT("2000",
         "Maximum number of partitions in a response to DescribeTopicPartitions.", Range(1))
     message_max_bytes = INT("1048588", "Default max.message.bytes of topics.", Range(0), CLUSTER_WIDE)
-    metadata_log_dir = STRING(None, "Directory of the metadata log; it can only be the data directory.")
+    metadata_log_dir = STRING(None, "Directory of the metadata log; it must be the data directory.")
     min_insync_replicas = INT("1", "Default min.insync.replicas of topics.", Range(1), CLUSTER_WIDE)
     node_id = INT("1",
         "Id of this broker in the cluster; a data directory belongs to one id.", Range(0))  # Kafka: none, must be given
-    num_partitions = INT("1", "Number of partitions of new topics whose creator names none.", Range(1))
+    num_partitions = INT("1",
+        "Number of partitions of new topics if the request does not specify it.", Range(1))
     offset_metadata_max_bytes = INT("4096", "Maximum size of the metadata that is committed with an offset.")
     offsets_retention_check_interval_ms = LONG("600000", "Interval at which expired offsets are removed.", Range(1))
     offsets_retention_minutes = INT("10080",
@@ -267,47 +272,51 @@ class BrokerSettings:
     offsets_topic_compression_codec = INT("0", "Compression codec of __consumer_offsets, by its number.")
     offsets_topic_num_partitions = INT("50", "Number of partitions with which __consumer_offsets is created.", Range(1))
     offsets_topic_replication_factor = SHORT("1",
-        "Replication factor of __consumer_offsets; one node can only have 1.", Range(1))  # Kafka: 3
+        "Replication factor of __consumer_offsets; a single node supports only 1.", Range(1))  # Kafka: 3
     offsets_topic_segment_bytes = INT("104857600", "Segment size of __consumer_offsets.", Range(1))
     process_roles = LIST("broker,controller",
-        "Roles of this process, among which broker has to be.",
+        "Roles of this process; they must include broker.",
         ListOf(("broker", "controller"), may_be_empty=False))  # Kafka: must be given
     producer_id_expiration_check_interval_ms = INT("600000",
         "Interval at which expired producer ids are removed.", Range(1), is_internal=True)
     producer_id_expiration_ms = INT("86400000",
         "Time after a producer's last write for which its sequence numbers are remembered.", Range(1), CLUSTER_WIDE)
-    queued_max_request_bytes = LONG("-1", "Maximum size of all requests that wait to be handled; -1 is no limit.")
+    queued_max_request_bytes = LONG("-1",
+        "Maximum total size of the requests that wait to be handled; -1 means no limit.")
     quota_window_num = INT("11",
         "Number of windows in which client quotas are measured, the current one included.", Range(1))
     quota_window_size_seconds = INT("1",
-        "Length of a window in which client quotas are measured, and longest throttle for request_percentage.",
+        "Length of a window in which client quotas are measured, and maximum throttle time for request_percentage.",
         Range(1))
-    request_timeout_ms = INT("30000", "Maximum wait for the effects of a request whose sender names no timeout.")
+    request_timeout_ms = INT("30000",
+        "Maximum time that the broker waits to complete a request that does not specify a timeout.")
     sasl_enabled_mechanisms = LIST("GSSAPI", "SASL mechanisms that clients may use.", ListOf(), PER_BROKER)
     sasl_jaas_config = PASSWORD(None,
         "Login module of a SASL mechanism and its options, in the format of JAAS.", None, PER_BROKER)
     sasl_oauthbearer_clock_skew_seconds = INT("30",
-        "Difference between the clocks of broker and issuer that tokens are allowed.")
+        "Difference between the clocks of broker and issuer that is tolerated when tokens are checked.")
     sasl_oauthbearer_allow_unverified_audience = BOOLEAN("false",
-        "Start without sasl.oauthbearer.expected.audience: tokens for any audience are accepted.")
+        "Permission to start without sasl.oauthbearer.expected.audience; tokens for any audience are then accepted.")
     sasl_oauthbearer_allow_unverified_issuer = BOOLEAN("false",
-        "Start without sasl.oauthbearer.expected.issuer: tokens of any issuer are accepted.")
-    sasl_oauthbearer_expected_audience = LIST("", "Audiences of which a token has to name one.", ListOf())
-    sasl_oauthbearer_expected_issuer = STRING(None, "Issuer that a token has to name.")
+        "Permission to start without sasl.oauthbearer.expected.issuer; tokens of any issuer are then accepted.")
+    sasl_oauthbearer_expected_audience = LIST("",
+        "Accepted audiences; a token must contain one of them.", ListOf())
+    sasl_oauthbearer_expected_issuer = STRING(None, "Issuer that tokens must have.")
     sasl_oauthbearer_jwks_endpoint_refresh_ms = LONG("3600000",
         "Interval at which the keys of the issuer are fetched again.")
     sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms = LONG("10000",
         "Longest wait between attempts to fetch the keys of the issuer.")
     sasl_oauthbearer_jwks_endpoint_retry_backoff_ms = LONG("100",
         "First wait between attempts to fetch the keys of the issuer.")
-    sasl_oauthbearer_jwks_endpoint_url = STRING(None, "URL or file of the keys that tokens are signed with.")
+    sasl_oauthbearer_jwks_endpoint_url = STRING(None,
+        "URL or file of the keys with which the signatures of tokens are verified.")
     sasl_oauthbearer_scope_claim_name = STRING("scope", "Name of the claim that holds the scope of a token.")
     sasl_oauthbearer_sub_claim_name = STRING("sub", "Name of the claim that holds the principal of a token.")
     sasl_server_callback_handler_class = CLASS(None,
-        "Callback handler of a SASL mechanism; the handlers of Kafka for OAUTHBEARER are known.")
-    sasl_server_max_receive_size = INT("524288", "Maximum size of a message before authentication has ended.")
+        "Callback handler of a SASL mechanism; only Kafka's handlers for OAUTHBEARER are supported.")
+    sasl_server_max_receive_size = INT("524288", "Maximum size of a request before authentication is complete.")
     security_inter_broker_protocol = STRING("PLAINTEXT",
-        "Security protocol between brokers; checked as in Kafka, and unused on one node.",
+        "Security protocol between brokers; checked as in Kafka, but not used on a single node.",
         OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")))
     share_coordinator_cold_partition_snapshot_interval_ms = INT("300000",
         "Interval at which share partitions without updates get a new snapshot.", Range(1), is_internal=True)
@@ -323,10 +332,10 @@ class BrokerSettings:
         "Interval at which records of __share_group_state that are no longer needed are deleted.",
         Range(1), is_internal=True)
     share_coordinator_state_topic_replication_factor = SHORT("1",
-        "Replication factor of __share_group_state; one node can only have 1.", Range(1))  # Kafka: 3
+        "Replication factor of __share_group_state; a single node supports only 1.", Range(1))  # Kafka: 3
     share_coordinator_state_topic_segment_bytes = INT("104857600", "Segment size of __share_group_state.", Range(1))
     share_coordinator_write_timeout_ms = INT("5000",
-        "Maximum wait until the share coordinator has written a record.", Range(1))
+        "Maximum time for the share coordinator to write a record.", Range(1))
     socket_listen_backlog_size = INT("50", "Maximum number of connections that wait to be accepted.", Range(1))
     socket_receive_buffer_bytes = INT("102400",
         "Size of a socket's receive buffer; -1 leaves it to the operating system.")
@@ -337,27 +346,27 @@ class BrokerSettings:
     ssl_allow_san_changes = BOOLEAN("false",
         "Permission to change the subject alternative names of a key while the broker runs.")
     ssl_cipher_suites = LIST("",
-        "Cipher suites of TLS, by their standard names; by default those of the library.", ListOf(), PER_BROKER)
+        "TLS cipher suites, by their standard names; by default those of the TLS library.", ListOf(), PER_BROKER)
     ssl_client_auth = STRING("none",
         "Client certificates: required, requested or none.", OneOf(("required", "requested", "none")), PER_BROKER)
     ssl_enabled_protocols = LIST("TLSv1.2,TLSv1.3", "Versions of TLS that clients may use.", ListOf(), PER_BROKER)
     ssl_key_password = PASSWORD(None, "Password of the private key.", None, PER_BROKER)
     ssl_keystore_certificate_chain = PASSWORD(None, "Certificate chain of the broker, as PEM.", None, PER_BROKER)
     ssl_keystore_key = PASSWORD(None, "Private key of the broker, as PEM.", None, PER_BROKER)
-    ssl_keystore_location = STRING(None, "File with private key and certificate chain of the broker.", None, PER_BROKER)
+    ssl_keystore_location = STRING(None, "File with the broker's private key and certificate chain.", None, PER_BROKER)
     ssl_keystore_password = PASSWORD(None, "Password of the key store.", None, PER_BROKER)
     ssl_keystore_type = STRING("JKS", "Format of the key store: PEM or PKCS12.", None, PER_BROKER)
     ssl_principal_mapping_rules = STRING("DEFAULT",
-        "Rules from the distinguished name of a client's certificate to its principal.")
+        "Rules that map the distinguished name of a client's certificate to a principal.")
     ssl_truststore_certificates = PASSWORD(None,
-        "Certificates of authorities that sign clients' certificates, as PEM.", None, PER_BROKER)
+        "Certificates of the authorities that may sign client certificates, as PEM.", None, PER_BROKER)
     ssl_truststore_location = STRING(None,
-        "File with certificates of authorities that sign clients' certificates.", None, PER_BROKER)
+        "File with certificates of the authorities that may sign client certificates.", None, PER_BROKER)
     ssl_truststore_password = PASSWORD(None, "Password of the trust store.", None, PER_BROKER)
     ssl_truststore_type = STRING("JKS", "Format of the trust store: PEM or PKCS12.", None, PER_BROKER)
     transaction_abort_timed_out_transaction_cleanup_interval_ms = INT("10000",
         "Interval at which transactions that timed out are aborted.", Range(1))
-    transaction_max_timeout_ms = INT("900000", "Maximum transaction timeout that a producer may ask for.", Range(1))
+    transaction_max_timeout_ms = INT("900000", "Maximum transaction timeout that a producer may request.", Range(1))
     transaction_partition_verification_enable = BOOLEAN("true",
         "Check that a partition belongs to the transaction before records are appended.", None, CLUSTER_WIDE)
     transaction_remove_expired_transaction_cleanup_interval_ms = INT("3600000",
@@ -367,10 +376,10 @@ class BrokerSettings:
     transaction_state_log_num_partitions = INT("50",
         "Number of partitions with which __transaction_state is created.", Range(1))
     transaction_state_log_replication_factor = SHORT("1",
-        "Replication factor of __transaction_state; one node can only have 1.", Range(1))  # Kafka: 3
+        "Replication factor of __transaction_state; a single node supports only 1.", Range(1))  # Kafka: 3
     transaction_state_log_segment_bytes = INT("104857600", "Segment size of __transaction_state.", Range(1))
     transaction_two_phase_commit_enable = BOOLEAN("false",
-        "Permission for transactions without timeout, which a coordinator outside decides (KIP-939).")
+        "Permission for two-phase commit: transactions without timeout that an external coordinator decides (KIP-939).")
     transactional_id_expiration_ms = INT("604800000",
         "Time after its last transaction for which a transactional id is remembered.", Range(1))
     unclean_leader_election_enable = BOOLEAN("false",
@@ -378,52 +387,55 @@ class BrokerSettings:
 
     # Kafka does not have these settings. They are read and described like Kafka's.
     odradek_advertise = STRING("listeners",
-        "Addresses that clients are told to connect to, unless advertised.listeners is set: listeners, as configured; "
-        "arrival, the address by which each client's connection came in.", OneOf(("listeners", "arrival")))
+        "Addresses that clients are given, unless advertised.listeners is set: listeners gives the configured ones; "
+        "arrival gives each client the address at which its connection arrived.", OneOf(("listeners", "arrival")))
     odradek_advertise_published = LIST(None,
-        "Addresses told under odradek.advertise=arrival to clients behind a published port of the container: "
-        "[NAME://]host[:port], comma-separated; the port is the listener's by default.")
+        "Addresses for clients that connect through a published port of the container, with "
+        "odradek.advertise=arrival: a comma-separated list of [NAME://]host[:port]. The default port is the "
+        "listener's.")
     odradek_authentication_timeout_ms = INT("30000",
         "Maximum duration of a TLS handshake, and of a SASL exchange after it.", Range(1))
     odradek_control_enable = BOOLEAN("false",
         "Control of clusters, faults and clocks over the HTTP port, for tests of clients.")
     odradek_control_requests_enable = BOOLEAN("false",
-        "With control, whether the last requests of clients and their answers are kept to be shown; true for clusters "
-        "that are made over HTTP. It costs a Produce of 1 KiB a fifth more CPU.")
+        "Storage of the clients' last requests and their answers, which the control interface can then return. The "
+        "default is true for clusters that are created over HTTP. With it, a Produce of 1 KiB needs a fifth more CPU.")
     odradek_http_actions = BOOLEAN("false",
-        "Changes from the page: ending transactions, deleting records and topics, creating topics, moving offsets. "
-        "Whoever reaches the page may make them.")
+        "Buttons on the page that end transactions, delete records and topics, create topics, and move offsets. "
+        "Everybody who can open the page may use them.")
     odradek_http_host = STRING("127.0.0.1",
-        "Address on which metrics and health are served; an empty one is every interface.")
+        "Address on which metrics and health are served; empty for all interfaces.")
     odradek_http_security_protocol = STRING("PLAINTEXT",
-        "PLAINTEXT, or SSL with the keys in listener.name.http.ssl.* or ssl.*.", OneOf(("PLAINTEXT", "SSL")))
+        "Protocol of the HTTP port: PLAINTEXT, or SSL with the keys in listener.name.http.ssl.* or ssl.*.",
+        OneOf(("PLAINTEXT", "SSL")))
     odradek_http_token = PASSWORD(None,
-        "Secret for everything but health on the HTTP port, as a bearer token or as a password.")
+        "Secret that requests to the HTTP port must have as bearer token or password, except those for health.")
     odradek_http_port = INT("9644",
-        "Port on which metrics and health are served; 0 is a free one, -1 none.", Range(-1, 65535))
+        "Port on which metrics and health are served; 0 for any free port, -1 for none.", Range(-1, 65535))
     odradek_schema_registry_enable = BOOLEAN("false",
-        "Schema registry with the HTTP interface of Confluent's, in this process.")
+        "Schema registry in this process, with the HTTP interface of Confluent's registry.")
     odradek_schema_registry_port = INT("8081",
-        "Port of the schema registry; 0 takes any free port.", Range(0, 65535))
+        "Port of the schema registry; 0 for any free port.", Range(0, 65535))
     odradek_schema_registry_host = STRING(None,
-        "Address on which the schema registry is served: by default that of the first listener; an empty one is every "
-        "interface. It uses TLS if odradek.http.security.protocol is SSL.")
+        "Address of the schema registry: by default that of the first listener; empty for all interfaces. The "
+        "registry uses TLS if odradek.http.security.protocol is SSL.")
     odradek_schema_registry_compatibility_level = STRING("BACKWARD",
         "Compatibility level of subjects without a level of their own.", OneOf(SCHEMA_LEVELS))
-    odradek_port = INT(None, "Port to listen on, in place of the first one in listeners.", Range(0, 65535))
+    odradek_port = INT(None, "Port to listen on, instead of the port of the first listener.", Range(0, 65535))
     odradek_cluster_id = STRING(None, "Cluster id of a new data directory; random by default.")
     odradek_share_transactions = INT("0",
-        "Level of the feature odradek.share.transactions with which a new data directory begins: 1 for acknowledgements"
-        " of share groups in transactions (KIP-1289).", Range(0, 1))
+        "Level of the feature odradek.share.transactions in a new data directory; with level 1, transactions can "
+        "contain acknowledgements of share groups (KIP-1289).", Range(0, 1))
     odradek_ssl_handshakes_max = INT("1000",
-        "Maximum number of TLS handshakes in flight on a listener; beyond it the oldest are given up.", Range(1))
+        "Maximum number of TLS handshakes in flight on a listener; if there are more, the oldest are aborted.",
+        Range(1))
     odradek_ssl_reload_interval_ms = INT("2000",
-        "Interval at which files of keys and certificates are checked for changes; -1 is never.", Range(-1))
+        "Interval at which files of keys and certificates are checked for changes; -1 for never.", Range(-1))
     odradek_tail_cache_bytes = LONG("33554432",
         "Memory for the newest batches, from which consumers at the end of a log are served.", Range(0))
     odradek_transactional_id_expiration_rules = LIST("spark.=3600000",
-        "Expiration of transactional ids by prefix, in place of transactional.id.expiration.ms: prefix=milliseconds, "
-        "comma-separated.", TimePerPrefix())
+        "Expiration of transactional ids by prefix, instead of transactional.id.expiration.ms: comma-separated "
+        "prefix=milliseconds pairs.", TimePerPrefix())
 
     # In Kafka these are read by StandardAuthorizer itself. A Kafka broker does not know them, so it describes them
     # without their values, and only if they are set.

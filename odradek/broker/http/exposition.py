@@ -43,23 +43,27 @@ RUNNING = 3  # Kafka's number for the state RUNNING
 # Key of a quota → type of Kafka's MBean, name of its rate, help text of that rate.
 QUOTAS = {
     "producer_byte_rate": ("produce", "byte_rate", "Bytes of Produce requests per second"),
-    "consumer_byte_rate": ("fetch", "byte_rate", "Bytes of the answers to fetches per second"),
-    "request_percentage": ("request", "request_time", "Time of a thread that requests take, in percent"),
+    "consumer_byte_rate": ("fetch", "byte_rate", "Bytes of responses to Fetch requests per second"),
+    "request_percentage": ("request", "request_time", "Time that requests take, in percent of a thread"),
     "controller_mutation_rate": (
         "controllermutation",
         "mutation_rate",
-        "Partitions that are created and deleted per second",
+        "Partitions created and deleted per second",
     ),
 }
 
 Families: TypeAlias = Iterator[Metric]
 
 LOGINS: tuple[tuple[str, str, Callable[[LoginCounts], int]], ...] = (
-    ("successful_authentication", "Logins", lambda counts: counts.succeeded),
-    ("failed_authentication", "Logins that failed", lambda counts: counts.failed),
-    ("successful_reauthentication", "Sessions that were renewed", lambda counts: counts.succeeded_again),
-    ("failed_reauthentication", "Sessions whose renewal failed", lambda counts: counts.failed_again),
-    ("expired_connections_killed", "Connections closed as their session had ended", lambda counts: counts.expired),
+    ("successful_authentication", "Successful logins", lambda counts: counts.succeeded),
+    ("failed_authentication", "Failed logins", lambda counts: counts.failed),
+    ("successful_reauthentication", "Successful re-authentications", lambda counts: counts.succeeded_again),
+    ("failed_reauthentication", "Failed re-authentications", lambda counts: counts.failed_again),
+    (
+        "expired_connections_killed",
+        "Connections closed because their SASL session had expired",
+        lambda counts: counts.expired,
+    ),
 )
 
 
@@ -75,8 +79,10 @@ class Collected(Collector):
         self._measures = measures
 
     def collect(self) -> Families:
-        yield gauge("kafka_server_kafkaserver_brokerstate", "3: it serves", RUNNING)
-        yield InfoMetricFamily("odradek", "What runs: compiled or pure", {"variant": variant()})
+        yield gauge(
+            "kafka_server_kafkaserver_brokerstate", "State of the broker; always 3, which means running", RUNNING
+        )
+        yield InfoMetricFamily("odradek", "Variant of the running code: compiled or pure", {"variant": variant()})
         for part in (requests, connections, quotas, partitions, topics, disk, loop, groups, transactions, shares):
             yield from part(self._measures)
 
@@ -84,14 +90,22 @@ class Collected(Collector):
 def requests(measures: Measures) -> Families:
     labels = ("request", "version")
     prefix = "kafka_network_requestmetrics"
-    count = CounterMetricFamily(f"{prefix}_requests", "Requests that were answered or parked", labels=labels)
-    size = SummaryMetricFamily(f"{prefix}_requestbytes", "Their size in bytes", labels=labels)
-    local = SummaryMetricFamily(f"{prefix}_localtimems", "Until answered or parked, ms", labels=labels)
-    remote = SummaryMetricFamily(
-        f"{prefix}_remotetimems", "Parked: waiting for others or for the disk, ms", labels=labels
+    count = CounterMetricFamily(f"{prefix}_requests", "Requests that have been answered or parked", labels=labels)
+    size = SummaryMetricFamily(f"{prefix}_requestbytes", "Size of requests in bytes", labels=labels)
+    local = SummaryMetricFamily(
+        f"{prefix}_localtimems", "Time until a request is answered or parked, ms", labels=labels
     )
-    total = HistogramMetricFamily(f"{prefix}_totaltimems", "From the last byte to the answer, ms", labels=labels)
-    throttle = SummaryMetricFamily(f"{prefix}_throttletimems", "Muted because of a quota, ms", labels=labels)
+    remote = SummaryMetricFamily(
+        f"{prefix}_remotetimems",
+        "Time for which a request is parked, waiting for other requests or the disk, ms",
+        labels=labels,
+    )
+    total = HistogramMetricFamily(
+        f"{prefix}_totaltimems", "Time from the last byte of a request to its response, ms", labels=labels
+    )
+    throttle = SummaryMetricFamily(
+        f"{prefix}_throttletimems", "Time for which a connection is muted because of a quota, ms", labels=labels
+    )
     for api, version, number, request_bytes, local_ms, remote_ms, answered_in, throttle_ms in measures.requests:
         of = (api, str(version))
         count.add_metric(of, number)
@@ -100,7 +114,9 @@ def requests(measures: Measures) -> Families:
         remote.add_metric(of, number, remote_ms)
         throttle.add_metric(of, number, throttle_ms)
         total.add_metric(of, buckets(answered_in), local_ms + remote_ms)
-    errors = CounterMetricFamily(f"{prefix}_errors", "Requests refused as a whole", labels=("request", "error"))
+    errors = CounterMetricFamily(
+        f"{prefix}_errors", "Requests that were refused as a whole", labels=("request", "error")
+    )
     for (api, error), number in measures.errors.items():
         errors.add_metric((api, error), number)
     yield from (count, size, local, remote, throttle, total, errors)
@@ -115,14 +131,16 @@ def buckets(answered_in: Sequence[int]) -> list[tuple[str, int]]:
 
 def connections(measures: Measures) -> Families:
     prefix = "kafka_server_socket_server_metrics_connection"
-    open_ = GaugeMetricFamily(f"{prefix}_count", "Connections that are open", labels=("listener",))
-    made = CounterMetricFamily(f"{prefix}_creation", "Connections that were made", labels=("listener",))
+    open_ = GaugeMetricFamily(f"{prefix}_count", "Open connections", labels=("listener",))
+    made = CounterMetricFamily(f"{prefix}_creation", "Connections that have been opened", labels=("listener",))
     delayed = SummaryMetricFamily(
-        f"{prefix}_accept_throttle_time", "Connections that had to wait for their turn, ms", labels=("listener",)
+        f"{prefix}_accept_throttle_time",
+        "Time for which new connections waited because of max.connection.creation.rate, ms",
+        labels=("listener",),
     )
     held = SummaryMetricFamily(
         "kafka_server_socket_server_metrics_ip_connection_accept_throttle_time",
-        "Connections that were held and closed, since their address made too many, ms",
+        "Time for which connections were held and then closed because their address opened too many, ms",
         labels=("listener",),
     )
     for listener, number, number_made, (delays, delay_ms), (holds, hold_ms), _ in measures.listeners:
@@ -150,8 +168,10 @@ def quotas(measures: Measures) -> Families:
     for key, (name, rate_name, help_) in QUOTAS.items():
         prefix = f"kafka_server_{name}"
         rate = GaugeMetricFamily(f"{prefix}_{rate_name}", help_, labels=labels)
-        limit = GaugeMetricFamily(f"{prefix}_quota", "What the quota allows of it", labels=labels)
-        throttle = SummaryMetricFamily(f"{prefix}_throttle_time", "Muted because of it, ms", labels=labels)
+        limit = GaugeMetricFamily(f"{prefix}_quota", "Limit of the quota", labels=labels)
+        throttle = SummaryMetricFamily(
+            f"{prefix}_throttle_time", "Time for which connections were muted because of the quota, ms", labels=labels
+        )
         for each in measures.quotas:
             if each.key == key:
                 of = (each.user or "", each.client_id or "")
@@ -164,19 +184,22 @@ def quotas(measures: Measures) -> Families:
 def partitions(measures: Measures) -> Families:
     labels = ("topic", "partition")
     families = {
-        "size_bytes": ("kafka_log_log_size", "Bytes of its segments"),
-        "segments": ("kafka_log_log_numlogsegments", "Segments"),
-        "log_start_offset": ("kafka_log_log_logstartoffset", "The first offset that can be read"),
-        "log_end_offset": ("kafka_log_log_logendoffset", "The offset that the next record gets"),
+        "size_bytes": ("kafka_log_log_size", "Size of the partition's segments in bytes"),
+        "segments": ("kafka_log_log_numlogsegments", "Number of segments"),
+        "log_start_offset": ("kafka_log_log_logstartoffset", "First offset that can be read"),
+        "log_end_offset": ("kafka_log_log_logendoffset", "Offset of the next record to be appended"),
         "last_stable_offset": (
             "kafka_cluster_partition_laststableoffset",
-            "Below it every transaction is decided: so far readers of committed data come",
+            "Offset below which every transaction is committed or aborted; read_committed consumers read up to it",
         ),
         "stable_lag": (
             "kafka_cluster_partition_laststableoffsetlag",
-            "Records that readers of committed data cannot have yet",
+            "Records that read_committed consumers cannot read yet",
         ),
-        "producer_ids": ("kafka_cluster_partition_produceridcount", "Producer ids whose sequences are remembered"),
+        "producer_ids": (
+            "kafka_cluster_partition_produceridcount",
+            "Producer ids whose sequence numbers are remembered",
+        ),
     }
     found = measures.partitions
     for attribute, (name, help_) in families.items():
@@ -185,15 +208,17 @@ def partitions(measures: Measures) -> Families:
             family.add_metric((each.topic, str(each.partition)), getattr(each, attribute))
         yield family
     prefix = "kafka_server_replicamanager"
-    yield gauge(f"{prefix}_partitioncount", "Partitions that are served", len(found))
-    yield gauge(f"{prefix}_leadercount", "The same, with one node", len(found))
+    yield gauge(f"{prefix}_partitioncount", "Partitions that this broker serves", len(found))
+    yield gauge(f"{prefix}_leadercount", "Partitions that this broker leads", len(found))
     yield gauge(f"{prefix}_offlinereplicacount", "Partitions that cannot be used", measures.offline_partitions)
     yield gauge(
-        f"{prefix}_produceridcount", "Live producer ids, over all partitions", sum(each.producer_ids for each in found)
+        f"{prefix}_produceridcount",
+        "Live producer ids, summed over all partitions",
+        sum(each.producer_ids for each in found),
     )
     yield gauge(
         f"{prefix}_partitionswithlatetransactionscount",
-        "Partitions with a transaction that should have been ended by its coordinator",
+        "Partitions with a transaction that its coordinator should have ended",
         sum(each.has_late_transaction for each in found),
     )
 
@@ -201,9 +226,9 @@ def partitions(measures: Measures) -> Families:
 def topics(measures: Measures) -> Families:
     prefix = "kafka_server_brokertopicmetrics"
     families = {
-        "records_in": (f"{prefix}_messagesin", "Records that were appended, markers too"),
-        "bytes_in": (f"{prefix}_bytesin", "Bytes that were appended"),
-        "bytes_out": (f"{prefix}_bytesout", "Bytes that consumers were given"),
+        "records_in": (f"{prefix}_messagesin", "Appended records, including transaction markers"),
+        "bytes_in": (f"{prefix}_bytesin", "Appended bytes"),
+        "bytes_out": (f"{prefix}_bytesout", "Bytes sent to consumers"),
     }
     for attribute, (name, help_) in families.items():
         family = CounterMetricFamily(name, help_, labels=("topic",))
@@ -226,8 +251,8 @@ def groups(measures: Measures) -> Families:
     yield gauge(f"{prefix}_numgroups", "Classic groups", by_type[CLASSIC])
     for state in STATES_OF_GROUPS[CLASSIC]:
         count = counts.get((CLASSIC, state), 0)
-        yield gauge(f"{prefix}_numgroups{state.lower()}", f"Classic groups that are {state}", count)
-    yield gauge(f"{prefix}_numoffsets", "Offsets that groups have committed", measures.groups.offsets)
+        yield gauge(f"{prefix}_numgroups{state.lower()}", f"Classic groups in state {state}", count)
+    yield gauge(f"{prefix}_numoffsets", "Committed offsets of groups", measures.groups.offsets)
     # Groups of all types, and the offsets under their name since Kafka 4.4 (KIP-1301).
     prefix = "kafka_server_group_coordinator_metrics"
     family = GaugeMetricFamily(f"{prefix}_group_count", "Groups of each type", labels=("protocol",))
@@ -236,31 +261,37 @@ def groups(measures: Measures) -> Families:
     yield family
     for group_type, states in STATES_OF_GROUPS.items():
         name = f"{prefix}_{group_type}_group_count"
-        family = GaugeMetricFamily(name, f"Groups of the type {group_type}, by state", labels=("state",))
+        family = GaugeMetricFamily(name, f"Groups of type {group_type}, by state", labels=("state",))
         for state in states:
             family.add_metric((state,), counts.get((group_type, state), 0))
         yield family
-    yield gauge(f"{prefix}_offset_count", "Offsets that groups have committed", measures.groups.offsets)
+    yield gauge(f"{prefix}_offset_count", "Committed offsets of groups", measures.groups.offsets)
 
 
 def disk(measures: Measures) -> Families:
     found = measures.disk
     name = "kafka_log_logflushstats_logflushrateandtimems"
-    time_ms = HistogramMetricFamily(name, "fdatasyncs of partitions, and the time that they took, ms")
+    time_ms = HistogramMetricFamily(name, "Duration of fdatasyncs of partitions, ms")
     time_ms.add_metric((), buckets(found.synced_in), found.sync_ms)
     yield time_ms
     prefix = "odradek_log_directory"
     yield gauge(f"{prefix}_total_bytes", "Size of the file system that holds the data directory", found.total_bytes)
-    yield gauge(f"{prefix}_usable_bytes", "What is left of it", found.usable_bytes)
+    yield gauge(
+        f"{prefix}_usable_bytes", "Space of that file system that this process can still use", found.usable_bytes
+    )
 
 
 def loop(measures: Measures) -> Families:
     found = measures.loop
     prefix = "odradek_loop"
-    late = HistogramMetricFamily(f"{prefix}_latems", "How late the loop came to its ticks, ms")
+    late = HistogramMetricFamily(f"{prefix}_latems", "Delay of the event loop's ticks, ms")
     late.add_metric((), buckets(found.late_by), found.late_ms)
-    blocking = SummaryMetricFamily(f"{prefix}_blockingms", "What kept the loop for more than 5 ms, ms", labels=("by",))
-    longest = GaugeMetricFamily(f"{prefix}_blockingms_max", "The longest time of it, ms", labels=("by",))
+    blocking = SummaryMetricFamily(
+        f"{prefix}_blockingms", "Time of tasks that blocked the event loop for more than 5 ms, ms", labels=("by",)
+    )
+    longest = GaugeMetricFamily(
+        f"{prefix}_blockingms_max", "Longest time for which such a task blocked the event loop, ms", labels=("by",)
+    )
     for name, times, total_ms, max_ms in found.blocking:
         blocking.add_metric((name,), times, total_ms)
         longest.add_metric((name,), max_ms)
@@ -271,7 +302,7 @@ def transactions(measures: Measures) -> Families:
     prefix = "kafka_server_transaction_coordinator_metrics"
     if measures.transactions is not None:
         ids = GaugeMetricFamily(
-            f"{prefix}_transactional_id_count", "Transactional ids that are kept", labels=("state",)
+            f"{prefix}_transactional_id_count", "Transactional ids that the coordinator stores", labels=("state",)
         )
         for state, number in sorted(measures.transactions.ids_by_state.items()):
             ids.add_metric((state,), number)
@@ -280,7 +311,7 @@ def transactions(measures: Measures) -> Families:
         yield gauge(f"{prefix}_active_transaction_open_time_max", "Age of the oldest open transaction, ms", open_ms)
         yield gauge(
             f"{prefix}_kept_transaction_count",
-            "Open transactions that are kept for a recovery to decide",
+            "Open transactions that were kept by InitProducerId, and that a recovery has to decide",
             measures.transactions.kept,
         )
         yield gauge(
@@ -290,10 +321,10 @@ def transactions(measures: Measures) -> Families:
         )
     prefix = "kafka_server_addpartitionstotxnmanager"
     answered, answered_ms, failed = measures.verification
-    time_ms = SummaryMetricFamily(f"{prefix}_verificationtimems", "Until the coordinator had answered, ms")
+    time_ms = SummaryMetricFamily(f"{prefix}_verificationtimems", "Time until the coordinator answered, ms")
     time_ms.add_metric((), answered, answered_ms)
     yield time_ms
-    failures = CounterMetricFamily(f"{prefix}_verificationfailure", "Partitions that were refused")
+    failures = CounterMetricFamily(f"{prefix}_verificationfailure", "Partitions whose verification failed")
     failures.add_metric((), failed)
     yield failures
 
@@ -303,19 +334,19 @@ def shares(measures: Measures) -> Families:
     if measures.shares.txn_pending is not None:
         yield gauge(
             f"{prefix}_txnpendingrecordscount",
-            "Records whose acknowledgement waits for the end of a transaction",
+            "Records whose acknowledgement is pending in an open transaction",
             measures.shares.txn_pending,
         )
         pending = GaugeMetricFamily(
             "odradek_share_pending_records",
-            "Records that one transaction has pending in one share partition",
+            "Records that a transaction has pending in a share partition",
             labels=("group", "topic", "partition", "transactional_id"),
         )
         for group, topic, index, transactional_id, records in measures.shares.pending:
             pending.add_metric((group, topic, str(index), transactional_id or ""), records)
         yield pending
     expired = CounterMetricFamily(
-        f"{prefix}_txnpendinglockexpiredcount", "Pending records that were given back because their lock ran out"
+        f"{prefix}_txnpendinglockexpiredcount", "Pending records that became available again because their lock expired"
     )
     expired.add_metric((), measures.shares.txn_lock_expired)
     yield expired
@@ -327,9 +358,13 @@ def dead_letters(measures: Sequence[DeadLetterMeasure]) -> Families:
     prefix = "kafka_server_sharegroupmetrics_deadletterqueue"
     copies = CounterMetricFamily(f"{prefix}recordcount", "Records copied into dead-letter queues", labels=("group",))
     writes = CounterMetricFamily(
-        f"{prefix}totalproducerequests", "Batches of copies that were to be written", labels=("group",)
+        f"{prefix}totalproducerequests",
+        "Attempts to write a batch of copies into a dead-letter queue",
+        labels=("group",),
     )
-    failed = CounterMetricFamily(f"{prefix}failedproducerequests", "Those that were refused", labels=("group",))
+    failed = CounterMetricFamily(
+        f"{prefix}failedproducerequests", "Batches of copies that a dead-letter queue refused", labels=("group",)
+    )
     uncopied = CounterMetricFamily(
         "odradek_share_uncopied_dead_letters", "Records that were archived without a copy", labels=("group",)
     )

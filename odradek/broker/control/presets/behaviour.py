@@ -19,90 +19,91 @@ class Behaviour:
 
 BEHAVIOUR: Mapping[str, Behaviour] = {
     "epoch-nearly-exhausted": Behaviour(
-        "goes on with the producer id that InitProducerId or EndTxn answers",
-        "bumped epochs themselves until none was left (IBM/sarama#2178)",
+        "continues with the producer id that InitProducerId or EndTxn returns",
+        "bumped the epoch themselves until none was left (IBM/sarama#2178)",
     ),
     "open-transaction": Behaviour(
-        "reads committed ones only, and retries UNSTABLE_OFFSET_COMMIT",
+        "reads only the committed records, and retries after UNSTABLE_OFFSET_COMMIT",
         "retried twice and gave up (confluentinc/librdkafka#3265)",
     ),
     "dead-producer": Behaviour(
-        "repeats InitProducerId on CONCURRENT_TRANSACTIONS",
-        "gave up (twmb/franz-go#1348, tulios/kafkajs#299); fenced themselves by a second epoch "
+        "repeats InitProducerId after CONCURRENT_TRANSACTIONS",
+        "gave up (twmb/franz-go#1348, tulios/kafkajs#299); fenced themselves with a second epoch "
         "(confluentinc/librdkafka#3928)",
     ),
     "half-written-markers": Behaviour(
-        "reads partition 0 to its end, 1 to its last stable offset; begins the next transaction once that is allowed",
+        "reads partition 0 to its end, and partition 1 to its last stable offset; begins the next transaction when the "
+        "broker allows it",
         "failed on CONCURRENT_TRANSACTIONS, then were fenced (IBM/sarama#2915)",
     ),
     "aborted-tail": Behaviour(
         "reaches the end of the partition without a record",
-        "locked on a batch of aborted and control records (tulios/kafkajs#1256)",
+        "stopped at a batch of aborted and control records (tulios/kafkajs#1256)",
     ),
     "lone-marker": Behaviour(
-        "skips it",
+        "skips the marker",
         "",
     ),
     "empty-aborted-transaction": Behaviour(
-        "delivers these",
-        "took them for aborted (librdkafka before 1.7.0); KeyError (aio-libs/aiokafka#781); crash, where others were "
-        "aborted besides (platformatic/kafka#391)",
+        "delivers the committed records",
+        "treated them as aborted (librdkafka before 1.7.0); raised KeyError (aio-libs/aiokafka#781); crashed if there "
+        "were other aborted transactions (platformatic/kafka#391)",
     ),
     "abort-across-segments": Behaviour(
-        "delivers what follows",
+        "delivers the committed records that follow",
         "",
     ),
     "expired-producer-ids": Behaviour(
-        "goes on, or takes a new producer id",
-        "gave UNKNOWN_PRODUCER_ID to the user (aio-libs/aiokafka#510, dpkp/kafka-python#2663)",
+        "continues, or requests a new producer id",
+        "passed UNKNOWN_PRODUCER_ID on to the application (aio-libs/aiokafka#510, dpkp/kafka-python#2663)",
     ),
     "expired-transactional-ids": Behaviour(
-        "says INVALID_PRODUCER_ID_MAPPING; a new producer goes on",
+        "reports INVALID_PRODUCER_ID_MAPPING; a new producer continues",
         "",
     ),
     "prepared-transaction": Behaviour(
-        "keeps it with KeepPreparedTxn, and ends it as its database says",
+        "keeps the transaction with KeepPreparedTxn, and ends it as its database has decided",
         "",
     ),
     "kept-epoch-nearly-exhausted": Behaviour(
-        "goes on with the pair that InitProducerId answers, and ends the transaction with it",
+        "continues with the producer id and epoch that InitProducerId returns, and ends the transaction with them",
         "",
     ),
     "producer-ids-nearly-used": Behaviour(
-        "takes the id that it is given",
+        "uses the id that it gets",
         "",
     ),
     "sequence-wrap": Behaviour(
-        "reads on; a producer that goes on counts from 2147483647 to 0",
-        "sequence overflow (twmb/franz-go#227, tulios/kafkajs#1310)",
+        "continues to read; a producer that continues counts from 2147483647 to 0",
+        "had a sequence overflow (twmb/franz-go#227, tulios/kafkajs#1310)",
     ),
     "coordinator-loading": Behaviour(
-        "repeats on COORDINATOR_LOAD_IN_PROGRESS",
+        "repeats the request after COORDINATOR_LOAD_IN_PROGRESS",
         "gave up (IBM/sarama#2701)",
     ),
     "log-start-behind-commit": Behaviour(
-        "resets as `auto.offset.reset` says",
-        "asked a follower for ever (confluentinc/librdkafka#4616, which needs a follower besides)",
+        "resets its position as configured with `auto.offset.reset`",
+        "sent requests to a follower forever (confluentinc/librdkafka#4616, which also needs a follower)",
     ),
     "log-end-before-commit": Behaviour(
-        "resets as `auto.offset.reset` says",
+        "resets its position as configured with `auto.offset.reset`",
         "",
     ),
     "static-twin": Behaviour(
-        "stops with a fatal error; waits on UNRELEASED_INSTANCE_ID",
+        "stops with a fatal error if it is fenced; waits after UNRELEASED_INSTANCE_ID",
         "fenced itself after it forgot its id (apache/kafka#23266)",
     ),
     "classic-rebalance": Behaviour(
-        "joins, and waits as long as the rebalance timeout, the longest of all members",
-        "stalled it by committing (platformatic/kafka#370), never came back (dpkp/kafka-python#1782)",
+        "joins, and waits for up to the rebalance timeout, which is the longest of all members",
+        "stalled the rebalance by committing (platformatic/kafka#370), never rejoined (dpkp/kafka-python#1782)",
     ),
     "revocation-outstanding": Behaviour(
-        "goes on with heartbeats, and has no partition",
-        "stayed stuck (confluentinc/librdkafka#4634)",
+        "continues to send heartbeats, and has no partition",
+        "got stuck (confluentinc/librdkafka#4634)",
     ),
     "stale-member-epoch": Behaviour(
-        "commits what it holds (KIP-1251); fenced by its heartbeat after that, joins again with epoch 0",
-        "went on with heartbeats while fenced (apache/kafka#15392), rejoined without its full fields "
+        "commits offsets of its partitions (KIP-1251); rejoins with epoch 0 when a later heartbeat is fenced",
+        "continued to send heartbeats while fenced (apache/kafka#15392), rejoined without its full fields "
         "(confluentinc/librdkafka#5541)",
     ),
     "streams-revocation-outstanding": Behaviour(
@@ -118,47 +119,47 @@ BEHAVIOUR: Mapping[str, Behaviour] = {
         "",
     ),
     "share-lock-limit": Behaviour(
-        "polls on",
+        "continues to poll",
         "",
     ),
     "last-delivery": Behaviour(
-        "gets it with that delivery count; released once more, it is archived",
+        "gets the record with that delivery count; if it is released once more, it is archived",
         "",
     ),
     "tx-pending": Behaviour(
-        "does not get it before its lock is over, which aborts the transaction",
+        "gets the record only after its lock has expired, which aborts the transaction",
         "",
     ),
     "recreated-topic": Behaviour(
         "learns the new id and resets",
-        "memory fault (confluentinc/librdkafka#4964)",
+        "had a memory fault (confluentinc/librdkafka#4964)",
     ),
     "more-partitions": Behaviour(
-        "finds them within its metadata's age",
+        "finds the new partitions within its maximum metadata age",
         "",
     ),
     "large-batch": Behaviour(
-        "reads it: the first batch of an answer comes whole",
+        "reads it: the first batch of an answer is always complete",
         "",
     ),
     "compacted-hole": Behaviour(
-        "goes on behind the hole",
+        "continues after the hole",
         "",
     ),
     "throttled-client": Behaviour(
-        "does so (KIP-219)",
-        "did not (confluentinc/librdkafka#5592), or stood still for good (tulios/kafkajs#1532)",
+        "waits for the throttle time before its next request (KIP-219)",
+        "did not wait (confluentinc/librdkafka#5592), or never continued (tulios/kafkajs#1532)",
     ),
     "rights-withdrawn": Behaviour(
-        "says TOPIC_AUTHORIZATION_FAILED to the application, and works again once it is allowed to",
+        "reports TOPIC_AUTHORIZATION_FAILED to the application, and works again when it has the permission again",
         "",
     ),
     "expiring-token": Behaviour(
-        "says SASL_AUTHENTICATION_FAILED once the token has expired, and asks for another one",
+        "reports SASL_AUTHENTICATION_FAILED when the token has expired, and requests another one",
         "",
     ),
     "bad-day": Behaviour(
-        "commits and reads all the same",
-        "each of the above",
+        "still commits and reads everything",
+        "had any of the bugs above",
     ),
 }

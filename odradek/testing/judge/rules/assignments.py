@@ -34,10 +34,10 @@ Owned: TypeAlias = frozenset[tuple[str, int]]
 # fmt: off
 RULES = (
     ProtocolRule("GRP.8", M, "A member claims in JoinGroup only partitions that it was assigned last",
-        "a JoinGroup that claims partitions, of a member whose assignment the recording shows"),
+        "a JoinGroup that claims partitions, from a member whose assignment is in the recording"),
     ProtocolRule("GRP.9", M,
         "A stale claim does not win: a partition that a later generation owns goes to no other claimant at once",
-        "a cooperative assignment, where two members claim a partition with different generations"),
+        "a cooperative assignment in which two members claim a partition with different generations"),
 )
 # fmt: on
 
@@ -74,7 +74,7 @@ def joins(exchange: Exchange, scene: Scene) -> None:
         _, claimed = claims_of(protocol.metadata)
         if claimed:
             more = claimed - held.now - (frozenset() if is_known else held.before)
-            why = f"it claims {sorted(more)} with {protocol.name}, which it was not assigned"
+            why = f"the member claims {sorted(more)} with {protocol.name}, but was not assigned them"
             scene.decide("GRP.8", not more, exchange, why, held.by)
 
 
@@ -107,7 +107,7 @@ def syncs(exchange: Exchange, scene: Scene) -> None:
         stale = {member for generation, member in others if 0 <= generation < last}
         if stale and len(stale) == len(others):
             winner = given.get(place)
-            why = f"{place[0]}-{place[1]} goes to {winner!r} at once, and {owner!r} owns it in a later generation"
+            why = f"{place[0]}-{place[1]} goes to {winner!r} at once, but {owner!r} owns it in a later generation"
             scene.decide("GRP.9", winner not in stale, exchange, why, told)
 
 

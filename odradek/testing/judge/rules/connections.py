@@ -14,19 +14,19 @@ from odradek.testing.judge.scene import Scene
 
 LOGIN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 TOLERANCE_US: Final = 20_000
-DRIVER: Final = "a driver that stops and starts nodes: a refused connect is not seen"
+DRIVER: Final = "a driver that stops and starts nodes: a recording does not contain refused connections"
 
 # fmt: off
 RULES = (
     undecided("CON.1", S, "Reconnects and retries back off, growing and with jitter", DRIVER),
     ProtocolRule("CON.2", S, "No request to a node before its throttle_time_ms has passed",
-        "a request after an answer whose throttle time the client knew, in a version that leaves the wait to it"),
+        "a request after an answer with a throttle time, in a version in which the client has to wait"),
     undecided("CON.3", S, "With all known nodes gone the bootstrap list is used again", DRIVER),
     undecided("CON.4", I, "At most one connection per node and purpose; no connect storms",
-        "a driver: connections do not tell their purpose, nor processes their number"),
+        "a driver: traffic shows neither the purpose of a connection nor the number of processes"),
     ProtocolRule("CON.5", M,
         "On a SASL listener only ApiVersions, SaslHandshake and SaslAuthenticate come before success",
-        "another request on such a listener"),
+        "another request on a SASL listener"),
     ProtocolRule("CON.6", M, "Re-authentication comes before session_lifetime_ms ends, and no other request within it",
         "a request after a login with a lifetime"),
     undecided("CON.7", S, "No reconnect because an answer is slow, below the request time-out",
@@ -58,7 +58,7 @@ def throttled(exchange: Exchange, scene: Scene) -> None:
     if by is None or by.written_us is None or not knows(exchange, by):
         return
     passed_us = exchange.received_us - by.answered_us
-    why = f"it came {passed_us // 1000} ms after an answer with throttle_time_ms {told.throttle_us // 1000}"
+    why = f"the request came {passed_us // 1000} ms after an answer with throttle_time_ms {told.throttle_us // 1000}"
     scene.decide("CON.2", passed_us >= told.throttle_us - TOLERANCE_US, exchange, why, by)
     told.by = None
 
@@ -91,7 +91,7 @@ def logging_in(exchange: Exchange, scene: Scene) -> None:
         return
     late_us = exchange.earliest_us - login.since.written_us - login.lifetime_us
     if login.again is not None:
-        scene.broken("CON.6", exchange, f"{name} within a re-authentication", login.since, login.again)
+        scene.broken("CON.6", exchange, f"{name} during a re-authentication", login.since, login.again)
     else:
         why = f"{name} {late_us // 1000} ms after the session ended"
         scene.decide("CON.6", late_us <= 0, exchange, why, login.since)

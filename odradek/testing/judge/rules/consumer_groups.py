@@ -25,8 +25,8 @@ FINAL: Final = frozenset(
     for code in (E.UNRELEASED_INSTANCE_ID, E.UNSUPPORTED_ASSIGNOR, E.INVALID_REQUEST, E.GROUP_AUTHORIZATION_FAILED)
 )
 EARLY: Final = 0.8  # as a share of the heartbeat interval
-FETCHED: Final = "two drivers in a group: a Fetch does not tell which member sends it"
-HOLD: Final = "a driver that holds an answer back, and says what the application sees"
+FETCHED: Final = "two drivers in a group: a Fetch does not show which member sent it"
+HOLD: Final = "a driver that holds an answer back, and reports what the application sees"
 
 # fmt: off
 RULES = (
@@ -40,18 +40,19 @@ RULES = (
         "The heartbeat interval of the answer is kept; earlier heartbeats have something to report",
         "a heartbeat after one that was answered without error"),
     ProtocolRule("848.5", M, "After FENCED_MEMBER_EPOCH or UNKNOWN_MEMBER_ID the next heartbeat has epoch 0",
-        "a heartbeat after such an answer"),
+        "a heartbeat after one of these errors"),
     undecided("848.6", M, "Revoked partitions are committed, reported, and fetched no more", FETCHED),
     ProtocolRule("848.7", M, "The epoch of the last answer is used in heartbeats and OffsetCommit v9+",
         "a heartbeat or a commit after an answer"),
     ProtocolRule("848.8", M, "After STALE_MEMBER_EPOCH a commit has the epoch of now",
-        "a commit after such an answer to one"),
-    ProtocolRule("848.9", M, "After a member has left, only a new join comes of it", "a heartbeat that leaves"),
+        "a commit after a commit that was answered STALE_MEMBER_EPOCH"),
+    ProtocolRule("848.9", M, "After a member has left, only a new join comes of it",
+        "a heartbeat with which a member leaves"),
     ProtocolRule("848.10", M,
         "UNRELEASED_INSTANCE_ID, UNSUPPORTED_ASSIGNOR, INVALID_REQUEST and GROUP_AUTHORIZATION_FAILED end the member",
-        "such an answer"),
+        "an answer with one of these errors"),
     ProtocolRule("848.11", M, "An answer that comes after the member has left changes nothing: it joins with epoch 0",
-        "a heartbeat of a member that has left, after an answer to one before that"),
+        "a heartbeat of a member that has left, after a late answer to an earlier heartbeat"),
     undecided("848.12", M, "Assigned topic ids that metadata does not know yet are fetched later", HOLD),
     ProtocolRule("848.13", S, "No OffsetCommit while no epoch is held",
         "an OffsetCommit v9+ of a member of a consumer group"),
@@ -90,16 +91,16 @@ def beats(exchange: Exchange, scene: Scene) -> None:
     if epoch <= 0:
         _joins_or_leaves(exchange, request, scene)
     if member.final is not None and epoch >= 0 and knows(exchange, member.final):
-        scene.broken("848.10", exchange, "it goes on after an error that ends the member", member.final)
+        scene.broken("848.10", exchange, "the member continues after an error that ends it", member.final)
     elif member.lost is not None and (epoch <= 0 or knows(exchange, member.lost)):
-        scene.decide("848.5", epoch <= 0, exchange, f"epoch {epoch} after it was fenced", member.lost)
+        scene.decide("848.5", epoch <= 0, exchange, f"epoch {epoch} after the member was fenced", member.lost)
         member.lost = None
     elif member.left is not None and epoch > 0 and exchange.earliest_us > member.left.received_us:
-        scene.broken("848.9", exchange, f"a heartbeat with epoch {epoch} after it has left", member.left)
+        scene.broken("848.9", exchange, f"a heartbeat with epoch {epoch} after the member has left", member.left)
     elif epoch > 0 and member.by is not None and member.before is not None:
         _goes_on(exchange, request, member, member.by, member.before, scene)
     if member.late is not None and epoch >= 0 and (epoch == JOINS or knows(exchange, member.late)):
-        scene.decide("848.11", epoch == JOINS, exchange, f"epoch {epoch} of a membership that is over", member.late)
+        scene.decide("848.11", epoch == JOINS, exchange, f"epoch {epoch} of a membership that has ended", member.late)
         member.late = None
     if epoch < 0:
         before = member.before
@@ -132,7 +133,7 @@ def _joins_or_leaves(exchange: Exchange, request: ConsumerGroupHeartbeatRequest,
         )
         if not is_there
     ]
-    scene.decide("848.1", not missing, exchange, f"it joins without {' and '.join(missing)}")
+    scene.decide("848.1", not missing, exchange, f"the member joins without {' and '.join(missing)}")
 
 
 def _goes_on(
@@ -146,19 +147,19 @@ def _goes_on(
     if not knows(exchange, by) or by is not before:
         return
     epoch = request.member_epoch
-    scene.decide("848.7", epoch == member.epoch, exchange, f"epoch {epoch} where {member.epoch} was answered", by)
+    scene.decide("848.7", epoch == member.epoch, exchange, f"epoch {epoch}, but the last answer had {member.epoch}", by)
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     is_full = request.rebalance_timeout_ms != -1 and request.topic_partitions is not None
     is_again = (names is not None and names == member.names) or (regex is not None and regex == member.regex)
     if not is_full:
-        scene.decide("848.3", not is_again, exchange, "the subscription is sent again, and is the same", by)
+        scene.decide("848.3", not is_again, exchange, "the subscription is sent again, but has not changed", by)
     reports = names is not None or regex is not None or request.topic_partitions is not None
     passed_us = exchange.received_us - before.received_us
     if reports or member.is_assigned:
         scene.kept("848.4", exchange)
     # A member whose commit was refused since its last heartbeat may send one early, to learn its new epoch.
     elif member.interval_us and not (member.stale is not None and member.stale.answered_us > before.received_us):
-        why = f"a heartbeat without news after {passed_us // 1000} ms of {member.interval_us // 1000}"
+        why = f"a heartbeat without news after {passed_us // 1000} ms; the interval is {member.interval_us // 1000} ms"
         scene.decide("848.4", passed_us >= EARLY * member.interval_us, exchange, why, before)
 
 
@@ -198,12 +199,12 @@ def commits(exchange: Exchange, scene: Scene) -> None:
     scene.decide("848.13", epoch > 0, exchange, f"a commit with epoch {epoch}", member.before)
     if member.left is not None and exchange.earliest_us > member.left.received_us:
         if epoch >= 0:  # with -1 the commit does not claim membership, and only 848.13 applies
-            scene.broken("848.9", exchange, f"a commit with epoch {epoch} after it has left", member.left)
+            scene.broken("848.9", exchange, f"a commit with epoch {epoch} after the member has left", member.left)
         return
     by = member.by
     if by is None or member.epoch < 0:
         return
-    why = f"a commit with epoch {epoch} where {member.epoch} was answered"
+    why = f"a commit with epoch {epoch}, but the last answer had {member.epoch}"
     if member.stale is not None and knows(exchange, member.stale) and knows(exchange, by):
         scene.decide("848.8", epoch == member.epoch, exchange, why, member.stale, by)
         member.stale = None

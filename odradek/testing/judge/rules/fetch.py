@@ -32,7 +32,7 @@ EARLIEST: Final = -2
 SESSION_ERRORS: Final = frozenset(
     {ErrorCode.FETCH_SESSION_ID_NOT_FOUND.value, ErrorCode.INVALID_FETCH_SESSION_EPOCH.value}
 )
-DRIVER: Final = "a driver: seeks, pauses and what was delivered are the application's to tell"
+DRIVER: Final = "a driver: only the application knows its seeks and pauses, and which records it received"
 NODES: Final = "a driver that moves leaders, or that edits answers"
 
 # fmt: off
@@ -49,7 +49,7 @@ RULES = (
         "A session that was given is used, its epoch one higher with each request, 1 behind 2^31 - 1",
         "a Fetch after an answer with a session id"),
     ProtocolRule("FET.7", M, "FETCH_SESSION_ID_NOT_FOUND and INVALID_FETCH_SESSION_EPOCH lead to a full fetch",
-        "a Fetch after such an answer"),
+        "a Fetch after one of these errors"),
     undecided("FET.8", M, "Partitions that are wanted no more are forgotten", DRIVER),
     undecided("FET.9", M, "After a change of leader OffsetForLeaderEpoch comes before the next fetch", NODES),
     undecided("FET.10", M, "UNDEFINED epochs in answers are no loss of data", NODES),
@@ -154,18 +154,18 @@ def _sessions(exchange: Exchange, request: FetchRequest, fetching: Fetching, sce
             fetching.began += 1
             fetching.given = None
             if fetching.began >= MOST_SESSIONS:
-                why = f"{fetching.began} sessions begun in a row, none of them used"
+                why = f"the client began {fetching.began} sessions in a row, and used none of them"
                 scene.broken("FET.6", exchange, why, given)
         return
     if session is None:
         return
     if session.failed is not None:
         if knows(exchange, session.failed):
-            scene.broken("FET.7", exchange, f"epoch {epoch} of the session", session.failed)
+            scene.broken("FET.7", exchange, f"epoch {epoch} of a lost session", session.failed)
             del fetching.sessions[request.session_id]
         return
     expected = 1 if session.epoch == WRAP else session.epoch + 1
-    scene.decide("FET.6", epoch == expected, exchange, f"epoch {epoch} where {expected} is next", session.last)
+    scene.decide("FET.6", epoch == expected, exchange, f"epoch {epoch} instead of {expected}", session.last)
     session.epoch, session.last = epoch, exchange
     fetching.began, fetching.given = 0, None
 
@@ -228,7 +228,7 @@ def _moves_on(exchange: Exchange, place: tuple[str, int], offset: int, data: Buf
     stuck.rule, stuck.end, stuck.times = rule, last.next_offset, stuck.times + 1
     if stuck.times > MOST_LOOPS:
         what = "control batches" if rule == "FET.3" else "empty batches"
-        why = f"{'-'.join(map(str, place))}: offset {offset} fetched {stuck.times} times, where only {what} lie"
+        why = f"{'-'.join(map(str, place))}: offset {offset} fetched {stuck.times} times, but only {what} follow"
         scene.broken(rule, exchange, why, stuck.first)
 
 
@@ -241,7 +241,7 @@ def lists(exchange: Exchange, scene: Scene) -> None:
     if fetched is None or not is_measured or exchange.version < 2 or not isinstance(fetched.request, FetchRequest):
         return
     level = fetched.request.isolation_level
-    why = f"isolation level {request.isolation_level}, and {level} in Fetch"
+    why = f"isolation level {request.isolation_level}, but {level} in Fetch"
     scene.decide("FET.1", request.isolation_level == level, exchange, why, fetched)
 
 

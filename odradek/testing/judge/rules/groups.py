@@ -31,21 +31,22 @@ RETRIABLE: Final = frozenset({REBALANCE, E.COORDINATOR_LOAD_IN_PROGRESS.value})
 MOST_COMMITS: Final = 10
 MOST_UNCLAIMED: Final = 100
 LONGEST_REASON: Final = 255
-BY_GIVING_UP: Final = "a driver: whether the client waited or gave up is what the application sees"
-ASSIGNMENT: Final = "two drivers in a group: a Fetch does not tell which member sends it"
+BY_GIVING_UP: Final = "a driver: only the application sees whether the client waited or gave up"
+ASSIGNMENT: Final = "two drivers in a group: a Fetch does not show which member sent it"
 
 # fmt: off
 RULES = (
-    ProtocolRule("GRP.1", M, "After MEMBER_ID_REQUIRED the member joins with the id given", "such an answer"),
+    ProtocolRule("GRP.1", M, "After MEMBER_ID_REQUIRED the member joins with the id given",
+        "an answer MEMBER_ID_REQUIRED"),
     ProtocolRule("GRP.2", M, "Heartbeats come so often that the session does not expire while the member goes on",
         "a second request of a member after it has joined"),
     undecided("GRP.3", S, "A member that does not poll for max.poll.interval.ms leaves", "a driver that stops polling"),
     ProtocolRule("GRP.4", M,
         "REBALANCE_IN_PROGRESS leads to JoinGroup with the same member id within the rebalance time-out",
-        "a JoinGroup after such an answer to a heartbeat, or the end of that time"),
+        "a JoinGroup after REBALANCE_IN_PROGRESS to a heartbeat, or the end of the time-out"),
     ProtocolRule("GRP.5", M, "After UNKNOWN_MEMBER_ID a member forgets its id: it joins with an empty one",
-        "a JoinGroup after such an answer"),
-    ProtocolRule("GRP.6", M, "FENCED_INSTANCE_ID is final: that member does not go on", "such an answer"),
+        "a JoinGroup after UNKNOWN_MEMBER_ID"),
+    ProtocolRule("GRP.6", M, "FENCED_INSTANCE_ID is final: that member does not go on", "an answer FENCED_INSTANCE_ID"),
     undecided("GRP.7", M, "A static member does not leave on close",
         "a driver: KIP-1092 lets the application ask for it"),
     ProtocolRule("GRP.10", M, "A commit has the generation that the member holds",
@@ -58,13 +59,13 @@ RULES = (
     ProtocolRule("GRP.15", S, "A reason has 255 characters at most", "a JoinGroup or LeaveGroup with a reason"),
     undecided("GRP.16", M, "No fetch of a partition after it was revoked", ASSIGNMENT),
     ProtocolRule("GRP.17", S, "A retriable heartbeat error does not throw the coordinator away",
-        "a request on the same connection after such an answer"),
+        "a request on the same connection after such an error"),
     undecided("GRP.18", M, "A changed number of partitions leads to a new join of the leader",
         "a driver that raises the number: how soon metadata is read again is a setting of the client"),
     ProtocolRule("GRP.19", S, "Without membership there are no heartbeats",
         "a Heartbeat, or an OffsetCommit without a member id"),
     ProtocolRule("GRP.20", S, "After ILLEGAL_GENERATION a member keeps its id, and joins with it",
-        "a JoinGroup after such an answer"),
+        "a JoinGroup after ILLEGAL_GENERATION"),
 )
 # fmt: on
 
@@ -139,10 +140,10 @@ def heard(exchange: Exchange, scene: Scene) -> None:
         and exchange.api is not ApiKey.JOIN_GROUP
     ):
         gap_us = exchange.earliest_us - max(before.received_us, before.answered_us)
-        why = f"{gap_us // 1000} ms without a request, where the session time-out is {member.session_us // 1000} ms"
+        why = f"{gap_us // 1000} ms without a request; the session time-out is {member.session_us // 1000} ms"
         scene.decide("GRP.2", gap_us <= member.session_us, exchange, why, before)
     if member.fenced is not None and knows(exchange, member.fenced):
-        scene.broken("GRP.6", exchange, "it was answered FENCED_INSTANCE_ID, and goes on", member.fenced)
+        scene.broken("GRP.6", exchange, "the member continues after FENCED_INSTANCE_ID", member.fenced)
     member.heard = exchange
     asked = scene.at(Asked, exchange.connection.number, named[0])
     if asked.heartbeat_failed is not None and knows(exchange, asked.heartbeat_failed):
@@ -150,7 +151,7 @@ def heard(exchange: Exchange, scene: Scene) -> None:
         asked.heartbeat_failed = None
     if exchange.api in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP):
         flying = [each for each in (member.joining, member.syncing) if each is not None and _is_open(each)]
-        scene.decide("GRP.14", not flying, exchange, "another one is in flight", *flying)
+        scene.decide("GRP.14", not flying, exchange, "another JoinGroup or SyncGroup is in flight", *flying)
 
 
 def _is_open(exchange: Exchange) -> bool:
@@ -181,7 +182,7 @@ def _follows_id(exchange: Exchange, name: str, asked: Asked, scene: Scene) -> No
         if asked.belongs_to_another(name, expected):
             continue
         if knows(exchange, answered):
-            scene.broken("GRP.1", exchange, f"it joins as {name!r} where it was given {expected!r}", answered)
+            scene.broken("GRP.1", exchange, f"the member joins as {name!r}, but was given {expected!r}", answered)
         elif len(asked.unclaimed) < MOST_UNCLAIMED:
             asked.unclaimed.add(expected)
         del asked.given[expected]
@@ -196,7 +197,7 @@ def _follows_rejection(exchange: Exchange, name: str, asked: Asked, scene: Scene
         del asked.rejected[member]
         if knows(exchange, rejected):
             rule, is_fine = ("GRP.5", name != member) if code == UNKNOWN else ("GRP.20", name == member)
-            why = f"it joins as {name!r} after {ErrorCode(code).name} to {member!r}"
+            why = f"the member joins as {name!r} after {ErrorCode(code).name} to {member!r}"
             scene.decide(rule, is_fine, exchange, why, rejected)
             return True
     return False
@@ -210,7 +211,7 @@ def _follows_rebalance(exchange: Exchange, request: JoinGroupRequest, asked: Ask
         if member.rebalancing is None or (each != name and asked.belongs_to_another(name, each)):
             continue
         if knows(exchange, member.rebalancing):
-            why = f"it joins as {name!r}, and was {each!r}"
+            why = f"the member joins as {name!r}, but was {each!r}"
             scene.decide("GRP.4", name == each, exchange, why, member.rebalancing)
         member.rebalancing = None
         if each != name:
@@ -333,7 +334,7 @@ def commits(exchange: Exchange, scene: Scene) -> None:
         return
     generation = request.generation_id_or_member_epoch
     if generation == member.generation or knows(exchange, member.joined):
-        why = f"generation {generation} where {member.generation} is held"
+        why = f"generation {generation}, but the member has {member.generation}"
         scene.decide("GRP.10", generation == member.generation, exchange, why, member.joined)
     if member.joining is not None:
         member.commits += 1

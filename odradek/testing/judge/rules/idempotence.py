@@ -65,7 +65,7 @@ NOT_WRITTEN: Final = frozenset(
 # fmt: off
 RULES = (
     ProtocolRule("IDM.1", M, "The first batch of a partition under a producer id and epoch has sequence 0",
-        "a first batch of a producer id that the recording shows from its InitProducerId on"),
+        "a first batch of a producer id whose InitProducerId is in the recording"),
     ProtocolRule("IDM.2", L,
         "The next base sequence is last + count, and 0 after 2^31 - 1; none comes again for other records",
         "a second batch"),
@@ -76,12 +76,12 @@ RULES = (
         "a batch on a new connection"),
     ProtocolRule("IDM.6", M,
         "After UNKNOWN_PRODUCER_ID or OUT_OF_ORDER_SEQUENCE_NUMBER of the batch in line comes a new epoch",
-        "a batch after such an answer, which tells where the log starts if the producer id is unknown"),
+        "a batch after such an error; UNKNOWN_PRODUCER_ID must come with the log start offset"),
     ProtocolRule("IDM.7", M, "DUPLICATE_SEQUENCE_NUMBER is success: the batch is not sent again",
-        "a batch after such an answer"),
+        "a batch after DUPLICATE_SEQUENCE_NUMBER"),
     ProtocolRule("IDM.8", M,
         "The epoch of a producer id does not go down on a partition; a transactional producer makes none itself",
-        "a batch of a producer id that the recording shows from its InitProducerId on"),
+        "a batch of a producer id whose InitProducerId is in the recording"),
     ProtocolRule("IDM.9", S, "An exhausted epoch leads to a new producer id, not to a negative epoch",
         "a batch with an epoch of 32,000 or more, or a negative one"),
     ProtocolRule("IDM.10", S, "No batch of an idempotent producer goes out without producer id and sequence",
@@ -202,9 +202,9 @@ def produced(exchange: Exchange, scene: Scene) -> None:
 def _wrong_epoch(batch: Batch, is_transactional: bool, issued: Issued, highest: Highest) -> str | None:
     header = batch.header
     if highest.producer_id == header.producer_id and header.producer_epoch < highest.epoch:
-        return f"epoch {header.producer_epoch} after {highest.epoch}"
+        return f"epoch {header.producer_epoch} after epoch {highest.epoch}"
     if is_transactional and header.producer_epoch not in issued.epochs:
-        return f"epoch {header.producer_epoch}, which no answer gave out"
+        return f"epoch {header.producer_epoch}, which was in no answer"
     return None
 
 
@@ -221,7 +221,7 @@ def _in_line(exchange: Exchange, batch: Batch, line: Line, issued: Issued, scene
         header = batch.header
         untaken = scene.at(WithoutTopic, header.producer_id, header.producer_epoch, batch.partition).sequences
         if issued.by is not None and sequence not in untaken and not scene.at(TopicLife, batch.topic).times:
-            scene.decide("IDM.1", sequence == 0, exchange, f"it begins with sequence {sequence}", issued.by)
+            scene.decide("IDM.1", sequence == 0, exchange, f"the first batch has sequence {sequence}", issued.by)
         untaken.clear()
         line.acked = sequence
     elif sequence in line.counts and sequence != line.next and not (sent.is_refused and sent.differs(batch)):
@@ -234,7 +234,7 @@ def _in_line(exchange: Exchange, batch: Batch, line: Line, issued: Issued, scene
     elif not line.is_split:
         is_next = sequence == line.next
         is_ahead = 0 < (sequence - line.next) % WRAP < WRAP // 2
-        why = f"sequence {sequence} where {line.next} is next"
+        why = f"sequence {sequence} instead of {line.next}"
         on_new = line.last is not None and line.last.connection is not exchange.connection
         rule = "IDM.5" if on_new and (is_next or is_ahead) else "IDM.2"
         scene.decide(rule, is_next, exchange, why, line.last)
@@ -259,31 +259,33 @@ def _sent_again(
     if first_count is not None:
         differs = differs or count != first_count
         if count != first_count:
-            why = f"{count} records with sequence {sequence}, before {first_count}"
+            why = f"{count} records with sequence {sequence}, but {first_count} records before"
         else:
-            why = f"other records with sequence {sequence}: the broker takes them for a duplicate, and they are lost"
+            why = f"other records with sequence {sequence} are lost, because the broker treats them as a duplicate"
         scene.decide("IDM.3", not differs, exchange, why, sent.first or last)
     if differs and sent.acked is not None and knows(exchange, sent.acked):
-        why = f"sequence {sequence} comes again with other records after it was acknowledged: these are lost"
+        why = f"sequence {sequence} was acknowledged, and is used again: the new records are lost as a duplicate"
         scene.broken("IDM.2", exchange, why, sent.acked)
 
 
 def _after_errors(exchange: Exchange, batch: Batch, line: Line, highest: Highest, scene: Scene) -> None:
     duplicate = line.duplicates.get(batch.header.base_sequence)
     if duplicate is not None and knows(exchange, duplicate):
-        scene.broken("IDM.7", exchange, "it was answered DUPLICATE_SEQUENCE_NUMBER, and is sent again", duplicate)
+        scene.broken("IDM.7", exchange, "the batch is sent again after DUPLICATE_SEQUENCE_NUMBER", duplicate)
     elif line.duplicates and all(knows(exchange, each) for each in line.duplicates.values()):
         scene.kept("IDM.7", exchange)
         line.duplicates.clear()
     if line.failed is not None and knows(exchange, line.failed):
-        scene.broken("IDM.6", exchange, f"epoch {batch.header.producer_epoch} goes on", line.failed)
+        scene.broken("IDM.6", exchange, f"the producer continues with epoch {batch.header.producer_epoch}", line.failed)
     elif highest.failed is not None and knows(exchange, highest.failed) and line.failed is None:
         scene.kept("IDM.6", exchange)
         highest.failed = None
     if len(line.in_flight) > 0:
         flying = [each for number, each in exchange.connection.waiting.items() if number in line.in_flight]
         if flying:
-            scene.decide("IDM.4", len(flying) < MOST_IN_FLIGHT, exchange, f"{len(flying) + 1} are in flight", *flying)
+            scene.decide(
+                "IDM.4", len(flying) < MOST_IN_FLIGHT, exchange, f"{len(flying) + 1} batches are in flight", *flying
+            )
 
 
 def answered(exchange: Exchange, scene: Scene) -> None:

@@ -34,13 +34,13 @@ SECOND_US: Final = 1_000_000
 KEY_TYPES: Final = (0, 1, 2)
 JITTER: Final = 0.45
 NODES: Final = "a driver that moves leaders and stops nodes"
-DRIVER: Final = "a driver: what the application asked for is not on the wire"
+DRIVER: Final = "a driver: traffic does not show what the application requested"
 
 # fmt: off
 RULES = (
     ProtocolRule("MET.1", M,
         "After an error of the leader metadata is read before the partition is asked again there, twice at most",
-        "a Produce or Fetch of a partition after such an answer"),
+        "a Produce or Fetch of a partition after such an error"),
     undecided("MET.2", M, "Metadata with an older leader epoch does not move the client back", NODES),
     undecided("MET.3", S, "The leader that Produce v10 and Fetch v16 answer is used", NODES),
     ProtocolRule("MET.4", S, "Metadata is not read in a loop: fifty times a second at most on a connection",
@@ -49,18 +49,18 @@ RULES = (
     ProtocolRule("MET.6", M, "Where a version knows topic ids only, none is zero", "a Produce or Fetch v13 or later"),
     ProtocolRule("MET.7", S,
         "After UNKNOWN_TOPIC_ID or INCONSISTENT_TOPIC_ID metadata is read before the partition is asked again",
-        "a Produce or Fetch of a partition after such an answer"),
+        "a Produce or Fetch of a partition after such an error"),
     undecided("MET.8", S, "A topic that is missing from one answer is not forgotten at once", NODES),
     undecided("MET.9", S, "A metadata request stuck at a dead node does not block others", NODES),
     ProtocolRule("MET.10", S,
         "After NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE FindCoordinator comes before it is asked twice more",
-        "a request to a coordinator after such an answer"),
+        "a request to a coordinator after one of these errors"),
     ProtocolRule("MET.11", M, "FindCoordinator has a known key type, and keys in the field of its version",
         "a FindCoordinator"),
     ProtocolRule("TEL.1", M, "PushTelemetry has the subscription, an accepted compression, and waits for the interval",
         "a PushTelemetry after an answer to GetTelemetrySubscriptions"),
     ProtocolRule("TEL.2", M, "After UNKNOWN_SUBSCRIPTION_ID subscriptions are read before the next push",
-        "a telemetry request after such an answer"),
+        "a telemetry request after UNKNOWN_SUBSCRIPTION_ID"),
     ProtocolRule("TEL.3", M, "What is pushed is not larger than telemetry_max_bytes",
         "a PushTelemetry after an answer to GetTelemetrySubscriptions"),
     undecided("ADM.1", S, "Requests for the controller or a leader go there", NODES),
@@ -136,7 +136,7 @@ def asks_leader(exchange: Exchange, scene: Scene) -> None:
 
 def _again(exchange: Exchange, failed: Failed, is_refreshed: bool, what: str, scene: Scene) -> None:
     failed.times = 0 if is_refreshed else failed.times + 1
-    why = f"asked {failed.times} times for {what}"
+    why = f"the client asked {failed.times} times for {what}"
     scene.decide(failed.rule, failed.times <= MOST_REPEATS, exchange, why, failed.by)
     if is_refreshed:
         failed.by = None
@@ -234,25 +234,24 @@ def pushes(exchange: Exchange, scene: Scene) -> None:
     scene.join(exchange.connection, "instance", request.client_instance_id)
     told = telemetry.told
     if telemetry.unknown is not None and knows(exchange, telemetry.unknown) and not request.terminating:
-        scene.broken("TEL.2", exchange, "a push with a subscription that is unknown", telemetry.unknown)
+        scene.broken("TEL.2", exchange, "a push with an unknown subscription", telemetry.unknown)
     elif told is not None and isinstance(told.answer, GetTelemetrySubscriptionsResponse) and knows(exchange, told):
         answer = told.answer
         before = telemetry.pushed or told
         early_us = JITTER * answer.push_interval_ms * 1000 - (exchange.received_us - before.received_us)
         if request.subscription_id != answer.subscription_id:
-            why = f"subscription {request.subscription_id} where {answer.subscription_id} was answered"
+            why = f"subscription {request.subscription_id}, but the answer had {answer.subscription_id}"
         elif request.compression_type not in (0, *answer.accepted_compression_types):
             why = f"compression {request.compression_type}, which is not accepted"
         elif early_us > 0 and not request.terminating:
-            why = (
-                f"{(exchange.received_us - before.received_us) // 1000} ms of an interval of {answer.push_interval_ms}"
-            )
+            passed_ms = (exchange.received_us - before.received_us) // 1000
+            why = f"a push after {passed_ms} ms; the interval is {answer.push_interval_ms} ms"
         else:
             why = ""
         scene.decide("TEL.1", not why, exchange, why, told, telemetry.pushed)
         size = len(request.metrics)
         is_fine = answer.telemetry_max_bytes <= 0 or size <= answer.telemetry_max_bytes
-        scene.decide("TEL.3", is_fine, exchange, f"{size} bytes of {answer.telemetry_max_bytes}", told)
+        scene.decide("TEL.3", is_fine, exchange, f"{size} bytes; the limit is {answer.telemetry_max_bytes}", told)
     telemetry.pushed = exchange
 
 

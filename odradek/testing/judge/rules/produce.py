@@ -50,7 +50,7 @@ def produced(exchange: Exchange, scene: Scene) -> None:
     assert isinstance(request, ProduceRequest)
     partitions = sum(len(topic.partition_data) for topic in request.topic_data)
     if len(exchange.batches) < partitions:
-        scene.broken("PRD.1", exchange, "a partition without a record batch that can be read")
+        scene.broken("PRD.1", exchange, "a partition has no readable record batch")
     for batch in exchange.batches:
         header = batch.header
         scene.decide("PRD.1", (why := _wrong(batch)) is None, exchange, f"{batch.topic}-{batch.partition}: {why}")
@@ -66,7 +66,7 @@ def produced(exchange: Exchange, scene: Scene) -> None:
         if repeated is not None and repeated.refused is not None and knows(exchange, repeated.refused):
             repeated.times += 1
             if repeated.times > MOST_REPEATS:
-                scene.broken("PRD.5", exchange, f"sent {repeated.times} times again", repeated.refused)
+                scene.broken("PRD.5", exchange, f"the batch was sent again {repeated.times} times", repeated.refused)
 
 
 def _wrong(batch: Batch) -> str | None:
@@ -78,7 +78,7 @@ def _wrong(batch: Batch) -> str | None:
     if not batch.is_sound:
         return "its CRC or its length is wrong"
     if header.record_count != header.last_offset_delta + 1 or header.record_count < 1:
-        return f"{header.record_count} records, and a last offset delta of {header.last_offset_delta}"
+        return f"{header.record_count} records, but a last offset delta of {header.last_offset_delta}"
     return None
 
 

@@ -29,7 +29,7 @@ WRAP: Final = 2**31 - 1
 RENEW: Final = 4
 AT_ONCE_US: Final = 5_000
 MOST_RANGES: Final = 1_000
-DRIVER: Final = "a driver that holds or cuts an answer, and hears what the application sees"
+DRIVER: Final = "a driver that holds or cuts an answer, and reports what the application sees"
 NODES: Final = "a driver that moves leaders or coordinators"
 Batches: TypeAlias = (
     "list[share_fetch_request.AcknowledgementBatch] | list[share_acknowledge_request.AcknowledgementBatch]"
@@ -44,12 +44,12 @@ RULES = (
         "The request that opens a session has no acknowledgements; ShareAcknowledge never opens one",
         "a ShareFetch with epoch 0, or a ShareAcknowledge"),
     ProtocolRule("SHR.3", M, "SHARE_SESSION_NOT_FOUND and INVALID_SHARE_SESSION_EPOCH lead to a new session",
-        "a request after such an answer"),
+        "a request after one of these errors"),
     ProtocolRule("SHR.4", M,
         "Batches of acknowledgements ascend and do not overlap; types are 0 to 3 (4 from v2), one or one per offset",
         "a request with acknowledgements"),
     ProtocolRule("SHR.5", M, "Only records are acknowledged that this member has acquired and not acknowledged yet",
-        "a request with acknowledgements, of a member whose acquisitions the recording shows"),
+        "a request with acknowledgements, from a member whose acquisitions are in the recording"),
     undecided("SHR.6", M, "Each acquired record is answered for before close", DRIVER),
     ProtocolRule("SHR.7", M, "One request of a share session is in flight per node", "a request of a share session"),
     undecided("SHR.8", M, "Partitions that are only acknowledged are forgotten when not wanted", DRIVER),
@@ -61,7 +61,7 @@ RULES = (
         "a ShareGroupHeartbeat after an answer"),
     undecided("SHR.13", S, "Errors of a fetch lead to new metadata and a back-off", NODES),
     undecided("SHR.14", S, "Offsets of share groups are described and altered at the coordinator", NODES),
-    ProtocolRule("SHR.15", S, "SHARE_SESSION_LIMIT_REACHED leads to a back-off", "a request after such an answer"),
+    ProtocolRule("SHR.15", S, "SHARE_SESSION_LIMIT_REACHED leads to a back-off", "a request after such an error"),
 )
 # fmt: on
 
@@ -106,16 +106,16 @@ def asked(exchange: Exchange, scene: Scene) -> None:
         session.failed = None
     elif last is not None and session.is_sure and epoch > 0:
         expected = 1 if session.epoch == WRAP else session.epoch + 1
-        scene.decide("SHR.1", epoch == expected, exchange, f"epoch {epoch} where {expected} is next", last)
+        scene.decide("SHR.1", epoch == expected, exchange, f"epoch {epoch} instead of {expected}", last)
     if session.limited is not None and knows(exchange, session.limited) and session.limited.written_us is not None:
         waited_us = exchange.received_us - session.limited.answered_us
-        why = f"asked again after {waited_us / 1000} ms"
+        why = f"the client asked again after {waited_us / 1000} ms"
         scene.decide("SHR.15", waited_us >= AT_ONCE_US, exchange, why, session.limited)
         session.limited = None
     is_flying = last is not None and last.fate is AnswerFate.WAITING
     is_behind = exchange.is_behind and exchange.connection.previous is last and last is not None
     if not exchange.is_unsure:
-        scene.decide("SHR.7", not (is_flying or is_behind), exchange, "another request of it is in flight", last)
+        scene.decide("SHR.7", not (is_flying or is_behind), exchange, "another request is in flight", last)
     acknowledged = list(_acknowledged(request))
     if epoch == OPENS or isinstance(request, ShareAcknowledgeRequest):
         is_fine = epoch != OPENS or (isinstance(request, ShareFetchRequest) and not acknowledged)
@@ -136,7 +136,7 @@ def _wrong(found: Batches, exchange: Exchange) -> str | None:
     for batch in found:
         count = batch.last_offset - batch.first_offset + 1
         if batch.first_offset <= end or count < 1:
-            return f"offsets {batch.first_offset} to {batch.last_offset} behind {end}"
+            return f"offsets {batch.first_offset} to {batch.last_offset} after offset {end}"
         if len(batch.acknowledge_types) not in (1, count):
             return f"{len(batch.acknowledge_types)} types for {count} offsets"
         if not all(0 <= each <= most for each in batch.acknowledge_types):
@@ -214,10 +214,10 @@ def beats(exchange: Exchange, scene: Scene) -> None:
     if epoch < 0:
         member.by = member.lost = None
     elif member.lost is not None and (epoch == 0 or knows(exchange, member.lost)):
-        scene.decide("SHR.12", epoch == 0, exchange, f"epoch {epoch} after it was fenced", member.lost)
+        scene.decide("SHR.12", epoch == 0, exchange, f"epoch {epoch} after the member was fenced", member.lost)
         member.lost = None
     elif member.by is not None and epoch > 0 and knows(exchange, member.by):
-        why = f"epoch {epoch} where {member.epoch} was answered"
+        why = f"epoch {epoch}, but the last answer had {member.epoch}"
         scene.decide("SHR.12", epoch == member.epoch, exchange, why, member.by)
 
 

@@ -35,7 +35,7 @@ FINAL: Final = frozenset(
 SHUTDOWN: Final = 4  # the status SHUTDOWN_APPLICATION
 EARLY: Final = 0.8  # as a share of the heartbeat interval
 SILENT: Final = 2  # heartbeat intervals; a member that is unknown after such a silence was not removed by chance
-CLOSES: Final = "a driver: whether an application closes or goes on is known to itself"
+CLOSES: Final = "a driver: only the application knows whether it closes or will come back"
 
 # fmt: off
 RULES = (
@@ -51,18 +51,19 @@ RULES = (
     ProtocolRule("STG.6", S, "No OffsetCommit while no epoch is held",
         "an OffsetCommit v9+ of a member of a streams group"),
     ProtocolRule("STG.7", M, "An OffsetFetch v9+ that names a member has the epoch of the last answer",
-        "such an OffsetFetch after an answer"),
+        "an OffsetFetch v9+ with a member, after an answer"),
     ProtocolRule("STG.8", M, "After STALE_MEMBER_EPOCH a commit has the epoch of now",
-        "a commit after such an answer to one"),
+        "a commit after a commit that was answered STALE_MEMBER_EPOCH"),
     ProtocolRule("STG.9", M, "After FENCED_MEMBER_EPOCH or UNKNOWN_MEMBER_ID the next heartbeat has epoch 0",
-        "a heartbeat after such an answer"),
-    ProtocolRule("STG.10", M, "After a member has left, only a new join comes of it", "a heartbeat that leaves"),
+        "a heartbeat after one of these errors"),
+    ProtocolRule("STG.10", M, "After a member has left, only a new join comes of it",
+        "a heartbeat with which a member leaves"),
     ProtocolRule("STG.11", M, "An answer that comes after the member has left changes nothing: it joins with epoch 0",
-        "a heartbeat of a member that has left, after an answer to one before that"),
+        "a heartbeat of a member that has left, after a late answer to an earlier heartbeat"),
     ProtocolRule("STG.12", M,
         "INVALID_REQUEST, STREAMS_INVALID_TOPOLOGY, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID, "
         "GROUP_MAX_SIZE_REACHED and GROUP_AUTHORIZATION_FAILED end the member",
-        "such an answer"),
+        "an answer with one of these errors"),
     ProtocolRule("STG.13", M, "Heartbeats come so often that the session does not expire while the member goes on",
         "a heartbeat after one that was answered without error"),
     ProtocolRule("STG.14", S,
@@ -74,7 +75,7 @@ RULES = (
     ProtocolRule("STG.17", S, "Fields that have not changed are left out",
         "a heartbeat after one that was answered without error"),
     ProtocolRule("STG.18", S, "After the status SHUTDOWN_APPLICATION a member leaves within its rebalance time-out",
-        "a heartbeat after such an answer"),
+        "a heartbeat after this status"),
     undecided("STG.19", S, "A member that closes leaves with -1, and a static member that will come back with -2",
         CLOSES),
 )
@@ -121,16 +122,16 @@ def beats(exchange: Exchange, scene: Scene) -> None:
     if epoch >= 0:
         _is_alone(exchange, member, scene)
         if member.final is not None and knows(exchange, member.final):
-            scene.broken("STG.12", exchange, "a heartbeat after an error that is final", member.final)
+            scene.broken("STG.12", exchange, "a heartbeat after an error that ends the member", member.final)
     if member.lost is not None and (epoch <= 0 or knows(exchange, member.lost)):
-        scene.decide("STG.9", epoch <= 0, exchange, f"epoch {epoch} after it was fenced", member.lost)
+        scene.decide("STG.9", epoch <= 0, exchange, f"epoch {epoch} after the member was fenced", member.lost)
         member.lost = None
     elif member.left is not None and epoch > 0 and exchange.earliest_us > member.left.received_us:
-        scene.broken("STG.10", exchange, f"a heartbeat with epoch {epoch} after it has left", member.left)
+        scene.broken("STG.10", exchange, f"a heartbeat with epoch {epoch} after the member has left", member.left)
     elif epoch > 0 and member.by is not None and member.by is member.before and knows(exchange, member.by):
         _goes_on(exchange, request, member, member.by, scene)
     if member.late is not None and epoch >= 0 and (epoch == JOINS or knows(exchange, member.late)):
-        scene.decide("STG.11", epoch == JOINS, exchange, f"epoch {epoch} of a membership that is over", member.late)
+        scene.decide("STG.11", epoch == JOINS, exchange, f"epoch {epoch} of a membership that has ended", member.late)
         member.late = None
     _shuts_down(exchange, epoch, member, scene)
     if epoch < 0:
@@ -165,7 +166,7 @@ def _is_whole(exchange: Exchange, request: StreamsGroupHeartbeatRequest, scene: 
             "empty WarmupTasks": request.warmup_tasks == [],
         }
         missing = [name for name, is_fine in is_there.items() if not is_fine]
-        scene.decide("STG.1", not missing, exchange, f"it joins without {' and '.join(missing)}")
+        scene.decide("STG.1", not missing, exchange, f"the member joins without {' and '.join(missing)}")
 
 
 def _is_alone(exchange: Exchange, member: JudgedStreamsMember, scene: Scene) -> None:
@@ -174,7 +175,7 @@ def _is_alone(exchange: Exchange, member: JudgedStreamsMember, scene: Scene) -> 
         return
     is_flying = before is not None and before.fate is AnswerFate.WAITING and before.connection.closed_us is None
     is_behind = exchange.is_behind and before is not None and exchange.connection.previous is before
-    scene.decide("STG.15", not (is_flying or is_behind), exchange, "another heartbeat of it is in flight", before)
+    scene.decide("STG.15", not (is_flying or is_behind), exchange, "another heartbeat is in flight", before)
 
 
 def _given(request: StreamsGroupHeartbeatRequest) -> dict[str, object]:
@@ -196,13 +197,13 @@ def _goes_on(
 ) -> None:
     """Decides the rules about a heartbeat of a member that knows the response to its last heartbeat."""
     epoch = request.member_epoch
-    scene.decide("STG.4", epoch == member.epoch, exchange, f"epoch {epoch} where {member.epoch} was answered", by)
+    scene.decide("STG.4", epoch == member.epoch, exchange, f"epoch {epoch}, but the last answer had {member.epoch}", by)
     told = request.endpoint_information_epoch
-    why = f"endpoint information epoch {told} where {member.endpoint_epoch} was answered"
+    why = f"endpoint information epoch {told}, but the last answer had {member.endpoint_epoch}"
     scene.decide("STG.16", told == member.endpoint_epoch, exchange, why, by)
     given = _given(request)
     again = [name for name, value in given.items() if name in member.fields and member.fields[name] == value]
-    scene.decide("STG.17", not again, exchange, f"{' and '.join(again)} did not change, and came again", by)
+    scene.decide("STG.17", not again, exchange, f"{' and '.join(again)} sent again, but not changed", by)
     lists = (request.active_tasks, request.task_offsets, request.task_end_offsets)
     reports = request.shutdown_application or bool(given) or any(each is not None for each in lists)
     passed_us = exchange.received_us - by.received_us
@@ -210,7 +211,7 @@ def _goes_on(
         scene.kept("STG.14", exchange)
     # A member whose commit was refused since its last heartbeat may send one early, to learn its new epoch.
     elif member.interval_us and not (member.stale is not None and member.stale.answered_us > by.received_us):
-        why = f"a heartbeat without news after {passed_us // 1000} ms of {member.interval_us // 1000}"
+        why = f"a heartbeat without news after {passed_us // 1000} ms; the interval is {member.interval_us // 1000} ms"
         scene.decide("STG.14", passed_us >= EARLY * member.interval_us, exchange, why, by)
 
 
@@ -224,7 +225,7 @@ def _shuts_down(exchange: Exchange, epoch: int, member: JudgedStreamsMember, sce
     elif epoch == JOINS:
         member.shutdown = None
     elif knows(exchange, told) and 0 < member.rebalance_us < exchange.earliest_us - told.answered_us:
-        why = f"it goes on for longer than its rebalance time-out of {member.rebalance_us // 1000} ms"
+        why = f"the member continues for longer than its rebalance time-out of {member.rebalance_us // 1000} ms"
         scene.broken("STG.18", exchange, why, told)
         member.shutdown = None
 
@@ -278,7 +279,7 @@ def _lasted(exchange: Exchange, code: int, member: JudgedStreamsMember, scene: S
     if code == 0:
         scene.kept("STG.13", exchange)
     elif code == E.UNKNOWN_MEMBER_ID.value and 0 < SILENT * member.interval_us < silent_us:
-        why = f"{silent_us // 1000} ms without a heartbeat, where the interval is {member.interval_us // 1000} ms"
+        why = f"{silent_us // 1000} ms without a heartbeat; the interval is {member.interval_us // 1000} ms"
         scene.broken("STG.13", exchange, why, earlier)
 
 
@@ -293,12 +294,12 @@ def commits(exchange: Exchange, scene: Scene) -> None:
     scene.decide("STG.6", epoch > 0, exchange, f"a commit with epoch {epoch}", member.before)
     if member.left is not None and exchange.earliest_us > member.left.received_us:
         if epoch >= 0:  # with -1 the commit does not claim membership, and only STG.6 applies
-            scene.broken("STG.10", exchange, f"a commit with epoch {epoch} after it has left", member.left)
+            scene.broken("STG.10", exchange, f"a commit with epoch {epoch} after the member has left", member.left)
         return
     by = member.by
     if by is None or member.epoch < 0:
         return
-    why = f"a commit with epoch {epoch} where {member.epoch} was answered"
+    why = f"a commit with epoch {epoch}, but the last answer had {member.epoch}"
     if member.stale is not None and knows(exchange, member.stale) and knows(exchange, by):
         scene.decide("STG.8", epoch == member.epoch, exchange, why, member.stale, by)
         member.stale = None
@@ -324,7 +325,7 @@ def fetches_offsets(exchange: Exchange, scene: Scene) -> None:
         if member is None or member.by is None or member.epoch < 0:
             continue
         if group.member_epoch == member.epoch or knows(exchange, member.by):
-            why = f"an OffsetFetch with epoch {group.member_epoch} where {member.epoch} was answered"
+            why = f"an OffsetFetch with epoch {group.member_epoch}, but the last answer had {member.epoch}"
             scene.decide("STG.7", group.member_epoch == member.epoch, exchange, why, member.by)
 
 

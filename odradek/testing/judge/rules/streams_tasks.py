@@ -31,8 +31,8 @@ INVALID_REQUEST: Final = ErrorCode.INVALID_REQUEST.value
 INTERNAL: Final = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
 SOURCE, PROCESSOR, SINK = 1, 2, 3  # types of nodes in a description
 ACTIVE, STANDBY, WARMUP = "active", "standby", "warm-up"
-DRIVER: Final = "a driver with two instances, which says what each of them has processed"
-HEARS: Final = "a driver that hears what the application sees"
+DRIVER: Final = "a driver with two instances that reports what each of them has processed"
+HEARS: Final = "a driver that reports what the application sees"
 Tasks: TypeAlias = frozenset[tuple[str, str, int]]  # role, id of the subtopology, partition
 
 # fmt: off
@@ -43,17 +43,17 @@ RULES = (
         "A topology has no patterns and no internal topics, and its ids, indexes and sources are sound",
         "a heartbeat with a topology"),
     ProtocolRule("STG.23", M, "Members that name the same epoch of the topology send the same topology",
-        "an answer to a member that joins a group whose topology the recording shows"),
+        "an answer to a member that joins a group whose topology is in the recording"),
     ProtocolRule("STG.24", M, "A member reports only tasks that it was assigned",
-        "a heartbeat that reports tasks, of a member whose join the recording shows"),
+        "a heartbeat that reports tasks, from a member whose join is in the recording"),
     ProtocolRule("STG.25", M, "Tasks that are taken away are reported gone within the rebalance time-out",
         "a heartbeat after an answer that takes tasks away"),
     ProtocolRule("STG.26", M, "Nothing is committed for a task after the member has reported it gone",
-        "a commit for a topic of the topology, of a member that has reported tasks"),
+        "a commit for a topic of the topology, from a member that has reported tasks"),
     ProtocolRule("STG.27", S, "Offsets of tasks are reported once in the interval of the answer",
-        "a heartbeat with offsets of tasks after another one, that reports no tasks"),
+        "a second heartbeat with offsets of tasks that reports no tasks"),
     ProtocolRule("STG.28", M, "The description of the topology is sent only when an answer has asked for it",
-        "a StreamsGroupTopologyDescriptionUpdate of a member whose join the recording shows"),
+        "a StreamsGroupTopologyDescriptionUpdate from a member whose join is in the recording"),
     ProtocolRule("STG.29", M, "A description has the epoch of the topology, and nodes of types 1 to 3",
         "a StreamsGroupTopologyDescriptionUpdate"),
     undecided("STG.30", M, "A task is closed and committed before it is reported gone", DRIVER),
@@ -141,7 +141,7 @@ def beats(exchange: Exchange, scene: Scene) -> None:
     if request.member_epoch < 0:
         return
     if any(each is not None for each in lists):
-        scene.decide("STG.20", None not in lists, exchange, "one list of tasks is there, another one is not")
+        scene.decide("STG.20", None not in lists, exchange, "only some of the three lists of tasks")
     if request.rebalance_timeout_ms >= 0:
         holder.rebalance_us = request.rebalance_timeout_ms * 1000
     if not holder.has_joined:
@@ -157,7 +157,7 @@ def beats(exchange: Exchange, scene: Scene) -> None:
 def _unsound(topology: heartbeat.Topology) -> str | None:
     """Returns why a topology is not sound, or None if it is."""
     if topology.epoch < 0:
-        return f"epoch {topology.epoch} of the topology"
+        return f"topology epoch {topology.epoch}"
     ids = [each.subtopology_id for each in topology.subtopologies]
     if len(set(ids)) < len(ids):
         return "two subtopologies have one id"
@@ -168,20 +168,20 @@ def _unsound(topology: heartbeat.Topology) -> str | None:
         named = {*each.source_topics, *each.repartition_sink_topics}
         named |= {info.name for info in (*changelogs, *repartitioned)}
         if each.source_topic_regex:
-            return f"a pattern of topics {where}"
+            return f"a topic pattern {where}"
         if named & INTERNAL:
             return f"the internal topic {min(named & INTERNAL)} {where}"
         if any(info.partitions for info in changelogs):
-            return f"a number of partitions of a changelog {where}"
+            return f"a changelog with a number of partitions {where}"
         if not each.source_topics and not repartitioned:
             return f"no source topic {where}"
         if any(info.name not in sinks and info.name not in each.source_topics for info in repartitioned):
-            return f"a repartition source that no subtopology writes to {where}"
+            return f"a repartition source {where} to which no subtopology writes"
         for group in each.copartition_groups:
             sources, others = len(each.source_topics), len(repartitioned)
             is_in_range = all(0 <= index < sources for index in group.source_topics)
             if not is_in_range or not all(0 <= index < others for index in group.repartition_source_topics):
-                return f"an index of a copartition group {where} names no topic"
+                return f"a copartition group {where} has an index without a topic"
     return None
 
 
@@ -223,7 +223,9 @@ def _configs(info: heartbeat.TopicInfo) -> tuple[tuple[str, str], ...]:
 
 def _reports(exchange: Exchange, reported: Tasks, holder: TaskHolder, scene: Scene) -> None:
     more = reported - holder.allowed
-    scene.decide("STG.24", not more, exchange, f"it reports {written(more)}, which it was not assigned", holder.told)
+    scene.decide(
+        "STG.24", not more, exchange, f"the member reports {written(more)}, but was not assigned them", holder.told
+    )
     is_known = holder.told is not None and knows(exchange, holder.told)
     holder.allowed = reported | (holder.target if is_known else holder.allowed)
     for role, subtopology, partition in holder.reported - reported:
@@ -243,7 +245,7 @@ def _gives_up(exchange: Exchange, reported: Tasks | None, holder: TaskHolder, sc
         scene.kept("STG.25", exchange)
     elif knows(exchange, by) and 0 < holder.rebalance_us < exchange.earliest_us - by.answered_us:
         why = (
-            f"{written(holder.taken)} not reported gone within the rebalance time-out of "
+            f"{written(holder.taken)}: not reported gone within the rebalance time-out of "
             f"{holder.rebalance_us // 1000} ms"
         )
         scene.broken("STG.25", exchange, why, by)
@@ -261,7 +263,7 @@ def _offsets(exchange: Exchange, reports_tasks: bool, holder: TaskHolder, scene:
     has_warmups = any(role == WARMUP for role, _, _ in holder.reported)
     if not reports_tasks and not has_new_tasks and not has_warmups:
         passed_us, interval_us = exchange.received_us - last.received_us, holder.offsets_interval_us
-        why = f"offsets of tasks after {passed_us // 1000} ms of {interval_us // 1000}"
+        why = f"offsets of tasks after {passed_us // 1000} ms; the interval is {interval_us // 1000} ms"
         scene.decide("STG.27", passed_us >= EARLY * interval_us, exchange, why, last)
 
 
@@ -298,7 +300,7 @@ def _same_topology(exchange: Exchange, group: str, topology: heartbeat.Topology,
     known = scene.at(JudgedTopologies, group).by_epoch
     content, found = _content(topology), known.get(topology.epoch)
     if found is not None and (code == 0 or (code == INVALID_REQUEST and found[1] != content)):
-        why = f"another topology of epoch {topology.epoch} than that of another member"
+        why = f"the topology of epoch {topology.epoch} differs from that of another member"
         scene.decide("STG.23", code == 0, exchange, why, found[0])
     if code == 0:
         known[topology.epoch] = exchange, content
@@ -333,7 +335,7 @@ def commits(exchange: Exchange, scene: Scene) -> None:
         for each in topic.partitions:
             gone = holder.gone.get((subtopology, each.partition_index))
             is_late = gone is not None and exchange.earliest_us > gone.received_us
-            why = f"a commit for task {subtopology}_{each.partition_index}, which it has reported gone"
+            why = f"a commit for task {subtopology}_{each.partition_index}, which the member has reported gone"
             scene.decide("STG.26", not is_late, exchange, why, gone)
 
 
@@ -348,7 +350,7 @@ def describes(exchange: Exchange, scene: Scene) -> None:
         why = "no answer has asked for the description of the topology"
         scene.decide("STG.28", holder.is_described is not None, exchange, why, holder.told)
         if request.topology_epoch != holder.topology_epoch:
-            why_not = f"epoch {request.topology_epoch} of the topology where it joined with {holder.topology_epoch}"
+            why_not = f"topology epoch {request.topology_epoch}, but the member joined with {holder.topology_epoch}"
     scene.decide("STG.29", why_not is None, exchange, why_not or "")
 
 

@@ -61,28 +61,28 @@ RULES = (
     ProtocolRule("TXN.6", M, "After PRODUCER_FENCED no request has that producer id and epoch, except to abort",
         "an answer PRODUCER_FENCED"),
     ProtocolRule("TXN.7", M, "After INVALID_PRODUCER_EPOCH on Produce the transaction is not committed",
-        "an EndTxn or InitProducerId after such an answer"),
+        "an EndTxn or InitProducerId after INVALID_PRODUCER_EPOCH"),
     ProtocolRule("TXN.8", M,
         "A request that was answered CONCURRENT_TRANSACTIONS is sent again before the transaction is committed",
-        "a request of the same API for the same partition or group after such an answer, or a commit"),
+        "a request of the same API for the same partition or group after this error, or a commit"),
     ProtocolRule("TXN.9", M, "After a coordinator error EndTxn asks for the same result again",
-        "an EndTxn after such an answer to one"),
+        "an EndTxn after one that was answered with a coordinator error"),
     ProtocolRule("TXN.10", M, "An EndTxn whose answer is lost is repeated with the same result",
         "an EndTxn after one whose answer was lost"),
     undecided("TXN.11", M, "An empty transaction sends no EndTxn, or accepts its lawful answer",
-        "a driver: where a transaction begins, and whether the producer stays usable, is the application's to say"),
+        "a driver: only the application knows where a transaction begins, and whether the producer stays usable"),
     ProtocolRule("TXN.12", M, "TxnOffsetCommit v3+ carries member id and generation of the consumer",
         "a TxnOffsetCommit v3 or later of a group that has members"),
     undecided("TXN.13", M,
         "OffsetFetch asks for stable offsets, and UNSTABLE_OFFSET_COMMIT is retried without a low limit",
-        "a driver: whether the reader is read_committed is not told to the coordinator"),
+        "a driver: the coordinator does not learn whether the consumer is read_committed"),
     ProtocolRule("TXN.14", S, "INVALID_TRANSACTION_TIMEOUT is fatal: InitProducerId is not asked in a loop",
-        "such an answer"),
+        "an answer INVALID_TRANSACTION_TIMEOUT"),
     ProtocolRule("TXN.15", M, "No batch of an aborted transaction arrives after EndTxn(abort) was answered",
         "a Produce after an EndTxn(abort) whose answer gave a new epoch"),
     ProtocolRule("TXN.16", S,
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED is fatal; INVALID_PRODUCER_ID_MAPPING leads to InitProducerId",
-        "such an answer"),
+        "an answer with one of these errors"),
     ProtocolRule("TXN.17", S, "Retries of transactional requests wait",
         "a retry after CONCURRENT_TRANSACTIONS or a coordinator error"),
 )
@@ -161,12 +161,12 @@ def asked(exchange: Exchange, scene: Scene) -> None:
     scene.join(exchange.connection, "producer", *pair)
     producer, open_ = scene.at(Producer, name), scene.at(OngoingTransaction, name, *pair)
     if producer.by is not None:
-        why = f"producer id {pair[0]} and epoch {pair[1]}, which no answer gave {name!r}"
+        why = f"producer id {pair[0]} and epoch {pair[1]}, which were in no answer to {name!r}"
         scene.decide("TXN.1", pair in producer.issued, exchange, why, producer.by)
     if open_.fenced is not None and not is_abort(exchange) and knows(exchange, open_.fenced):
-        scene.broken("TXN.6", exchange, "it was answered PRODUCER_FENCED, and goes on", open_.fenced)
+        scene.broken("TXN.6", exchange, "the producer continues after PRODUCER_FENCED", open_.fenced)
     if open_.unmapped is not None and not is_abort(exchange) and knows(exchange, open_.unmapped):
-        scene.broken("TXN.16", exchange, "it goes on with the producer id that has no mapping", open_.unmapped)
+        scene.broken("TXN.16", exchange, "the producer continues with an id that has no mapping", open_.unmapped)
     refusals = scene.at(Refusals, name, *pair)
     _retried(exchange, refusals, scene)
     _given_up(exchange, refusals, scene)
@@ -202,7 +202,7 @@ def _retried(exchange: Exchange, refusals: Refusals, scene: Scene) -> None:
     is_measured = refused.written_us is not None and exchange.connection is refused.connection
     if is_measured and exchange.is_after_answer:
         waited_us = exchange.received_us - refused.answered_us
-        why = f"it is retried after {waited_us / 1000} ms"
+        why = f"the request is retried after {waited_us / 1000} ms"
         scene.decide("TXN.17", waited_us >= BACK_OFF_US, exchange, why, refused)
 
 
@@ -236,7 +236,7 @@ def inits(exchange: Exchange, scene: Scene) -> None:
         if knows(exchange, refused) and exchange.connection.kin == refused.connection.kin:
             producer.fatal[code] = refused, times + 1
             if times >= MOST_REPEATS:
-                why = f"InitProducerId is asked {times + 1} times after {ErrorCode(code).name}"
+                why = f"InitProducerId is sent {times + 1} times after {ErrorCode(code).name}"
                 scene.broken(FATAL_INITS[code], exchange, why, refused)
     pair = request.producer_id, request.producer_epoch
     open_ = scene.at(OngoingTransaction, request.transactional_id, *pair)
@@ -356,7 +356,7 @@ def commits_offsets(exchange: Exchange, scene: Scene) -> None:
         has_member = bool(request.member_id) and request.generation_id_or_member_epoch >= 0
         members = scene.at(GroupMembers, request.group_id).members
         if has_member or members:
-            why = f"no member id or generation, where the group has members: {', '.join(sorted(members)[:2])}"
+            why = f"no member id or generation, but the group has members: {', '.join(sorted(members)[:2])}"
             scene.decide("TXN.12", has_member, exchange, why)
 
 
@@ -366,19 +366,19 @@ def ends(exchange: Exchange, scene: Scene) -> None:
     open_ = scene.at(OngoingTransaction, request.transactional_id, request.producer_id, request.producer_epoch)
     flying = [each for each in open_.unanswered.values() if each.connection.closed_us is None]
     if open_.last is not None:
-        why = f"{len(flying)} of its batches are not answered yet"
+        why = f"{len(flying)} batches of the transaction are not answered yet"
         scene.decide("TXN.4", not flying, exchange, why, *flying)
         if request.committed:
             known = [each for each in open_.failed.values() if knows(exchange, each)]
             scene.decide("TXN.5", not known, exchange, "a batch of the transaction failed", *known)
     if open_.old_epoch is not None and knows(exchange, open_.old_epoch):
-        why = "it commits after a batch was answered INVALID_PRODUCER_EPOCH"
+        why = "a commit after a batch was answered INVALID_PRODUCER_EPOCH"
         scene.decide("TXN.7", not request.committed, exchange, why, open_.old_epoch)
     open_.old_epoch = None
     before = open_.ended
     if before is not None and isinstance(before.request, EndTxnRequest) and open_.last is None:
         is_same = before.request.committed == request.committed
-        why = "it asks for the other result"
+        why = "the EndTxn requests the other result"
         if open_.end_refused is before and knows(exchange, before):
             scene.decide("TXN.9", is_same, exchange, why, before)
         elif before.is_lost:

@@ -22,39 +22,39 @@ from odradek.testing.judge.scene import Scene
 
 ABORTABLE: Final = ErrorCode.TRANSACTION_ABORTABLE.value
 UNAUTHORIZED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED.value
-DRIVER: Final = "a driver: that a transaction is prepared is not on the wire"
+DRIVER: Final = "a driver: traffic does not show that a transaction is prepared"
 
 # fmt: off
 RULES = (
     ProtocolRule("TV2.1", M, "At TV2 the client sends no AddPartitionsToTxn and no AddOffsetsToTxn",
         "a transactional Produce v12 or later"),
     ProtocolRule("TV2.2", M, "Producer id and epoch of EndTxn v5's answer are used from then on",
-        "a transactional request after such an answer"),
+        "a transactional request after an answer to EndTxn v5"),
     ProtocolRule("TV2.3", M, "Sequences restart at 0 with the epoch of EndTxn's answer",
-        "a first batch with an epoch that EndTxn gave out"),
+        "a first batch with an epoch that an answer to EndTxn contained"),
     ProtocolRule("TV2.4", M, "After TRANSACTION_ABORTABLE the transaction is aborted",
-        "an EndTxn after such an answer"),
+        "an EndTxn after TRANSACTION_ABORTABLE"),
     ProtocolRule("TV2.5", M, "TRANSACTION_ABORTABLE to an abort does not lead to a loop of aborts",
-        "such an answer to EndTxn(abort)"),
+        "an answer TRANSACTION_ABORTABLE to EndTxn(abort)"),
     ProtocolRule("TV2.6", M, "A repeated EndTxn keeps the epoch that it was first sent with",
         "an EndTxn v5 after one whose answer was lost"),
     undecided("TV2.7", M,
         "A transaction all of whose batches failed is still aborted where the partition may have been added",
-        "a driver: where the next transaction begins is not on the wire"),
+        "a driver: traffic does not show where the next transaction begins"),
     ProtocolRule("TV2.8", S, "Produce does not change between v11 and v12 in the middle of a transaction",
         "a second Produce of a transaction"),
     ProtocolRule("TV2.9", M, "The new producer id that EndTxn answers to an exhausted epoch is used",
-        "a transactional request after such an answer"),
+        "a transactional request after an answer to EndTxn with a new producer id"),
     undecided("2PC.1", M, "No Produce and no TxnOffsetCommit in the prepared state", DRIVER),
     ProtocolRule("2PC.2", M,
         "After InitProducerId has kept a transaction comes EndTxn with the latest pair, and nothing else",
-        "a transactional request after such an answer with an ongoing transaction"),
+        "a transactional request after an answer to InitProducerId with an ongoing transaction"),
     ProtocolRule("2PC.3", M, "A refusal of Enable2Pc is fatal: InitProducerId is not asked in a loop",
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED to an InitProducerId with Enable2Pc"),
     ProtocolRule("SHT.1", M, "TxnShareAcknowledge has the producer id and epoch of the transaction that is open",
         "a TxnShareAcknowledge after an InitProducerId of its transactional id"),
     undecided("SHT.2", M, "A record that is acknowledged in a transaction is not acknowledged outside of it",
-        "a draft that is settled: the answer does not tell yet which records are pending"),
+        "a final version of KIP-1289: in the draft, the answer does not show which records are pending"),
 )
 # fmt: on
 
@@ -97,7 +97,7 @@ def asked(exchange: Exchange, scene: Scene) -> None:
         return  # sent by the replaced instance, which cannot know of the newer one
     if by is not None and known.ongoing is not None and (is_kept or knows(exchange, by)):
         what = exchange.api.kafka_name if exchange.api is not None else ""
-        why = f"{what} of {pair} where {known.ongoing} is undecided, and {known.given} is the latest pair"
+        why = f"{what} of {pair}, but {known.ongoing} is undecided and {known.given} is the latest pair"
         scene.decide("2PC.2", is_kept, exchange, why, by)
         known.ongoing = None
         return
@@ -106,7 +106,7 @@ def asked(exchange: Exchange, scene: Scene) -> None:
     if pair not in (known.given, known.before) or not knows(exchange, by):
         return
     rule = "TV2.2" if known.given[0] == known.before[0] else "TV2.9"
-    scene.decide(rule, pair == known.given, exchange, f"{pair} where EndTxn gave {known.given}", by)
+    scene.decide(rule, pair == known.given, exchange, f"{pair}, but the answer to EndTxn had {known.given}", by)
 
 
 def produced(exchange: Exchange, scene: Scene) -> None:
@@ -122,12 +122,14 @@ def produced(exchange: Exchange, scene: Scene) -> None:
     if first is None:
         transaction.first = exchange
     else:
-        why = f"v{exchange.version} after v{first.version}"
+        why = f"Produce v{exchange.version} after v{first.version}"
         scene.decide("TV2.8", is_v2 == (first.version >= TV2_PRODUCE), exchange, why, first)
     for batch in exchange.batches:
         if transaction.given_by is not None and batch.place not in transaction.begun:
             sequence = batch.header.base_sequence
-            scene.decide("TV2.3", sequence == 0, exchange, f"it begins with sequence {sequence}", transaction.given_by)
+            scene.decide(
+                "TV2.3", sequence == 0, exchange, f"the first batch has sequence {sequence}", transaction.given_by
+            )
         transaction.begun.add(batch.place)
 
 
@@ -149,17 +151,17 @@ def ends(exchange: Exchange, scene: Scene) -> None:
     abortable, transaction.abortable = transaction.abortable, None
     if abortable is not None and (is_abort(exchange) or knows(exchange, abortable)):
         if not is_abort(abortable):
-            why = "it commits after TRANSACTION_ABORTABLE"
+            why = "a commit after TRANSACTION_ABORTABLE"
             scene.decide("TV2.4", not request.committed, exchange, why, abortable)
         elif transaction.aborts_refused > MOST_REPEATS:
             times = transaction.aborts_refused
-            scene.broken("TV2.5", exchange, f"it aborts again after {times} answers TRANSACTION_ABORTABLE", abortable)
+            scene.broken("TV2.5", exchange, f"another abort after {times} answers TRANSACTION_ABORTABLE", abortable)
     before = known.ended
     is_repeated = before is not None and before.is_lost and transaction.first is None and exchange.version >= 5
     if before is not None and is_repeated and isinstance(before.request, EndTxnRequest):
         first = before.request.producer_id, before.request.producer_epoch
         if before.request.committed == request.committed:
-            scene.decide("TV2.6", pair == first, exchange, f"{pair}, before {first}", before)
+            scene.decide("TV2.6", pair == first, exchange, f"EndTxn has {pair}, and had {first} at first", before)
     known.ended, transaction.first = exchange, None
 
 
@@ -207,7 +209,7 @@ def inits(exchange: Exchange, scene: Scene) -> None:
     if known.unauthorized is not None and request.enable2_pc and knows(exchange, known.unauthorized):
         known.unauthorized_times += 1
         if known.unauthorized_times > MOST_REPEATS:
-            why = f"InitProducerId with Enable2Pc is asked {known.unauthorized_times} times more"
+            why = f"InitProducerId with Enable2Pc is sent {known.unauthorized_times} more times"
             scene.broken("2PC.3", exchange, why, known.unauthorized)
 
 
@@ -238,7 +240,7 @@ def acknowledges(exchange: Exchange, scene: Scene) -> None:
     if known.by is None or known.given is None or (pair != known.given and is_of_another):
         return  # sent by the replaced instance, which cannot know of the newer one
     if knows(exchange, known.by):
-        scene.decide("SHT.1", pair == known.given, exchange, f"{pair} where {known.given} is open", known.by)
+        scene.decide("SHT.1", pair == known.given, exchange, f"{pair}, but {known.given} is open", known.by)
 
 
 FAMILY = Family(

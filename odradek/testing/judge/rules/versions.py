@@ -26,18 +26,18 @@ RULES = (
     ProtocolRule("VER.1", S, "ApiVersions is the first request of a connection, SASL aside", "a connection"),
     ProtocolRule("VER.2", M,
         "After UNSUPPORTED_VERSION ApiVersions is asked again, with a version inside the range of the answer",
-        "an ApiVersions that was answered UNSUPPORTED_VERSION, and another one"),
+        "an ApiVersions after one that was answered UNSUPPORTED_VERSION"),
     ProtocolRule("VER.3", M, "No request has a version outside the range that this connection's node advertised",
-        "a request after an answer to ApiVersions that the client knew"),
+        "a request after an answer to ApiVersions that the client had received"),
     ProtocolRule("VER.4", M, "Software name and version match the allowed pattern", "ApiVersions v3 or later"),
-    ProtocolRule("VER.5", M, "Requests of flexible versions can be read, tagged fields included", "such a request"),
+    ProtocolRule("VER.5", M, "Requests of flexible versions can be read, tagged fields included", "a flexible request"),
     ProtocolRule("VER.6", M, "Correlation ids in flight on one connection are distinct",
         "a request that was sent while an earlier one was in flight"),
     ProtocolRule("VER.7", M,
         "Below transaction.version 2 a client sends no transactional Produce v12+ and no EndTxn v5+",
-        "a transactional Produce or an EndTxn after an answer that tells a transaction.version below 2"),
+        "a transactional Produce or an EndTxn after an answer with a transaction.version below 2"),
     undecided("VER.8", S, "The client works where old versions are not advertised",
-        "a driver: whether it works is what the application sees"),
+        "a driver: only the application sees whether the client works"),
     ProtocolRule("VER.9", M, "Fields are null only where that version allows it", "a request"),
 )
 # fmt: on
@@ -61,7 +61,9 @@ def every_request(exchange: Exchange, scene: Scene) -> None:
             connection.requests = -1  # judge the request after the login instead
         else:
             api = exchange.api.kafka_name
-            scene.decide("VER.1", exchange.api is ApiKey.API_VERSIONS, exchange, f"{api} is its first request")
+            scene.decide(
+                "VER.1", exchange.api is ApiKey.API_VERSIONS, exchange, f"{api} is the first request of the connection"
+            )
     for other in connection.waiting.values():
         if other.correlation_id == exchange.correlation_id:
             scene.broken("VER.6", exchange, f"two requests in flight have id {exchange.correlation_id}", other)
@@ -82,7 +84,7 @@ def every_request(exchange: Exchange, scene: Scene) -> None:
         elif knows(exchange, told.answered):
             told_range = f"v{lowest} to v{highest}" if highest >= 0 else "no version"
             what = f"{exchange.api.kafka_name} v{exchange.version}"
-            scene.broken("VER.3", exchange, f"{what}, where {told_range} is advertised", told.answered)
+            scene.broken("VER.3", exchange, f"{what}, but {told_range} is advertised", told.answered)
 
 
 def readable(exchange: Exchange, scene: Scene) -> None:
@@ -91,9 +93,9 @@ def readable(exchange: Exchange, scene: Scene) -> None:
     why = exchange.unreadable
     is_null = why is not None and "null" in why
     if exchange.is_flexible and not is_null:
-        scene.decide("VER.5", why is None, exchange, f"it cannot be read: {why}")
+        scene.decide("VER.5", why is None, exchange, f"the request cannot be read: {why}")
     if why is None or is_null:
-        scene.decide("VER.9", why is None, exchange, f"it cannot be read: {why}")
+        scene.decide("VER.9", why is None, exchange, f"the request cannot be read: {why}")
 
 
 def api_versions(exchange: Exchange, scene: Scene) -> None:
@@ -115,7 +117,7 @@ def api_versions(exchange: Exchange, scene: Scene) -> None:
         name, version = request.client_software_name, request.client_software_version
         exchange.connection.software, exchange.connection.software_version = name, version
         is_fine = NAME.fullmatch(name) is not None and NAME.fullmatch(version) is not None
-        scene.decide("VER.4", is_fine, exchange, f"{name!r} {version!r}")
+        scene.decide("VER.4", is_fine, exchange, f"software {name!r}, version {version!r}")
 
 
 def api_versions_answered(exchange: Exchange, scene: Scene) -> None:
@@ -142,7 +144,7 @@ def below_version_2(exchange: Exchange, scene: Scene) -> None:
         is_kept, what = exchange.version < TV2_END_TXN, f"EndTxn v{exchange.version}"
     else:
         return
-    why = f"{what}, where transaction.version is {told.transaction_version}"
+    why = f"{what}, but transaction.version is {told.transaction_version}"
     scene.decide("VER.7", is_kept, exchange, why, told.answered)
 
 
