@@ -89,4 +89,4 @@ def _set_level(logger: logging.Logger, text: str, where: str) -> None:
         logger.setLevel(PYTHON_LEVELS.get(level, level))
     except ValueError:
         levels = "TRACE, DEBUG, INFO, WARN, ERROR, FATAL, OFF"
-        raise UnknownLevel(f"{where}={level} is not a level of the log; there are {levels}") from None
+        raise UnknownLevel(f"{where}={level} is not a log level; the levels are {levels}") from None

@@ -47,7 +47,7 @@ WITH_VALUE = frozenset(
 )
 
 
-HTTP_PORT = "--http-port {}: it takes a number from 0 (any free port) to 65535, or -1 for no HTTP"
+HTTP_PORT = "--http-port {}: must be a number from 0 (any free port) to 65535, or -1 for no HTTP"
 
 
 class UsageError(Exception):
@@ -80,7 +80,7 @@ class ServeOptions:
         for text in self.overrides:
             name, separator, value = text.partition("=")
             if not separator or not name.strip():
-                raise UsageError(f"--override {text}: it takes a setting's name and value, as in num.partitions=3")
+                raise UsageError(f"--override {text}: write a setting's name and value, as in num.partitions=3")
             settings[name.strip()] = value.strip()
         if self.is_controlled or self.faults is not None or self.odd or self.emulate is not None:
             settings["odradek.control.enable"] = "true"
@@ -88,7 +88,7 @@ class ServeOptions:
             settings["log.dirs"] = str(self.data_dir)
         if self.port is not None:
             if not 0 <= self.port <= 65535:
-                raise UsageError(f"--port {self.port}: it takes a number from 0 (any free port) to 65535")
+                raise UsageError(f"--port {self.port}: must be a number from 0 (any free port) to 65535")
             settings["odradek.port"] = str(self.port)
         if self.http_port is not None:
             if not -1 <= self.http_port <= 65535:
@@ -118,7 +118,7 @@ def parse_options(words: Sequence[str]) -> ServeOptions:
             raise UsageError(f"{name} is not an option of serve{_similar(name)}")
         if not separator:
             if not waiting:
-                raise UsageError(f"{name} takes a value")
+                raise UsageError(f"{name} needs a value")
             value = waiting.pop(0)
         match name:
             case "--config":
@@ -137,7 +137,7 @@ def parse_options(words: Sequence[str]) -> ServeOptions:
                 options = replace(options, faults=Path(value))
             case "--odd":
                 if not value.isdecimal():
-                    raise UsageError(f"--odd {value}: it takes a number, 0 for no odd answers")
+                    raise UsageError(f"--odd {value}: must be a number (0 for no odd answers)")
                 options = replace(options, odd=int(value))
             case "--emulate":
                 options = replace(options, emulate=value)
@@ -145,11 +145,11 @@ def parse_options(words: Sequence[str]) -> ServeOptions:
                 options = replace(options, record=Path(value))
             case "--log-format":
                 if value not in LOG_FORMATS:
-                    raise UsageError(f"--log-format {value}: it takes {' or '.join(LOG_FORMATS)}")
+                    raise UsageError(f"--log-format {value}: must be {' or '.join(LOG_FORMATS)}")
                 options = replace(options, log_format=value)
             case "--port":
                 if not value.isdecimal():
-                    raise UsageError(f"--port {value}: it takes a number from 0 (any free port) to 65535")
+                    raise UsageError(f"--port {value}: must be a number from 0 (any free port) to 65535")
                 options = replace(options, port=int(value))
             case "--http-port":
                 if not value.removeprefix("-").isdecimal():
@@ -185,7 +185,7 @@ def seed_of(options: ServeOptions, environ: Mapping[str, str]) -> SeedPlan | Non
     except SeedError as error:
         raise UsageError(str(error)) from None
     except UnicodeDecodeError as error:
-        raise UsageError(f"{options.seed}: this is not UTF-8: {error.reason}") from None
+        raise UsageError(f"{options.seed}: the file is not UTF-8: {error.reason}") from None
 
 
 def main(words: Sequence[str]) -> int:
@@ -196,7 +196,7 @@ def main(words: Sequence[str]) -> int:
         return 2
     if not sys.platform.startswith("linux"):
         # The page cache, the sync of the file system and the age of a process are read in ways that only Linux offers.
-        print("odradek serve: it needs Linux; elsewhere run the image, or WSL (docs/docker.md)", file=sys.stderr)
+        print("odradek serve: the broker needs Linux; elsewhere use the image or WSL (docs/docker.md)", file=sys.stderr)
         return 1
     return run(options)
 
@@ -218,7 +218,7 @@ def run(options: ServeOptions, *, notes: Sequence[str] = (), ready_note: str | N
         seed = seed_of(options, os.environ)
         if options.is_ephemeral:
             if options.data_dir is not None:
-                raise UsageError("--ephemeral makes a directory of its own; leave out --data-dir")
+                raise UsageError("--ephemeral makes its own directory: remove --data-dir")
             ephemeral = make_ephemeral_directory()
             settings["log.dirs"] = str(ephemeral)
 

@@ -413,8 +413,8 @@ class Broker:
     def _open_metadata(self) -> Iterator[None]:
         if self.config.odradek_share_transactions and SHARE_TRANSACTIONS not in self.offered.features:
             raise CannotStart(
-                f"{SHARE_TRANSACTIONS}=1 cannot be had from a broker that emulates a release of Kafka: no Kafka has it."
-                " Leave out one of both"
+                f"{SHARE_TRANSACTIONS}=1 cannot be combined with the emulation of a release of Kafka, because no"
+                " Kafka has this feature. Remove one of the two"
             )
         try:
             self.metadata = yield from ClusterMetadata.opening(
@@ -461,7 +461,7 @@ class Broker:
             from odradek.broker.partitions.housekeeping import Housekeeping, chores
             from odradek.broker.runtime.allocator import keep_freed_memory
         except OSError as error:  # no file descriptor left to import a module: clients may use all of them
-            log.warning("housekeeping begins later: %s", error)
+            log.warning("housekeeping could not start; trying again: %s", error)
             self._housekeeping_timer = self.timers.after(HOUSEKEEPING_AFTER_MS, self._start_housekeeping)
             return
         self.housekeeping = Housekeeping(

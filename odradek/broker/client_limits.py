@@ -75,7 +75,7 @@ class ClientLimits:
             try:
                 self.admissions.set_limits(outcome.result())
             except CannotStart as error:  # cannot happen at the start, where the same settings were checked before
-                log.warning("the limits on connections stay as they are: %s", error)
+                log.warning("the limits on connections were not changed: %s", error)
 
         if names_hosts(config):
             self._broker.workers.run(lambda: connection_limits(config), read)
@@ -98,7 +98,7 @@ class ClientLimits:
             self._set_creation_rates()
             if len(addresses) < len(hosts):
                 unknown = ", ".join(sorted(hosts - addresses.keys()))
-                log.warning("the connections of %s are not limited by their quotas: they have no address", unknown)
+                log.warning("the connection quotas of %s have no effect: these names cannot be resolved", unknown)
 
         self._broker.workers.run(lambda: addresses_of_hosts(hosts), found)
 

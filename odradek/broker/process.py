@@ -98,7 +98,7 @@ def _told(path: Path) -> object:
     try:
         import yaml  # installed by odradek[yaml]
     except ModuleNotFoundError:
-        raise CannotStart(f"--faults {path}: YAML takes PyYAML; pip install 'odradek[yaml]', or write JSON") from None
+        raise CannotStart(f"--faults {path}: YAML needs PyYAML: pip install 'odradek[yaml]', or write JSON") from None
     try:
         # The round trip through JSON rejects values that JSON lacks, such as dates.
         return json.loads(json.dumps(yaml.safe_load(text)))
@@ -136,7 +136,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
     except ImportError:
-        log.warning("uvloop is not installed: serving with asyncio's own loop, which takes up to 1.6 times the CPU")
+        log.warning("uvloop is not installed: serving with asyncio's own loop, which needs up to 1.6 times the CPU")
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
 
@@ -243,9 +243,9 @@ async def _stopped_cleanly(serving: ServingBroker) -> bool:
     try:
         await serving.stop(IN_FLIGHT_TIMEOUT_S)
     except (LogWriteFailed, OSError) as error:
-        log.critical("the log could not be left clean, so the next start will read it through: %s", error)
+        log.critical("the broker could not stop cleanly, so the next start will read the whole log: %s", error)
         return False
-    log.info("stopped; all that was acknowledged is on the disk")
+    log.info("stopped; everything that was acknowledged is on the disk")
     return True
 
 

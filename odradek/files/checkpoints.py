@@ -36,11 +36,11 @@ def _rows(data: bytes) -> list[list[str]]:
     try:
         version, count, *rows = data.decode("utf-8").splitlines()
     except ValueError:
-        raise CorruptCheckpoint("no version and count") from None
+        raise CorruptCheckpoint("version and count are missing") from None
     if version != _VERSION:
-        raise CorruptCheckpoint(f"version {version}")
+        raise CorruptCheckpoint(f"unknown version {version}")
     if not count.isdigit() or int(count) != len(rows):
-        raise CorruptCheckpoint(f"{len(rows)} rows where {count} are announced")
+        raise CorruptCheckpoint(f"{len(rows)} rows, but the header announces {count}")
     return [row.split(" ") for row in rows]
 
 
@@ -86,9 +86,9 @@ def topic_id_bytes(text: str) -> bytes:
     try:
         topic_id = base64.urlsafe_b64decode(text + "==")
     except ValueError:
-        raise CorruptCheckpoint(f"{text!r} is no id") from None
+        raise CorruptCheckpoint(f"{text!r} is not an id") from None
     if len(topic_id) != 16:
-        raise CorruptCheckpoint(f"{text!r} is no id")
+        raise CorruptCheckpoint(f"{text!r} is not an id")
     return topic_id
 
 
@@ -96,7 +96,7 @@ def decode_partition_metadata(data: bytes) -> bytes:
     """Decodes the topic id. Raises CorruptCheckpoint, also for an empty file."""
     fields = dict(line.partition(": ")[::2] for line in data.decode("utf-8", "replace").splitlines())
     if fields.get("version") != _VERSION or "topic_id" not in fields:
-        raise CorruptCheckpoint("partition.metadata without version 0 and a topic id")
+        raise CorruptCheckpoint("partition.metadata lacks version 0 or a topic id")
     return topic_id_bytes(fields["topic_id"])
 
 

@@ -40,10 +40,10 @@ def encode_snapshot(entries: Iterable[SnapshotEntry]) -> bytes:
 def decode_snapshot(data: bytes) -> list[SnapshotEntry]:
     """Reads a snapshot. Raises CorruptSnapshot."""
     if len(data) < _HEADER.size:
-        raise CorruptSnapshot(f"{len(data)} bytes are no snapshot")
+        raise CorruptSnapshot(f"{len(data)} bytes are not a snapshot")
     version, crc, count = _HEADER.unpack_from(data)
     if version != SNAPSHOT_VERSION:
-        raise CorruptSnapshot(f"version {version}")
+        raise CorruptSnapshot(f"unknown version {version}")
     if crc32c(data[SNAPSHOT_CRC_END:]) != crc:
         raise CorruptSnapshot("the CRC is wrong")
     if count * _ENTRY.size != len(data) - _HEADER.size:

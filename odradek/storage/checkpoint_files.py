@@ -115,7 +115,7 @@ class CheckpointFiles:
         try:
             data = self._disk.read_bytes(path)
             if not is_as_left(self._left, name, data):
-                raise CorruptCheckpoint(f"it is not as the clean stop left it. {IF_CHANGED_BY_HAND}")
+                raise CorruptCheckpoint(f"it has changed since the clean stop. {IF_CHANGED_BY_HAND}")
             return decode_offsets(data)
         except CorruptCheckpoint as error:
             raise CorruptCheckpoint(f"{path}: {error}") from None
@@ -124,7 +124,7 @@ class CheckpointFiles:
         try:
             return self._read(name)
         except CorruptCheckpoint as error:
-            logger.warning("nothing is taken from a damaged checkpoint: %s", error)
+            logger.warning("a damaged checkpoint is ignored: %s", error)
             return {}
 
 

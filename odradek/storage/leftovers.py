@@ -101,4 +101,4 @@ def remember_refusal(disk: Disk, directory: str, reason: str) -> None:
     try:
         disk.replace(f"{directory}/{REFUSED}", f"{reason}\n".encode())
     except OSError as error:
-        logger.warning("%s/%s cannot be written (%s): the next start may cut this log", directory, REFUSED, error)
+        logger.warning("%s/%s cannot be written (%s): the next start may truncate this log", directory, REFUSED, error)

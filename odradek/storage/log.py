@@ -296,7 +296,7 @@ class Log:
                 elif exists:
                     run.segment.file.truncate(run.position)
         except OSError as error:
-            self.go_offline(f"{self}: what could not be written could not be taken back either: {error}")
+            self.go_offline(f"{self}: a failed write could not be undone: {error}")
 
     def go_offline(self, reason: str) -> None:
         """Permanently stops appending and syncing. Readable data stays readable."""

@@ -171,12 +171,12 @@ class LogDirectory:
             try:
                 data = self._disk.read_bytes(path)
                 if not is_as_left(self._left_in(topic, partition), PARTITION_METADATA, data):
-                    raise CorruptCheckpoint("it is not as the clean stop left it")
+                    raise CorruptCheckpoint("it has changed since the clean stop")
                 known = decode_partition_metadata(data)
             except FileNotFoundError:
                 return None
             except CorruptCheckpoint as error:
-                logger.warning("%s is damaged (%s); the directory's name says whose it is", path, error)
+                logger.warning("%s is damaged (%s); the topic is taken from the directory's name", path, error)
                 return None
             self._topic_ids[topic, partition] = known
         return known
@@ -477,9 +477,9 @@ def _meta_properties(disk: Disk, path: str, identity: DirectoryId, left: FactsBy
     except CorruptCheckpoint as error:
         raise WrongDirectory(f"{file}: {error}") from None
     if meta.node_id != identity.node_id:
-        raise WrongDirectory(f"{file}: belongs to node.id {meta.node_id}, not {identity.node_id}")
+        raise WrongDirectory(f"{file} belongs to node.id {meta.node_id}, not {identity.node_id}")
     if identity.cluster_id is not None and meta.cluster_id != identity.cluster_id:
-        raise WrongDirectory(f"{file}: belongs to cluster {meta.cluster_id}, not {identity.cluster_id}")
+        raise WrongDirectory(f"{file} belongs to cluster {meta.cluster_id}, not {identity.cluster_id}")
     if not is_as_left(left, META_PROPERTIES, data):
-        raise WrongDirectory(f"{file}: it is not as the clean stop left it. {IF_CHANGED_BY_HAND}")
+        raise WrongDirectory(f"{file}: it has changed since the clean stop. {IF_CHANGED_BY_HAND}")
     return meta

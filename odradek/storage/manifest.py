@@ -24,7 +24,7 @@ from odradek.files.names import (
 from odradek.storage.disk import Disk
 from odradek.storage.segment import Segment
 
-IF_CHANGED_BY_HAND = f"If somebody changed it on purpose, remove {MANIFEST} in the data directory and start again"
+IF_CHANGED_BY_HAND = f"If it was changed on purpose, remove {MANIFEST} in the data directory and start again"
 READ_BACK_BYTES = 64 * 1024 * 1024  # limit on reading files at a stop that were not written by this process
 
 

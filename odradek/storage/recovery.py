@@ -190,7 +190,7 @@ class _Loader:
             try:
                 data = self._disk.read_bytes(path)
                 if not is_as_left(self._left, LEADER_EPOCHS, data):
-                    raise CorruptCheckpoint("it is not as the clean stop left it")
+                    raise CorruptCheckpoint("it has changed since the clean stop")
                 entries = decode_epochs(data)
                 if entries or self._checkpointed.is_clean:
                     return LeaderEpochs(entries)
@@ -243,7 +243,7 @@ class _Loader:
         if last_snapshot_offset < end_offset:
             if last_snapshot_offset < 0 and end_offset > log_start_offset:
                 logger.warning(
-                    "%s: no producer snapshot can be read; the producers are read from the log", active.path()
+                    "%s: no producer snapshot can be read; the producer state is rebuilt from the log", active.path()
                 )
             self._replay(max(last_snapshot_offset, log_start_offset), self._segments)
             self._producers.expire(self._now_ms, self._config.producer_id_expiration_ms)
@@ -345,7 +345,7 @@ class _Loader:
         recovery_point, is_clean = self._checkpointed.recovery_point or 0, self._checkpointed.is_clean
         if end_offset < recovery_point or is_clean:
             raise CorruptLog(
-                f"{segment.path()}: no whole batch at byte {end_position} (offset {end_offset}), "
+                f"{segment.path()}: no complete batch at byte {end_position} (offset {end_offset}), "
                 + ("in a cleanly stopped log" if is_clean else f"below the recovery point {recovery_point}")
             )
 
@@ -400,7 +400,7 @@ class _Loader:
             try:
                 entries = decode_snapshot(self._disk.read_bytes(path))
             except CorruptSnapshot as error:
-                logger.warning("%s is damaged (%s); an older one is taken, or the log read", path, error)
+                logger.warning("%s is damaged (%s); an older snapshot or the log is used instead", path, error)
                 self._disk.unlink(path)
                 self._snapshots.remove(offset)
                 continue
@@ -430,5 +430,5 @@ def _has_good_txn_index(segment: Segment) -> bool:
     try:
         return segment.txn_index is not None
     except CorruptIndex as error:
-        logger.warning("%s is damaged (%s); the log is read from there on", segment.path(TXN_INDEX), error)
+        logger.warning("%s is damaged (%s); the log is read from this segment on", segment.path(TXN_INDEX), error)
         return False

@@ -201,7 +201,7 @@ class Segment:
         FileNotFoundError."""
         data = self._disk.read_bytes(self.path(suffix))
         if not is_as_left(self._left, offset_file(self.base_offset, suffix), data):
-            raise CorruptIndex("it is not as the clean stop left it")
+            raise CorruptIndex("it has changed since the clean stop")
         return data
 
     def forget_absent_txn_index(self) -> None:
@@ -220,12 +220,12 @@ class Segment:
 
     def _indexes_from_log(self, suffix: str, error: Exception) -> tuple[OffsetIndex, TimeIndex]:
         if isinstance(error, CorruptIndex):
-            logger.warning("%s is damaged (%s); it is built anew from the log", self.path(suffix), error)
+            logger.warning("%s is damaged (%s); it is rebuilt from the log", self.path(suffix), error)
         self.indexes_are_rebuilt = True
         rebuilt = Segment.new(self._disk, self._directory, self.base_offset, now_ms=self.created_ms)
         for position, header in self.headers(0, self.size_bytes):
             if not 0 <= header.last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
-                raise CorruptSegment(f"{self.path()} at {position}: offset {header.last_offset} is not of this segment")
+                raise CorruptSegment(f"{self.path()} at {position}: offset {header.last_offset} is of another segment")
             rebuilt.note_batch(position, header, _INDEX_INTERVAL_BYTES)
         rebuilt.seal_time_index()
         return rebuilt.offset_index, rebuilt.time_index
@@ -363,7 +363,7 @@ class Segment:
             for position, header in self.headers(start, self.size_bytes, cached=cached):
                 if header.last_offset >= offset:
                     if position == start and start and header.last_offset > indexed_offset:
-                        raise CorruptSegment("the offset index leads too far")
+                        raise CorruptSegment("the offset index points too far")
                     return position, header
         except CorruptSegment as error:
             if self.indexes_are_rebuilt or not start:

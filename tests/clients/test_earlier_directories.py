@@ -61,7 +61,7 @@ def test_w2_the_first_start_raises_the_feature_and_says_so_once(name: str, tmp_p
     with BrokerProcess(unpacked(name, tmp_path), TWO_PHASE) as broker:
         assert level(broker.bootstrap) == 1
         assert 95 in served_keys(broker.bootstrap)
-        told = "odradek.share.transactions is at level 1 from now on: an earlier Odradek"
+        told = "odradek.share.transactions is now at level 1: an earlier Odradek"
         assert told in broker.log_text()
         broker.restart()
         assert broker.log_text().count(told) == 1
@@ -146,7 +146,7 @@ def test_a_cluster_of_a_test_begins_with_the_feature_in_its_settings(odradek: Od
 
 
 def test_a_cluster_that_emulates_a_release_cannot_have_it(odradek: Odradek) -> None:
-    with pytest.raises(Refused, match="no Kafka has it"):
+    with pytest.raises(Refused, match="no Kafka has this feature"):
         odradek.cluster(settings={OWN: 1}, emulate="4.3")
 
 

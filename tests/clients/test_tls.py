@@ -273,7 +273,7 @@ def test_scenario_017_a_client_that_no_rule_names_is_closed_at_its_first_request
 ) -> None:
     with secured(broker, "CERT", client_context(directory, "mallory")) as client:
         assert not is_served(client)
-    logged(broker, "no rule of ssl.principal.mapping.rules is for CN=mallory")
+    logged(broker, "no rule of ssl.principal.mapping.rules matches CN=mallory")
 
 
 # Who has no business here costs nobody else anything.
@@ -304,7 +304,7 @@ def test_a_handshake_that_nobody_goes_on_with_is_ended(directory: Path, tmp_path
         with connect(broker, "SSL") as silent, connect(broker, "SSL") as stopped:
             stopped.sendall(client_hello(directory)[:100])
             assert silent.recv(1) == stopped.recv(1) == b""
-        logged(broker, "not over within odradek.authentication.timeout.ms=200")
+        logged(broker, "it did not finish within odradek.authentication.timeout.ms=200")
 
 
 def test_more_handshakes_than_allowed_push_out_the_oldest(directory: Path, tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_a_log_that_ends_before_its_snapshot_is_not_started_on() -> None:
     disk = running.disk
     snapshot = bootstrap_snapshot([FeatureLevelRecord(name="metadata.version", feature_level=30)], 30, 5)
     disk.write_bytes(f"{METADATA}/00000000000000009999-0000000001.checkpoint", snapshot)
-    with pytest.raises(CorruptMetadata, match="its end is lost"):
+    with pytest.raises(CorruptMetadata, match="the end of the log is lost"):
         restarted_on(disk)
 
 

@@ -75,15 +75,15 @@ def test_options_that_stand_for_a_setting_win_over_overrides() -> None:
     [
         (["--prot", "1"], "--prot is not an option of serve. Did you mean --port?"),
         (["stray"], "stray is not an option of serve"),
-        (["--port"], "--port takes a value"),
-        (["--port", "kafka"], "--port kafka: it takes a number"),
-        (["--http-port", "page"], "--http-port page: it takes a number"),
-        (["--http-port", "-2"], "--http-port -2: it takes a number from 0 (any free port) to 65535, or -1"),
-        (["--port", "-1"], "--port -1: it takes a number"),
-        (["--port", "65536"], "--port 65536: it takes a number"),
-        (["--override", "retention"], "--override retention: it takes a setting's name and value"),
-        (["--log-format", "xml"], "--log-format xml: it takes text or json"),
-        (["--override", "=5"], "--override =5: it takes a setting's name and value"),
+        (["--port"], "--port needs a value"),
+        (["--port", "kafka"], "--port kafka: must be a number"),
+        (["--http-port", "page"], "--http-port page: must be a number"),
+        (["--http-port", "-2"], "--http-port -2: must be a number from 0 (any free port) to 65535, or -1"),
+        (["--port", "-1"], "--port -1: must be a number"),
+        (["--port", "65536"], "--port 65536: must be a number"),
+        (["--override", "retention"], "--override retention: write a setting's name and value"),
+        (["--log-format", "xml"], "--log-format xml: must be text or json"),
+        (["--override", "=5"], "--override =5: write a setting's name and value"),
     ],
 )
 def test_what_serve_does_not_understand_it_names(words: list[str], complaint: str) -> None:
@@ -103,7 +103,7 @@ def test_help_names_every_option_that_serve_takes() -> None:
     assert done.returncode == 0
     for option in ("--config", "--override", "--data-dir", "--port", "--ready-file", "--log-format", "--ephemeral"):
         assert option in done.stdout
-        with pytest.raises(UsageError, match="takes a value" if option != "--ephemeral" else "is not an option"):
+        with pytest.raises(UsageError, match="needs a value" if option != "--ephemeral" else "is not an option"):
             parse_options([option] if option != "--ephemeral" else [option, "--ephemeral=yes"])
 
 
@@ -136,7 +136,7 @@ def test_a_configuration_that_is_not_there_is_said_to_be_missing(tmp_path: Path)
 def test_ephemeral_and_a_data_directory_exclude_each_other(tmp_path: Path) -> None:
     done = odradek("serve", "--ephemeral", "--data-dir", str(tmp_path))
     assert done.returncode == 2
-    assert "--ephemeral makes a directory of its own" in done.stderr
+    assert "--ephemeral makes its own directory" in done.stderr
 
 
 def test_without_a_word_about_it_data_goes_to_the_users_data_home() -> None:

@@ -55,7 +55,7 @@ def test_the_level_is_kafkas_variable(level: str, lines: int) -> None:
 
 
 def test_a_level_that_does_not_exist_is_refused_by_its_name() -> None:
-    with pytest.raises(UnknownLevel, match="KAFKA_LOG4J_ROOT_LOGLEVEL=LOUD is not a level"):
+    with pytest.raises(UnknownLevel, match="KAFKA_LOG4J_ROOT_LOGLEVEL=LOUD is not a log level"):
         set_up_logging(io.StringIO(), TEXT, {"KAFKA_LOG4J_ROOT_LOGLEVEL": "loud"})
 
 
@@ -68,7 +68,7 @@ def test_single_loggers_have_levels_of_their_own_in_kafkas_variable() -> None:
         )
     finally:
         logger.setLevel(logging.NOTSET)
-    with pytest.raises(UnknownLevel, match="KAFKA_LOG4J_LOGGERS: kafka=LOUD is not a level"):
+    with pytest.raises(UnknownLevel, match="KAFKA_LOG4J_LOGGERS: kafka=LOUD is not a log level"):
         set_up_logging(io.StringIO(), TEXT, {"KAFKA_LOG4J_LOGGERS": "kafka=loud"})
 
 

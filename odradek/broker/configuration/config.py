@@ -181,7 +181,11 @@ class BrokerConfig(BrokerSettings):
         except InvalidSetting as error:
             raise ConfigError(name, ",".join(entries), str(error)) from None
         if not serving:
-            raise ConfigError("listeners", ",".join(self.listeners), "no listener for clients is left")
+            raise ConfigError(
+                "listeners",
+                ",".join(self.listeners),
+                "there is no listener for clients: all are in controller.listener.names",
+            )
         return serving, advertised
 
     def _without_controllers(self, listeners: Iterable[Listener]) -> tuple[Listener, ...]:

@@ -22,7 +22,7 @@ BOOLEANS = {"true": True, "false": False}
 def check_authorizer(class_name: str) -> None:
     """Checks the authorizer's class name; an empty name means no authorizer. Raises InvalidSetting."""
     if class_name not in ("", STANDARD_AUTHORIZER):
-        raise InvalidSetting(f"the one authorizer that is served is {STANDARD_AUTHORIZER}; without it leave this out")
+        raise InvalidSetting(f"the only authorizer is {STANDARD_AUTHORIZER}; remove this setting to use none")
 
 
 def super_users(text: str) -> frozenset[str]:
@@ -31,7 +31,7 @@ def super_users(text: str) -> frozenset[str]:
     for user in users:
         kind, colon, name = user.partition(":")
         if not (kind and colon and name):
-            raise InvalidSetting(f"{user} is no principal: write User:{user}; several are separated by semicolons")
+            raise InvalidSetting(f"{user} is not a principal: write User:{user}, and separate several with semicolons")
     return users
 
 
@@ -69,20 +69,20 @@ def contradictions(
 ) -> Iterator[Contradiction]:
     roles = current_text("process.roles") or ""
     if "broker" not in [role.strip() for role in roles.split(",")]:
-        yield Contradiction("process.roles", roles, "this is a broker; a controller on its own is not served")
+        yield Contradiction("process.roles", roles, "must contain broker; a controller on its own is not supported")
     directories = config.log_dirs or config.log_dir
     if len(directories) != 1:
         name = "log.dirs" if config.log_dirs else "log.dir"
-        yield Contradiction(name, ",".join(directories), "one directory is served; several are not")
+        yield Contradiction(name, ",".join(directories), "must name exactly one directory")
     if config.metadata_log_dir not in (None, directories[0]):
-        yield Contradiction("metadata.log.dir", config.metadata_log_dir, f"the metadata log lies in {directories[0]}")
+        yield Contradiction("metadata.log.dir", config.metadata_log_dir, f"must be {directories[0]} or not set")
     for name in TOPIC_SETTINGS["retention.ms"].synonyms:
         if current_text(name) == "0":
             yield Contradiction(name, "0", "must be -1 (no limit) or at least 1")
     for name, of_topics in (("log.roll.ms", "segment.ms"), ("log.roll.jitter.ms", "segment.jitter.ms")):
         millis, rule = int(topic_defaults[of_topics]), TOPIC_SETTINGS[of_topics].allowed
         if isinstance(rule, Range) and millis < rule.least:
-            yield Contradiction(name, millis, "too small")
+            yield Contradiction(name, millis, f"must be at least {rule.least}")
     for name, check in AUTHORIZER_CHECKS.items():
         try:
             check(current_text(name) or "")
@@ -112,7 +112,7 @@ def impossible_consumer_groups(config: BrokerSettings) -> Iterator[Contradiction
         yield Contradiction("group.consumer.heartbeat.interval.ms", heartbeat_ms, why)
     unknown = [name for name in config.group_consumer_assignors if name not in CONSUMER_ASSIGNORS]
     if unknown:
-        why = f"there is no assignor {unknown[0]}; {' and '.join(CONSUMER_ASSIGNORS)} are served"
+        why = f"there is no assignor {unknown[0]}; the assignors are {' and '.join(CONSUMER_ASSIGNORS)}"
         yield Contradiction("group.consumer.assignors", ",".join(config.group_consumer_assignors), why)
 
 
@@ -137,4 +137,4 @@ def uncreatable(value_of: Callable[[str], int], brokers: int) -> Iterator[Contra
         value = value_of(name)
         if value < allowed.least or (allowed.most is not None and value > allowed.most):
             rule = f"{allowed.least}" if allowed.least == allowed.most else allowed.describe()
-            yield Contradiction(name, value, f"its topic could not be created (allowed: {rule}{reason})")
+            yield Contradiction(name, value, f"the internal topic cannot be created with it (allowed: {rule}{reason})")

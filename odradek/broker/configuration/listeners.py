@@ -63,7 +63,7 @@ def parse_protocol_map(entries: Iterable[str]) -> dict[str, str]:
         if not separator:
             raise InvalidSetting(f"{entry!r} is not of the form NAME:PROTOCOL")
         if protocol.upper() not in SECURITY_PROTOCOLS:
-            raise InvalidSetting(f"{protocol!r} is no security protocol; there are {', '.join(SECURITY_PROTOCOLS)}")
+            raise InvalidSetting(f"{protocol!r} is not a security protocol; there are {', '.join(SECURITY_PROTOCOLS)}")
         protocols[name.upper()] = protocol.upper()
     return protocols
 
@@ -73,9 +73,9 @@ def check_advertised(serving: Iterable[Listener], advertised: Iterable[Listener]
     names = [listener.name for listener in serving]
     for listener in advertised:
         if listener.name not in names:
-            raise InvalidSetting(f"each must name one of the listeners {', '.join(names)}")
+            raise InvalidSetting(f"each entry must name one of the listeners {', '.join(names)}")
         if listener.host in ("0.0.0.0", "::"):
-            raise InvalidSetting(f"nobody can connect to {listener.host}: say the address that clients use")
+            raise InvalidSetting(f"clients cannot connect to {listener.host}: name the address that they use")
 
 
 def check_inter_broker(setting: str, given: Mapping[str, str], advertised: Iterable[Listener]) -> None:
@@ -86,11 +86,11 @@ def check_inter_broker(setting: str, given: Mapping[str, str], advertised: Itera
     Raises InvalidSetting.
     """
     if "inter.broker.listener.name" in given and "security.inter.broker.protocol" in given:
-        raise InvalidSetting("inter.broker.listener.name and security.inter.broker.protocol exclude each other")
+        raise InvalidSetting("inter.broker.listener.name and security.inter.broker.protocol cannot both be set")
     name = given.get(setting, "").upper()
     names = [listener.name for listener in advertised]
     if name and name not in names:
-        raise InvalidSetting(f"it must name an advertised listener: {', '.join(names)}")
+        raise InvalidSetting(f"must name one of the advertised listeners: {', '.join(names)}")
 
 
 def advertise(
@@ -132,11 +132,13 @@ def parse_published(entries: Iterable[str], serving: Iterable[Listener]) -> dict
             raise InvalidSetting(f"{entry!r} is not of the form [NAME://]host[:port]")
         place = Published(host.removeprefix("[").removesuffix("]"), int(port) if colon else None)
         if separator and name not in names:
-            raise InvalidSetting(f"{name} is none of the listeners {', '.join(names)}")
+            raise InvalidSetting(f"{name} is not one of the listeners {', '.join(names)}")
         if (name in published) if separator else for_others is not None:
             raise InvalidSetting(f"{entry!r}: there is another entry for the same listener")
         if not separator and colon and len(names) > 1:
-            raise InvalidSetting(f"{entry!r}: say which of the listeners {', '.join(names)} has this port")
+            raise InvalidSetting(
+                f"{entry!r}: write which listener has this port, as NAME://host:port ({', '.join(names)})"
+            )
         if separator:
             published[name] = place
         else:

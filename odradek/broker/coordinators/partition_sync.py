@@ -75,5 +75,5 @@ async def synced(sync: PartitionSync, partitions: Collection[TopicPartition]) ->
     try:
         await ended
     except KafkaError as failure:
-        logger.error("a transaction was not made a two-phase commit, its records cannot be synced: %s", failure)
+        logger.error("a two-phase commit cannot be prepared, because its records cannot be synced: %s", failure)
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) from None

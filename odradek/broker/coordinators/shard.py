@@ -198,7 +198,7 @@ class Shard(Generic[C]):
             try:
                 self._apply(self._core, outcome, now_ms)
             except KafkaError as error:
-                logger.warning("%s could not be tidied up: %s", self._name, error)
+                logger.warning("%s: records that no client waits for could not be written: %s", self._name, error)
                 return False
             self._release(outcome)
         return True
@@ -236,7 +236,7 @@ class Shard(Generic[C]):
             await replay_log(self._log, self._format, core)
         except (MalformedMessage, KafkaError) as error:
             self._why_not = self._when_unreadable
-            logger.error("%s cannot be loaded, its coordinator stays away: %s", self._name, error)
+            logger.error("%s cannot be loaded, so its coordinator is not available: %s", self._name, error)
             return
         if self._why_not is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return  # unloaded meanwhile
@@ -253,7 +253,7 @@ class Shard(Generic[C]):
             try:
                 self._apply(core, outcome, now_ms)
             except KafkaError as error:
-                logger.warning("%s is loaded, but its records could not be written, retrying: %s", self._name, error)
+                logger.warning("%s is loaded, but records could not be written; trying again: %s", self._name, error)
                 self._timers.after(RETRY_TIMER_MS, _retry(partial(self._begin, core)))
                 return
             self._release(outcome)
@@ -303,7 +303,9 @@ class Shard(Generic[C]):
                 core.replay(record, record_offset, NO_PRODUCER_ID if producer is None else producer.producer_id)
         except Exception:
             # The record is in the log but not in memory, so this core differs from one that a restart would load.
-            logger.exception("%s: a record of our own cannot be replayed", self._name)
+            logger.exception(
+                "%s: a record that this broker wrote cannot be replayed; its coordinator stops", self._name
+            )
             self.unload()
             raise
 
@@ -409,7 +411,7 @@ class Shard(Generic[C]):
             try:
                 self._apply(core, outcome, now_ms)
             except KafkaError as error:
-                logger.warning("%s: %s could not be written, trying again: %s", self._name, key, error)
+                logger.warning("%s: records of timer %s could not be written; trying again: %s", self._name, key, error)
                 self._retry_later(key)
                 return
             self._release(outcome)
@@ -467,5 +469,5 @@ class FollowUps:
                 try:
                     turn()
                 except Exception:  # a bug, but not one of the turn that caused this one
-                    logger.exception("a turn that followed from another failed")
+                    logger.exception("a follow-up turn of a coordinator failed")
         self._depth -= 1

@@ -82,7 +82,7 @@ class Shards(Generic[C, L]):
         try:
             log = self._open_log(index)
         except KafkaError as error:
-            logger.error("%s cannot be used, its %s have no coordinator: %s", name, self._keys, error)
+            logger.error("%s cannot be used, so its %s have no coordinator: %s", name, self._keys, error)
             return
         if log.is_empty and not is_asked:
             self._empty.add(index)

@@ -166,7 +166,7 @@ class TopicSearches:
                 return
             except Exception:
                 del self._searches[search.group_id]  # lets the group's next attempt begin a new search
-                logger.exception("the regular expressions of %s cannot be resolved", quoted(search.group_id))
+                logger.exception("the regular expressions of group %s cannot be resolved", quoted(search.group_id))
                 return
             yield
 

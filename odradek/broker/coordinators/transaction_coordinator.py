@@ -340,7 +340,7 @@ class TransactionCoordinator:
             try:
                 answers.append(shard.submit(lambda core, _: core.forget_topic(topic)))
             except KafkaError as error:
-                logger.error("the deletion of %s is not recorded in its open transactions: %s", topic, error)
+                logger.error("deletion of topic %s could not be recorded in its open transactions: %s", topic, error)
         recorded = started(_all_recorded(answers))
         return recorded if isinstance(recorded, Deferred) else None
 
@@ -358,7 +358,9 @@ class TransactionCoordinator:
         try:
             await arrived(self._turn(shard, lambda core, moment: core.abort_timed_out(transactional_id, moment)))
         except KafkaError as error:
-            logger.warning("%r has timed out, and could not be aborted: %s", transactional_id, error)
+            logger.warning(
+                "transaction %r has timed out but could not be aborted; trying again: %s", transactional_id, error
+            )
 
     def abort_overdue(self, transactional_id: str, producer_id: int, producer_epoch: int) -> NowOrLater[OverdueFate]:
         """Answers the leader of a share partition; see `TransactionCore.abort_overdue`. Raises KafkaError."""

@@ -151,7 +151,11 @@ class MarkerRound:
             self._rounds.writer.write([marker], self.written)
         except Exception:
             # A bug, but not one of the transaction, which must not get stuck: its markers are sent again.
-            logger.exception("%s: the markers of %r could not be written", self._rounds.name, owed.transactional_id)
+            logger.exception(
+                "%s: the markers of transaction %r could not be written; trying again",
+                self._rounds.name,
+                owed.transactional_id,
+            )
             self._pending -= partitions
             self.late(NO_PARTITIONS)
 
@@ -198,7 +202,9 @@ class MarkerRound:
         try:
             shard.submit(lambda core, now_ms: core.markers_written(owed, done, rounds.moment(now_ms), pending))
         except KafkaError as error:
-            logger.warning("the end of %r could not be recorded, trying again: %s", owed.transactional_id, error)
+            logger.warning(
+                "the end of transaction %r could not be recorded; trying again: %s", owed.transactional_id, error
+            )
             rounds.late[owed.transactional_id] = self
             shard.tidy(lambda core, _: core.send_later(owed.transactional_id))
 
@@ -225,7 +231,7 @@ class MarkerRound:
         if self._refusals[topic_partition, code] != FIRST_TOLD:
             return
         logger.warning(
-            "%s: the %s of %r waits for %s-%d, which answers its marker with %s; trying again",
+            "%s: the %s of transaction %r waits for %s-%d, which answered the marker with %s; trying again",
             self._rounds.name,
             "commit" if self.owed.is_commit else "abort",
             self.owed.transactional_id,
@@ -266,7 +272,7 @@ class MarkerRounds:
         for owed in markers:
             if failure is not None:
                 # A failed fsync is final for a log: a restart may find a state that differs from the one in memory.
-                logger.error("%s: a decision may not be on the disk, its coordinator stops: %s", self.name, failure)
+                logger.error("%s: a decision may not be on the disk, so its coordinator stops: %s", self.name, failure)
                 self.shard.unload()
                 return
             late = self.late.pop(owed.transactional_id, None) if self.late else None

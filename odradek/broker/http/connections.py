@@ -128,7 +128,7 @@ class HttpConnections:
             try:
                 peer, _ = await self._loop.sock_accept(self._bound)
             except OSError as error:
-                log.warning("the HTTP port accepts no connection for the moment: %s", error)
+                log.warning("the HTTP port could not accept a connection; trying again: %s", error)
                 await asyncio.sleep(PAUSE_S)
                 continue
             taken = len(self._making) + len(self._server.connections)

@@ -153,7 +153,7 @@ class ControlListener:
         try:
             serve = outcome.result()
         except ImportError as error:
-            log.error("no metrics and health pages: %s", error)
+            log.error("the page, metrics and health cannot be served: %s", error)
             self._bound.close()
             return
         self._broker.spawn(self._serve(serve))

@@ -204,7 +204,7 @@ class ClusterMetadata:
         yield from _loading(disk, metadata_log, loader, image)
         if loader.not_understood:
             kinds = ", ".join(f"type {kind} version {version}" for kind, version in sorted(loader.not_understood))
-            log.warning("metadata written by a newer Kafka is kept but not heeded: %s", kinds)
+            log.warning("metadata records of a newer Kafka are kept, but have no effect: %s", kinds)
         _check_features(image)
         assert log_directory.meta.directory_id is not None
         node = Node(config.node_id, topic_id_bytes(log_directory.meta.directory_id))
@@ -246,7 +246,7 @@ class ClusterMetadata:
             yield
             if is_stray(image, node.node_id, partition, log_directory.topic_id_of(*partition)):
                 aside = log_directory.set_aside(*partition, new_uuid().hex())
-                log.warning("no topic that is known has the directory of %s-%d; it is now %s", *partition, aside)
+                log.warning("%s-%d belongs to no known topic; its directory is now named %s", *partition, aside)
         return metadata
 
     def add_listener(self, listener: MetadataListener) -> None:
@@ -401,13 +401,17 @@ class ClusterMetadata:
         try:
             self._disk.replace(f"{self._log.directory}/{snapshot.name}", snapshot.content)
         except OSError as error:
-            log.warning("without %s, which cannot be written, Kafka does not start here: %s", snapshot.name, error)
+            log.warning(
+                "%s could not be written, and without it Kafka does not start in this directory: %s",
+                snapshot.name,
+                error,
+            )
 
     def _synced(self, queued: QueuedDecision, decision: Decision[Any], ticket: SyncTicket) -> None:
         try:
             self._log.finish_sync(ticket)
         except LogWriteFailed as error:
-            log.critical("the metadata log failed; no topic or setting can be changed any more: %s", error)
+            log.critical("the metadata log failed, so topics and settings cannot be changed until a restart: %s", error)
             queued.answer.fail(error)
             self._committed()
             return
@@ -513,13 +517,13 @@ class ClusterMetadata:
 
 
 NOT_NEW: Final = (
-    "%s=%d in the configuration is for new data directories, and this one is not new. To raise the level here, run:"
+    "%s=%d in the configuration applies only to new data directories. To raise the level of this one, run:"
     " odradek features upgrade --feature %s=1"
 )
 TAKEN_OVER: Final = (
-    "%s is at level %d from now on: an earlier Odradek kept acknowledgements in transactions here under share.version"
-    " 2, which Kafka uses for dead-letter queues. Nothing that is pending is lost. Before a Kafka opens this directory,"
-    " lower %s to 0, and for Kafka 4.3 %s to 1 as well."
+    "%s is now at level %d: an earlier Odradek stored acknowledgements in transactions here under share.version 2,"
+    " which Kafka uses for dead-letter queues. Nothing pending is lost. Before Kafka opens this directory,"
+    " lower %s to 0, and for Kafka 4.3 also lower %s to 1."
 )
 TRANSACTION_BRACKETS = frozenset({"BeginTransactionRecord", "EndTransactionRecord", "AbortTransactionRecord"})
 OWN_FEATURES: Final = "odradek."
@@ -550,23 +554,23 @@ def _check_features(image: MetadataImage) -> None:
     least, most = SUPPORTED_FEATURES[METADATA_VERSION]
     level = image.features.get(METADATA_VERSION)
     if level is not None and level < least:
-        raise CorruptMetadata(f"metadata.version {level} is older than any that can be read ({least} to {most})")
+        raise CorruptMetadata(f"metadata.version {level} is too old; versions {least} to {most} can be read")
     for name, level in image.features.items():
         _, most = SUPPORTED_FEATURES.get(name, (0, 0))
         if name.startswith(OWN_FEATURES) and level > most:
             raise CannotStart(
-                f"this directory is at level {level} of the feature {name}, of which this Odradek supports levels 0 to"
+                f"the data directory has the feature {name} at level {level}, and this Odradek supports levels 0 to"
                 f" {most}: start the newer Odradek that raised it, and lower it there"
             )
         if name not in SUPPORTED_FEATURES:
             raise CannotStart(
-                f"the feature {name} is finalised at level {level}, and this release does not know it. A later release,"
-                f" or another program, wrote the directory: start that, or lower {name} to 0 there first"
+                f"the feature {name} is finalised at level {level}, and this release does not know it. A later release"
+                f" or another program wrote the directory: start that one, or lower {name} to 0 there first"
             )
         if level > most:
             raise CannotStart(
                 f"the feature {name} is finalised at level {level}, and this release knows levels up to {most}. A later"
-                f" release wrote the directory: start that, or lower {name} there first if it lets you"
+                f" release wrote the directory: start that one, or lower {name} there first if it allows that"
             )
 
 
@@ -578,6 +582,6 @@ def _asked_for(formatted: Sequence[Message], config: BrokerConfig) -> list[Messa
         return []
     if not has_what_share_transactions_need(levels_after({}, formatted)):
         raise CannotStart(
-            f"a new directory cannot begin with {SHARE_TRANSACTIONS}={wanted}. {SHARE_TRANSACTIONS_NEEDS}"
+            f"a new data directory cannot start with {SHARE_TRANSACTIONS}={wanted}. {SHARE_TRANSACTIONS_NEEDS}"
         )
     return [FeatureLevelRecord(name=SHARE_TRANSACTIONS, feature_level=wanted)]

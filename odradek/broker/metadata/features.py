@@ -29,7 +29,7 @@ KRAFT_VERSION: Final = "kraft.version"
 MIN_ISR: Final = "min.insync.replicas"
 SHARE_TRANSACTIONS_NEEDS: Final = (
     f"It needs {SHARE_VERSION} {SHARE_VERSION_GROUPS} or above and {TRANSACTION_VERSION} {TRANSACTION_VERSION_EPOCHS}:"
-    " raise these before it, or in the same request."
+    " raise these first, or in the same request."
 )
 
 

@@ -67,18 +67,16 @@ def newest_snapshot(disk: Disk, metadata_log: Log) -> tuple[bytes | None, int]:
         data = disk.read_bytes(f"{metadata_log.directory}/{snapshot.name}")
         if not is_complete(data):
             damaged.append(snapshot.name)
-            log.warning(
-                "%s/%s is damaged or was not finished; it is passed over", metadata_log.directory, snapshot.name
-            )
+            log.warning("%s/%s is damaged or incomplete, and is ignored", metadata_log.directory, snapshot.name)
             continue
         if snapshot.end_offset > metadata_log.high_watermark:
-            raise CorruptMetadata(f"the log ends before the snapshot {snapshot.name}: its end is lost")
+            raise CorruptMetadata(f"the end of the log is lost: the log ends before the snapshot {snapshot.name}")
         if snapshot.end_offset >= start:
             return data, snapshot.end_offset
         break
     if start > 0:
         found = f" ({', '.join(damaged)}: damaged)" if damaged else ""
-        raise CorruptMetadata(f"the log begins at offset {start}, and no snapshot holds what was before{found}")
+        raise CorruptMetadata(f"the log begins at offset {start}, and no snapshot has the records before it{found}")
     return None, 0
 
 

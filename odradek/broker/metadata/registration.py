@@ -46,7 +46,9 @@ def formatted_records(
         if disk.exists(path):
             data = disk.read_bytes(path)
             if not is_complete(data):
-                raise CorruptMetadata(f"{path} is damaged; without it the directory begins with the newest features")
+                raise CorruptMetadata(
+                    f"{path} is damaged; without it the directory would start with the newest features"
+                )
             return records_in(data)
     records = first_features(first_levels)
     path = snapshot_path if rules >= KafkaRules.KAFKA_4_4 else root_path

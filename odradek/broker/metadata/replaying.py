@@ -63,7 +63,7 @@ class Loader:
                 if not crc_ok(portion, position, header.size_bytes):
                     raise CorruptMetadata(f"the batch at offset {header.base_offset} has a wrong checksum")
                 if moves_offset and header.base_offset != next_offset:
-                    raise CorruptMetadata(f"offset {header.base_offset} follows where {next_offset} is due")
+                    raise CorruptMetadata(f"offset {header.base_offset} follows, but {next_offset} was expected")
                 next_offset = header.next_offset
                 if not header.is_control:
                     for record in records_of(portion, position):

@@ -46,5 +46,5 @@ class TokenExpiry:
         try:
             await self._metadata.submit(turn)
         except Exception as error:
-            log.warning("expired delegation tokens could not be removed, which is tried again: %s", error)
+            log.warning("expired delegation tokens could not be removed; trying again: %s", error)
         self._timer = self._check_later()

@@ -57,13 +57,13 @@ class ClientAddresses:
         self._warned.add(client)
         setting = "odradek.advertise.published" if self._is_by_arrival else "advertised.listeners"
         log.warning(
-            "client %s (%s) is told to connect to %s:%d, which is itself and not this broker: set %s to an address"
-            " that it can reach%s",
+            "client %s (%s) is told to connect to %s:%d, which is its own machine and not this broker: set %s to an"
+            " address that the client can reach%s",
             client,
             connection.client_software_name,
             *told,
             setting,
-            "" if self._is_by_arrival else ", or remove it and set odradek.advertise=arrival",
+            "" if self._is_by_arrival else ", or remove this setting and set odradek.advertise=arrival",
         )
 
 

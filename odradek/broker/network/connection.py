@@ -290,7 +290,7 @@ class Connection(asyncio.BufferedProtocol):
                 if size >> 16 == TLS_HANDSHAKE:
                     self._refuse("the client began a TLS handshake, but this listener expects plain text")
                 else:
-                    self._refuse(f"it announced a request of {size} bytes; {info.max_request_bytes} are the most")
+                    self._refuse(f"it announced a request of {size} bytes; the limit is {info.max_request_bytes}")
                 return
             if server.memory is not None and not self._is_paid:
                 if self._mutes:

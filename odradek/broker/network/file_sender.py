@@ -222,5 +222,5 @@ class FileSender:
         """Aborts the connection after a failure, which may only mean that the peer is gone: an answer sent in part
         cannot be taken back."""
         self._wait_for_room(False)
-        log.info("closing a connection: an answer could not be sent from its file: %s", error)
+        log.info("closing a connection: records could not be sent from their file: %s", error)
         self._connection.abort()

@@ -31,8 +31,8 @@ def bind_listener(listener: Listener, config: BrokerConfig) -> socket.socket:
         where = f"{listener.host or '*'}:{listener.port}"
         if error.errno == errno.EADDRINUSE:
             raise CannotStart(
-                f"port {listener.port} is taken ({where}), maybe by another broker: choose one with --port or"
-                " `listeners`; --port 0 takes any that is free"
+                f"port {listener.port} is taken ({where}), maybe by another broker: choose another port with"
+                " --port or `listeners`; --port 0 takes any free port"
             ) from None
         raise CannotStart(f"cannot listen on {where}: {error.strerror}") from None
     # Accepted sockets inherit these sizes. Kafka's default of 100 KiB is not used, since the kernel's own sizes grow as
@@ -74,7 +74,9 @@ def by_address(overrides: str) -> dict[str, int]:
         try:
             limits[socket.gethostbyname(host)] = int(count)
         except OSError as error:
-            raise CannotStart(f"max.connections.per.ip.overrides: the host {host}: {error.strerror}") from None
+            raise CannotStart(
+                f"max.connections.per.ip.overrides: the host {host} cannot be resolved: {error.strerror}"
+            ) from None
     return limits
 
 

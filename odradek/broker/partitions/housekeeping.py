@@ -101,7 +101,7 @@ class Housekeeping:
             try:
                 chore.at_end(now_ms)
             except (KafkaError, OSError) as failure:
-                logger.warning("%s: %s", chore.name, failure)
+                logger.warning("housekeeping (%s) failed: %s", chore.name, failure)
         self._arm(chore)
 
     def _visit(self, chore: Chore, partition: Partition, now_ms: int) -> None:
@@ -110,7 +110,7 @@ class Housekeeping:
         try:
             chore.visit(partition, now_ms)
         except (KafkaError, OSError) as failure:
-            logger.warning("%s of %r: %s", chore.name, partition, failure)
+            logger.warning("housekeeping (%s) of %r failed: %s", chore.name, partition, failure)
 
 
 def chores(
@@ -170,7 +170,10 @@ class Retention:
         if removal is None:
             return
         logger.info(
-            "%r: %d segments go, it starts at %d", partition, len(removal.segments), partition.log.log_start_offset
+            "%r: removing %d segments; the log now starts at offset %d",
+            partition,
+            len(removal.segments),
+            partition.log.log_start_offset,
         )
         delay_ms = partition.log.config.file_delete_delay_ms
         self._in_thread(partition, removal.rename, lambda: self._unlink_later(partition, removal, delay_ms))

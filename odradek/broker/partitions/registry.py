@@ -84,7 +84,7 @@ class Discards:
         try:
             outcome.result()
         except OSError as error:
-            logger.error("%s cannot be synced: %s", self._data_directory, error)
+            logger.error("the data directory %s cannot be synced: %s", self._data_directory, error)
         for durable in waiting:
             durable.resolve(None)
 

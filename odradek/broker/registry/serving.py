@@ -40,7 +40,7 @@ def bind_registry(config: BrokerConfig) -> socket.socket:
     except OSError as error:
         raise CannotStart(
             f"the schema registry cannot listen on port {port} of {host or 'every interface'}: {error.strerror}; choose"
-            " another one with odradek.schema.registry.port (0 takes any free port)"
+            " another port with odradek.schema.registry.port (0 takes any free port)"
         ) from None
 
 
@@ -87,7 +87,7 @@ class RunningRegistry:
         try:
             serve = await in_thread(self._broker.workers, import_http)
         except ImportError as error:
-            raise CannotStart(f"the schema registry needs a package: {error}") from error
+            raise CannotStart(f"the schema registry needs a package that cannot be imported: {error}") from error
         await self._topic.open()
         self._following = asyncio.get_running_loop().create_task(self._topic.follow(self._service.lock))
         broker = self._broker

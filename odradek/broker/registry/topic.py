@@ -53,7 +53,7 @@ class SchemaTopic:
             await self._create()
         elif len(partitions.partitions) != 1:
             raise CannotStart(
-                f"the schema registry needs one partition of {TOPIC}, which has {len(partitions.partitions)}"
+                f"{TOPIC} has {len(partitions.partitions)} partitions, and the schema registry needs it to have one"
             )
         end = self._broker.partitions.get(TOPIC, 0).log.log_end_offset
         while self.next_offset < end:
@@ -68,7 +68,7 @@ class SchemaTopic:
                 async with lock:
                     self._replay_all(found)
             except KafkaError as error:
-                log.error("the schema registry cannot read %s, and tries again: %s", TOPIC, error)
+                log.error("the schema registry cannot read %s; trying again: %s", TOPIC, error)
                 await asyncio.sleep(RETRY_S)
 
     async def write(self, records: Sequence[RegistryRecord]) -> None:

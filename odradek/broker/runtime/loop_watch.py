@@ -85,9 +85,9 @@ class LoopWatch:
         if self._slowest is None or time_s > self._slowest[0]:
             self._slowest = time_s, name
         if time_s >= WARN_S:
-            logger.warning("no client was served for %.1f s, because of: %s", time_s, name)
+            logger.warning("no client was served for %.1f s, because the event loop was blocked by: %s", time_s, name)
         else:
-            logger.debug("the loop was kept for %.1f ms by: %s", time_s * 1000, name)
+            logger.debug("the event loop was blocked for %.1f ms by: %s", time_s * 1000, name)
 
     def timed(self, name: str, action: Callable[[], None]) -> Callable[[], None]:
         return partial(self._run, name, action)
@@ -111,8 +111,8 @@ class LoopWatch:
         slowest, self._slowest = self._slowest, None
         if late_s >= LONG_S and slowest is None:
             logger.debug(
-                "a tick of the loop came %.1f ms late, and nothing that is timed took long: many small requests,"
-                " or other processes",
+                "a tick of the event loop was %.1f ms late, and no measured work took long: the cause is many small"
+                " requests, or other processes",
                 late_s * 1000,
             )
         requests = self._requests()

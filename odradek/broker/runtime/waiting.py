@@ -71,7 +71,7 @@ def _log_failure(ended: Deferred[object]) -> None:
     try:
         ended.outcome()
     except Exception:
-        log.exception("Work that went on after a wait, and for which no request waits, has failed. This is a bug.")
+        log.exception("Work that continued after a wait, and for which no request waits, has failed. This is a bug.")
 
 
 class _SteppedCoroutine(Generic[M]):

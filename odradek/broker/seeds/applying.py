@@ -145,11 +145,11 @@ class _Seeding:
         image = self._broker.metadata.image
         count = len(image.topics[topic.name].partitions)
         if topic.partitions not in (DEFAULT, count):
-            log.warning("%s: the topic %s exists, and keeps its %d partitions", topic.place, topic.name, count)
+            log.warning("%s: the topic %s exists and keeps its %d partitions", topic.place, topic.name, count)
         own = image.topic_configs(topic.name)
         differing = [name for name, value in topic.settings if own.get(name) != value]
         if differing:
-            log.warning("%s: the topic %s exists, and keeps its own %s", topic.place, topic.name, ", ".join(differing))
+            log.warning("%s: the topic %s exists and keeps its own %s", topic.place, topic.name, ", ".join(differing))
 
     async def _write(self, topic: SeedTopic) -> int:
         count = len(self._broker.metadata.image.topics[topic.name].partitions)
@@ -271,7 +271,7 @@ def _placed(records: Sequence[SeedRecord], partition_count: int) -> Iterator[tup
     for record in records:
         if record.partition is not None:
             if record.partition >= partition_count:
-                raise SeedError(f"{record.place}.partition: the topic has {partition_count} partitions, from 0 on")
+                raise SeedError(f"{record.place}.partition: the topic has {partition_count} partitions, counted from 0")
             yield record.partition, record
         elif record.key is not None:
             yield partition_for_key(record.key, partition_count), record

@@ -60,7 +60,7 @@ def partitions_at(*paths: str | Path) -> list[PartitionLog]:
         for log in logs:
             other = found.setdefault((log.topic, log.partition), log)
             if other.directory != log.directory:
-                raise ValueError(f"{log} lies in {other.directory} and in {log.directory}: name one of them")
+                raise ValueError(f"{log} is in {other.directory} and in {log.directory}: name only one of them")
     return sorted(found.values())
 
 
@@ -88,7 +88,7 @@ def _directories(paths: Iterable[str | Path]) -> Iterator[Path]:
         if has_magic(local):  # a pattern also matches deleted topics
             directories = [each for each in directories if any(_below(each))]
             if not directories:
-                raise NoLogs(f"{text}: no directory that matches holds a partition's log")
+                raise NoLogs(f"{text}: no matching directory contains a partition's log")
         yield from directories
 
 

@@ -55,7 +55,7 @@ def segments_of(directory: Path) -> list[SegmentFile]:
             return _listed(directory)
         except FileNotFoundError:
             os.listdir(directory)  # raises if the directory itself is gone
-    raise FileNotFoundError(f"{directory}: its segments disappear as fast as they are listed")
+    raise FileNotFoundError(f"{directory}: its segments disappear while they are listed")
 
 
 def _listed(directory: Path) -> list[SegmentFile]:

@@ -108,7 +108,8 @@ def _become(words: list[str]) -> int:
         os.execvp(words[0], words)
     except OSError as error:
         print(
-            f"odradek: {words[0]} is no command of odradek (`--help` lists them), and as a program: {error.strerror}",
+            f"odradek: {words[0]} is not a command of odradek (`--help` lists them), and cannot be run as a program:"
+            f" {error.strerror}",
             file=sys.stderr,
         )
     return SHELL_NOT_FOUND
@@ -121,7 +122,7 @@ def _read_secret(name: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise SecretMissing(f"{path}: {error.strerror}; mount the folder that holds it at {SECRETS}") from None
+        raise SecretMissing(f"{path}: {error.strerror}; mount the folder that contains it at {SECRETS}") from None
 
 
 def _cluster_id(directory: Path) -> str | None:

@@ -95,7 +95,7 @@ def complete(
         del variables["KAFKA_LOG_DIRS"]
     if formatted_cluster_id is not None and variables.get("CLUSTER_ID", formatted_cluster_id) != formatted_cluster_id:
         wanted = variables.pop("CLUSTER_ID")
-        notes.append(f"CLUSTER_ID={wanted} is for a new data directory; this one belongs to {formatted_cluster_id}")
+        notes.append(f"CLUSTER_ID={wanted} is ignored: this data directory belongs to {formatted_cluster_id}")
     notes += _notes(given, in_file)
     for name in [name for name in variables if name in FOR_A_JAVA_VM or name.startswith("KAFKA_ZOOKEEPER_")]:
         del variables[name]
@@ -143,7 +143,7 @@ def _notes(given: Mapping[str, str], in_file: Mapping[str, str]) -> Iterable[str
     settings = {setting_of(name) for name in given if name.startswith("KAFKA_")} | in_file.keys()
     of_a_quorum = sorted(name for name in settings if name.startswith(WITHOUT_A_QUORUM))
     if of_a_quorum:
-        yield f"accepted, without meaning for a broker that is alone: {', '.join(of_a_quorum)}"
+        yield f"accepted, but without effect on a single broker: {', '.join(of_a_quorum)}"
     of_a_vm = sorted(name for name in given if name in FOR_A_JAVA_VM)
     if of_a_vm:
-        yield f"accepted, without meaning where there is no Java VM: {', '.join(of_a_vm)}"
+        yield f"accepted, but without effect, because there is no Java VM: {', '.join(of_a_vm)}"

@@ -51,7 +51,7 @@ def main(words: Sequence[str] = ()) -> int:
         case ["--http-port", number] if number.isdecimal():
             http_port = int(number)
         case _:
-            print("odradek health: it takes only --http-port N. See `odradek health --help`", file=sys.stderr)
+            print("odradek health: the only option is --http-port N. See `odradek health --help`", file=sys.stderr)
             return 2
     from odradek.broker.configuration.environment import settings_of_environment
     from odradek.protocol.java_properties import parse_properties

@@ -62,7 +62,7 @@ def topics(asked: ToolOptions) -> list[str]:
         return ["topics", "alter", *names, *_valued(asked, "--partitions", "--partitions")]
     if asked.has("--delete"):
         return ["topics", "delete", *names, *_flag(asked, "--if-exists")]
-    raise Unsupported("name one of --list, --create, --describe, --alter, --delete")
+    raise Unsupported("give one of --list, --create, --describe, --alter, --delete")
 
 
 def cluster(asked: ToolOptions) -> list[str]:
@@ -77,7 +77,7 @@ def groups(asked: ToolOptions) -> list[str]:
         return ["groups", "describe", *named]
     if asked.has("--delete") and named:
         return ["groups", "delete", *named]
-    raise Unsupported("name --list, or --describe or --delete with --group; `odradek groups --help` has the rest")
+    raise Unsupported("give --list, or --describe or --delete with --group; for more see `odradek groups --help`")
 
 
 def console_producer(asked: ToolOptions) -> list[str]:
@@ -140,7 +140,7 @@ def translated(tool: str, words: Sequence[str]) -> list[str]:
             asked.options.setdefault(option, []).append("")
         elif option in known.valued or option in BOOTSTRAP:
             if not separator and not waiting:
-                raise Unsupported(f"{option} takes a value")
+                raise Unsupported(f"{option} needs a value")
             asked.options.setdefault(option, []).append(value if separator else waiting.pop(0))
         else:
             raise Unsupported(f"{option} is not supported here")

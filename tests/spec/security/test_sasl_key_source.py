@@ -220,7 +220,7 @@ def test_a_huge_answer_is_not_read_to_its_end(server: KeyServer) -> None:
 @pytest.mark.parametrize("kind", ["silent", "dripping"])
 def test_a_slow_answer_is_given_up_however_it_is_slow(server: KeyServer, kind: str) -> None:
     server.answer = server.drip if kind == "dripping" else server.say_nothing
-    with pytest.raises(OSError, match=r"no whole answer in 0\.2 s"):
+    with pytest.raises(OSError, match=r"no complete answer within 0\.2 s"):
         reader_of(server.url, timeout_s=0.2)()
 
 

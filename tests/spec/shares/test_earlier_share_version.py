@@ -59,7 +59,7 @@ def test_w2_the_feature_is_raised_at_the_first_start_and_told_once(name: str, ca
     assert running.metadata.image.features[OWN] == 1
     assert running.metadata.image.features["share.version"] == 2
     assert running.metadata.image.acknowledges_in_transactions
-    assert "an earlier Odradek kept acknowledgements in transactions here" in caplog.text
+    assert "an earlier Odradek stored acknowledgements in transactions here" in caplog.text
     caplog.clear()
     again = Running(stopped(running))
     assert again.metadata.image.features[OWN] == 1
@@ -164,7 +164,7 @@ def test_a_directory_that_is_not_new_stays_as_it_is_and_the_log_says_what_to_do(
 def test_w9_a_level_of_a_later_odradek_is_refused() -> None:
     running = Running(FakeDisk())
     set_levels(running, odradek_share_transactions=2)
-    with pytest.raises(CannotStart, match=r"level 2 of the feature odradek\.share\.transactions.*levels 0 to 1"):
+    with pytest.raises(CannotStart, match=r"feature odradek\.share\.transactions at level 2.*levels 0 to 1"):
         Running(stopped(running))
 
 

@@ -269,7 +269,8 @@ def test_operators_are_told_once_what_a_transaction_waits_for(caplog: pytest.Log
     scene.timers.advance(MARKER_RETRY_MS)
     (told,) = caplog.messages
     assert told.endswith(
-        "the commit of 'pay' waits for orders-0, which answers its marker with KAFKA_STORAGE_ERROR; trying again"
+        "the commit of transaction 'pay' waits for orders-0, which answered the marker with"
+        " KAFKA_STORAGE_ERROR; trying again"
     )
     scene.timers.advance(50 * MARKER_RETRY_MS)
     assert caplog.messages == [told]

@@ -118,7 +118,7 @@ def test_paths_without_logs_and_with_two_copies_are_refused(data: Path, tmp_path
         with pytest.raises(ValueError, match=message):
             rows(path)
     WrittenLog(tmp_path / "replica" / "data").append(1)
-    with pytest.raises(ValueError, match=r"t-0 lies in .* and in .*: name one of them"):
+    with pytest.raises(ValueError, match=r"t-0 is in .* and in .*: name only one of them"):
         rows(f"{data},{tmp_path / 'replica' / 'data'}")
 
 

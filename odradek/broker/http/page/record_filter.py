@@ -108,7 +108,7 @@ def json_path(text: str) -> JsonPath:
     try:
         expected = parsed(right) if is_compared else None
     except (ValueError, RecursionError):
-        raise invalid(f"{right.strip()} after == is not JSON; a text needs quotation marks") from None
+        raise invalid(f"{right.strip()} after == is not JSON; put a string in quotation marks") from None
     rest = path.strip()
     if not rest.startswith("$"):
         raise invalid("a JSONPath begins with $, as in $.order.id")
@@ -118,13 +118,13 @@ def json_path(text: str) -> JsonPath:
     while rest:
         if rest.startswith(".."):
             if deep is not None:
-                raise invalid("a JSONPath may have one .. only")
+                raise invalid("a JSONPath may contain only one ..")
             deep = len(steps)
             rest = rest[1:] if not rest.startswith("..[") else rest[2:]
         step, rest = first_step(rest)
         steps.append(step)
         if len(steps) > MOST_STEPS:
-            raise invalid(f"a JSONPath may have {MOST_STEPS} steps at most")
+            raise invalid(f"a JSONPath may have at most {MOST_STEPS} steps")
     return JsonPath(steps, deep, expected, bool(is_compared))
 
 

@@ -114,7 +114,7 @@ def records(served: ViewedBroker, query: Query) -> Job:
 def wanted_by(query: Query) -> WantedRecords:
     states = frozenset(filter(None, query.get("state", "").split(",")))
     if not states <= STATES:
-        raise invalid(f"state is one of {', '.join(sorted(STATES))}, or several with commas")
+        raise invalid(f"state must be one of {', '.join(sorted(STATES))}, or several separated by commas")
     if query.get("isolation") == COMMITTED:
         states = frozenset({PLAIN, COMMITTED})
     path = query.get("path", "").strip()
@@ -131,7 +131,7 @@ def wanted_by(query: Query) -> WantedRecords:
 def one_of(query: Query, name: str, values: Sequence[str], default: str) -> str:
     found = query.get(name) or default
     if found not in values:
-        raise invalid(f"{name} is one of {', '.join(values)}")
+        raise invalid(f"{name} must be one of {', '.join(values)}")
     return found
 
 
@@ -150,7 +150,7 @@ def resumed_at(text: str) -> Mapping[int, int]:
         pairs = (each.split(":") for each in text.split(",") if each)
         return {int(partition): int(offset) for partition, offset in pairs}
     except ValueError:
-        raise invalid("at is not what an answer had as next or ends") from None
+        raise invalid("at must be the value of next or ends in an earlier answer") from None
 
 
 def resuming(positions: Mapping[int, int]) -> str:
@@ -167,7 +167,7 @@ def chosen_partitions(served: ViewedBroker, topic: str, query: Query) -> tuple[l
     if query.get("partition"):
         names = query["partition"].split(",")
         if not all(each.isdecimal() and len(each) < 10 for each in names):
-            raise invalid("partition has to be a whole number, or several with commas")
+            raise invalid("partition has to be a whole number, or several separated by commas")
         chosen = [partitions.get(topic, index) for index in sorted(set(map(int, names[: MOST_PARTITIONS + 1])))]
     else:
         chosen = sorted(partitions.of_topic(topic), key=lambda each: each.index)
@@ -282,7 +282,7 @@ def content_at(served: ViewedBroker, query: Query) -> Callable[[], tuple[Record,
     if offset is None:
         raise KeyError("offset")
     if kind not in (KEY, VALUE, HEADER) or (kind == HEADER) != number.isdecimal() or len(number) > 9:
-        raise invalid("of is value, key or header:N")
+        raise invalid("of must be value, key or header:N")
     reader = partition.log.reader
 
     def job() -> tuple[Record, bytes | None]:

@@ -146,7 +146,7 @@ class Acting:
         finally:
             client.close()
         told = {each: value for each, value in body.items() if each not in action.hidden} if action.hidden else body
-        log.info("page: %s %s, asked for by %s", name, json.dumps(told), request.remote)
+        log.info("page: %s %s, requested by %s", name, json.dumps(told), request.remote)
         return web.json_response(done, headers=self._headers)
 
     def _error(self, status: int, words: str, code: ErrorCode | None = None) -> web.Response:

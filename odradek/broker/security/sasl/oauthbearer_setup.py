@@ -58,22 +58,21 @@ def oauthbearer(
     elif handler in (None, UNSECURED_HANDLER):
         if url is not None:
             raise CannotStart(
-                f"listener {settings.listener}: {settings.name(URL, NAME)} is set, and signatures would not be checked:"
+                f"listener {settings.listener}: {settings.name(URL, NAME)} is set, but signatures would not be checked:"
                 f" set {name}={tokens_signed.HANDLER}"
             )
         validator = _unsecured(settings, module)
     else:
         raise CannotStart(
-            f"{name} names Java code, which does not run here: {tokens_signed.HANDLER} and {UNSECURED_HANDLER}"
-            " are known"
+            f"{name} names Java code, which does not run here: set it to {tokens_signed.HANDLER} or {UNSECURED_HANDLER}"
         )
     return lambda: OAuthBearerExchange(validator)
 
 
 def _unsecured(settings: ListenerSettings, module: LoginModule) -> UnsecuredValidator:
     log.warning(
-        "listener %s takes OAUTHBEARER tokens without signatures: whoever can connect is who it says. For development"
-        " only; %s=%s checks signatures",
+        "listener %s accepts OAUTHBEARER tokens without signatures, so clients can claim any name. This is for"
+        " development only: set %s=%s to check signatures",
         settings.listener,
         settings.prefixed(CALLBACK_HANDLER, NAME),
         tokens_signed.HANDLER,
@@ -101,7 +100,7 @@ def _require_claims(settings: ListenerSettings) -> None:
             raise CannotStart(
                 f"listener {settings.listener} would accept tokens of any {claim}: set"
                 f" {settings.prefixed(expected, NAME)} to {example}, or {settings.prefixed(waiver, NAME)}=true to allow"
-                " it, which Kafka 4.3 did without being asked"
+                " it, as Kafka 4.3 did by default"
             )
 
 
@@ -109,7 +108,7 @@ def _signed(
     settings: ListenerSettings, url: str | None, workers: Workers, timers: Timers, rules: KafkaRules
 ) -> SignedValidator:
     if url is None:
-        raise CannotStart(f"listener {settings.listener} checks signatures and needs {settings.prefixed(URL, NAME)}")
+        raise CannotStart(f"listener {settings.listener} checks signatures: set {settings.prefixed(URL, NAME)}")
     if rules >= KafkaRules.KAFKA_4_4:
         _require_claims(settings)
     try:
@@ -158,7 +157,7 @@ def reader_of(url: str, timeout_s: float = TIMEOUT_S) -> Callable[[], bytes]:
     URL's scheme is not supported."""
     scheme, _, path, *_ = urlsplit(url)
     if scheme not in SCHEMES:
-        raise ValueError(f"its scheme is none of {', '.join(SCHEMES)}")
+        raise ValueError(f"its scheme is not one of {', '.join(SCHEMES)}")
 
     def read_file() -> bytes:
         with Path(unquote(path)).open("rb") as file:
@@ -189,7 +188,7 @@ async def _fetched(url: str, timeout_s: float) -> bytes:
                 _not_too_much(found)
             return bytes(found)
     except TimeoutError:
-        raise OSError(f"no whole answer in {timeout_s:g} s") from None
+        raise OSError(f"no complete answer within {timeout_s:g} s") from None
     except ClientError as error:
         raise OSError(str(error)) from error
 
@@ -251,7 +250,7 @@ class KeySource:
 
     def _warn_of_none(self) -> None:
         if not self.keys:
-            log.warning("the JWKS of OAUTHBEARER has no RSA or EC key for signatures: no token is accepted")
+            log.warning("the JWKS of OAUTHBEARER has no RSA or EC key for signatures, so no token is accepted")
 
     def key_missed(self) -> None:
         if self._may_be_early and not self._is_reading:
@@ -272,7 +271,7 @@ class KeySource:
         try:
             self.keys = outcome.result()
         except (OSError, InvalidKeySet) as error:
-            log.warning("the keys of OAUTHBEARER tokens stay as they are, since the JWKS cannot be read: %s", error)
+            log.warning("the JWKS cannot be read, so the keys of OAUTHBEARER tokens stay as they are: %s", error)
             self._timer = self._refresh_later(self._retry_ms)
             self._retry_ms = min(2 * self._retry_ms, self._max_retry_ms)
         else:

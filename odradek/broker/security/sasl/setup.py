@@ -88,7 +88,7 @@ def offers_of(settings: ListenerSettings, accounts: Accounts, kept: Offers | Non
     names = settings.value(ENABLED_MECHANISMS)
     assert isinstance(names, tuple)
     if not names:
-        raise CannotStart(f"listener {settings.listener} has no mechanism: name some in {_shown(settings)}")
+        raise CannotStart(f"listener {settings.listener} has no SASL mechanism: name some in {_shown(settings)}")
     kept = kept or {}
     return {name: kept[name] if name in kept else _offer(settings, name, accounts) for name in names}
 
@@ -97,13 +97,13 @@ def _offer(settings: ListenerSettings, name: str, accounts: Accounts) -> Offer:
     build = BUILDERS.get(name)
     if name == GSSAPI:
         raise CannotStart(
-            f"listener {settings.listener} asks for GSSAPI, which is Kerberos and is not served (it is what"
-            f" {ENABLED_MECHANISMS} holds by default): set {_shown(settings)} to some of {', '.join(BUILDERS)}"
+            f"listener {settings.listener} enables GSSAPI (Kerberos), which is not supported (it is the default of"
+            f" {ENABLED_MECHANISMS}): set {_shown(settings)} to one or more of {', '.join(BUILDERS)}"
         )
     if build is None:
         raise CannotStart(
-            f"listener {settings.listener} asks for the mechanism {name}, which does not exist here: set"
-            f" {_shown(settings)} to some of {', '.join(BUILDERS)}"
+            f"listener {settings.listener} enables the mechanism {name}, which is not supported: set"
+            f" {_shown(settings)} to one or more of {', '.join(BUILDERS)}"
         )
     max_reauth_ms = _number(settings, MAX_REAUTH_MS, name)
     begin = build(name, settings, _login_module(settings, name), accounts)
@@ -115,7 +115,7 @@ def _login_module(settings: ListenerSettings, mechanism: str) -> LoginModule:
     text = settings.current_text(name)
     expected = LOGIN_MODULES[mechanism]
     if text is None:
-        raise CannotStart(f"listener {settings.listener} offers {mechanism} and needs {name}={expected} required …;")
+        raise CannotStart(f"listener {settings.listener} offers {mechanism}: set {name}={expected} required …;")
     try:
         module = parse_login_module(text)
     except InvalidJaas as error:
@@ -216,7 +216,7 @@ class SaslListeners:
             try:
                 self._offers[name] = offers_of(self._config.listener_settings(name), self._accounts, kept)
             except CannotStart as error:
-                log.warning("listener %s goes on with its mechanisms as they were: %s", name, error)
+                log.warning("listener %s keeps its mechanisms; the new settings cannot be used: %s", name, error)
 
     def _texts_of(self, listener: str) -> Texts:
         settings = self._config.listener_settings(listener)

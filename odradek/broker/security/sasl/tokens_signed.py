@@ -50,7 +50,7 @@ def read_key_set(text: bytes) -> tuple[VerificationKey, ...]:
     except (ValueError, RecursionError, KeyError, TypeError):
         raise InvalidKeySet("it is not a JSON object with a list of keys") from None
     if not isinstance(entries, list):
-        raise InvalidKeySet("its keys are no list")
+        raise InvalidKeySet("its keys are not a list")
     found, unreadable = [], 0
     for entry in entries[:MAX_KEYS]:
         if not isinstance(entry, dict):

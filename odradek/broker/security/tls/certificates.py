@@ -122,12 +122,14 @@ class ListenerCertificates:
         if isinstance(attempt, UnusableTls):
             if self._complaints.get(listener) != str(attempt):
                 self._complaints[listener] = str(attempt)
-                log.error("the listener %s keeps its keys and certificates: %s", listener, attempt)
+                log.error(
+                    "listener %s keeps its keys and certificates; the new ones cannot be used: %s", listener, attempt
+                )
             return
         self._complaints.pop(listener, None)
         if attempt is not None:
             self._loaded[listener] = attempt
-            log.info("the listener %s has other keys or certificates now; open connections stay", listener)
+            log.info("listener %s now uses new keys or certificates; open connections continue", listener)
 
 
 def listeners_with_tls(config: BrokerConfig) -> tuple[str, ...]:

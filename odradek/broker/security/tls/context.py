@@ -95,7 +95,7 @@ def _pkcs12(store: Store, content: bytes) -> PKCS12KeyAndCertificates:
     try:
         return load_pkcs12(content, None if store.password is None else store.password.encode())
     except ValueError:
-        why = "cannot be read as PKCS12: the password is wrong, or it is something else"
+        why = "cannot be read as PKCS12: the password is wrong, or the store has another format"
         raise UnusableTls(store.setting, f"{_place(store)} {why}") from None
 
 
@@ -144,7 +144,7 @@ def load(settings: TlsSettings) -> LoadedTls:
         try:
             context.set_ciphers(settings.ciphers)
         except ssl.SSLError:
-            raise UnusableTls("ssl.cipher.suites", f"no suite of TLS 1.2 is known in {settings.ciphers}") from None
+            raise UnusableTls("ssl.cipher.suites", f"OpenSSL does not know these suites: {settings.ciphers}") from None
     material = key_material(settings.keystore, read_bytes(settings.keystore))
     _load_key(context, material, settings)
     _load_trusted(context, settings)

@@ -95,7 +95,7 @@ class TlsHandshakes:
             what = f"the rules of ssl.principal.mapping.rules need too much time for the subject {shortened(subject)}"
             raise Unnamed(what) from None
         if name is None:
-            raise Unnamed(f"no rule of ssl.principal.mapping.rules is for {shortened(subject)}")
+            raise Unnamed(f"no rule of ssl.principal.mapping.rules matches {shortened(subject)}")
         return f"User:{name}"
 
 
@@ -177,7 +177,7 @@ class TlsHandshake:
         if why in PLAIN_TEXT:
             why = f"the client spoke plain text, but this listener expects TLS ({why})"
         if isinstance(error, (ConnectionAbortedError, TimeoutError)):
-            why = f"not over within odradek.authentication.timeout.ms={timeout_ms}"
+            why = f"it did not finish within odradek.authentication.timeout.ms={timeout_ms}"
         log.info("failed authentication with %s:%d: TLS handshake: %s", info.client_host, info.client_port, why)
 
 

@@ -112,14 +112,14 @@ def _elements(data: bytes) -> Iterator[Element]:
 
 def _relative_name(element: Element) -> str:
     if element.tag != SET:
-        raise ValueError("its subject is no name")
+        raise ValueError("its subject is not a name")
     return "+".join(_attribute(one) for one in _elements(element.content))
 
 
 def _attribute(element: Element) -> str:
     kind, value = _elements(element.content)
     if kind.tag != OBJECT_IDENTIFIER:
-        raise ValueError("its subject is no name")
+        raise ValueError("its subject is not a name")
     number = _object_identifier(kind.content)
     keyword = KEYWORDS.get(number)
     encoding = ENCODINGS.get(value.tag)

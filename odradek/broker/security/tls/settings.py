@@ -99,19 +99,23 @@ def _keystore(settings: ListenerSettings) -> Store:
                 raise UnusableTls(name(setting), f"{other} is missing: a key and its certificates go together")
         _refuse_other_stores_than_pem(settings, "ssl.keystore", "ssl.keystore.key", kind, location)
         if password is not None:
-            raise UnusableTls(name("ssl.keystore.password"), "PEM has no store password; ssl.key.password is the key's")
+            raise UnusableTls(
+                name("ssl.keystore.password"), "PEM has no store password: remove it, or use ssl.key.password"
+            )
         return Store(PEM, name("ssl.keystore.key"), None, f"{key}\n{chain}", None, settings.text("ssl.key.password"))
     if location is None:
         here = settings.prefixed("ssl.keystore.location")
         raise UnusableTls(
             here,
-            f"the listener {settings.listener} needs a certificate: a file here, with ssl.keystore.type=PEM or PKCS12."
-            " `odradek certs` makes one to try things out with",
+            f"listener {settings.listener} needs a certificate: name a file here, and set ssl.keystore.type to PEM or"
+            " PKCS12. `odradek certs` makes one for trying things out",
         )
     if kind == PEM and password is not None:
-        raise UnusableTls(name("ssl.keystore.password"), "PEM has no store password; ssl.key.password is the key's")
+        raise UnusableTls(
+            name("ssl.keystore.password"), "PEM has no store password: remove it, or use ssl.key.password"
+        )
     if kind != PEM and password is None:
-        raise UnusableTls(settings.prefixed("ssl.keystore.password"), f"{location} is a {kind} store and needs one")
+        raise UnusableTls(settings.prefixed("ssl.keystore.password"), f"the {kind} store {location} needs one")
     return Store(kind, name("ssl.keystore.location"), location, None, password, settings.text("ssl.key.password"))
 
 
@@ -133,7 +137,7 @@ def _described(settings: ListenerSettings, store: str) -> tuple[str | None, str,
     """Returns location, type and password of a store."""
     kind = (settings.text(f"{store}.type") or JKS).upper()
     if kind not in (PEM, PKCS12, JKS):
-        raise UnusableTls(settings.name(f"{store}.type"), f"{kind} is not read; PEM and PKCS12 are")
+        raise UnusableTls(settings.name(f"{store}.type"), f"{kind} is not supported; use PEM or PKCS12")
     return settings.text(f"{store}.location") or None, kind, settings.text(f"{store}.password")
 
 
@@ -141,9 +145,9 @@ def _refuse_other_stores_than_pem(
     settings: ListenerSettings, store: str, inline: str, kind: str, location: str | None
 ) -> None:
     if kind != PEM:
-        raise UnusableTls(settings.name(inline), f"text in a setting is PEM: say {store}.type=PEM")
+        raise UnusableTls(settings.name(inline), f"keys and certificates in a setting are PEM: set {store}.type=PEM")
     if location is not None:
-        raise UnusableTls(settings.name(inline), f"{store}.location is set too; only one of them can be")
+        raise UnusableTls(settings.name(inline), f"{store}.location is set too; set only one of the two")
 
 
 def _versions(settings: ListenerSettings) -> tuple[tuple[str, ...], str | None]:
@@ -155,7 +159,7 @@ def _versions(settings: ListenerSettings) -> tuple[tuple[str, ...], str | None]:
     versions = tuple(version for version in VERSIONS if version in protocols)
     if not versions:
         name = settings.name("ssl.enabled.protocols")
-        raise UnusableTls(name, f"only {' and '.join(VERSIONS)} are spoken; older versions of TLS are broken")
+        raise UnusableTls(name, f"only {' and '.join(VERSIONS)} are supported; older versions of TLS are broken")
     if not suites:
         return versions, None
     ciphers = before_tls_1_3(suites)
@@ -165,7 +169,7 @@ def _versions(settings: ListenerSettings) -> tuple[tuple[str, ...], str | None]:
         versions = tuple(version for version in versions if version != "TLSv1.3")
     if not versions:
         name = settings.name("ssl.cipher.suites")
-        raise UnusableTls(name, f"none of them is for a version in ssl.enabled.protocols={','.join(protocols)}")
+        raise UnusableTls(name, f"none of these suites is for a version in ssl.enabled.protocols={','.join(protocols)}")
     return versions, ":".join(ciphers) or None
 
 

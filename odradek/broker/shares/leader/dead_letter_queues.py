@@ -252,7 +252,7 @@ class DeadLetterQueues:
         except KafkaError as error:
             reason = error.message or error.code.name
         except Exception:
-            log.exception("dead letters of %s could not be copied, for a reason that is a bug", copying.key)
+            log.exception("dead letters of %s could not be copied. This is a bug", copying.key)
             reason = "see the error above"
         else:
             return
@@ -506,4 +506,4 @@ def _archived(key: SharePartitionKey, answer: Deferred[bool]) -> None:
     try:
         answer.outcome()
     except KafkaError as error:  # the state epoch has changed, or the next load finds ARCHIVING and copies again
-        log.info("it could not be stored that dead letters of %s are archived: %s", key, error)
+        log.info("dead letters of %s were archived, but this could not be stored: %s", key, error)

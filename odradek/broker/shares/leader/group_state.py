@@ -48,7 +48,7 @@ async def begin(broker: ShareBroker, group_id: str, request: StateRequest) -> Re
     replaced = [pair for pair in succeeded if pair not in request.if_missing]
     broker.shares.drop([SharePartitionKey(group_id, *pair) for pair in replaced])
     for pair, error in refusals.items():
-        log.warning("the share state of %s cannot be begun: %s", SharePartitionKey(group_id, *pair), error)
+        log.warning("the share state of %s could not be initialized: %s", SharePartitionKey(group_id, *pair), error)
     note(broker, group_id, lambda core, now_ms: core.share_state_begun(group_id, succeeded, list(refusals), now_ms))
     return refusals
 
@@ -79,7 +79,9 @@ def note(broker: ShareBroker, group_id: str, decide: Callable[[GroupCore, int], 
     try:
         broker.groups.shard_for(group_id).submit(decide)
     except KafkaError as error:
-        log.warning("the share state of group %s could not be noted: %s", group_id, error)
+        log.warning(
+            "a change of the share state of group %s could not be recorded; trying again later: %s", group_id, error
+        )
 
 
 async def _refusals(pairs: Sequence[Pair], asked: Sequence[Deferred[bool]]) -> Refusals:

@@ -81,7 +81,7 @@ class OverdueTransactions:
 
     def _give_up(self, live: LiveSharePartition, transaction: PendingTransaction, error: KafkaError) -> None:
         log.warning(
-            "the transaction %r of producer %d cannot be ended (%s): its acknowledgements in %s are given up",
+            "the transaction %r of producer %d cannot be ended (%s), so its acknowledgements in %s are discarded",
             transaction.transactional_id,
             transaction.producer_id,
             error,

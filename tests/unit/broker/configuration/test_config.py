@@ -119,9 +119,9 @@ def test_broker_id_is_an_older_name_of_node_id(settings: dict[str, str]) -> None
         ("odradek.transactional.id.expiration.rules", "=5", "Expected prefix=milliseconds, with a prefix and"),
         ("odradek.transactional.id.expiration.rules", "a=5,b=0", "at least 1 millisecond"),
         ("odradek.transactional.id.expiration.rules", "a=5,b=7,a=6", "Two rules for the prefix a"),
-        ("log.dirs", "/a,/b", "one directory is served"),
-        ("process.roles", "controller", "this is a broker"),
-        ("metadata.log.dir", "/elsewhere", "the metadata log lies in /tmp/kafka-logs"),
+        ("log.dirs", "/a,/b", "must name exactly one directory"),
+        ("process.roles", "controller", "must contain broker"),
+        ("metadata.log.dir", "/elsewhere", "must be /tmp/kafka-logs"),
         ("log.retention.ms", "0", "must be -1 (no limit) or at least 1"),
         ("group.min.session.timeout.ms", "1800001", "must not exceed group.max.session.timeout.ms (1800000)"),
     ],
@@ -182,7 +182,7 @@ def test_the_own_port_setting_replaces_the_first_listeners_port() -> None:
 def test_a_state_topic_that_could_not_be_created_is_refused_at_start(
     prefix: str, setting: str, value: int, allowed: str
 ) -> None:
-    why = f"its topic could not be created (allowed: {allowed})"
+    why = f"the internal topic cannot be created with it (allowed: {allowed})"
     assert refusal({prefix + setting: str(value)}) == f"{prefix}{setting}={value}: {why}"
 
 
@@ -193,8 +193,8 @@ def test_a_state_topic_that_could_not_be_created_is_refused_at_start(
         ({"listeners": "PLAINTEXT://:99999"}, "is not of the form NAME://host:port"),
         ({"listeners": "OTHER://:9092"}, "OTHER has no entry in listener.security.protocol.map"),
         ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "PLAINTEXT appears twice"),
-        ({"listeners": "CONTROLLER://:9093"}, "no listener for clients is left"),
-        ({"advertised.listeners": "SSL://a:1"}, "each must name one of the listeners PLAINTEXT"),
+        ({"listeners": "CONTROLLER://:9093"}, "there is no listener for clients"),
+        ({"advertised.listeners": "SSL://a:1"}, "each entry must name one of the listeners PLAINTEXT"),
         ({"listener.security.protocol.map": "A=B"}, "'A=B' is not of the form NAME:PROTOCOL"),
     ],
 )

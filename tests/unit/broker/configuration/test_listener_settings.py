@@ -103,15 +103,24 @@ def test_a_location_is_shown_and_a_password_is_not() -> None:
     ("settings", "words"),
     [
         ({"listeners": "X://:1"}, "listeners=X://:1: X has no entry in listener.security.protocol.map"),
-        ({"listener.security.protocol.map": "X:TLS"}, "listener.security.protocol.map=X:TLS: 'TLS' is no security"),
+        ({"listener.security.protocol.map": "X:TLS"}, "listener.security.protocol.map=X:TLS: 'TLS' is not a security"),
         ({"listeners": "PLAINTEXT://:1,SSL://:1"}, "port 1 appears twice in listeners"),
-        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "nobody can connect to 0.0.0.0"),
-        ({"advertised.listeners": "SSL://a:1"}, "advertised.listeners=SSL://a:1: each must name one of the listeners"),
-        ({"inter.broker.listener.name": "IN"}, "inter.broker.listener.name=IN: it must name an advertised listener"),
-        ({"security.inter.broker.protocol": "SSL"}, "security.inter.broker.protocol=SSL: it must name an advertised"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "clients cannot connect to 0.0.0.0"),
+        (
+            {"advertised.listeners": "SSL://a:1"},
+            "advertised.listeners=SSL://a:1: each entry must name one of the listeners",
+        ),
+        (
+            {"inter.broker.listener.name": "IN"},
+            "inter.broker.listener.name=IN: must name one of the advertised listeners",
+        ),
+        (
+            {"security.inter.broker.protocol": "SSL"},
+            "security.inter.broker.protocol=SSL: must name one of the advertised",
+        ),
         (
             {"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"},
-            "exclude each other",
+            "cannot both be set",
         ),
     ],
 )

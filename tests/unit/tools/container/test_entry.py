@@ -58,7 +58,10 @@ def test_a_program_takes_the_place_of_the_entry_point() -> None:
 def test_a_word_that_is_neither_is_explained() -> None:
     done = run("topcis", "list")
     assert done.returncode == SHELL_NOT_FOUND
-    assert "topcis is no command of odradek (`--help` lists them), and as a program: No such file" in done.stderr
+    assert (
+        "topcis is not a command of odradek (`--help` lists them), and cannot be run as a program: No such file"
+        in done.stderr
+    )
 
 
 def test_a_command_of_odradek_runs() -> None:

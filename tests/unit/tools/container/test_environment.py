@@ -123,7 +123,7 @@ def test_the_cluster_id_is_for_a_new_directory() -> None:
     assert completed({"CLUSTER_ID": "a"}, formatted_cluster_id="a").notes == ()
     other = completed({"CLUSTER_ID": "a"}, formatted_cluster_id="b")
     assert "CLUSTER_ID" not in other.variables
-    assert other.notes == ("CLUSTER_ID=a is for a new data directory; this one belongs to b",)
+    assert other.notes == ("CLUSTER_ID=a is ignored: this data directory belongs to b",)
 
 
 def test_settings_of_a_quorum_are_accepted_and_noted_once() -> None:
@@ -140,7 +140,7 @@ def test_settings_of_a_quorum_are_accepted_and_noted_once() -> None:
     assert (config.num_partitions, warnings) == (3, ())
     assert environment.notes == (
         (
-            "accepted, without meaning for a broker that is alone: controller.quorum.voters,"
+            "accepted, but without effect on a single broker: controller.quorum.voters,"
             " inter.broker.listener.name, process.roles, zookeeper.connect"
         ),
     )
@@ -149,7 +149,7 @@ def test_settings_of_a_quorum_are_accepted_and_noted_once() -> None:
 def test_options_of_a_java_vm_are_accepted_and_noted_once() -> None:
     environment = completed({"KAFKA_HEAP_OPTS": "-Xmx1G", "KAFKA_JMX_PORT": "9101"})
     assert environment.notes == (
-        "accepted, without meaning where there is no Java VM: KAFKA_HEAP_OPTS, KAFKA_JMX_PORT",
+        "accepted, but without effect, because there is no Java VM: KAFKA_HEAP_OPTS, KAFKA_JMX_PORT",
     )
 
 

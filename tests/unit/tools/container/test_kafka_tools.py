@@ -62,12 +62,12 @@ def test_a_script_is_a_command(script: str, command: str) -> None:
 @pytest.mark.parametrize(
     ("script", "why"),
     [
-        ("kafka-topics --bootstrap-server broker:9092", "name one of --list"),
+        ("kafka-topics --bootstrap-server broker:9092", "give one of --list"),
         ("kafka-topics --list --zookeeper z:2181", "--zookeeper is not supported here"),
-        ("kafka-topics --list --bootstrap-server", "--bootstrap-server takes a value"),
+        ("kafka-topics --list --bootstrap-server", "--bootstrap-server needs a value"),
         ("kafka-topics list", "list is not supported here"),
         ("kafka-consumer-groups --reset-offsets", "--reset-offsets is not supported here"),
-        ("kafka-consumer-groups --describe", "name --list, or"),
+        ("kafka-consumer-groups --describe", "give --list, or"),
         ("kafka-console-consumer --topic t --consumer.config f", "--consumer.config is not supported here"),
     ],
 )

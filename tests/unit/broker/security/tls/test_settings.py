@@ -52,7 +52,7 @@ def test_no_secret_shows_in_what_could_be_logged() -> None:
 
 
 def test_scenario_004_a_listener_without_a_keystore_is_refused() -> None:
-    assert refusal({}).startswith("listener.name.out.ssl.keystore.location: the listener OUT needs a certificate")
+    assert refusal({}).startswith("listener.name.out.ssl.keystore.location: listener OUT needs a certificate")
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,17 @@ def test_scenario_004_a_listener_without_a_keystore_is_refused() -> None:
         (PEM_FILE | {"ssl.keystore.password": "x"}, "ssl.keystore.password: PEM has no store password"),
         (INLINE | {"ssl.keystore.password": "x"}, "ssl.keystore.password: PEM has no store password"),
         (INLINE | {"ssl.keystore.location": "/k"}, "ssl.keystore.key: ssl.keystore.location is set too"),
-        (INLINE | {"ssl.keystore.type": "PKCS12"}, "ssl.keystore.key: text in a setting is PEM"),
+        (INLINE | {"ssl.keystore.type": "PKCS12"}, "ssl.keystore.key: keys and certificates in a setting are PEM"),
         ({"ssl.keystore.type": "PEM", "ssl.keystore.key": "K"}, "ssl.keystore.certificate.chain is missing"),
         ({"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": "C"}, "ssl.keystore.key is missing"),
-        ({"ssl.keystore.type": "PKCS12", "ssl.keystore.location": "/k"}, "/k is a PKCS12 store and needs one"),
-        (PEM_FILE | {"ssl.keystore.type": "BCFKS"}, "ssl.keystore.type: BCFKS is not read; PEM and PKCS12 are"),
+        ({"ssl.keystore.type": "PKCS12", "ssl.keystore.location": "/k"}, "the PKCS12 store /k needs one"),
+        (PEM_FILE | {"ssl.keystore.type": "BCFKS"}, "ssl.keystore.type: BCFKS is not supported; use PEM or PKCS12"),
         (PEM_FILE | {"ssl.truststore.type": "PEM", "ssl.truststore.password": "x"}, "ssl.truststore.password"),
-        (PEM_FILE | {"ssl.truststore.certificates": "C"}, "ssl.truststore.certificates: text in a setting is PEM"),
-        (PEM_FILE | {"ssl.enabled.protocols": "TLSv1.1"}, "only TLSv1.2 and TLSv1.3 are spoken"),
+        (
+            PEM_FILE | {"ssl.truststore.certificates": "C"},
+            "ssl.truststore.certificates: keys and certificates in a setting are PEM",
+        ),
+        (PEM_FILE | {"ssl.enabled.protocols": "TLSv1.1"}, "only TLSv1.2 and TLSv1.3 are supported"),
         (PEM_FILE | {"ssl.principal.mapping.rules": "rule:a/b/"}, "ssl.principal.mapping.rules: 'rule:a/b/'"),
     ],
 )
