@@ -37,9 +37,9 @@ MADE_CLUSTER: Final[dict[str, Any]] = {
     **CLUSTER,
     "properties": {
         **CLUSTER["properties"],
-        "token": {"type": "string", "description": "It opens the calls of this cluster."},
+        "token": {"type": "string", "description": "The token that gives access to the calls of this cluster."},
         "client_certificates": {"type": "object", "additionalProperties": TEXT},
-        "preset": {"type": "object", "description": "The facts of the rare state that the cluster begins in."},
+        "preset": {"type": "object", "description": "Facts about the rare state in which the cluster begins."},
     },
     "required": [*CLUSTER["required"], "token"],
 }

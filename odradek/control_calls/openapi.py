@@ -9,8 +9,8 @@ from odradek.control_calls.call import CallField, CallScope, ControlCall, JsonSc
 from odradek.control_calls.table import ACCESS_REFUSALS, BASE, REFUSALS
 
 DESCRIPTION: Final = (
-    "docs/testing.md says what each call does. A path without a cluster concerns the cluster default. Refusals are "
-    "problem documents; a method that a path does not have is refused with 405."
+    "docs/testing.md describes every call. A path without a cluster refers to the cluster default. Refused calls "
+    "return problem documents (RFC 9457). A method that a path does not have is refused with 405."
 )
 PROBLEM: Final[JsonSchema] = {
     "type": "object",
@@ -41,7 +41,7 @@ def openapi_document(calls: Iterable[ControlCall]) -> dict[str, Any]:
         "servers": [{"url": BASE}],
         "paths": paths,
         "components": {
-            "responses": {"Problem": _problem("A refusal (RFC 9457); nothing is half applied."), **refusals},
+            "responses": {"Problem": _problem("The call is refused (RFC 9457) and changes nothing."), **refusals},
         },
     }
 
@@ -88,7 +88,7 @@ def _responses(call: ControlCall) -> dict[str, Any]:
     content: dict[str, Any] = {media_type: {} for media_type in call.media_types}
     if call.answer is not None:
         content["application/json"] = {"schema": call.answer}
-    told: dict[str, Any] = {str(call.status): {"description": "It is done.", "content": content}}
+    told: dict[str, Any] = {str(call.status): {"description": "The call succeeded.", "content": content}}
     if call.path_fields or call.scope is not CallScope.PROCESS:
         told["404"] = {"$ref": "#/components/responses/Problem"}
     for status in (*ACCESS_REFUSALS, *((408, 413) if call.reads_body else ())):

@@ -5,17 +5,26 @@ from __future__ import annotations
 from typing import Any, Final
 
 COUNTS: Final[dict[str, Any]] = {
-    "after": {"type": "integer", "minimum": 0, "description": "So many matches pass before the rule acts."},
-    "every": {"type": "integer", "minimum": 1, "description": "Of the matches behind `after`, it acts on each nth."},
-    "times": {"type": ["integer", "null"], "minimum": 1, "description": "How often it acts; without it, always."},
-    "probability": {"type": "number", "minimum": 0, "maximum": 1, "description": "Of acting on a match."},
-    "seed": {"type": "integer", "minimum": 0, "description": "Of the numbers that decide about `probability`."},
+    "after": {"type": "integer", "minimum": 0, "description": "How many matches pass before the rule acts."},
+    "every": {"type": "integer", "minimum": 1, "description": "The rule acts on every nth match after those."},
+    "times": {
+        "type": ["integer", "null"],
+        "minimum": 1,
+        "description": "How many times the rule acts; if missing, always.",
+    },
+    "probability": {
+        "type": "number",
+        "minimum": 0,
+        "maximum": 1,
+        "description": "The chance that the rule acts on a match.",
+    },
+    "seed": {"type": "integer", "minimum": 0, "description": "The seed of the random choices for `probability`."},
 }
 MATCH: Final[dict[str, Any]] = {
-    "api": {"type": "string", "description": "The name of an API, as EndTxn."},
-    "versions": {"type": ["integer", "string"], "description": 'A version, or versions as in "3-5" or "3+".'},
+    "api": {"type": "string", "description": "The name of an API, such as EndTxn."},
+    "versions": {"type": ["integer", "string"], "description": 'A version, or a range such as "3-5" or "3+".'},
     "client_id": {"type": "string"},
-    "software": {"type": "string", "description": "The name that the client gave with ApiVersions."},
+    "software": {"type": "string", "description": "The name of the client library, from ApiVersions."},
     "principal": {"type": "string"},
     "transactional_id": {"type": "string"},
     "group": {"type": "string"},
@@ -28,7 +37,7 @@ MATCH: Final[dict[str, Any]] = {
     "when": {
         "type": ["string", "array"],
         "items": {"type": "string"},
-        "description": "Comparisons of the request's fields, such as memberEpoch == 0; they need `api`.",
+        "description": "Comparisons with fields of the request, such as memberEpoch == 0. They require `api`.",
     },
 }
 POINTS: Final = (
@@ -36,12 +45,15 @@ POINTS: Final = (
     *("prepared", "marker", "completed", "share_state", "loading"),
 )
 ACTIONS: Final[dict[str, Any]] = {
-    "error": {"type": "string", "description": "The name of an error code, as CONCURRENT_TRANSACTIONS."},
+    "error": {"type": "string", "description": "The name of an error code, such as CONCURRENT_TRANSACTIONS."},
     "partitions": {"type": "array", "items": {"type": "integer"}, "minItems": 1},
-    "edit": {"type": "object", "description": "Values of the answer's fields, by their names."},
+    "edit": {"type": "object", "description": "Changes to fields of the answer, by the path of each field."},
     "delay_ms": {"type": "integer", "minimum": 0},
     "throttle_ms": {"type": "integer", "minimum": 0},
-    "hold": {"type": "string", "description": "The name of the hold at which it waits until it is released."},
+    "hold": {
+        "type": "string",
+        "description": "The name of a hold: the request or step waits there until you release it.",
+    },
     "slow_bytes_per_s": {"type": "integer", "minimum": 1},
     "drop": {"enum": [True]},
     "disconnect": {"enum": [True, "fin", "rst"]},
@@ -54,7 +66,7 @@ RULE: Final[dict[str, Any]] = {
         "match": {"type": "object", "properties": {**MATCH, **COUNTS}, "additionalProperties": False},
         "at": {"enum": list(POINTS)},
         "do": {"type": "object", "properties": ACTIONS, "additionalProperties": False, "minProperties": 1},
-        "unused": {"enum": ["ok"], "description": "A test does not fail if nothing matches the rule."},
+        "unused": {"enum": ["ok"], "description": "Lets a test pass even if nothing matches the rule."},
         **COUNTS,
     },
     "required": ["do"],
@@ -65,15 +77,15 @@ TOLD_RULE: Final[dict[str, Any]] = {
     "properties": {
         **RULE["properties"],
         "matched": {"type": "integer", "description": "How many requests, markers or steps the rule matched."},
-        "hits": {"type": "integer", "description": "On how many of them it acted."},
+        "hits": {"type": "integer", "description": "How many of them the rule acted on."},
         "unmade": {
             "type": "integer",
-            "description": "How many answers could not be edited, since they do not have what the edits are about. "
-            "The rule did nothing as long as `matched` - `unmade` is 0.",
+            "description": "How many answers could not be edited, because they lack what the edits change. "
+            "If this equals `matched`, the rule has had no effect.",
         },
         "unmade_because": {
             "type": ["string", "null"],
-            "description": "Why the last of these answers could not be edited; null if there is none.",
+            "description": "Why the last of these answers could not be edited; null if all could.",
         },
     },
     "required": ["name", "at", "do", "matched", "hits", "unmade", "unmade_because"],

@@ -25,15 +25,15 @@ MOST_ROWS: Final = 1000
 CLOCK_MOVES: Final = ("freeze", "resume", "advance", "set")
 
 REFUSALS: Final[Mapping[int, str]] = {
-    404: "there is no such call: GET /control/v1/openapi.json lists them",
-    405: "the path has no such method: `allowed`, and the header Allow, name those that it has",
+    404: "there is no such call: GET /control/v1/openapi.json lists all calls",
+    405: "the path does not have this method: `allowed` and the header Allow list the methods that it has",
     408: "the body did not arrive in time",
-    413: "the body is larger than a mebibyte: send less in one call, such as fewer rules",
+    413: "the body is larger than 1 MiB: send less in one call, such as fewer rules",
 }
 """Errors of the HTTP server itself, which are possible for every path and body."""
 ACCESS_REFUSALS: Final[Mapping[int, str]] = {
-    401: "the token is missing or wrong: odradek.http.token, or that of the cluster",
-    403: "the port is open to other machines without a token, or a page of another site asks",
+    401: "the token is missing or wrong: send odradek.http.token, or the token of the cluster",
+    403: "the port is open to other machines without a token, or the request comes from a page of another site",
 }
 """Statuses of a call that the caller may not make. Every call checks this first."""
 
@@ -55,10 +55,10 @@ NODE = CallField("node", FieldKind.NUMBER, _whole(), is_required=True, metavar="
 TOPIC = CallField("topic", FieldKind.TEXT, TEXT, is_required=True, metavar="TOPIC")
 PARTITION = CallField("partition", FieldKind.NUMBER, _whole(), is_required=True, metavar="PARTITION")
 HOW = CallField("how", FieldKind.TEXT, {"enum": [*CLOCK_MOVES]}, is_required=True, metavar="HOW")
-SKIP = CallField(
-    "skip", FieldKind.NUMBER, _whole(0, 2**31), "leave the first so many out", option="--skip", metavar="N"
+SKIP = CallField("skip", FieldKind.NUMBER, _whole(0, 2**31), "leave out the first N rows", option="--skip", metavar="N")
+LIMIT = CallField(
+    "limit", FieldKind.NUMBER, _whole(0, MOST_ROWS), "return at most N rows", option="--limit", metavar="N"
 )
-LIMIT = CallField("limit", FieldKind.NUMBER, _whole(0, MOST_ROWS), "at most so many", option="--limit", metavar="N")
 LISTENER: Final = _object(
     {
         "name": {"type": "string"},
@@ -90,7 +90,7 @@ OPENAPI = ControlCall(
     "openapi",
     "GET",
     "/openapi.json",
-    "tell the calls of the interface as an OpenAPI document",
+    "describe the interface as an OpenAPI document",
     CallScope.PROCESS,
     answer={"type": "object"},
 )
@@ -107,16 +107,18 @@ CREATE = ControlCall(
     "create",
     "POST",
     "/clusters",
-    "make a cluster",
+    "create a cluster",
     CallScope.PROCESS,
     action="create",
     body=(
-        CallField("settings", FieldKind.TEXT_PAIRS, {"type": "object"}, "of its broker", metavar="SETTING=VALUE"),
+        CallField(
+            "settings", FieldKind.TEXT_PAIRS, {"type": "object"}, "settings of the broker", metavar="SETTING=VALUE"
+        ),
         CallField(
             "fork",
             FieldKind.TEXT,
             TEXT,
-            "the cluster whose log, coordinators and clock it begins with",
+            "copy the log, coordinators and clock of this cluster",
             is_nullable=True,
             option="--fork",
             metavar="ID",
@@ -136,7 +138,7 @@ CREATE = ControlCall(
                     },
                 ]
             },
-            "how many nodes over one log, or their ids",
+            "the number of nodes, or their ids",
             is_nullable=True,
             option="--nodes",
             metavar="N | ID,ID",
@@ -145,7 +147,7 @@ CREATE = ControlCall(
             "topics",
             FieldKind.JSON_PAIRS,
             {"type": "object", "additionalProperties": _whole(1, MOST_PARTITIONS)},
-            "a topic that is there at once; may be given again",
+            "a topic to create; may be given more than once",
             is_nullable=True,
             option="--topic",
             metavar="NAME=PARTITIONS",
@@ -154,7 +156,7 @@ CREATE = ControlCall(
             "ttl_s",
             FieldKind.NUMBER,
             _whole(1, LONGEST_TTL_S),
-            "deletes it after so many seconds",
+            "delete the cluster after N seconds",
             is_nullable=True,
             option="--ttl-s",
             metavar="N",
@@ -163,7 +165,7 @@ CREATE = ControlCall(
             "preset",
             FieldKind.TEXT,
             {"oneOf": [TEXT, _object({"name": TEXT, "parameters": {"type": "object"}}, "name")]},
-            "the rare state that it begins in: see `presets`",
+            "the rare state to begin in: see `presets`",
             is_nullable=True,
             option="--preset",
             metavar="NAME",
@@ -172,7 +174,7 @@ CREATE = ControlCall(
             "emulate",
             FieldKind.TEXT,
             TEXT,
-            "versions, features and defaults of Kafka 3.9, 4.0 or 4.3",
+            "the release of Kafka to imitate: 3.9, 4.0, 4.0-tv1, 4.3 or 4.4",
             is_nullable=True,
             option="--emulate",
             metavar="RELEASE",
@@ -181,7 +183,7 @@ CREATE = ControlCall(
             "listeners",
             FieldKind.JSON_LIST,
             {"type": "array", "minItems": 1, "maxItems": MOST_LISTENERS, "items": LISTENER},
-            'a listener, such as {"protocol": "SASL_SSL", "port": 9093}; may be given again',
+            'a listener, such as {"protocol": "SASL_SSL", "port": 9093}; may be given more than once',
             is_nullable=True,
             option="--listener",
             metavar="JSON",
@@ -190,7 +192,7 @@ CREATE = ControlCall(
             "users",
             FieldKind.TEXT_PAIRS,
             {"type": "object", "maxProperties": MOST_USERS, "additionalProperties": TEXT},
-            "a user of its listeners; may be given again",
+            "a user of the listeners; may be given more than once",
             is_nullable=True,
             option="--user",
             metavar="NAME=PASSWORD",
@@ -223,7 +225,7 @@ CHECKPOINT = ControlCall(
     "checkpoint",
     "POST",
     "/checkpoint",
-    "copy its log and clock",
+    "save the log and the clock as a checkpoint",
     action="checkpoint",
     body=(NAME,),
     answer=answers.CLUSTER,
@@ -233,7 +235,7 @@ REWIND = ControlCall(
     "rewind",
     "POST",
     "/rewind",
-    "go back to a checkpoint",
+    "put the cluster back to a checkpoint",
     CallScope.NAMED,
     action="rewind",
     body=(NAME,),
@@ -244,7 +246,7 @@ CRASH = ControlCall(
     "crash",
     "POST",
     "/crash",
-    "leave on the disk what kill -9 leaves",
+    "stop the cluster, leaving on the disk what kill -9 would leave",
     CallScope.NAMED,
     action="crash",
     body=(),
@@ -255,10 +257,10 @@ RESTART = ControlCall(
     "restart",
     "POST",
     "/restart",
-    "start it again on the same ports",
+    "stop the cluster and start it again on the same ports",
     CallScope.NAMED,
     action="restart",
-    body=(_unclean("kill it first"),),
+    body=(_unclean("crash the cluster instead of stopping it cleanly"),),
     answer=answers.CLUSTER,
     python=("Cluster.restart",),
 )
@@ -266,7 +268,7 @@ LEASE = ControlCall(
     "lease",
     "POST",
     "/lease",
-    "let it live so long",
+    "replace the lease, which deletes the cluster when it ends",
     CallScope.NAMED,
     action="lease",
     body=(
@@ -274,7 +276,7 @@ LEASE = ControlCall(
             "ttl_s",
             FieldKind.NUMBER,
             _whole(1, LONGEST_TTL_S),
-            "seconds from now; null: it stays",
+            "seconds from now; null: no lease",
             is_nullable=True,
             metavar="SECONDS",
             is_asked=True,
@@ -291,7 +293,7 @@ STOP_NODE = ControlCall(
     CallScope.NAMED,
     action="stop-node",
     path_fields=(NODE,),
-    body=(_unclean("kill it: metadata notices 9 s later"),),
+    body=(_unclean("kill the node: metadata lists it for another 9 s"),),
     answer=answers.CLUSTER,
     python=("Cluster.stop_node",),
 )
@@ -311,7 +313,7 @@ CUT_OFF = ControlCall(
     "cut-off",
     "POST",
     "/nodes/{node}/unreachable_for",
-    "make a node unreachable for a client.id, by a rule",
+    "add a rule that makes a node unreachable for a client.id",
     action="cut-off",
     path_fields=(NODE,),
     body=(CallField("client_id", FieldKind.TEXT, TEXT, is_required=True, metavar="CLIENT"),),
@@ -324,7 +326,7 @@ MOVE_LEADER = ControlCall(
     "move-leader",
     "POST",
     "/partitions/{topic}/{partition}/leader",
-    "move a leader",
+    "make a node the leader of a partition",
     action="move-leader",
     path_fields=(TOPIC, PARTITION),
     body=(NODE,),
@@ -336,10 +338,10 @@ RACK = ControlCall(
     "rack",
     "POST",
     "/nodes/{node}/rack",
-    "put a node in a rack, whose consumers read there",
+    "put a node in a rack, so that consumers in this rack read from it",
     action="rack",
     path_fields=(NODE,),
-    body=(CallField("rack", FieldKind.TEXT, TEXT, "default: in none", is_nullable=True, metavar="RACK"),),
+    body=(CallField("rack", FieldKind.TEXT, TEXT, "default: no rack", is_nullable=True, metavar="RACK"),),
     answer=answers.EMPTY,
     is_noted=True,
     python=("Cluster.put_in_rack",),
@@ -348,12 +350,19 @@ FOLLOWER = ControlCall(
     "follower",
     "POST",
     "/partitions/{topic}/{partition}/follower",
-    "say how far a follower has got",
+    "set how far a follower has replicated a partition",
     action="follower",
     path_fields=(TOPIC, PARTITION),
     body=(
         NODE,
-        CallField("end", FieldKind.NUMBER, _whole(), "default: the end of the log", is_nullable=True, metavar="OFFSET"),
+        CallField(
+            "end",
+            FieldKind.NUMBER,
+            _whole(),
+            "the first offset that it lacks; default: it has all records",
+            is_nullable=True,
+            metavar="OFFSET",
+        ),
     ),
     answer=answers.EMPTY,
     is_noted=True,
@@ -363,7 +372,7 @@ TRUNCATE = ControlCall(
     "truncate",
     "POST",
     "/partitions/{topic}/{partition}/truncate",
-    "cut a log, as an unclean election does",
+    "truncate a log, as an unclean election does",
     action="truncate",
     path_fields=(TOPIC, PARTITION),
     body=(
@@ -372,7 +381,7 @@ TRUNCATE = ControlCall(
             "node",
             FieldKind.NUMBER,
             _whole(),
-            "leads from then on; default: whoever leads",
+            "the new leader; default: the present leader",
             is_nullable=True,
             option="--node",
             metavar="NODE",
@@ -386,7 +395,7 @@ MOVE_COORDINATOR = ControlCall(
     "move-coordinator",
     "POST",
     "/coordinators/{type}/{key}",
-    "move a coordinator",
+    "move a coordinator to a node",
     action="move-coordinator",
     path_fields=(
         CallField(
@@ -410,7 +419,7 @@ FAULTS = ControlCall(
     "faults",
     "GET",
     "/faults",
-    "list the rules, and how often each matched",
+    "list the rules, with how often each matched",
     action="faults",
     answer=answers.RULES,
     python=("Cluster.faults",),
@@ -425,7 +434,7 @@ FAULT = ControlCall(
         "rule",
         FieldKind.DOCUMENT,
         {"oneOf": [RULE, {"type": "array", "items": RULE}]},
-        "a rule or a list of them",
+        "a rule, or a list of rules",
         is_required=True,
         metavar="JSON | @FILE | -",
     ),
@@ -438,9 +447,9 @@ CLEAR = ControlCall(
     "clear",
     "DELETE",
     "/faults/{name}",
-    "delete a rule, or all of them; what waits for their holds goes on",
+    "delete a rule, or all rules; what waits at their holds continues",
     action="clear",
-    path_fields=(CallField("name", FieldKind.TEXT, TEXT, "default: all of them", metavar="NAME"),),
+    path_fields=(CallField("name", FieldKind.TEXT, TEXT, "default: all rules", metavar="NAME"),),
     answer=answers.RULES,
     is_noted=True,
     python=("Cluster.clear_faults",),
@@ -449,7 +458,7 @@ HOLDS = ControlCall(
     "holds",
     "GET",
     "/holds",
-    "list what waits",
+    "list the holds, with what waits at each",
     action="holds",
     answer=answers.HOLDS,
     python=("Cluster.holds",),
@@ -458,7 +467,7 @@ RELEASE = ControlCall(
     "release",
     "POST",
     "/holds/{name}/release",
-    "let what waits go on, and answer when the effect is there",
+    "release a hold, and return when the effect is there",
     action="release",
     path_fields=(NAME,),
     answer=answers.RELEASED,
@@ -472,7 +481,7 @@ MOVE_CLOCK = ControlCall(
     "move-clock",
     "POST",
     "/clock",
-    "freeze, resume, advance or set the clock: one of the fields says how",
+    "freeze, resume, advance or set the clock: pass exactly one of the fields",
     body=(
         CallField("freeze", FieldKind.TEXT, {"enum": [True]}),
         CallField("resume", FieldKind.TEXT, {"enum": [True]}),
@@ -489,7 +498,7 @@ CLOCK = ControlCall(
     "freeze, resume, advance or set the clock",
     action="clock",
     path_fields=(HOW,),
-    body=(CallField("ms", FieldKind.NUMBER, _whole(), "by how much to advance; what to set it to", metavar="MS"),),
+    body=(CallField("ms", FieldKind.NUMBER, _whole(), "advance: by how much; set: the new time", metavar="MS"),),
     answer=answers.CLOCK,
     is_noted=True,
     python=("Clock.freeze", "Clock.resume", "Clock.advance", "Clock.set"),
@@ -498,7 +507,7 @@ WAIT = ControlCall(
     "wait",
     "POST",
     "/wait",
-    "return when a condition is true",
+    "wait until a condition is true",
     action="wait",
     body=(
         *(
@@ -519,7 +528,7 @@ WAIT = ControlCall(
             "timeout_ms",
             FieldKind.NUMBER,
             _whole(0, LONGEST_WAIT_MS),
-            "how long to wait",
+            "how long to wait at most",
             option="--timeout-ms",
             metavar="N",
             default=DEFAULT_WAIT_MS,
@@ -527,14 +536,14 @@ WAIT = ControlCall(
     ),
     has_any_field=True,
     answer=answers.FACTS,
-    also={408: "The facts, when the time is over before the condition is true."},
+    also={408: "The facts, if the condition was not true in time."},
     python=("Cluster.wait",),
 )
 PRESETS = ControlCall(
     "presets",
     "GET",
     "/presets",
-    "list rare states, with what each does and the defaults of its parameters",
+    "list the rare states, with a description and the default parameters of each",
     action="presets",
     answer=answers.PRESETS,
     python=("Cluster.presets",),
@@ -543,7 +552,7 @@ PRESET = ControlCall(
     "preset",
     "POST",
     "/presets/{name}",
-    "bring a rare state about; the fields are its parameters",
+    "bring the cluster into a rare state; the fields are parameters of the preset",
     action="preset",
     path_fields=(NAME,),
     body=(),
@@ -556,7 +565,7 @@ ODDITIES = ControlCall(
     "oddities",
     "GET",
     "/odd",
-    "tell which lawful answers that are rare were given",
+    "list the lawful but rare answers, with how often each was given",
     action="oddities",
     answer=answers.ODDITIES,
     python=("Cluster.odd",),
@@ -565,10 +574,17 @@ ODD = ControlCall(
     "odd",
     "POST",
     "/odd",
-    "give lawful answers that are rare",
+    "give lawful but rare answers, chosen by a seed",
     action="odd",
     body=(
-        CallField("seed", FieldKind.NUMBER, _whole(), "0: no more", is_required=True, metavar="SEED"),
+        CallField(
+            "seed",
+            FieldKind.NUMBER,
+            _whole(),
+            "the seed of the choices; 0 ends the rare answers",
+            is_required=True,
+            metavar="SEED",
+        ),
         CallField("percent", FieldKind.JSON_PAIRS, {"type": "object", "additionalProperties": _whole(0, 100)}),
     ),
     answer=answers.ODDITIES,
@@ -579,17 +595,21 @@ REQUESTS = ControlCall(
     "requests",
     "GET",
     "/requests",
-    "print the last requests and answers; as events, each once it is over",
+    "list the last requests and answers; as events, send each exchange when it is complete",
     action="requests",
     query=(
-        CallField("api", FieldKind.TEXT, TEXT, "requests of this API, as EndTxn", option="--api", metavar="NAME"),
         CallField(
-            "client_id", FieldKind.TEXT, TEXT, "requests of this client.id", option="--client-id", metavar="NAME"
+            "api", FieldKind.TEXT, TEXT, "only requests of this API, such as EndTxn", option="--api", metavar="NAME"
         ),
-        CallField("since", FieldKind.NUMBER, _whole(), "what came behind this one", option="--since", metavar="NUMBER"),
-        CallField("limit", FieldKind.NUMBER, _whole(), "the newest so many", option="--limit", metavar="N"),
+        CallField(
+            "client_id", FieldKind.TEXT, TEXT, "only requests of this client.id", option="--client-id", metavar="NAME"
+        ),
+        CallField(
+            "since", FieldKind.NUMBER, _whole(), "only requests after this number", option="--since", metavar="NUMBER"
+        ),
+        CallField("limit", FieldKind.NUMBER, _whole(), "only the newest N", option="--limit", metavar="N"),
     ),
-    headers=(CallField("Last-Event-ID", FieldKind.NUMBER, _whole(), "of events: goes on behind this one"),),
+    headers=(CallField("Last-Event-ID", FieldKind.NUMBER, _whole(), "for events: resume after this one"),),
     answer=answers.REQUESTS,
     media_types=("application/json", "text/event-stream"),
     python=("Cluster.requests",),
@@ -598,13 +618,13 @@ RECORDING = ControlCall(
     "recording",
     "GET",
     "/recording",
-    "send the exchanges from now on in the form of `serve --record`, until the reader hangs up or reads too slowly",
+    "stream the exchanges from now on in the format of `serve --record`, until the reader disconnects or is too slow",
     query=(
         CallField(
             "records",
             FieldKind.TEXT,
             {"type": "string", "enum": ["true", "false"], "default": "true"},
-            "`false`: without the records of batches, as a judge has enough of",
+            "`false` leaves out the records inside batches, which `odradek judge` does not need",
         ),
     ),
     media_types=("application/octet-stream",),
@@ -626,11 +646,11 @@ def _list(name: str, what: str) -> ControlCall:
 
 
 PARTITIONS = _list("partitions", "the partitions, with leaders and offsets")
-PRODUCERS = _list("producers", "what partitions know of producers")
+PRODUCERS = _list("producers", "the producer ids, as each partition knows them")
 TRANSACTIONS = _list("transactions", "the transactional ids")
 GROUPS = _list("groups", "the groups of every type, with members")
-SHARE_PARTITIONS = _list("share_partitions", "share partitions, with records in flight")
-SESSIONS = _list("sessions", "fetch and share sessions")
+SHARE_PARTITIONS = _list("share_partitions", "the share partitions, with records in flight")
+SESSIONS = _list("sessions", "the fetch sessions and share sessions")
 CONNECTIONS = _list("connections", "the connections")
 
 # `odradek control --help` and the OpenAPI document list the calls in this order.

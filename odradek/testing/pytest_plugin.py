@@ -94,16 +94,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("odradek", "Odradek, a Kafka broker").addoption(
         OPTION,
         metavar="HOST:PORT",
-        help=f"the HTTP port of a running `odradek serve --control`; default: ${CONTROL}, without which one is started."
-        f" ${TOKEN} is the token that it asks for",
+        help=f"the HTTP address of a running `odradek serve --control`; default: ${CONTROL}, or else a new process."
+        f" ${TOKEN} is the token that it requires",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        f"{MARK}(**options): of the cluster of fixture `kafka`: settings, nodes, topics, ttl_s, preset, emulate,"
-        " listeners, users",
+        f"{MARK}(**options): options of the cluster of fixture `kafka`: settings, nodes, topics, ttl_s, preset,"
+        " emulate, listeners, users",
     )
 
 
@@ -152,7 +152,7 @@ def odradek(request: pytest.FixtureRequest) -> Iterator[Odradek]:
     if address:
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit():
-            raise pytest.UsageError(f"{OPTION} {address}: HOST:PORT is asked for")
+            raise pytest.UsageError(f"{OPTION} {address}: the form is HOST:PORT")
         yield Odradek(host, int(port), token=os.environ.get(TOKEN))
     elif ADDRESS in worker:
         yield shared(worker[ADDRESS])
@@ -206,7 +206,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
             story = story_of(item.stash[CLUSTER])
         # The cluster was deleted or has crashed; the reader needs the failure of the test more than this one.
         except (Refused, OSError) as error:
-            story = f"nothing is known of its cluster: {error}"
+            story = f"the state of its cluster is unknown: {error}"
         report.sections.append(("Kafka: the last exchanges", story))
     return report
 

@@ -47,7 +47,7 @@ class Unmet(Exception):
     """A condition did not become true in time. `facts` shows the actual state."""
 
     def __init__(self, condition: Mapping[str, Json], facts: Mapping[str, Json]) -> None:
-        super().__init__(f"{dict(condition)} did not come true: {dict(facts)}")
+        super().__init__(f"{dict(condition)} was not true in time: {dict(facts)}")
         self.facts = facts
 
 
@@ -61,7 +61,7 @@ class Unused(Exception):
         unmatched = [each for each in rules if each not in self.unmade]
         told = [f"no request matched {', '.join(unmatched)}"] if unmatched else []
         told += [f"no answer could be edited by {name}: {why}" for name, why in self.unmade.items()]
-        super().__init__("; ".join(told) + '; "unused": "ok" in a rule says that it may be so')
+        super().__init__("; ".join(told) + '; if this is intended, write "unused": "ok" into the rule')
 
 
 class Odradek:

@@ -213,7 +213,7 @@ def test_an_edit_that_an_answer_does_not_allow_is_no_hit_and_is_told_where_the_r
     (rule,) = kafka.faults()
     assert rule["hits"] == 0
     assert rule["unmade"] == rule["matched"] > 0
-    assert rule["unmade_because"] == "topics[7] is not there: the array has 1 element"
+    assert rule["unmade_because"] == "the answer has no topics[7]: the array has 1 element"
     with pytest.raises(Unmet, match="the array has 1 element"):
         kafka.wait(fault="odd", timeout_s=0.1)
     with pytest.raises(Unused, match="no answer could be edited by odd: ") as unused:

@@ -111,7 +111,7 @@ def refused_or_not(call: Callable[[], object]) -> None:
 
 def test_a_name_that_no_rule_holds_is_refused_with_the_nearest(odradek: Odradek) -> None:
     with odradek.cluster() as kafka:
-        with pytest.raises(Refused, match="no rule holds anything as second") as refused:
+        with pytest.raises(Refused, match="no rule has a hold named second") as refused:
             kafka.release("second")
         assert (refused.value.status, refused.value.problem["field"]) == (404, "name")
         kafka.fault({"at": "marker", "do": {"hold": "second"}, "unused": "ok"})
@@ -132,9 +132,9 @@ def asked(odradek: Odradek, method: str, path: str, body: str) -> tuple[HTTPResp
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "words"),
     [
-        ("POST", "/control/v1/faults", json.dumps([{"name": "x" * 2_000_000}]), 413, "larger than a mebibyte"),
+        ("POST", "/control/v1/faults", json.dumps([{"name": "x" * 2_000_000}]), 413, "larger than 1 MiB"),
         ("GET", "/control/v1/fautls", "", 404, "there is no such call"),
-        ("PUT", "/control/v1/faults", "", 405, "the path has no such method"),
+        ("PUT", "/control/v1/faults", "", 405, "the path does not have this method"),
     ],
 )
 def test_what_the_server_itself_refuses_is_a_problem_document_too(

@@ -103,7 +103,7 @@ def test_a_preset_and_its_parameters_are_checked(kafka: Cluster) -> None:
     for name, parameters, said in (
         ("open-transactions", {}, "did you mean open-transaction"),
         ("open-transaction", {"topics": "orders"}, "did you mean topic"),
-        ("open-transaction", {"topic": 3}, "topic must be a text"),
+        ("open-transaction", {"topic": 3}, "topic must be a non-empty string"),
         ("open-transaction", {"records": "many"}, "records must be a whole number"),
         ("half-written-markers", {"decision": "undo"}, "decision: undo is unknown"),
         ("prepared-transaction", {}, "transaction.two.phase.commit.enable=true"),

@@ -199,7 +199,7 @@ def test_a_run_that_needs_no_cluster_imports_the_plugin_alone(tmp_path: Path) ->
 
 def test_an_address_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
     report = run(tmp_path, "def test_it(kafka): pass\n", "--odradek", "nowhere")
-    assert "--odradek nowhere: HOST:PORT is asked for" in report
+    assert "--odradek nowhere: the form is HOST:PORT" in report
 
 
 def test_a_code_that_kafka_does_not_have_is_told_by_its_number() -> None:

@@ -42,7 +42,7 @@ def test_a_topic_is_created_and_deleted(browser: Browser, broker: BrokerProcess)
     page.get_by_role("button", name="Delete topic…").click()
     assert "made-here" in confirm(page, "Delete", "made-here")
     page.get_by_role("button", name="Close").click()
-    page.wait_for_selector(".empty:has-text('No topic yet')")
+    page.wait_for_selector(".empty:has-text('No topics yet')")
     page.close()
 
 

@@ -165,7 +165,7 @@ def test_the_views_of_a_cluster_are_its_own(browser: Browser, odradek: Odradek, 
     assert f"cluster={quote(kafka.id)}" in page.url
     page.get_by_role("link", name="Back to the broker of the process").click()
     page.get_by_role("link", name="Topics", exact=True).click()
-    page.wait_for_selector(".empty:has-text('No topic yet')")
+    page.wait_for_selector(".empty:has-text('No topics yet')")
     page.close()
 
 

@@ -146,7 +146,7 @@ def test_a_selection_is_never_destroyed(browser: Browser, broker: BrokerProcess)
     with traffic(broker):
         after_events(page, 3)
         assert page.evaluate("getSelection().toString()") == selected
-        expect(page.locator("#live-words")).to_have_text("waits while text is selected")
+        expect(page.locator("#live-words")).to_have_text("paused while text is selected")
         page.evaluate("getSelection().removeAllRanges()")
         expect(page.locator("#live-words")).to_have_text("live")
     assert page.inner_text("tbody tr") != selected

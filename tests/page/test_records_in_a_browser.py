@@ -119,7 +119,7 @@ def test_a_large_value_is_read_in_pieces_copied_and_downloaded(
     page.get_by_role("button", name="Copy").click()
     expect(page.locator(".open [role=status]")).to_have_text("copied")
     assert page.evaluate("async () => (await navigator.clipboard.readText()).length") == len(LARGE)
-    page.get_by_role("button", name="All of it").click()
+    page.get_by_role("button", name="Show all").click()
     expect(page.get_by_role("button", name="As written")).to_be_visible(timeout=60_000)
     assert page.evaluate("() => document.querySelector('pre.whole').textContent.endsWith('\\n  \"end\": \"here\"\\n}')")
     page.close()

@@ -53,7 +53,7 @@ def only(value: Mapping[str, object], known: Collection[str], field: str = "") -
 
 def text(value: object, field: str) -> str:
     if not isinstance(value, str) or not value:
-        raise bad(field, "a text")
+        raise bad(field, "a non-empty string")
     return value
 
 

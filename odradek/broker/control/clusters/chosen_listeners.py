@@ -175,7 +175,7 @@ def parse_entrances(told: object, users: object, nodes: int, source: Entrances |
     if told is not None:
         listeners = _listeners(told, nodes)
     if users is not None and not any(one.mechanisms or one.client_auth != "none" for one in listeners):
-        raise Problem(400, "users need a listener that knows them: with SASL, or with client_auth", field="users")
+        raise Problem(400, "users need a listener where they can log in: one with SASL or client_auth", field="users")
     issued = inherited.issued
     if any(one.has_tls and one.certificate is None for one in listeners) and (issued is None or users is not None):
         issued = issue(named if any(one.client_auth != "none" for one in listeners) else ())
@@ -204,13 +204,15 @@ def _users(told: object) -> dict[str, str]:
     for name, password in mapping({} if told is None else told, "users").items():
         if not USER_NAME.fullmatch(name):
             raise Problem(
-                400, "a user's name has no spaces, quotes, commas, = ; / or backslashes", field=f"users.{name}"
+                400,
+                "the name of a user cannot contain spaces, quotes, commas, = ; / or backslashes",
+                field=f"users.{name}",
             )
         found[name] = text(password, f"users.{name}")
         if any(not each.isprintable() for each in found[name]):
             raise bad(f"users.{name}", "a password of printable characters")
     if len(found) > MOST_USERS:
-        raise Problem(400, f"at most {MOST_USERS} users", field="users")
+        raise Problem(400, f"a cluster has at most {MOST_USERS} users", field="users")
     return found
 
 
@@ -225,7 +227,7 @@ def _listeners(told: object, nodes: int) -> tuple[ChosenListener, ...]:
         found.append(one)
     ports = [port for one in found for port in one.ports if port]
     if twice := next((port for port in ports if ports.count(port) > 1), None):
-        raise Problem(400, f"port {twice} is named twice", field="listeners")
+        raise Problem(400, f"port {twice} is given twice", field="listeners")
     return tuple(found)
 
 
@@ -235,7 +237,7 @@ def _listener(told: object, field: str, nodes: int) -> ChosenListener:
     protocol = _one_of(found.get("protocol", "PLAINTEXT"), f"{field}.protocol", SECURITY_PROTOCOLS)
     name = text(found.get("name", protocol), f"{field}.name")
     if not LISTENER_NAME.fullmatch(name):
-        raise bad(f"{field}.name", "a letter, and letters, digits and _")
+        raise bad(f"{field}.name", "a letter, followed by letters, digits or _")
     has_tls, has_sasl = protocol in SSL_PROTOCOLS, protocol in SASL_PROTOCOLS
     for needed, allows, what in (
         ("mechanisms", has_sasl, "SASL_PLAINTEXT or SASL_SSL"),
@@ -258,10 +260,14 @@ def _listener(told: object, field: str, nodes: int) -> ChosenListener:
 
 def _ports(found: Mapping[str, object], field: str, nodes: int) -> tuple[int, ...]:
     if found.get("port") is not None and found.get("ports") is not None:
-        raise Problem(400, "port is for one node, and ports for several: say one of them", field=f"{field}.ports")
+        raise Problem(
+            400, "port is for one node, and ports for several nodes: give only one of the two", field=f"{field}.ports"
+        )
     if found.get("port") is not None:
         if nodes > 1:
-            raise Problem(400, f"{nodes} nodes need ports, a list with one for each", field=f"{field}.port")
+            raise Problem(
+                400, f"a cluster of {nodes} nodes needs ports, a list with a port for each node", field=f"{field}.port"
+            )
         return (whole(found["port"], f"{field}.port", 0, 65535),)
     told = found.get("ports")
     if told is None:
@@ -290,7 +296,7 @@ def _certificate(told: object, field: str) -> KeyAndChain | None:
 def _pem(told: object, field: str) -> str:
     found = text(told, field)
     if "-----BEGIN " not in found or len(found) > MOST_PEM:
-        raise bad(field, "PEM, the text itself")
+        raise bad(field, "PEM, as text, not as a path")
     return found
 
 

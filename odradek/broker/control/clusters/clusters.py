@@ -248,10 +248,10 @@ class Clusters:
         users      passwords by user name; None for those of the forked cluster
         """
         if len(self._clusters) >= MOST_CLUSTERS:
-            raise Problem(409, f"at most {MOST_CLUSTERS} clusters at a time: delete some")
+            raise Problem(409, f"at most {MOST_CLUSTERS} clusters can exist at a time: delete one first")
         source = None if fork is None else self.get(fork)
         if source is not None and release is not None:
-            raise Problem(400, "a fork emulates what its source does", field="emulate")
+            raise Problem(400, "a fork emulates the release of its source: leave out emulate", field="emulate")
         checked = _checked(settings)
         node_ids = ids_of_nodes(nodes, checked, None if source is None else source.node_ids)
         entrances = parse_entrances(listeners, users, len(node_ids), None if source is None else source.entrances)
@@ -333,7 +333,7 @@ class Clusters:
         """Copies the files of a cluster as checkpoint `mark`; replaces an older one of that name. Raises Problem."""
         cluster = self.get(name)
         if len(cluster.checkpoints) >= MOST_CHECKPOINTS:
-            raise Problem(409, f"at most {MOST_CHECKPOINTS} checkpoints of a cluster")
+            raise Problem(409, f"a cluster has at most {MOST_CHECKPOINTS} checkpoints: replace one by using its name")
         async with cluster.change():
             await cluster.settled()
             cluster.checkpoints.pop(mark, None)
@@ -359,7 +359,7 @@ class Clusters:
         """Deletes all clusters except `default`, whose broker is stopped by the process itself."""
         for cluster in list(self._clusters.values()):
             if cluster.id != DEFAULT and cluster.end is None:
-                await self.delete(cluster.id, "its process stops")
+                await self.delete(cluster.id, "its process is stopping")
         self._clusters.pop(DEFAULT, None)
         if self._root is not None:
             shutil.rmtree(self._root, ignore_errors=True)
@@ -432,7 +432,7 @@ class Clusters:
                 await serving.stop(0, keeps_data=keeps_data)
             except (LogWriteFailed, OSError) as error:
                 log.warning(
-                    "cluster %s could not be left clean, so its next start reads its logs: %s", cluster.id, error
+                    "cluster %s could not stop cleanly, so its next start has to read its logs: %s", cluster.id, error
                 )
             self._system.after(LET_GO_MS, partial(self._let_go, serving))
         cluster.time.stop()
@@ -524,7 +524,7 @@ class Clusters:
 
     def own(self, name: str) -> Cluster:
         if name == DEFAULT:
-            raise Problem(409, "the cluster default is the process itself: create another one for this")
+            raise Problem(409, "the cluster default is the broker of the process: create another cluster for this")
         return self.get(name)
 
     def _directory(self, name: str) -> Path:
@@ -540,11 +540,13 @@ def _checked(settings: Mapping[str, object]) -> dict[str, str]:
     checked = {}
     for name, value in settings.items():
         if name.removeprefix("advertised.") in OWNED:
-            raise Problem(400, f"settings.{name} is the cluster's own affair", field=f"settings.{name}")
+            raise Problem(
+                400, f"settings.{name} cannot be set: each cluster chooses it itself", field=f"settings.{name}"
+            )
         if setting_named(name) is None:
             raise unknown(f"settings.{name}", name, BROKER_SETTINGS)
         if isinstance(value, dict | list) or value is None:
-            raise bad(f"settings.{name}", "a text, a number, or true or false")
+            raise bad(f"settings.{name}", "a string, a number, true or false")
         checked[name] = str(value).lower() if isinstance(value, bool) else str(value)
     return checked
 

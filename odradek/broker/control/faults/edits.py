@@ -86,10 +86,10 @@ class Edit:
         for count, step in enumerate(steps, 1):
             below = [each for place in places for each in _below(place, step)]
             if not below:
-                raise NotMade(f"{shown(self.path[:count])} is not there: {_lack(places, step)}")
+                raise NotMade(f"the answer has no {shown(self.path[:count])}: {_lack(places, step)}")
             places = below
         if not sum([self._change(place) for place in places]):
-            raise NotMade(f"{shown(self.path)} leaves nothing to {self.how}: {_lack(places, self.path[-1])}")
+            raise NotMade(f"there is nothing to {self.how} at {shown(self.path)}: {_lack(places, self.path[-1])}")
 
     def _change(self, place: object) -> bool:
         """Changes the struct or array that the path leads to. Returns False if it has nothing to change."""
@@ -188,7 +188,7 @@ def parse_edit(api: ApiKey, path: str, value: object, versions: tuple[int, int] 
     """
     at = f"do.edit.{path}"
     if PATH.fullmatch(path) is None:
-        raise bad(at, "a path to a field, as in topics[0].partitions[*].errorCode")
+        raise bad(at, "a path to a field, such as topics[0].partitions[*].errorCode")
     how = "set"
     if isinstance(value, dict):
         if len(value) != 1 or not value.keys() <= OF_ARRAYS | OF_ELEMENTS | {"corrupt"}:
@@ -204,11 +204,11 @@ def parse_edit(api: ApiKey, path: str, value: object, versions: tuple[int, int] 
     field, is_element = walk.field, walk.is_element
     assert field is not None, "a path begins with a name"
     if how in OF_ELEMENTS and not is_element:
-        raise bad(at, "a path to an element, as in topics[0] or topics[*]")
+        raise bad(at, "a path to an element, such as topics[0] or topics[*]")
     if how not in OF_ELEMENTS and is_element:
-        raise bad(at, "a path to a field, as in topics[0].partitions[*].errorCode, and its value")
+        raise bad(at, "a path to a field, such as topics[0].partitions[*].errorCode, and its value")
     if how in OF_ARRAYS and not field.is_array:
-        raise bad(at, f"a path to an array; {json_name(field.name)} is none")
+        raise bad(at, f"a path to an array; {json_name(field.name)} is not one")
     if how == "corrupt" and (field.is_array or field.type not in ("bytes", "records")):
         raise bad(at, f"a path to bytes; {json_name(field.name)} holds {field.type_name}")
     if how == "set":
@@ -249,13 +249,13 @@ class _Walk:
         field = self.field
         if isinstance(step, int) or step == "*":
             if field is None or not field.is_array or self.is_element:
-                raise bad(self._at, f"a path without {step} behind {shown(self.path)}, which is no array")
+                raise bad(self._at, f"a path without {step} after {shown(self.path)}, which is not an array")
             self.is_element = True
             self.path.append(step)
             return
         if field is not None and field.is_array and not self.is_element:
             name = shown(self.path)
-            raise bad(self._at, f"a path with an element of the array {name}, as in {name}[0] or {name}[*]")
+            raise bad(self._at, f"a path with an element of the array {name}, such as {name}[0] or {name}[*]")
         found = named(self._known, step, self._at)
         self.fields.append(found)
         self._known = self._schema.structs.get(found.type, ())
@@ -313,7 +313,7 @@ class _Values:
         elif kind == "float64" and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise bad(at, "a number")
         elif kind == "string" and not isinstance(value, str):
-            raise bad(at, "a text")
+            raise bad(at, "a string")
         return value
 
 
@@ -337,8 +337,8 @@ def _decoded(field: Field, value: object, at: str) -> bytes:
 def _indexes(value: object, path: str) -> tuple[int, ...]:
     field = f"do.edit.{path}.order"
     if not isinstance(value, list) or not value:
-        raise bad(field, "a list of indexes, as in [2, 0]")
+        raise bad(field, "a list of indexes, such as [2, 0]")
     indexes = tuple(whole(each, field, 0, 2**31 - 1) for each in value)
     if len(set(indexes)) < len(indexes):
-        raise bad(field, "a list of indexes, each of them once")
+        raise bad(field, "a list of indexes that are all different")
     return indexes

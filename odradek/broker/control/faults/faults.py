@@ -97,10 +97,10 @@ class Faults:
             self._numbers += 1
             rule = parse_rule(each, f"rule-{self._numbers}")
             if rule.name in self.rules or rule.name in parsed:
-                raise Problem(409, f"there is a rule named {rule.name}", field="name")
+                raise Problem(409, f"there is already a rule named {rule.name}", field="name")
             parsed[rule.name] = rule
         if len(self.rules) + len(parsed) > MOST_RULES:
-            raise Problem(409, f"at most {MOST_RULES} rules at a time")
+            raise Problem(409, f"a cluster has at most {MOST_RULES} rules: delete some first")
         self.rules.update(parsed)
         self.put()
         return list(parsed.values())
@@ -125,7 +125,7 @@ class Faults:
         """Lets everything that waits at this hold continue. Raises Problem if no rule and no waiter uses the hold."""
         names = {rule.do.hold for rule in self.rules.values() if rule.do.hold is not None} | self.holds.counts().keys()
         if name not in names:
-            raise Problem(404, f"no rule holds anything as {name}{nearest(name, names)}", field="name")
+            raise Problem(404, f"no rule has a hold named {name}{nearest(name, names)}", field="name")
         return self.holds.release(name)
 
     def remove(self, name: str | None) -> tuple[list[Rule], Sequence[Deferred[None]]]:
@@ -220,7 +220,7 @@ class FaultyRequests(RequestFilter):
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
         if connection.connection_id in self._doomed:  # the first request may arrive before the connection is cut
-            raise CloseConnection("a fault disconnects it")
+            raise CloseConnection("a fault rule closes it")
         seen = self._seen(frame, connection)
         if seen is None:
             return self.plain.start(frame, connection)
@@ -417,7 +417,7 @@ class FaultyExchange:
     def _disconnect(self, action: Action) -> None:
         if action.resets:
             cut(self._connection, resets=True)
-        self._done(CloseConnection("a fault disconnects it"))
+        self._done(CloseConnection("a fault rule closes it"))
 
     def _refuse_partitions(self, action: Action, *, before: bool) -> None:
         """Prepares the errors for the partitions that an action refuses.
@@ -483,7 +483,7 @@ class FaultyExchange:
             return self._form.chunks(decoded.correlation_id, decoded.message)
         except Exception as error:  # including errors of the codec: this version may be unable to encode a value
             why = str(error) or type(error).__name__
-            log.warning("a rule's edit of %s v%d cannot be made: %s", api.kafka_name, version, why)
+            log.warning("a rule could not edit the answer to %s v%d: %s", api.kafka_name, version, why)
             self._host.faults.not_made(action, why)
             return answer
 

@@ -311,7 +311,7 @@ def _versions(value: object) -> tuple[int, int] | None:
         return None
     found = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5})|(\+))?", str(value)) if isinstance(value, str | int) else None
     if found is None:
-        raise bad("match.versions", 'a version, or versions as in "3-5" or "3+"')
+        raise bad("match.versions", 'a version, or a range such as "3-5" or "3+"')
     first = int(found[1])
     return first, int(found[2]) if found[2] else 2**15 if found[3] else first
 
@@ -329,13 +329,13 @@ def _when(value: object, api: ApiKey | None) -> tuple[FieldComparison, ...]:
         if found is None:
             raise bad("match.when", "a comparison such as memberEpoch == 0")
         if api is None:
-            raise Problem(400, "match.when needs match.api: it names fields of that request", field="match.api")
+            raise Problem(400, "match.when needs match.api, because it names fields of that request", field="match.api")
         fields = load(request_class(api.value).__module__.rpartition(".")[2]).fields
         attribute = named(fields, found[1], "match.when").attribute
         try:
             literal = json.loads(found[3])
         except ValueError:
-            raise bad("match.when", 'a comparison with a JSON value, as in protocolType == "consumer"') from None
+            raise bad("match.when", 'a comparison with a JSON value, such as protocolType == "consumer"') from None
         made.append(FieldComparison(attribute, COMPARISONS[found[2]], literal))
     return tuple(made)
 
@@ -357,7 +357,7 @@ def _action(
     for each in told:
         if at not in POINTS_OF.get(each, frozenset(Point)):
             points = ", ".join(sorted(point.value for point in POINTS_OF[each]))
-            raise Problem(400, f"do.{each} has no meaning at {at.value}", field="at", allowed=points)
+            raise Problem(400, f"do.{each} cannot be used at {at.value}", field="at", allowed=points)
     for each in ("drop", "observe"):
         if told.get(each, True) is not True:
             raise bad(f"do.{each}", "true")
@@ -366,9 +366,11 @@ def _action(
     partitions = told.get("partitions")
     if partitions is not None:
         if "error" not in told or not isinstance(partitions, list) or not partitions:
-            raise bad("do.partitions", "a list of numbers, beside error")
+            raise bad("do.partitions", "a list of numbers, together with do.error")
         if api is not None and not any(answers_partitions(api, each) for each in versions_of(api)):
-            raise Problem(400, f"answers of {api.kafka_name} say no error of single partitions", field="do.partitions")
+            raise Problem(
+                400, f"answers to {api.kafka_name} have no errors of single partitions", field="do.partitions"
+            )
         partitions = frozenset(whole(each, "do.partitions") for each in partitions)
     error = None
     if "error" in told:
@@ -395,12 +397,12 @@ def _edits(told: Mapping[str, object], api: ApiKey | None, versions: tuple[int, 
     if "throttle_ms" in told:
         if api is None or "throttle_time_ms" not in response_class(api.value).__slots__:
             raise Problem(
-                400, "do.throttle_ms needs match.api, one whose answers hold throttleTimeMs", field="match.api"
+                400, "do.throttle_ms needs match.api, an API whose answers have throttleTimeMs", field="match.api"
             )
         yield parse_edit(api, "throttleTimeMs", whole(told["throttle_ms"], "do.throttle_ms", 0, 2**31 - 1), versions)
     if "edit" not in told:
         return
     if api is None:
-        raise Problem(400, "do.edit needs match.api: it names fields of that answer", field="match.api")
+        raise Problem(400, "do.edit needs match.api, because it names fields of that answer", field="match.api")
     for path, value in mapping(told["edit"], "do.edit").items():
         yield parse_edit(api, path, value, versions)

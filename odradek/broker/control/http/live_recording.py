@@ -89,7 +89,7 @@ async def send_recording(
     if keeps_records not in ("true", "false"):
         raise Problem(400, "records must be true or false", field="records")
     if len(cluster.faults.recorders) >= MOST_READERS:
-        raise Problem(409, f"at most {MOST_READERS} recordings of a cluster at a time")
+        raise Problem(409, f"a cluster sends at most {MOST_READERS} recordings at a time: end one first")
     loop = asyncio.get_running_loop()
     unread = UnreadBlocks(loop)
     recorder = Recorder(unread, loop, compression=Compression.NONE, keeps_records=keeps_records == "true")

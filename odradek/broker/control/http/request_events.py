@@ -77,7 +77,7 @@ async def send_requests(
     """Answers a request with events until the reader disconnects or the cluster ends. Raises Problem."""
     exchanges.require()
     if exchanges.readers >= MOST_READERS:
-        raise Problem(409, f"at most {MOST_READERS} readers of a cluster's requests at a time")
+        raise Problem(409, f"at most {MOST_READERS} readers can follow the requests of a cluster: end one first")
     exchanges.readers += 1
     try:
         response = web.StreamResponse(headers={**headers, "Content-Type": "text/event-stream"})

@@ -237,7 +237,7 @@ class Routes:
     async def lease(self, request: web.Request, found: SentFields) -> object:
         cluster = self._cluster(request)
         if cluster.id == DEFAULT:
-            raise Problem(409, "the cluster default lives as long as its process")
+            raise Problem(409, "the cluster default has no lease: it lives as long as its process")
         self._clusters.lease(cluster, found.number_or_none("ttl_s"))
         return {"ttl_s": cluster.ttl_s}
 
@@ -403,7 +403,9 @@ async def move_clock(cluster: Cluster, request: web.Request, found: SentFields) 
     if how is None:
         if len(found.values) != 1:
             raise Problem(
-                400, "one of freeze, resume, advance_ms and set_ms", allowed="freeze, resume, advance_ms, set_ms"
+                400,
+                "the body must have exactly one of freeze, resume, advance_ms and set_ms",
+                allowed="freeze, resume, advance_ms, set_ms",
             )
         how, value = next(iter(found.values.items()))
         if how in ("freeze", "resume") and value is not True:
@@ -421,7 +423,7 @@ async def move_clock(cluster: Cluster, request: web.Request, found: SentFields) 
         case "set":
             await cluster.time.set(whole(value, "ms", 0, cluster.time.now_ms() + LONGEST_ADVANCE_MS), cluster.settled)
         case _:
-            raise Problem(404, f"a clock cannot {how}", allowed=", ".join(CLOCK_MOVES))
+            raise Problem(404, f"the clock has no action {how}", allowed=", ".join(CLOCK_MOVES))
     return await clock(cluster, request, found)
 
 

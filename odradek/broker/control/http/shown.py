@@ -53,7 +53,7 @@ class ShownClusters:
         serving, nodes = cluster.serving, cluster.nodes
         if serving is None or nodes is None:
             raise KafkaError(
-                ErrorCode.BROKER_NOT_AVAILABLE, f"The cluster {name} has crashed. A restart brings it back."
+                ErrorCode.BROKER_NOT_AVAILABLE, f"The cluster {name} has crashed. Restart it to use it again."
             )
         servers = [server for server, _, _ in nodes.doors()]
         traffic = serving.traffic._replace(servers=servers)

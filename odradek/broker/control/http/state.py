@@ -36,7 +36,7 @@ def page_of(rows: Iterable[Row], query: Mapping[str, str]) -> Row:
     for name, default, most in (("skip", 0, 2**31), ("limit", MOST_ROWS, MOST_ROWS)):
         said = query.get(name, str(default))
         if not said.isascii() or not said.isdecimal() or len(said) > 10 or int(said) > most:
-            raise Problem(400, f"{name} must be a number up to {most}", field=name)
+            raise Problem(400, f"{name} must be a whole number from 0 to {most}", field=name)
         numbers[name] = int(said)
     skip, limit = numbers["skip"], numbers["limit"]
     found = list(islice(rows, skip, skip + limit + 1))

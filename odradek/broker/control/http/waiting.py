@@ -91,7 +91,7 @@ def _checked(told: Mapping[str, object]) -> str:
         for name in told:
             if not any(name in each for each in KINDS.values()) and name not in KINDS:
                 raise unknown(name, name, KINDS)
-        raise Problem(400, "a condition names one subject", allowed=", ".join(KINDS))
+        raise Problem(400, "a condition must have exactly one subject", allowed=", ".join(KINDS))
     kind = kinds[0]
     only(told, KINDS[kind] | {kind})
     text(told[kind], kind)
@@ -100,7 +100,7 @@ def _checked(told: Mapping[str, object]) -> str:
         if name not in told:
             raise Problem(400, f"{kind} needs {name}", field=name)
     if not asked & told.keys() and kind not in DEFAULTS:
-        raise Problem(400, f"what about the {kind}?", allowed=", ".join(sorted(asked)))
+        raise Problem(400, f"the condition names a {kind}, but not what to wait for", allowed=", ".join(sorted(asked)))
     for name in told:
         if name in ("state", "group", "topic"):
             if name != "state" or told[name] is not None:  # null waits until the subject does not exist
@@ -111,7 +111,7 @@ def _checked(told: Mapping[str, object]) -> str:
         elif name == "owns":
             owns = told[name]
             if not isinstance(owns, list) or not all(isinstance(each, str) for each in owns):
-                raise bad(name, "a list of partitions, as in orders-0, or of tasks, as in 0_2")
+                raise bad(name, "a list of partitions such as orders-0, or of tasks such as 0_2")
         elif name != kind:
             whole(told[name], name)
     return kind

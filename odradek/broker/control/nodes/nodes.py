@@ -260,13 +260,13 @@ class Nodes:
         """
         leader = self._placed_at(topic, index).leader if node is None else node.id
         if leader is None or not self.get(leader).is_running:
-            raise Problem(409, f"{topic}-{index} has no leader that runs")
+            raise Problem(409, f"{topic}-{index} has no running leader")
         broker = self._serving.broker
         if topic in INTERNAL_TOPICS:  # the coordinator would still have the truncated records in memory
-            raise Problem(409, f"{topic} is the broker's own, and keeps what it has")
+            raise Problem(409, f"{topic} is an internal topic, which cannot be truncated")
         log = broker.partitions.get(topic, index).log
         if not log.log_start_offset <= offset <= log.log_end_offset:
-            raise bad("offset", f"a number from {log.log_start_offset} to {log.log_end_offset}, which the log has")
+            raise bad("offset", f"an offset of the log, from {log.log_start_offset} to {log.log_end_offset}")
         await self._lead([(topic, index, leader)], cut_at=offset)
 
     def _placed_at(self, topic: str, index: int) -> PartitionImage:
@@ -285,7 +285,7 @@ class Nodes:
             raise unknown("type", kind, STATE_TOPICS)
         topic, broker = STATE_TOPICS[kind], self._serving.broker
         if topic not in broker.metadata.image.topics:
-            raise Problem(409, f"there is no {topic} yet: it comes with the first client that looks for a coordinator")
+            raise Problem(409, f"{topic} does not exist yet: it is created when a client first looks for a coordinator")
         await self.move(topic, self._partition_of(kind, key), node)
 
     def _partition_of(self, kind: str, key: str) -> int:
@@ -513,9 +513,9 @@ def chosen_ids(asked: int | Sequence[int] | None, known: Sequence[int]) -> Seque
     if isinstance(asked, int):
         asked = [*known, *range(max(known) + 1, max(known) + 1 + asked - len(known))][:asked]
     if list(asked[: len(known)]) != list(known):
-        raise bad("nodes", f"such that {', '.join(map(str, known))}, which are there already, come first")
+        raise bad("nodes", f"a list that begins with {', '.join(map(str, known))}, the nodes that it has already")
     if max(asked) > LAST_NODE_ID:
-        raise bad("nodes", f"such that no id is above {LAST_NODE_ID}")
+        raise bad("nodes", f"such that no id exceeds {LAST_NODE_ID}")
     return asked
 
 

@@ -49,7 +49,7 @@ def begin_log(odd: Odd | None, partition: Partition, now_ms: int) -> None:
         for count in (INT32_MAX + 1, odd.random.randint(1, MOST_BEYOND)):
             partition.append_now(emptied_batch(count, now_ms), origin=Origin.COORDINATOR, now_ms=now_ms)
     except KafkaError as error:  # clients that write to the partition get the error, too
-        log.warning("%s does not begin high: %s", partition, error)
+        log.warning("%s cannot begin at a high offset: %s", partition, error)
     partition.log.delete_records_before(partition.log.high_watermark)
 
 

@@ -105,7 +105,9 @@ class PresetClient:
                     answer = await self._client.ask(request, response_class, max_version=max_version)
             except TimeoutError:
                 name = type(request).__name__.removesuffix("Request")
-                raise Problem(409, f"{name} was not answered in {LONGEST_ANSWER_S} s: others are waited for") from None
+                raise Problem(
+                    409, f"{name} was not answered in {LONGEST_ANSWER_S} s: it waits for other clients"
+                ) from None
             except KafkaError as error:  # an emulated older release may lack the API or its version
                 raise Problem(409, str(error)) from error
             found = set(codes(answer)) - {NONE}

@@ -79,7 +79,7 @@ class PresetShareMember:
             if acquired:
                 return acquired
             await self.client.pause()
-        raise Problem(409, f"nothing could be acquired of {self.topic} by group {self.group}")
+        raise Problem(409, f"group {self.group} could not acquire any records of {self.topic}")
 
     async def acknowledge(self, first_offset: int, last_offset: int, kind: int) -> None:
         batch = Acknowledged(first_offset=first_offset, last_offset=last_offset, acknowledge_types=[kind])

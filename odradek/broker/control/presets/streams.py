@@ -41,7 +41,7 @@ async def streams_revocation_outstanding(client: PresetClient, told: Parameters)
 
 async def missing_source_topic(client: PresetClient, told: Parameters) -> Facts:
     """The topology of a streams group reads a topic that does not exist. If it existed, it has been deleted. The next
-    heartbeat makes the group NotReady. Members have no tasks, and are told MISSING_SOURCE_TOPICS.
+    heartbeat makes the group NotReady. Members have no tasks, and get the status MISSING_SOURCE_TOPICS.
     """
     topic, group = told.text("topic"), told.text("group")
     await client.coordinator(GROUP, group)
@@ -58,7 +58,7 @@ async def missing_source_topic(client: PresetClient, told: Parameters) -> Facts:
 
 async def stale_topology(client: PresetClient, told: Parameters) -> Facts:
     """A streams group without members has a topology with the epoch `epoch`. A member with a lower topology epoch can
-    join with any topology, but is told STALE_TOPOLOGY in each heartbeat.
+    join with any topology, but gets the status STALE_TOPOLOGY in each heartbeat.
     """
     topic, group, epoch = told.text("topic"), told.text("group"), told.number("epoch", 1)
     await client.topic(topic)

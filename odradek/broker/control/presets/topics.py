@@ -40,7 +40,7 @@ async def large_batch(client: PresetClient, told: Parameters) -> Facts:
     """A batch that is larger than the clients' fetch size lies between two small ones."""
     topic, size = told.text("topic"), told.number("size_bytes", 1, 64 * 1024 * 1024)
     if topic in client.broker.metadata.image.topics:
-        raise Problem(409, f"topic {topic} exists: this needs one of its own", field="topic")
+        raise Problem(409, f"topic {topic} exists, but this preset needs a new topic", field="topic")
     await client.topic(topic, 1, {"max.message.bytes": str(size + KEPT_BYTES)})
     await client.produce(topic, 0, [b"small"])
     offset = await client.produce(topic, 0, [bytes(size)])
@@ -70,7 +70,7 @@ async def compacted_hole(client: PresetClient, told: Parameters) -> Facts:
     """A compacted log has a hole, because only the last of several records with the same key is left."""
     topic, records = told.text("topic"), told.number("records", 2)
     if topic in client.broker.metadata.image.topics:
-        raise Problem(409, f"topic {topic} exists: this needs one of its own", field="topic")
+        raise Problem(409, f"topic {topic} exists, but this preset needs a new topic", field="topic")
     configs = {
         "cleanup.policy": "compact",
         "segment.ms": "1000",

@@ -100,7 +100,7 @@ async def abort_across_segments(client: PresetClient, told: Parameters) -> Facts
     """Aborted records end a segment, and their marker begins the next; committed records follow."""
     topic, name = told.text("topic"), told.text("transactional_id")
     if topic in client.broker.metadata.image.topics:
-        raise Problem(409, f"topic {topic} exists: this needs one of its own", field="topic")
+        raise Problem(409, f"topic {topic} exists, but this preset needs a new topic", field="topic")
     await client.topic(topic, 1, {"segment.ms": "1000", "segment.jitter.ms": "0"})
     producer = await client.producer(name)
     await client.produce(topic, 0, [b"aborted"] * told.number("records"), producer)
@@ -145,7 +145,7 @@ async def coordinator_loading(client: PresetClient, told: Parameters) -> Facts:
     kind, key = told.word("type", ("group", "transaction")), told.text("key")
     nodes = client.cluster.running_nodes
     if not nodes.live:
-        raise Problem(409, "no node runs: start one")
+        raise Problem(409, "no node is running: start one")
     await client.coordinator(TRANSACTION if kind == "transaction" else 0, key)
     topic = "__transaction_state" if kind == "transaction" else "__consumer_offsets"
     rule = {"at": "loading", "match": {"topic": topic}, "do": {"hold": told.text("hold")}, "times": 1}

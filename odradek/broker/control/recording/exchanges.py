@@ -36,7 +36,7 @@ class Exchanges:
     def require(self) -> None:
         """Raises Problem if the cluster does not keep its exchanges."""
         if not self.are_kept:
-            raise Problem(409, "no requests are kept here: that takes odradek.control.requests.enable=true")
+            raise Problem(409, "this cluster does not store requests: set odradek.control.requests.enable=true")
 
     def since(self, number: int, api: str | None, client_id: str | None) -> Iterator[dict[str, object]]:
         """Yields the exchanges with a number above `number`, the oldest first. Raises Problem.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.recording")
 
-LACKS: Final = "the recording lacks what could not be written: %s"
+LACKS: Final = "the recording lacks entries, because writing failed: %s"
 
 
 class RecordingOutput(Protocol):

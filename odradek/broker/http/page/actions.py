@@ -68,7 +68,7 @@ class Fields:
 
     def __init__(self, body: object, known: frozenset[str]) -> None:
         if not isinstance(body, Mapping):
-            raise refused("the body has to be a JSON object")
+            raise refused("the body must be a JSON object")
         if unknown := sorted(set(body) - known):
             raise refused(f"there is no field {unknown[0]}; fields are {', '.join(sorted(known))}")
         self._body: Mapping[str, object] = body
@@ -79,14 +79,14 @@ class Fields:
     def text(self, name: str) -> str:
         found = self._body.get(name)
         if not isinstance(found, str) or not found:
-            raise refused(f"{name} has to be a text that is not empty")
+            raise refused(f"{name} must be a non-empty string")
         return found
 
     def any_text(self, name: str) -> str:
         """Returns a text, which may be empty."""
         found = self._body.get(name)
         if not isinstance(found, str):
-            raise refused(f"{name} has to be a text")
+            raise refused(f"{name} must be a string")
         return found
 
     def number(self, name: str, *, least: int, default: int | None = None) -> int:
@@ -94,7 +94,7 @@ class Fields:
         if found is None and default is not None:
             return default
         if not isinstance(found, int) or isinstance(found, bool) or not least <= found < 2**63:
-            raise refused(f"{name} has to be a whole number, {least} at least")
+            raise refused(f"{name} must be a whole number of at least {least}")
         return found
 
     def texts(self, name: str) -> Mapping[str, str]:
@@ -103,7 +103,7 @@ class Fields:
         if found is None:
             return {}
         if not isinstance(found, Mapping) or not all(isinstance(value, str) for value in found.values()):
-            raise refused(f"{name} has to be an object with texts")
+            raise refused(f"{name} must be an object whose values are strings")
         return found
 
 
@@ -151,8 +151,8 @@ async def abort(ask: Ask, fields: Fields) -> View:
     if found.transaction_timeout_ms in NO_TIMEOUT:
         raise KafkaError(
             ErrorCode.INVALID_TXN_STATE,
-            f"The transaction of {name} is part of a two-phase commit, which may be decided already: force-terminate"
-            " aborts it all the same.",
+            f"The transaction of {name} is part of a two-phase commit, which may already be decided. To abort it"
+            " anyway, use force-terminate.",
         )
     await take_over(ask, name, found.transaction_timeout_ms)
     return {"done": f"The transaction of {name} is aborted, and its producer fenced."}
@@ -239,7 +239,7 @@ async def alter_topic(ask: Ask, fields: Fields) -> View:
     if "reset" in fields:
         changes.append(AlterableConfig(name=fields.text("reset"), config_operation=DELETE, value=None))
     if not changes:
-        raise refused("configs or reset is needed")
+        raise refused("one of the fields configs and reset is needed")
     resource = AlterConfigsResource(resource_type=TOPIC, resource_name=topic, configs=changes)
     answer = await ask(IncrementalAlterConfigsRequest(resources=[resource]), IncrementalAlterConfigsResponse)
     (found,) = answer.responses
@@ -279,15 +279,15 @@ async def delete_topic(ask: Ask, fields: Fields) -> View:
 
 
 WORDS: Mapping[ErrorCode, str] = {
-    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "The id is not known: it was never used, or it expired.",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "The id is unknown: it was never used, or it has expired.",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "There is no such topic or partition.",
     ErrorCode.OFFSET_OUT_OF_RANGE: "The offset is not in the log: it is below its start, or above the high watermark.",
-    ErrorCode.POLICY_VIOLATION: "The topic is compacted: its cleanup.policy does not delete.",
-    ErrorCode.INVALID_TOPIC_EXCEPTION: "That is an internal topic.",
+    ErrorCode.POLICY_VIOLATION: "The cleanup.policy of the topic lacks delete, so its records stay.",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "This is an internal topic.",
     ErrorCode.TOPIC_DELETION_DISABLED: "The broker's delete.topic.enable is false.",
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "User:ANONYMOUS, as whom the page acts, may not do this.",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "User:ANONYMOUS, as whom the page acts, may not do this.",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "User:ANONYMOUS, as whom the page acts, may not do this.",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "The page acts as User:ANONYMOUS, which may not do this.",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "The page acts as User:ANONYMOUS, which may not do this.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "The page acts as User:ANONYMOUS, which may not do this.",
 }
 
 
@@ -313,7 +313,7 @@ async def reset_offsets(ask: Ask, fields: Fields) -> View:
     """
     group, topic = fields.text("group"), fields.text("topic")
     if sum(name in fields for name in ("to", "offset", "timestamp")) != 1:
-        raise refused("one of to, offset and timestamp is needed")
+        raise refused("exactly one of the fields to, offset and timestamp is needed")
     partitions = await partitions_of(ask, topic)
     if "partition" in fields:
         partitions = [index for index in partitions if index == fields.number("partition", least=0)]
@@ -328,7 +328,7 @@ async def reset_offsets(ask: Ask, fields: Fields) -> View:
     else:
         await commit(ask, group, topic, wanted)
     return {
-        "done": f"{group} goes on in {topic} at "
+        "done": f"{group} resumes in {topic} at "
         + ", ".join(f"offset {offset} of partition {index}" for index, offset in wanted.items())
         + ".",
         "offsets": {str(index): offset for index, offset in wanted.items()},
@@ -339,7 +339,7 @@ async def destinations(ask: Ask, fields: Fields, topic: str, partitions: list[in
     if "to" in fields:
         name = fields.text("to")
         if name not in NAMED:
-            raise refused(f"to is {name}, and has to be one of {', '.join(NAMED)}")
+            raise refused(f"to is {name}, but must be one of {', '.join(NAMED)}")
         return await offsets_at(ask, topic, partitions, NAMED[name])
     ends = await offsets_at(ask, topic, partitions, LATEST)
     if "timestamp" in fields:

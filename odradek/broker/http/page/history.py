@@ -70,7 +70,7 @@ def steps_of(portions: Iterable[bytes], transactional_id: str) -> list[TxnStep]:
 def in_words(before: Txn | None, txn: Txn | None) -> dict[str, JsonValue]:
     """Describes in words how a record changed a transactional id. `kind` determines the color."""
     if txn is None:
-        return {"kind": "end", "what": "forgotten: the id was unused for too long"}
+        return {"kind": "end", "what": "expired: the id was unused for too long"}
     pair = f"producer id {txn.producer_id}, epoch {txn.producer_epoch}"
     is_new_epoch = before is None or (before.producer_id, before.producer_epoch) != (
         txn.producer_id,
@@ -78,7 +78,7 @@ def in_words(before: Txn | None, txn: Txn | None) -> dict[str, JsonValue]:
     )
     match txn.state:
         case TxnState.ONGOING if txn.is_kept and (before is None or not before.is_kept):
-            return {"kind": "fence", "what": "kept for its new owner, who decides it; the one before is fenced"}
+            return {"kind": "fence", "what": "kept for its new owner, which decides it; the previous owner is fenced"}
         case TxnState.ONGOING if before is not None and before.state is TxnState.ONGOING:
             added = sorted(txn.partitions - before.partitions)
             names = ", ".join(f"{topic}-{index}" for topic, index in added)
@@ -94,7 +94,7 @@ def in_words(before: Txn | None, txn: Txn | None) -> dict[str, JsonValue]:
                 # This is a guess. Between the timeout and the coordinator's next check, which is seconds later, a new
                 # producer could have caused the abort as well.
                 is_late = before.is_timed_out(txn.updated_ms)
-                why = " by its timeout" if is_late else " because a new producer took over"
+                why = " after its timeout" if is_late else " because a new producer took over"
             return {"kind": "abort", "what": f"abort decided{why}; markers are written to each partition"}
         case TxnState.COMPLETE_COMMIT:
             return {"kind": "commit", "what": "committed: all markers are written"}
@@ -158,7 +158,7 @@ class GroupHistory:
     def _classic(self, value: Mapping[str, Any] | None) -> Told | None:
         if value is None:
             self._members, self._generation = {}, None
-            return "end", "deleted: without members and offsets, or by a client"
+            return "end", "deleted: by a client, or because it had no members and offsets"
         members = {each["memberId"]: each for each in value["members"]}
         joined, left = sorted(members.keys() - self._members), sorted(self._members.keys() - members)
         is_new, self._members = value["generation"] != self._generation, members
@@ -195,7 +195,7 @@ class GroupHistory:
     def _current(self, member: str, value: Mapping[str, Any]) -> Told | None:
         words = f"{member} at epoch {value['memberEpoch']} has {self._named(value['assignedPartitions'])}"
         if revoked := value.get("partitionsPendingRevocation"):
-            words += f", and is to give up {self._named(revoked)}"
+            words += f", and has to give up {self._named(revoked)}"
         if self._given.get(member) == words:
             return None
         self._given[member] = words
@@ -213,6 +213,6 @@ class GroupHistory:
 def assigned(said: object) -> str:
     """Describes the assignment of a member of a classic group; lists its partitions if it is a consumer."""
     if not isinstance(said, Mapping):
-        return "what its protocol says"
+        return "an assignment in the form of its protocol"
     found = [f"{each['topic']}-{index}" for each in said["assignedPartitions"] for index in each["partitions"]]
     return ", ".join(found) or "nothing"

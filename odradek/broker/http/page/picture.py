@@ -79,14 +79,14 @@ class Hold:
             case "marker":
                 held = f"The marker{within} waits"
             case "completed":
-                held = "All markers are written; the news of it to the coordinator waits"
+                held = "All markers are written; the message to the coordinator waits"
             case "received":
                 held = f"{self.who.get('api')}{within} waits before it is handled"
             case "applied" | "replying":
-                held = f"{self.who.get('api')}{within} is done; its answer waits"
+                held = f"{self.who.get('api')}{within} has been handled; its answer waits"
             case at:
                 held = f"A step of the broker ({at}){within} waits"
-        return f"{held} at the hold {self.name}, until that is released."
+        return f"{held} at the hold {self.name} until you release it."
 
 
 def holds_of(

@@ -111,7 +111,7 @@ def json_path(text: str) -> JsonPath:
         raise invalid(f"{right.strip()} after == is not JSON; put a string in quotation marks") from None
     rest = path.strip()
     if not rest.startswith("$"):
-        raise invalid("a JSONPath begins with $, as in $.order.id")
+        raise invalid("a JSONPath begins with $, such as $.order.id")
     rest = rest[1:]
     steps: list[PathStep] = []
     deep: int | None = None

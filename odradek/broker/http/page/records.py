@@ -141,7 +141,7 @@ def whole(query: Query, name: str) -> int | None:
     if not text:
         return None
     if not text.removeprefix("-").isdecimal() or len(text) > 20:
-        raise invalid(f"{name} has to be a whole number")
+        raise invalid(f"{name} must be a whole number")
     return int(text)
 
 

@@ -51,6 +51,6 @@ def require_right(
     what = "the cluster" if needed.parameter is None else f"{needed.resource.name.lower().replace('_', ' ')} {name}"
     raise KafkaError(
         refused(needed.resource, needed.like).code,
-        f"This needs {needed.operation.name} on {what}. The page logs nobody in: an ACL has to allow it to"
-        f" {connection.principal}. With odradek.http.token set, whoever has the token sees everything.",
+        f"This needs {needed.operation.name} on {what}. The page has no logins, so an ACL must allow it to"
+        f" {connection.principal}. If you set odradek.http.token, everybody with the token sees everything.",
     )

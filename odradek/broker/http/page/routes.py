@@ -120,12 +120,12 @@ class Acting:
     async def act(self, request: web.Request) -> web.Response:
         name = request.match_info["action"]
         if self.token is None:
-            return self._error(403, f"actions are off: {SETTING}=true in the configuration of the broker allows them")
+            return self._error(403, f"actions are off: set {SETTING}=true in the configuration of the broker")
         given = request.headers.get(TOKEN_HEADER, "")
         if not secrets.compare_digest(given.encode(errors="surrogatepass"), self.token.encode()):
-            return self._error(403, f"the header {TOKEN_HEADER} does not hold the token, which GET /api/actions tells")
+            return self._error(403, f"the header {TOKEN_HEADER} must contain the token that GET /api/actions returns")
         if request.content_type != JSON:
-            return self._error(415, f"the body has to be {JSON}")
+            return self._error(415, f"the body must be {JSON}")
         if name not in ACTIONS:
             return self._error(404, f"there is no action {name}; actions are {', '.join(ACTIONS)}")
         try:
@@ -319,5 +319,5 @@ class Page:
         if controlled is not None:
             return controlled.served(request.query.get("cluster", ""), self._served)
         if "cluster" in request.query:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "There is one cluster only: control is off.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Control is off, so there is only one cluster.")
         return self._served

@@ -63,7 +63,7 @@ def order_of(query: Query, properties: Sequence[str]) -> Order:
     if by and by not in properties:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"This list can be sorted by {', '.join(properties)}.")
     if not start.isdecimal() or len(start) > 10:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "from has to be a whole number.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "from must be a whole number.")
     return Order(by, asked.startswith("-"), int(start))
 
 

@@ -136,7 +136,7 @@ async def partition(served: ViewedBroker, query: Query) -> Job:
         index = int(query.get("partition", "0"))
         offset = int(query["offset"]) if query.get("offset") else None
     except ValueError:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Partition and offset are whole numbers.") from None
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "partition and offset must be whole numbers.") from None
     broker, topic = served.broker, query["topic"]
     found = broker.partitions.get(topic, index)
     txns = await writers(found, served)

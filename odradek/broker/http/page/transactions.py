@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.transactions.core import TransactionCore
 
-UNKNOWN = "This id is not known: it was never used, or it expired."
+UNKNOWN = "This id is unknown: it was never used, or it has expired."
 # The order of the list: decided by an external coordinator; open; decided, but not complete; complete.
 IN_DOUBT, OPEN, ENDING, ENDED = range(4)
 
@@ -297,7 +297,7 @@ def what_ends(txn: Txn) -> tuple[str, str | None]:
     match txn.state:
         case TxnState.ONGOING if txn.is_two_phase:
             return (
-                "Prepared, or on its way there: only the application's own coordinator commits or aborts it.",
+                "Prepared, or about to be: only the application's own coordinator commits or aborts it.",
                 f"odradek transactions force-terminate --transactional-id {name}",
             )
         case TxnState.ONGOING:
@@ -308,7 +308,7 @@ def what_ends(txn: Txn) -> tuple[str, str | None]:
         case TxnState.PREPARE_COMMIT | TxnState.PREPARE_ABORT:
             return "Decided; markers are being written to its partitions. Nothing can change the decision.", None
         case TxnState.COMPLETE_COMMIT:
-            return "Committed: everybody sees its records.", None
+            return "Committed: all readers see its records.", None
         case TxnState.COMPLETE_ABORT:
             return "Aborted: readers of committed data never see its records.", None
         case _:

@@ -93,7 +93,7 @@ def test_without_the_coordinators_records_the_log_speaks_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("updated_ms", "why"), [(1_061, "by its timeout"), (1_060, "because a new producer took over")]
+    ("updated_ms", "why"), [(1_061, "after its timeout"), (1_060, "because a new producer took over")]
 )
 def test_an_abort_that_fences_says_whether_the_timeout_or_a_new_producer_was_its_reason(
     updated_ms: int, why: str

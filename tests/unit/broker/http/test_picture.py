@@ -71,7 +71,7 @@ def test_the_last_stable_offset_stands_before_what_readers_wait_for() -> None:
 
 def test_it_says_what_would_release_it() -> None:
     assert caught()["words"] == [
-        "The marker in orders-1 waits at the hold second, until that is released.",
+        "The marker in orders-1 waits at the hold second until you release it.",
         "Readers of committed data wait in orders-1 at offset 0, before 1 record, until its marker is written there.",
     ]
 
@@ -79,14 +79,14 @@ def test_it_says_what_would_release_it() -> None:
 @pytest.mark.parametrize(
     ("who", "words"),
     [
-        ({"at": "prepared"}, "The decision is made; the first marker waits at the hold h, until that is released."),
+        ({"at": "prepared"}, "The decision is made; the first marker waits at the hold h until you release it."),
         (
             {"at": "received", "api": "Produce", "partitions": ["t-0"]},
-            "Produce in t-0 waits before it is handled at the hold h, until that is released.",
+            "Produce in t-0 waits before it is handled at the hold h until you release it.",
         ),
         (
             {"at": "applied", "api": "EndTxn"},
-            "EndTxn is done; its answer waits at the hold h, until that is released.",
+            "EndTxn has been handled; its answer waits at the hold h until you release it.",
         ),
     ],
 )

@@ -72,7 +72,7 @@ class Pieces extends Part {
         "p",
         { class: "buttons" },
         next === null ? null : act(`More, from byte ${whole(next)}`, () => this.load()),
-        next === null ? null : act("All of it", () => this.showAll()),
+        next === null ? null : act("Show all", () => this.showAll()),
         act("Copy", () => this.copy()),
         h("a", { class: "act", href: this.address("/download"), download: "" }, "Download"),
         lines === null

@@ -39,7 +39,7 @@ const Off = ({ title, command }) =>
     "form",
     {},
     heading(title),
-    h("p", { class: "lead" }, "This page may look, but not change. To do it here, start the broker with"),
+    h("p", { class: "lead" }, "This page cannot make changes. To allow them, start the broker with"),
     h("p", {}, h("code", {}, `odradek serve --override ${SETTING}`)),
     command ? [h("p", { class: "lead" }, "On the command line:"), h("p", {}, h("code", {}, command))] : null,
     closing(),
@@ -60,7 +60,7 @@ class Confirm extends Part {
         isBusy: false,
         isDone: answer.ok,
         kind: answer.ok ? "good" : "bad",
-        said: answer.ok ? told.done ?? "It is done." : refusal(told),
+        said: answer.ok ? told.done ?? "Done." : refusal(told),
       });
       if (!answer.ok) return;
       dispatchEvent(new Event(CHANGED));
@@ -114,7 +114,7 @@ export const doing = (words, send, name) => {
   };
   return h("button", { type: "button", class: "act", "aria-label": name, onClick }, words);
 };
-const tell = (words) => open(h("form", {}, heading("It was not done"), h("p", { class: "bad" }, words), closing()));
+const tell = (words) => open(h("form", {}, heading("The change failed"), h("p", { class: "bad" }, words), closing()));
 const refusal = (told) => `Refused: ${told.error ?? told.detail}`;
 
 // options: texts, or pairs of a value and its text. rows: the height of a field for several lines.

@@ -57,7 +57,7 @@ const identity = ({ view, query }) =>
   JSON.stringify([view, Object.entries(query).filter(([name]) => !WITHIN.includes(name))]);
 
 const content = ({ view, query, facts }) => {
-  if (!isKnown(view)) return title(`There is no view ${view}`, "Views are in the navigation above.");
+  if (!isKnown(view)) return title(`There is no view ${view}`, "Choose a view in the navigation above.");
   return facts.error ? title("Not found", facts.error) : VIEWS[view](facts, query);
 };
 const paint = () => {
@@ -72,8 +72,8 @@ const say = () => {
   live.className = lostAt === null ? "on" : "";
   main.classList.toggle("stale", lostAt !== null);
   if (lostAt !== null) {
-    words.textContent = `not connected since ${lostAt}: the broker is away, or starting. The numbers are of then`;
-  } else words.textContent = isPaused ? "paused" : isHeld ? "waits while text is selected" : "live";
+    words.textContent = `not connected since ${lostAt}: the broker is down or starting. The numbers are from then`;
+  } else words.textContent = isPaused ? "paused" : isHeld ? "paused while text is selected" : "live";
 };
 // Shows the latest facts, unless the user has paused the page or is selecting text in it.
 const update = () => {

@@ -11,7 +11,8 @@ export const pictureOf = (picture) => {
   const main = document.getElementById("main");
   const { paddingLeft, paddingRight } = getComputedStyle(main);
   const drawn = layout(picture, main.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight));
-  const about = "Lanes of the coordinator and of partitions; time goes to the right. The list below says the same.";
+  const about =
+    "A lane for the coordinator and for each partition; time runs to the right. The list below has the same events.";
   const given = { class: "picture", width: drawn.width, height: drawn.height, role: "img", "aria-label": about };
   return [
     h(
@@ -25,8 +26,8 @@ export const pictureOf = (picture) => {
   ];
 };
 const LEGEND =
-  "In the order of events, not to scale. Bars are batches, diamonds markers, two bars a hold; the dashed " +
-  "line is the last stable offset: readers of committed data wait there.";
+  "Events are in their order, not to scale. Bars are batches, diamonds are markers, and two bars are a hold. The " +
+  "dashed line is the last stable offset, where readers of committed data wait.";
 const release = (name) => {
   const id = route().query.cluster ?? "default";
   const path = `/clusters/${encodeURIComponent(id)}/holds/${encodeURIComponent(name)}/release`;

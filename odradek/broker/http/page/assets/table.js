@@ -59,7 +59,7 @@ export const pages = ({ total, from = 0 }, shown, step = 200) => {
     "p",
     { class: "pages" },
     words,
-    page("← before", Math.max(0, from - step), from > 0),
+    page("← previous", Math.max(0, from - step), from > 0),
     page("next →", from + shown, from + shown < total),
   );
 };

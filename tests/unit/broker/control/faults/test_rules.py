@@ -46,16 +46,16 @@ def seen(request: Message, **about: object) -> Seen:
         ({"at": "recieved"}, "at", "did you mean received"),
         ({"do": {"error": "CONCURRENT_TRANSACTION"}}, "do.error", "did you mean CONCURRENT_TRANSACTIONS"),
         ({"do": {}}, "do", "one of"),
-        ({"do": {"edit": {"ErrorCode": 1}}}, "at", "no meaning at received"),
+        ({"do": {"edit": {"ErrorCode": 1}}}, "at", "cannot be used at received"),
         ({"do": {"drop": 1}}, "do.drop", "true"),
         (
             {"match": {"api": "EndTxn"}, "at": "applied", "do": {"edit": {"ErrorCod": 1}}},
             "do.edit.ErrorCod",
             "did you mean errorCode",
         ),
-        ({"at": "marker", "do": {"disconnect": True}}, "at", "no meaning at marker"),
-        ({"at": "replying", "do": {"error": "NOT_COORDINATOR"}}, "at", "no meaning at replying"),
-        ({"at": "share_state", "do": {"drop": True}}, "at", "no meaning at share_state"),
+        ({"at": "marker", "do": {"disconnect": True}}, "at", "cannot be used at marker"),
+        ({"at": "replying", "do": {"error": "NOT_COORDINATOR"}}, "at", "cannot be used at replying"),
+        ({"at": "share_state", "do": {"drop": True}}, "at", "cannot be used at share_state"),
         ({"at": "share_state", "match": {"api": "ShareFetch"}}, "match.api", "unknown"),
         ({"at": "marker", "match": {"api": "EndTxn"}}, "match.api", "unknown"),
         ({"times": 0}, "times", "from 1"),
@@ -70,7 +70,7 @@ def seen(request: Message, **about: object) -> Seen:
         (
             {"match": {"api": "EndTxn"}, "do": {"error": "NOT_COORDINATOR", "partitions": [0]}},
             "do.partitions",
-            "no error of single partitions",
+            "no errors of single partitions",
         ),
     ],
 )
@@ -228,7 +228,7 @@ def test_an_edit_corrupts_bytes() -> None:
     assert answer.assignment == b"ac"
     answer.assignment = b""
     for edit in one.do.edits:
-        with pytest.raises(NotMade, match="assignment leaves nothing to corrupt"):
+        with pytest.raises(NotMade, match="there is nothing to corrupt at assignment"):
             edit.apply(answer, type(answer).MAX_VERSION)
 
 
@@ -241,21 +241,21 @@ TOPICS = [MetadataResponseTopic(name="a"), MetadataResponseTopic(name="b")]
         ("Metadata", {"Topics[*].Nothing": 1}, "nothing is unknown"),
         ("Metadata", {"Topics[*].ErrorCod": 1}, "did you mean errorCode"),
         ("Metadata", {"topics[*].partitons": []}, "did you mean partitions"),
-        ("Metadata", {"Topics[*].Name": 7}, "must be a text"),
+        ("Metadata", {"Topics[*].Name": 7}, "must be a string"),
         ("Metadata", {"Topics[*].ErrorCode": "3"}, "must be a whole number, int16"),
         ("Metadata", {"Topics[*].ErrorCode": 40_000}, "must be a whole number, int16"),
         ("Metadata", {"Topics[*].ErrorCode": None}, "cannot be null"),
         ("Metadata", {"Topics[*].ErrorCode": True}, "must be a whole number, int16"),
         ("Metadata", {"Topics[*].IsInternal": 1}, "must be true or false"),
         ("Metadata", {"Topics[*].TopicId": "short"}, "uuid in base64"),
-        ("Metadata", {"Topics.ErrorCode": 3}, r"as in topics\[0\] or topics\[\*\]"),
-        ("Metadata", {"ControllerId[0]": {"remove": True}}, "controllerId, which is no array"),
+        ("Metadata", {"Topics.ErrorCode": 3}, r"such as topics\[0\] or topics\[\*\]"),
+        ("Metadata", {"ControllerId[0]": {"remove": True}}, "controllerId, which is not an array"),
         ("Metadata", {"Topics[-1].ErrorCode": 3}, "a path to a field"),
-        ("Metadata", {"ControllerId": {"reverse": True}}, "controllerId is none"),
+        ("Metadata", {"ControllerId": {"reverse": True}}, "controllerId is not one"),
         ("Metadata", {"ControllerId": {"corrupt": True}}, "controllerId holds int32"),
         ("Metadata", {"Topics": 3}, "a list of MetadataResponseTopic"),
         ("Metadata", {"Topics": [{"Nam": "x"}]}, "did you mean name"),
-        ("Metadata", {"Topics": [{"Name": 3}]}, "must be a text"),
+        ("Metadata", {"Topics": [{"Name": 3}]}, "must be a string"),
     ],
 )
 def test_an_edit_that_no_answer_allows_is_refused(api: str, edit: dict[str, object], words: str) -> None:
@@ -278,10 +278,10 @@ ZERO = "A" * 22
 @pytest.mark.parametrize(
     ("edit", "version", "words"),
     [
-        ({"Topics[5].ErrorCode": 3}, 12, r"topics\[5\] is not there: the array has 2 elements"),
-        ({"Topics[0].Partitions[*].ErrorCode": 3}, 12, r"partitions\[\*\] is not there: the array is empty"),
-        ({"Topics[2]": {"remove": True}}, 12, r"topics\[2\] leaves nothing to remove: the array has 2 elements"),
-        ({"Brokers[*]": {"remove": True}}, 12, "leaves nothing to remove: the array is empty"),
+        ({"Topics[5].ErrorCode": 3}, 12, r"the answer has no topics\[5\]: the array has 2 elements"),
+        ({"Topics[0].Partitions[*].ErrorCode": 3}, 12, r"partitions\[\*\]: the array is empty"),
+        ({"Topics[2]": {"remove": True}}, 12, r"there is nothing to remove at topics\[2\]: the array has 2 elements"),
+        ({"Brokers[*]": {"remove": True}}, 12, r"there is nothing to remove at brokers\[\*\]: the array is empty"),
         ({"Topics[0].TopicId": ZERO}, 9, "version 9 of the answer has no topicId"),
     ],
 )

@@ -9,7 +9,7 @@ const STEPS_MS = [["1 s", 1_000], ["1 min", 60_000], ["1 h", 3_600_000], ["7 day
 const RULE_COLUMNS = [["rule", "name"], ["at"], ["match", "mono"], ["do", "mono"], ["matched", "n"], ["acted", "n"], [
   "change",
 ]];
-const HELD_COLUMNS = [["hold", "name"], ["waiting", "n"], ["who waits, and where"], ["change"]];
+const HELD_COLUMNS = [["hold", "name"], ["waiting", "n"], ["what waits, and where"], ["change"]];
 
 export const cluster = (view) => {
   if (view.off) return [title("Clusters"), empty(view.off)];
@@ -46,7 +46,7 @@ export const cluster = (view) => {
         others(view.rules - view.rule_list.length),
         h("div", { class: "buttons" }, doing("Delete all rules", () => control("DELETE", `${path}/faults`))),
       ]
-      : empty("No rule. ", h("code", {}, `odradek control fault -C ${view.id} @RULE.json`), " adds one."),
+      : empty("No rules yet. ", h("code", {}, `odradek control fault -C ${view.id} @RULE.json`), " adds one."),
   ];
 };
 
@@ -57,7 +57,7 @@ export const clusterNote = (id) =>
     { class: "of" },
     "Cluster ",
     link(id, "cluster", { id }),
-    ": its clock, rules and holds are there. ",
+    ". Follow the link for its clock, rules and holds. ",
     h("a", { href: "#overview" }, "Back to the broker of the process"),
   );
 
@@ -72,7 +72,7 @@ const changes = (view, path) => [
   view.state === "running"
     ? asking("Crash…", {
       title: `Crash ${view.id}`,
-      words: "Cuts its connections and leaves on the disk what kill -9 leaves.",
+      words: "This cuts its connections, and leaves on the disk what kill -9 would leave.",
       isDanger: true,
       go: "Crash",
       send: () => control("POST", `${path}/crash`, {}),
@@ -81,7 +81,7 @@ const changes = (view, path) => [
   doing("Restart", () => control("POST", `${path}/restart`, {})),
   asking("Delete…", {
     title: `Delete ${view.id}`,
-    words: "Cuts its connections and removes its files.",
+    words: "This cuts its connections and removes its files.",
     go: "Delete",
     typed: view.id,
     send: () => control("DELETE", path),
@@ -114,7 +114,7 @@ const WHERE = {
   verified: "expected by the coordinator, not written yet",
   prepared: "decided, before the first marker",
   marker: "marker not written",
-  completed: "last marker written, before the coordinator hears of it",
+  completed: "last marker written, before the coordinator learns of it",
   loading: "before its coordinator reads the log",
 };
 const who = (one, view) => {

@@ -31,7 +31,7 @@ export const clusters = (view, query) => {
     h("div", { class: "bar" }, find(query, "Id"), asking("Create a cluster…", CREATE)),
     view.clusters.length
       ? [table("Clusters", COLUMNS, view.clusters, row, "id", true), pages(view, view.clusters.length)]
-      : empty("No cluster has such an id."),
+      : empty("No cluster id contains this text."),
   ];
 };
 
@@ -53,11 +53,11 @@ const nodes = (given) => given?.includes(",") ? given.split(",").map(Number) : w
 
 const CREATE = {
   title: "Create a cluster",
-  words: "A broker of its own in this process, on a free port, with a log that goes with it.",
+  words: "A separate broker in this process, on a free port. Its log is deleted with it.",
   go: "Create",
   fields: [
-    ["nodes", "Nodes", { pattern: "\\d+(, *\\d+)*", placeholder: "1; or their ids, as 1, 4, 9" }],
-    ["fork", "Copy of", { placeholder: "id of a cluster, or nothing" }],
+    ["nodes", "Nodes", { pattern: "\\d+(, *\\d+)*", placeholder: "1, or ids such as 1, 4, 9" }],
+    ["fork", "Copy of", { placeholder: "id of a cluster (optional)" }],
     ["ttl_s", "Lease in seconds", { type: "number", min: 1, placeholder: "never" }],
   ],
   send: (given) =>

@@ -9,7 +9,7 @@ const COLUMNS = [
   ["version", "", "version"],
   ["listener", "", "listener"],
   ["principal", "", "principal"],
-  ["was told to use", "mono"],
+  ["address it was given", "mono"],
 ];
 
 export const connections = (view, query) => [
@@ -17,7 +17,7 @@ export const connections = (view, query) => [
   find(query, "Address or software"),
   view.connections.length
     ? [table("Connections", COLUMNS, view.connections, row, "from", true), pages(view, view.connections.length)]
-    : empty("Nobody is connected."),
+    : empty("No connections."),
 ];
 
 const row = (each) => [each.from, each.software, each.version, each.listener, each.principal, each.told ?? "–"];

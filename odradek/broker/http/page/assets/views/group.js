@@ -26,7 +26,7 @@ export const group = (view) => [
   h("h2", {}, "Members"),
   view.members.length
     ? table("Members", MEMBER_COLUMNS, view.members, memberRow, "id")
-    : empty("Nobody is in this group now."),
+    : empty("The group has no members now."),
   view.member_count > view.members.length
     ? h("p", { class: "pages" }, `${whole(view.members.length)} of ${count(view.member_count, "member")}.`)
     : null,
@@ -40,7 +40,7 @@ export const group = (view) => [
     ]
     : noOffsets(view),
   h("h2", {}, "What happened, the latest first"),
-  timeline(view.history, "Nothing of it is in the log any more."),
+  timeline(view.history, "The log no longer has records of this group."),
 ];
 
 const kind = ({ type, epoch, assignor }) => {
@@ -55,9 +55,9 @@ const lag = ({ lag: { records, uncommitted } }) => [
       h(
         "p",
         {},
-        `${count(uncommitted, "partition")} without a commit, which the lag leaves out: the consumers' `,
+        `${count(uncommitted, "partition")} without a committed offset, not included in the lag. There, `,
         h("code", {}, "auto.offset.reset"),
-        " says where the group starts there.",
+        " of the consumers decides where the group starts.",
       ),
     )
     : null,
@@ -79,7 +79,7 @@ const offsetRow = (each) => [
 const noOffsets = (view) =>
   view.type === "share"
     ? empty("A share group commits no offsets: see ", link("its share partitions", "shares", { find: view.id }), ".")
-    : empty("None yet.");
+    : empty("No committed offsets yet.");
 
 const resetOffsets = (view) => ({
   action: "reset-offsets",

@@ -17,7 +17,9 @@ export const groups = (view, query) => [
   find(query, "Group id"),
   view.groups.length
     ? [table("Groups", COLUMNS, view.groups, row, "id", true), pages(view, view.groups.length)]
-    : empty(query.find ? "No group contains this." : ["No group yet. ", h("code", {}, COMMAND), " makes one."]),
+    : empty(
+      query.find ? "No group id contains this text." : ["No groups yet. ", h("code", {}, COMMAND), " creates one."],
+    ),
 ];
 
 const COMMAND = "odradek consume -G mygroup -t orders";

@@ -33,12 +33,12 @@ export const overview = (view) => {
 
 const offline = (partitions) => {
   if (!partitions.length) return null;
-  const words = `These partitions cannot be used: ${partitions.join(", ")}. The log of the broker says why.`;
+  const words = `These partitions cannot be used: ${partitions.join(", ")}. The broker's log says why.`;
   return note("bad", h("p", {}, words));
 };
 const inDoubt = (transactions) => {
   if (!transactions?.in_doubt) return null;
-  const words = `${whole(transactions.in_doubt)} in doubt: a coordinator outside decides. `;
+  const words = `${whole(transactions.in_doubt)} in doubt: only an external coordinator can decide. `;
   return note("doubt", h("p", {}, words, link("See which", "transactions")));
 };
 

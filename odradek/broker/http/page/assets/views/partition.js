@@ -5,7 +5,7 @@ import { whole } from "../text.js";
 import { heldNote, timeline } from "../timeline.js";
 
 export const partition = (view) => [
-  title(`${view.topic}-${view.partition}`, "What its log holds, and what coordinators decided of it."),
+  title(`${view.topic}-${view.partition}`, "The contents of its log, and the decisions of coordinators about it."),
   view.held ? heldNote(view.held) : null,
   facts([
     ["log start offset", whole(view.log_start_offset)],
@@ -17,7 +17,7 @@ export const partition = (view) => [
   ]),
   pictureOf(view.picture),
   h("h2", {}, "What happened, the latest first"),
-  timeline(view.timeline, "No record is here."),
+  timeline(view.timeline, "No records here."),
 ];
 
 const shown = (view) => {

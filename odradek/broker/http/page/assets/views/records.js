@@ -19,12 +19,12 @@ export const records = (view, query) => [
   view.partitions_left_out
     ? note(
       "",
-      h("p", {}, `${count(view.partitions_left_out, "partition")} more: name them below to see their records.`),
+      h("p", {}, `${count(view.partitions_left_out, "more partition")} not shown: name them below to see them.`),
     )
     : null,
   h("div", { class: "bar" }, find(query, "Text")),
   filters(view, query),
-  view.records.length ? list(view) : empty(view.isLooking ? "Nothing yet." : "No record here."),
+  view.records.length ? list(view) : empty(view.isLooking ? "Nothing yet." : "No records here."),
   progress(view),
 ];
 

@@ -21,9 +21,9 @@ const ADD_QUOTA = "odradek quotas set --user alice producer_byte_rate=1048576";
 const list = (words, command, columns, row) => (view, query, name, key) => [
   title(words, KINDS.map(([kind, text]) => [kind === name ? text : link(text, kind), " "])),
   find(query, "Name"),
-  view[name].length
-    ? [table(words, columns, view[name], row, key, true), pages(view, view[name].length)]
-    : empty(query.find ? "No entry contains this." : ["There are none. ", h("code", {}, command), " adds one."]),
+  view[name].length ? [table(words, columns, view[name], row, key, true), pages(view, view[name].length)] : empty(
+    query.find ? "No entry contains this text." : ["There are none yet. ", h("code", {}, command), " adds one."],
+  ),
 ];
 const showAcls = list("ACLs", ADD_ACL, ACL_COLUMNS, (each) => [
   each.principal,

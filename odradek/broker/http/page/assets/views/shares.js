@@ -5,8 +5,8 @@ import { when, whole } from "../text.js";
 
 const SHOWN_RANGES = 12;
 const LEAD = "Records in flight, by state. Share partitions whose acknowledgements wait for a transaction come " +
-  "first, also when nobody fetches from them.";
-const NONE = "No share group has any state yet. A share consumer of any client makes the first.";
+  "first, even if nobody fetches from them.";
+const NONE = "No share group has any state yet. The first share consumer of any client creates it.";
 const COLUMNS = [
   ["group", "name"],
   ["partition", "name"],

@@ -37,10 +37,10 @@ export const topic = (view) => {
       button("Delete records…", deleteRecords(view)),
       button("Delete topic…", deleteTopic(view.name)),
     ),
-    h("h2", {}, "Settings of its own, or of this broker"),
+    h("h2", {}, "Settings that are not defaults"),
     own.length
       ? table("Settings", SETTING_COLUMNS, own, settingRow, "name")
-      : empty("All settings have their defaults."),
+      : empty("All settings have their default values."),
     h("h2", {}, "All settings"),
     table("All settings", SETTING_COLUMNS, view.settings, settingRow, "name"),
   ];
@@ -69,12 +69,12 @@ const produce = (topic) => ({
   action: "produce",
   command: `odradek produce -t ${topic}`,
   title: `Produce a record to ${topic}`,
-  words: "An empty key is null. A value that begins with { or [ has to be JSON.",
+  words: "An empty key is null. A value that begins with { or [ must be JSON.",
   go: "Produce",
   fields: [
     ["key", "Key", {}],
     ["value", "Value", { rows: 6 }],
-    ["headers", "Headers, a line each", { rows: 2, placeholder: "name: value" }],
+    ["headers", "Headers, one per line", { rows: 2, placeholder: "name: value" }],
     ["partition", "Partition", { type: "number", min: 0, placeholder: "0" }],
   ],
   body: ({ key, value, headers, partition }) => {
@@ -98,16 +98,16 @@ const addPartitions = ({ name, total }) => ({
   action: "add-partitions",
   command: `odradek topics alter ${name} --partitions ${total + 1}`,
   title: `Add partitions to ${name}`,
-  words: `It has ${count(total, "partition")}. Keys may get another partition than before, and none can be removed.`,
+  words: `It has ${count(total, "partition")}. Keys may move to other partitions. You cannot remove partitions.`,
   go: "Add",
-  fields: [["partitions", "Partitions in all", { type: "number", min: total + 1, required: true, value: total + 1 }]],
+  fields: [["partitions", "New total", { type: "number", min: total + 1, required: true, value: total + 1 }]],
   body: (given) => ({ topic: name, partitions: Number(given.partitions) }),
 });
 const alter = ({ name, settings }) => ({
   action: "alter-topic",
   command: `odradek configs alter -t ${name} --add-config retention.ms=3600000`,
   title: `Change a setting of ${name}`,
-  words: "Without a value, the setting gets its default again.",
+  words: "Leave the value empty to restore the default.",
   go: "Change",
   fields: [
     ["setting", "Setting", { options: settings.map((each) => each.name) }],
@@ -121,7 +121,7 @@ const deleteTopic = (name) => ({
   action: "delete-topic",
   command: `odradek topics delete ${name}`,
   title: `Delete topic ${name}`,
-  words: "Its records, and the offsets that groups have committed in it, cannot be had back.",
+  words: "This permanently deletes its records, and the offsets that groups have committed in it.",
   go: "Delete",
   typed: name,
   body: () => ({ topic: name }),
@@ -131,7 +131,7 @@ const deleteRecords = ({ name, partitions }) => ({
   action: "delete-records",
   command: `odradek records delete -t ${name} -p 0 --before-offset 1000`,
   title: `Delete records of ${name}`,
-  words: "The records before an offset of one partition cannot be had back.",
+  words: "This permanently deletes the records of one partition that are before an offset.",
   go: "Delete",
   typed: name,
   fields: [

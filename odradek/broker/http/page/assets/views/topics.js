@@ -20,10 +20,10 @@ export const topics = (view, query) => [
   h("div", { class: "bar" }, find(query, "Name"), button("Create a topic…", CREATE)),
   view.topics.length
     ? [table("Topics", COLUMNS, view.topics, row, "name", true), pages(view, view.topics.length)]
-    : empty(query.find ? "No topic contains this." : none()),
+    : empty(query.find ? "No topic name contains this text." : none()),
 ];
 
-const none = () => ["No topic yet. ", h("code", {}, COMMAND), " makes one, and so does the first record sent to it."];
+const none = () => ["No topics yet. ", h("code", {}, COMMAND), " creates one, as does the first record sent to it."];
 const row = (each) => [
   [link(each.name, "topic", { name: each.name }), each.is_internal ? [" ", tag("internal")] : null],
   whole(each.partitions),
@@ -44,7 +44,7 @@ const CREATE = {
   action: "create-topic",
   title: "Create a topic",
   command: COMMAND,
-  words: "Partitions can be added later, not removed.",
+  words: "You can add partitions later, but not remove them.",
   go: "Create",
   fields: [
     ["topic", "Name", { required: true }],

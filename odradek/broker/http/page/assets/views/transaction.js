@@ -13,20 +13,20 @@ export const transaction = (view) => [
   view.state ? state(view) : null,
   view.picture ? [h("h2", {}, "Its last transaction"), pictureOf(view.picture)] : null,
   h("h2", {}, "What happened, the latest first"),
-  timeline(view.timeline ?? [], "Nothing of it is in the log any more."),
+  timeline(view.timeline ?? [], "The log no longer has records of it."),
 ];
 
 const ending = (view) =>
   view.rank === IN_DOUBT
     ? note(
       "doubt",
-      h("p", {}, "If its coordinator is gone for good, this aborts it whatever was decided outside:"),
+      h("p", {}, "If its external coordinator is gone permanently, this aborts it, whatever that coordinator decided:"),
       h("p", {}, h("code", {}, view.call)),
       button("Force-terminate…", forceTerminate(view.id)),
     )
     : note(
       "",
-      h("p", {}, "To end it by hand, and let readers go on:"),
+      h("p", {}, "To end it by hand, so that readers can continue:"),
       h("p", {}, h("code", {}, view.call)),
       view.rank === OPEN ? button("Abort…", abort(view.id)) : null,
     );
@@ -41,7 +41,7 @@ const state = (view) =>
     ],
     [
       "acknowledgements of share groups that wait for it",
-      view.pending === null ? "they are being loaded" : view.pending.length ? view.pending.map(waiting) : "–",
+      view.pending === null ? "loading" : view.pending.length ? view.pending.map(waiting) : "–",
     ],
   ]);
 
@@ -58,8 +58,8 @@ const forceTerminate = (id) => ({
   command: `odradek transactions force-terminate --transactional-id ${id}`,
   title: `Force-terminate ${id}`,
   words:
-    "Aborts the transaction, even if the coordinator outside has decided to commit it: its records are lost then. " +
-    "Its producer is fenced.",
+    "This aborts the transaction, even if the external coordinator has decided to commit it; its records are then " +
+    "lost. Its producer is fenced.",
   go: "Force-terminate",
   typed: id,
   body: () => ({ transactional_id: id }),
@@ -68,7 +68,7 @@ const abort = (id) => ({
   action: "abort",
   command: `odradek transactions abort --transactional-id ${id}`,
   title: `Abort the transaction of ${id}`,
-  words: "Readers of committed data go on without its records. Its producer is fenced, and gets an error.",
+  words: "Readers of committed data continue without its records. Its producer is fenced, and gets an error.",
   go: "Abort",
   typed: id,
   body: () => ({ transactional_id: id }),

@@ -16,11 +16,11 @@ const COLUMNS = [
   ["partitions", "mono"],
   ["share acknowledgements", "n"],
 ];
-const NONE = "No transactional id yet. A producer with ";
-const MADE = " makes one when it calls initTransactions.";
+const NONE = "No transactional ids yet. A producer with ";
+const MADE = " creates one when it calls initTransactions.";
 
 export const transactions = (view, query) => [
-  title("Transactions", "What has to be decided comes first: in doubt, open, being written, ended."),
+  title("Transactions", "Transactions without a decision come first: in doubt, open, being written, ended."),
   view.loading ? note("", h("p", {}, view.loading)) : null,
   view.held.map(heldNote),
   find(query, "Transactional id"),
@@ -29,7 +29,7 @@ export const transactions = (view, query) => [
       table("Transactions", COLUMNS, view.transactions, (each) => row(each, view.now_ms), "id", true),
       pages(view, view.transactions.length),
     ]
-    : empty(query.find ? "No id contains this." : [NONE, h("code", {}, "transactional.id"), MADE]),
+    : empty(query.find ? "No transactional id contains this text." : [NONE, h("code", {}, "transactional.id"), MADE]),
 ];
 
 const row = (each, now_ms) => [

@@ -5,8 +5,8 @@ import { when } from "../text.js";
 const COLUMNS = [["time", "", "at_ms"], ["level", "", "level"], ["logger", "mono", "logger"], ["text"]];
 
 export const warnings = (view) => [
-  title("Warnings", "What the log of this process had at WARN and above, the latest first."),
-  view.warnings.length ? table("Warnings", COLUMNS, view.warnings, row, keyOf) : empty("None since the start."),
+  title("Warnings", "Entries at WARN and above in the log of this process, the latest first."),
+  view.warnings.length ? table("Warnings", COLUMNS, view.warnings, row, keyOf) : empty("No warnings since the start."),
 ];
 
 const keyOf = (each) => `${each.at_ms} ${each.text}`;
