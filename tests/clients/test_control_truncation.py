@@ -167,7 +167,7 @@ def test_a_log_is_as_it_was_cut_after_a_crash(kafka: Cluster) -> None:
         ("orders", 0, 5, 400, "from 0 to 1"),
         ("orders", 1, 0, 404, "no partition"),
         ("others", 0, 0, 404, "no partition"),
-        ("__consumer_offsets", 0, 0, 409, "own"),
+        ("__consumer_offsets", 0, 0, 409, "internal topic"),
     ],
 )
 def test_what_cannot_be_cut_is_refused(
