@@ -57,7 +57,7 @@ def test_an_export_is_what_spark_reads_of_the_topic(
     assert export["records"] == records.total() == len(records) == 58
     assert told(capsys, "export", f"{data}/orders", "--to", out)["records"] == 0
     assert run(["spark", "export", f"{data}/orders", "--to", str(out)]) == DONE
-    assert capsys.readouterr().out == f"{out}: nothing is new\n"
+    assert capsys.readouterr().out == f"{out}: there are no new records\n"
 
 
 def test_a_topic_of_a_cluster_is_exported_as_well(
