@@ -321,7 +321,7 @@ def _in_brackets(options: Sequence[str]) -> str:
 
 
 def json_name(name: str) -> str:
-    """Returns the name that a field has in JSON unless an option gives another one."""
+    """Returns the JSON name of a field without a `json_name` option: its name in lower camel case."""
     first, *others = name.split("_")
     return first + "".join(part[:1].upper() + part[1:] for part in others)
 

@@ -92,7 +92,10 @@ def test_more_than_can_be_recorded_at_once() -> None:
 def test_all_topics_of_a_request_for_too_many_partitions_are_refused(
     asked: list[tuple[str, int]], codes: list[E | None]
 ) -> None:
-    """docs/spec/kafka-4.4.md#s5-5, O6. Topics that do not exist, or are named twice, do not count."""
+    """The limit does not count topics that do not exist or that a request names twice.
+
+    Source: docs/spec/kafka-4.4.md#s5-5, O6
+    """
     image = image_with("a", "b")
     answers = enlarge(image, *(MorePartitions(name, count) for name, count in asked))
     assert [code for _, code, _ in answers] == codes

@@ -238,7 +238,7 @@ def configure(
 
 
 def _with_similar(name: str) -> str:
-    """Returns the unknown name, with the setting that was probably meant."""
+    """Returns the name of an unknown setting, followed by the most similar known setting if there is one."""
     from difflib import get_close_matches  # imported here because most names are spelt correctly
 
     similar = get_close_matches(name, BROKER_SETTINGS, n=1, cutoff=0.8)

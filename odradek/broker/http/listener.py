@@ -190,7 +190,7 @@ def import_pages() -> Serve:
 def listen(
     broker: Broker, traffic: Traffic, bound: socket.socket, add_routes: AddRoutes | None = None
 ) -> ControlListener:
-    """Serves HTTP on a socket that `bind_pages` has bound."""
+    """Starts to serve HTTP on `bound`, a socket that `bind_pages` returned."""
     certificates = broker.certificates
     if certificates is None or broker.config.odradek_http_security_protocol not in SSL_PROTOCOLS:
         return ControlListener(broker, traffic, bound, None, add_routes)

@@ -171,7 +171,7 @@ NO_KEYS = "the keys at file:///no/such/file cannot be read"  # checked after the
 def test_since_kafka_4_4_tokens_of_any_audience_or_issuer_have_to_be_allowed(
     settings: dict[str, str], words: str
 ) -> None:
-    """docs/spec/kafka-4.4.md#s5-6."""
+    """The broker refuses to start, and names the missing setting. Source: docs/spec/kafka-4.4.md#s5-6"""
     given = BEARER_LOGIN | {f"{BEARER}{name}": text for name, text in (SIGNED | settings).items()}
     assert words in refusal(given)
     config, _ = configure(given, {}, {})

@@ -115,7 +115,7 @@ class ReconciledGroup(EpochGroup[M, S, T]):
         what = f"{what} because the instance id is owned by {holder_id} member."
         return KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, what)
 
-    # Offsets: docs/spec/consumer-groups.md#s9, docs/spec/streams-groups.md#s7.
+    # Offset requests. The rules are in docs/spec/consumer-groups.md#s9 and docs/spec/streams-groups.md#s7.
 
     def check_offset_commit(self, committer: Committer) -> Sequence[Timer]:
         """Refuses the commit if the member or its epoch is wrong. A producer may omit the member, but what it sends

@@ -35,7 +35,8 @@ class NodeType(Enum):
 
 
 class DescriptionStatus(Enum):
-    """Whether StreamsGroupDescribe has a description. Kafka's status 2, an error of the store, does not occur here."""
+    """Values of TopologyDescriptionStatus in StreamsGroupDescribe. Kafka's status 2, an error of the store, does not
+    occur here."""
 
     NOT_REQUESTED = 0
     NOT_STORED = 1
@@ -43,7 +44,8 @@ class DescriptionStatus(Enum):
 
 
 def asks_for_description(turn: StreamsTurn, member: StreamsMember) -> bool:
-    """Whether this member shall send a description. After one was asked, nobody is asked for a while."""
+    """Whether the broker should request a topology description from this member. After each request to a member, the
+    broker requests none for a while."""
     group = turn.group
     memory, topology = group.memory, group.topology
     if (
@@ -146,7 +148,7 @@ def _nodes(description: wire.TopologyDescription) -> Iterator[wire.TopologyDescr
 
 
 def shown(group: StreamsGroup) -> tuple[DescriptionStatus, answer.TopologyDescription | None]:
-    """Returns what StreamsGroupDescribe says about the description if it was asked to."""
+    """Returns the status and the topology description for a StreamsGroupDescribe response that requests them."""
     description = group.memory.description
     if description is None:
         return DescriptionStatus.NOT_STORED, None

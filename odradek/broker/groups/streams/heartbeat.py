@@ -320,7 +320,10 @@ def _topics_to_create(
 def _statuses(
     turn: StreamsTurn, beat: StreamsHeartbeat, member: StreamsMember, delay: Status | None, missing: Status | None
 ) -> list[answer.Status] | None:
-    """Returns the statuses in Kafka's order: docs/spec/streams-groups.md#s1-2, W2"""
+    """Returns the status entries of a heartbeat response, in the order in which Kafka lists them.
+
+    Source: docs/spec/streams-groups.md#s1-2, W2
+    """
     group = turn.group
     assert group.topology is not None
     found: list[Status] = []
@@ -359,7 +362,7 @@ def _task_ids(tasks: Tasks) -> list[answer.TaskIds]:
     return [answer.TaskIds(subtopology_id=each, partitions=sorted(tasks[each])) for each in sorted(tasks)]
 
 
-# Leaving: docs/spec/streams-groups.md#s2-3, #s2-5.
+# Requests of members that leave. The rules are in docs/spec/streams-groups.md#s2-3 and #s2-5.
 
 
 def _leave(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outcome[HeardStreams]:

@@ -31,7 +31,10 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class CopartitionGroup:
-    """Topics that must have the same number of partitions, as indexes into the lists of their subtopology."""
+    """A group of topics that must have the same number of partitions.
+
+    Each topic is given by its index in one of the topic lists of the subtopology.
+    """
 
     source_topics: tuple[int, ...] = ()
     source_topic_regex: tuple[int, ...] = ()

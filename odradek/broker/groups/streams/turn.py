@@ -45,7 +45,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
     def setting(self, name: str) -> int:
         return self.cluster.group_setting(self.group.group_id, f"streams.{name}")
 
-    # Epochs: docs/spec/streams-groups.md#s2-6.
+    # When the group epoch rises. The rules are in docs/spec/streams-groups.md#s2-6.
 
     def epoch_record(self, epoch: int, metadata_hash: int) -> CoordinatorRecord:
         metadata = self.group.metadata._replace(epoch=epoch, metadata_hash=metadata_hash)

@@ -106,8 +106,11 @@ def resident_bytes() -> int:
 
 
 def connections(served: ViewedBroker, query: Query) -> View:
-    """Lists connections. `find`: only those whose address or client software contains this text. `sort`, `from`:
-    `Order`."""
+    """Lists connections.
+
+    The query parameter `find` selects the connections whose address or client software contains its value. The
+    parameters `sort` and `from` choose the order and the first row, as `Order` describes.
+    """
     part, order = query.get("find", ""), order_of(query, ("from", "software", "version", "listener", "principal"))
     infos = [info for server in served.traffic.servers for info in server.connections()]
     software = Counter(f"{info.client_software_name} {info.client_software_version}" for info in infos)

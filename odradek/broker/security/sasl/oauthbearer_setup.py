@@ -92,8 +92,11 @@ def _unsecured(settings: ListenerSettings, module: LoginModule) -> UnsecuredVali
 
 
 def _require_claims(settings: ListenerSettings) -> None:
-    """Checks that audience and issuer of tokens are verified, or that the author of the configuration allows that they
-    are not. Raises CannotStart. Source: docs/spec/kafka-4.4.md#s5-6."""
+    """Checks that the configuration names the expected audience and issuer of tokens, or that it explicitly allows
+    tokens with any audience or issuer. Raises CannotStart.
+
+    Source: docs/spec/kafka-4.4.md#s5-6
+    """
     for claim, example in (("audience", "the name of this cluster"), ("issuer", "the issuer's URL")):
         expected, waiver = f"sasl.oauthbearer.expected.{claim}", f"sasl.oauthbearer.allow.unverified.{claim}"
         if not settings.value(expected, NAME) and settings.value(waiver, NAME) is not True:

@@ -155,7 +155,7 @@ def beats(exchange: Exchange, scene: Scene) -> None:
 
 
 def _unsound(topology: heartbeat.Topology) -> str | None:
-    """Returns why a topology is not sound, or None if it is."""
+    """Returns the reason why a topology is invalid, or None if the topology is valid."""
     if topology.epoch < 0:
         return f"topology epoch {topology.epoch}"
     ids = [each.subtopology_id for each in topology.subtopologies]
