@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.runtime.starting import CannotStart
-from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from odradek.protocol.messages.create_topics_response import CreateTopicsResponse
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
@@ -56,8 +56,13 @@ class SchemaTopic:
                 f"{TOPIC} has {len(partitions.partitions)} partitions, and the schema registry needs it to have one"
             )
         end = self._broker.partitions.get(TOPIC, 0).log.log_end_offset
-        while self.next_offset < end:
-            self._replay_all(await self._fetch(max_wait_ms=0))
+        try:
+            while self.next_offset < end:
+                self._replay_all(await self._fetch(max_wait_ms=0))
+        except (KafkaError, MalformedMessage) as error:
+            raise CannotStart(
+                f"the schema registry cannot read {TOPIC} at offset {self.next_offset}: {error}"
+            ) from error
 
     async def follow(self, lock: asyncio.Lock) -> None:
         """Replays the records of other registries as they are written, until it is cancelled. The lock is held while
@@ -67,7 +72,7 @@ class SchemaTopic:
                 found = await self._fetch(max_wait_ms=MAX_WAIT_MS)
                 async with lock:
                     self._replay_all(found)
-            except KafkaError as error:
+            except (KafkaError, MalformedMessage) as error:
                 log.error("the schema registry cannot read %s; trying again: %s", TOPIC, error)
                 await asyncio.sleep(RETRY_S)
 
