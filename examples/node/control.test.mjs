@@ -48,7 +48,7 @@ test("a rule that could edit no answer is told", async (t) => {
   await kafka.fault({ name: "far", at: "applied", match: { api: "Metadata" }, do: { edit } });
   const producer = await connected(t, kafka);
   await producer.send({ topic: "orders", messages: [{ value: "a" }] });
-  await assert.rejects(kafka.checkFaults(), /: \[\{"name":"far".*topics\[7\] is not there/);
+  await assert.rejects(kafka.checkFaults(), /: \[\{"name":"far".*the answer has no topics\[7\]/);
   await kafka.clearFaults();
 });
 

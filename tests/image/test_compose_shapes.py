@@ -82,4 +82,5 @@ def test_a_cluster_id_that_changes_does_not_keep_the_broker_from_its_volume(star
         assert "4L6g3nShT-eMCtK--X86sw" in described.stdout
         broker.stop()
         broker.remove()
-    assert "CLUSTER_ID=5L6g3nShT-eMCtK--X86sw is for a new data directory" in broker.log
+    ignored = "CLUSTER_ID=5L6g3nShT-eMCtK--X86sw is ignored: this data directory belongs to 4L6g3nShT-eMCtK--X86sw"
+    assert ignored in broker.log
