@@ -33,10 +33,10 @@ Owned: TypeAlias = frozenset[tuple[str, int]]
 
 # fmt: off
 RULES = (
-    ProtocolRule("GRP.8", M, "A member claims in JoinGroup only partitions that it was assigned last",
+    ProtocolRule("GRP.8", M, "In JoinGroup a member claims only the partitions of its last assignment",
         "a JoinGroup that claims partitions, from a member whose assignment is in the recording"),
     ProtocolRule("GRP.9", M,
-        "A stale claim does not win: a partition that a later generation owns goes to no other claimant at once",
+        "A stale claim does not win: a partition of a later generation goes to no other claimant at once",
         "a cooperative assignment in which two members claim a partition with different generations"),
 )
 # fmt: on

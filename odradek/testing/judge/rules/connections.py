@@ -18,18 +18,20 @@ DRIVER: Final = "a driver that stops and starts nodes: a recording does not cont
 
 # fmt: off
 RULES = (
-    undecided("CON.1", S, "Reconnects and retries back off, growing and with jitter", DRIVER),
-    ProtocolRule("CON.2", S, "No request to a node before its throttle_time_ms has passed",
+    undecided("CON.1", S, "The client waits before it reconnects or retries, longer each time and with jitter", DRIVER),
+    ProtocolRule("CON.2", S, "The client sends nothing to a node until throttle_time_ms has passed",
         "a request after an answer with a throttle time, in a version in which the client has to wait"),
-    undecided("CON.3", S, "With all known nodes gone the bootstrap list is used again", DRIVER),
-    undecided("CON.4", I, "At most one connection per node and purpose; no connect storms",
+    undecided("CON.3", S, "If no known node can be reached, the client returns to its bootstrap servers", DRIVER),
+    undecided("CON.4", I, "The client opens at most one connection per node and purpose, and no storm of connections",
         "a driver: traffic shows neither the purpose of a connection nor the number of processes"),
     ProtocolRule("CON.5", M,
-        "On a SASL listener only ApiVersions, SaslHandshake and SaslAuthenticate come before success",
+        "Before a SASL login succeeds, the client sends only ApiVersions, SaslHandshake and SaslAuthenticate",
         "another request on a SASL listener"),
-    ProtocolRule("CON.6", M, "Re-authentication comes before session_lifetime_ms ends, and no other request within it",
+    ProtocolRule("CON.6", M,
+        "The client authenticates again before session_lifetime_ms ends, and sends no other request meanwhile",
         "a request after a login with a lifetime"),
-    undecided("CON.7", S, "No reconnect because an answer is slow, below the request time-out",
+    undecided("CON.7", S,
+        "The client does not reconnect because a response is slow, unless the request timeout has passed",
         "a driver: the client's time-out is not on the wire"),
 )
 # fmt: on

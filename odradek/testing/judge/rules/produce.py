@@ -21,17 +21,20 @@ MOST_REPEATS: Final = 3
 
 # fmt: off
 RULES = (
-    ProtocolRule("PRD.1", M, "A partition has one record batch of version 2, its CRC right, its counts consistent",
+    ProtocolRule("PRD.1", M, "Each partition has one record batch of version 2, with a valid CRC and consistent counts",
         "a Produce"),
-    ProtocolRule("PRD.2", M, "zstd comes only in Produce v7 and later", "a batch that is compressed with zstd"),
-    ProtocolRule("PRD.3", M, "No control bit; the transactional bit exactly in transactions", "a Produce"),
+    ProtocolRule("PRD.2", M,
+        "Batches are compressed with zstd only in Produce v7 and later", "a batch that is compressed with zstd"),
+    ProtocolRule("PRD.3", M,
+        "No batch has the control bit; a batch has the transactional bit exactly if it is part of a transaction",
+        "a Produce"),
     ProtocolRule("PRD.4", M, "A batch with a producer id is sent with acks=-1", "a batch with a producer id"),
-    ProtocolRule("PRD.5", S, "A batch that was answered MESSAGE_TOO_LARGE is not sent again and again",
+    ProtocolRule("PRD.5", S, "The client does not send a batch again and again after MESSAGE_TOO_LARGE",
         "a batch that was answered MESSAGE_TOO_LARGE"),
-    undecided("PRD.6", S, "Order within a partition holds without idempotence where one request is in flight",
+    undecided("PRD.6", S, "Without idempotence, records of a partition stay in order if one request is in flight",
         "a driver: how many requests the application allows in flight is not on the wire"),
     undecided("PRD.7", S,
-        "KAFKA_STORAGE_ERROR, NOT_ENOUGH_REPLICAS and REQUEST_TIMED_OUT are retried until the delivery time-out",
+        "The client retries KAFKA_STORAGE_ERROR, NOT_ENOUGH_REPLICAS and REQUEST_TIMED_OUT until the delivery timeout",
         "a driver: the delivery time-out is not on the wire"),
 )
 # fmt: on

@@ -23,22 +23,24 @@ TV2_PRODUCE, TV2_END_TXN = 12, 5
 
 # fmt: off
 RULES = (
-    ProtocolRule("VER.1", S, "ApiVersions is the first request of a connection, SASL aside", "a connection"),
+    ProtocolRule("VER.1", S,
+        "ApiVersions is the first request of a connection, apart from a SASL login", "a connection"),
     ProtocolRule("VER.2", M,
-        "After UNSUPPORTED_VERSION ApiVersions is asked again, with a version inside the range of the answer",
+        "After UNSUPPORTED_VERSION the client sends ApiVersions again, with a version that the node supports",
         "an ApiVersions after one that was answered UNSUPPORTED_VERSION"),
-    ProtocolRule("VER.3", M, "No request has a version outside the range that this connection's node advertised",
+    ProtocolRule("VER.3", M, "Every request has a version that the connection's node advertised",
         "a request after an answer to ApiVersions that the client had received"),
     ProtocolRule("VER.4", M, "Software name and version match the allowed pattern", "ApiVersions v3 or later"),
-    ProtocolRule("VER.5", M, "Requests of flexible versions can be read, tagged fields included", "a flexible request"),
-    ProtocolRule("VER.6", M, "Correlation ids in flight on one connection are distinct",
+    ProtocolRule("VER.5", M,
+        "Requests of flexible versions can be parsed, including their tagged fields", "a flexible request"),
+    ProtocolRule("VER.6", M, "Requests in flight on a connection have distinct correlation ids",
         "a request that was sent while an earlier one was in flight"),
     ProtocolRule("VER.7", M,
         "Below transaction.version 2 a client sends no transactional Produce v12+ and no EndTxn v5+",
         "a transactional Produce or an EndTxn after an answer with a transaction.version below 2"),
-    undecided("VER.8", S, "The client works where old versions are not advertised",
+    undecided("VER.8", S, "The client works with a node that does not advertise old versions",
         "a driver: only the application sees whether the client works"),
-    ProtocolRule("VER.9", M, "Fields are null only where that version allows it", "a request"),
+    ProtocolRule("VER.9", M, "Fields are null only if the version allows null", "a request"),
 )
 # fmt: on
 
