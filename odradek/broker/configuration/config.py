@@ -20,6 +20,7 @@ from odradek.broker.configuration.listeners import (
     Published,
     advertise,
     check_advertised,
+    check_bound_ports,
     check_inter_broker,
     parse_listeners,
     parse_protocol_map,
@@ -166,7 +167,9 @@ class BrokerConfig(BrokerSettings):
             for controller_name in self.controller_listener_names:
                 protocols.setdefault(controller_name.upper(), "PLAINTEXT")
             name, entries = "listeners", self.listeners
-            serving = self._with_own_port(self._without_controllers(parse_listeners(name, entries, protocols)))
+            parsed = parse_listeners(name, entries, protocols)
+            check_bound_ports(parsed)
+            serving = self._with_own_port(self._without_controllers(parsed))
             advertised = None
             if self.advertised_listeners is not None:
                 name, entries = "advertised.listeners", self.advertised_listeners

@@ -49,10 +49,36 @@ def parse_listeners(name: str, entries: Iterable[str], protocols: Mapping[str, s
             raise InvalidSetting(f"{listener_name} has no entry in listener.security.protocol.map")
         if listener_name in listeners:
             raise InvalidSetting(f"{listener_name} appears twice; each listener needs a name of its own")
-        if int(port) and any(port == str(other.port) for other in listeners.values()):
-            raise InvalidSetting(f"port {port} appears twice in {name}")
         listeners[listener_name] = Listener(listener_name, host, int(port), protocols[listener_name])
     return tuple(listeners.values())
+
+
+def check_bound_ports(listeners: Iterable[Listener]) -> None:
+    """Checks that the broker can listen on all of `listeners`. Raises InvalidSetting.
+
+    As in Kafka (KIP-797), two listeners may have the same port if one has an IPv4 address and the other an IPv6
+    address. Advertised listeners may share ports freely, so they are not checked.
+    """
+    hosts: dict[int, list[str]] = {}
+    for listener in listeners:
+        if listener.port:
+            hosts.setdefault(listener.port, []).append(listener.host)
+    for port, found in hosts.items():
+        if len(found) > 1 and sorted(_ip_version(host) for host in found) != [4, 6]:
+            raise InvalidSetting(
+                f"port {port} appears twice in listeners. Give each listener a port of its own; only an IPv4 address"
+                " and an IPv6 address may share a port"
+            )
+
+
+def _ip_version(host: str) -> int:
+    """Returns 4 or 6, or 0 if the host is a name or empty."""
+    from ipaddress import ip_address  # imported here because few brokers have two listeners on one port
+
+    try:
+        return ip_address(host).version
+    except ValueError:
+        return 0
 
 
 def parse_protocol_map(entries: Iterable[str]) -> dict[str, str]:

@@ -105,6 +105,13 @@ def test_a_location_is_shown_and_a_password_is_not() -> None:
         ({"listeners": "X://:1"}, "listeners=X://:1: X has no entry in listener.security.protocol.map"),
         ({"listener.security.protocol.map": "X:TLS"}, "listener.security.protocol.map=X:TLS: 'TLS' is not a security"),
         ({"listeners": "PLAINTEXT://:1,SSL://:1"}, "port 1 appears twice in listeners"),
+        ({"listeners": "PLAINTEXT://127.0.0.1:1,SSL://127.0.0.2:1"}, "only an IPv4 address and an IPv6 address may"),
+        ({"listeners": "PLAINTEXT://localhost:1,SSL://[::1]:1"}, "port 1 appears twice in listeners"),
+        (
+            {"listeners": "PLAINTEXT://127.0.0.1:1,SSL://[::1]:1,SASL_SSL://:1"},
+            "port 1 appears twice in listeners",
+        ),
+        ({"advertised.listeners": "PLAINTEXT://a:1,PLAINTEXT://c:1"}, "PLAINTEXT appears twice"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "clients cannot connect to 0.0.0.0"),
         (
             {"advertised.listeners": "SSL://a:1"},
@@ -128,3 +135,15 @@ def test_scenarios_001_and_007_listeners_that_contradict_one_another_are_refused
     settings: dict[str, str], words: str
 ) -> None:
     assert words in refusal(settings)
+
+
+def test_advertised_listeners_may_share_a_port_and_a_host() -> None:
+    listeners = {"listeners": "A://:1,B://:2", "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}
+    for advertised in ("A://broker:9092,B://localhost:9092", "A://broker:9092,B://broker:9092"):
+        shown = given({**listeners, "advertised.listeners": advertised}).advertised({"A": 1, "B": 2}, lambda: "host")
+        assert ",".join(f"{one.name}://{one.host}:{one.port}" for one in shown) == advertised
+
+
+def test_an_ipv4_and_an_ipv6_listener_may_share_a_port() -> None:
+    config = given({"listeners": "PLAINTEXT://127.0.0.1:9092,SSL://[::1]:9092"})
+    assert [(one.host, one.port) for one in config.serving] == [("127.0.0.1", 9092), ("::1", 9092)]
