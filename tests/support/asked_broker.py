@@ -1,4 +1,5 @@
-"""A whole broker in this process, with its own loop, on a directory; asked without sockets, as any principal."""
+"""Runs a whole broker on a directory in this process, on its own loop. Tests send it requests as any principal, without
+sockets."""
 
 from __future__ import annotations
 
@@ -31,11 +32,11 @@ M = TypeVar("M", bound=Message)
 
 
 class Closed(Exception):
-    """The broker hung up instead of answering."""
+    """The broker closed the connection instead of answering."""
 
 
 class AskedBroker:
-    """Use it in a `with`. Nothing in it waits for sockets; time passes as it does."""
+    """A broker to use as a context manager. It does not wait for sockets; its clock is the real one."""
 
     listener = "PLAINTEXT"
 
@@ -73,21 +74,21 @@ class AskedBroker:
         return ConnectionInfo(self._connections, host, 40_000, self.listener, principal)
 
     def ask(self, connection: ConnectionInfo, request: Message, version: int) -> Message:
-        """Raises Closed."""
+        """Returns the response to a request. Raises Closed if the broker closes the connection instead."""
         return self.loop.run_until_complete(self.ask_on_loop(connection, request, version))
 
     def answer(self, connection: ConnectionInfo, request: Message, version: int, answer: type[M]) -> M:
-        """As `ask`, for an answer that is known to come."""
+        """Like `ask`, but fails if the broker does not send a response of this type."""
         found = self.ask(connection, request, version)
         assert isinstance(found, answer)
         return found
 
     def go_on(self) -> None:
-        """Let happen what happens beside requests: callers that wait for it ask again after this."""
+        """Lets the broker's other work run for one step. Tests that wait for its effect ask again afterwards."""
         self.loop.run_until_complete(asyncio.sleep(TURN_S))
 
     async def ask_on_loop(self, connection: ConnectionInfo, request: Message, version: int) -> Message:
-        """As `ask`, beside other requests."""
+        """Like `ask`, for tests that send several requests at a time."""
         frame = memoryview(bytearray(request_bytes(request, version, 1, CLIENT_ID)))[4:]
         try:
             reply = self.requests.start(frame, connection)

@@ -1,4 +1,4 @@
-"""As `AskedBroker`, with one listener, on which its principals log in with SASL/PLAIN."""
+"""Like `AskedBroker`, with a single listener on which the principals log in with SASL/PLAIN."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ PASSWORD = "a password"
 
 
 class AskedSaslBroker(AskedBroker):
-    """principals: those that have accounts, as in `User:alice`"""
+    """A broker with accounts for these principals.
+
+    principals  principals that have an account, such as `User:alice`
+    """
 
     listener = LISTENER
 

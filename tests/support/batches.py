@@ -1,4 +1,4 @@
-"""Record batches for tests, sound and broken, byte by byte."""
+"""Builds record batches for tests byte by byte, both valid and damaged ones."""
 
 import struct
 from collections.abc import Iterable
@@ -9,7 +9,8 @@ from odradek.protocol.records import NewRecord, append_record, append_varint, bu
 
 NOW_MS = 1_700_000_000_000
 
-# where a batch keeps its fields, and how: the layout of docs/formats/record-batch.md, told a second time on purpose
+# The position and format of each field of a batch. This repeats the layout of docs/formats/record-batch.md on purpose,
+# so that the tests do not depend on the product's own table.
 FIELDS = {
     "base_offset": (0, ">q"),
     "batch_length": (8, ">i"),
@@ -28,7 +29,8 @@ FIELDS = {
 
 
 def good_batch(count: int = 3, compression: Compression = Compression.NONE, now_ms: int = NOW_MS) -> bytearray:
-    """Records with the keys k0, k1 …, the values v0, v1 … and timestamps a millisecond apart, up to `now_ms`."""
+    """Returns a batch with the keys k0, k1 … and the values v0, v1 …. Its timestamps are a millisecond apart and end at
+    `now_ms`."""
     return build_batch(
         [NewRecord(b"k%d" % n, b"v%d" % n, now_ms - count + 1 + n) for n in range(count)], compression=compression
     )
@@ -43,7 +45,11 @@ def batch_by(
     transactional: bool = True,
     compression: Compression = Compression.NONE,
 ) -> bytearray:
-    """A record for each value, from the producer with this id and epoch, whose first one has this sequence number."""
+    """Returns a batch with a record for each value.
+
+    producer  producer id and epoch
+    sequence  sequence number of the first record
+    """
     return build_batch(
         [NewRecord(key, value, at_ms) for value in values],
         producer_id=producer[0],
@@ -55,7 +61,7 @@ def batch_by(
 
 
 def changed(batch: bytes | bytearray, *, seal: bool = True, **fields: int) -> bytearray:
-    """A copy with other header fields, and with the CRC that belongs to them unless `seal` is False."""
+    """Returns a copy with other header fields. The CRC is computed anew unless `seal` is False."""
     copy = bytearray(batch)
     for name, value in fields.items():
         at, packing = FIELDS[name]
@@ -72,14 +78,14 @@ def record(
     value: bytes | None = b"v",
     headers: Iterable[tuple[str, bytes | None]] = (),
 ) -> bytes:
-    """One record with its length in front."""
+    """Returns the bytes of one record, including the length in front."""
     out = bytearray()
     append_record(out, offset_delta, timestamp_delta, key, value, headers)
     return bytes(out)
 
 
 def record_of(body: bytes) -> bytes:
-    """A record of these bytes behind its (right) length."""
+    """Returns a record that consists of these bytes, with their correct length in front."""
     out = bytearray()
     append_varint(out, len(body))
     return bytes(out) + body
@@ -95,7 +101,8 @@ def batch_of(
     max_timestamp: int | None = None,
     last_offset_delta: int | None = None,
 ) -> bytearray:
-    """A batch around any bytes: records as they are to be opened, or (is_packed) as they are to stand there."""
+    """Returns a batch around any bytes. `payload` is compressed, unless `is_packed` says that it is compressed
+    already."""
     header = BatchHeader(
         base_offset=0,
         batch_length=0,

@@ -1,4 +1,5 @@
-"""The asyncio form of `odradek.testing` behind the names of the other one, so that one set of tests holds for both."""
+"""Gives the asynchronous form of `odradek.testing` the methods of the blocking form, so that the same tests cover
+both."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ WRAPPED = (Odradek, Cluster, Clock)
 
 
 class Blocking:
-    """One of these objects; whatever it awaits is awaited on a loop of another thread."""
+    """Wraps an object of the asynchronous form. Its coroutines run on a loop in another thread."""
 
     def __init__(self, one: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.one = one
@@ -46,7 +47,7 @@ class Blocking:
 
 @contextmanager
 def blocking() -> Iterator[Any]:
-    """An `Odradek` that has started; shaped as `odradek.testing.sync.Odradek`."""
+    """Yields a started `Odradek` with the interface of `odradek.testing.sync.Odradek`."""
     loop = asyncio.new_event_loop()
     thread = Thread(target=loop.run_forever)
     thread.start()

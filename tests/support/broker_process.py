@@ -1,7 +1,8 @@
-"""A broker in its own process: Odradek, or the real Kafka as the judge. Both are controlled in the same way.
+"""Runs a broker in its own process: either Odradek, or Apache Kafka as the reference. Both have the same interface.
 
-`BROKER=kafka` in the environment makes `new_broker` start Apache Kafka, so that a suite can first be shown to be right.
-`RECORDINGS=FOLDER` makes each Odradek record there what its clients send and get, for `odradek judge`.
+If the environment variable `BROKER` is `kafka`, `new_broker` starts Apache Kafka, so that a suite can be checked
+against Kafka first. If `RECORDINGS` names a folder, each Odradek records there what its clients send and receive, for
+`odradek judge`.
 """
 
 import json
@@ -26,17 +27,21 @@ STOP_TIMEOUT_S = 60.0
 
 RECORDINGS = os.environ.get("RECORDINGS")
 
-REFERENCE = "4.4.0"  # the release of Kafka that Odradek behaves like while it emulates no other
-EMULATED: Mapping[str, str | None] = {"4.3.1": "4.3", REFERENCE: None}  # by release: what `--emulate` is given
+REFERENCE = "4.4.0"  # the release of Kafka whose behaviour Odradek follows if it does not emulate another release
+EMULATED: Mapping[str, str | None] = {"4.3.1": "4.3", REFERENCE: None}  # the value of `--emulate` for each release
 
 
 class Broker(ABC):
-    """A broker on a data directory. It keeps its port over restarts, as clients expect of an address."""
+    """A broker on a data directory. It keeps its port when it restarts, because clients expect the same address."""
 
     name: str
 
     def __init__(self, data_dir: Path, overrides: Mapping[str, object] | None = None, *, port: int = 0) -> None:
-        """`overrides` are settings by Kafka's names. Port 0 takes a free one at the first start."""
+        """Prepares a broker without starting it.
+
+        overrides  settings by Kafka's names
+        port       0 chooses a free port at the first start
+        """
         self.data_dir = data_dir
         self.overrides = {name: str(value) for name, value in (overrides or {}).items()}
         self.port = port
@@ -55,13 +60,14 @@ class Broker(ABC):
             self.stop()
 
     def start(self) -> "Broker":
-        """Start and wait until connections are accepted; raises RuntimeError with what the broker said otherwise."""
+        """Starts the broker and waits until it accepts connections. Raises RuntimeError with the broker's output if it
+        does not."""
         assert not self.is_running(), "it runs already"
         self._start()
         return self
 
     def stop(self) -> None:
-        """SIGTERM, then wait for the end."""
+        """Sends SIGTERM and waits until the process has ended."""
         self._end(signal.SIGTERM)
 
     def kill9(self) -> None:
@@ -76,7 +82,7 @@ class Broker(ABC):
 
     @abstractmethod
     def log_text(self) -> str:
-        """What the broker wrote to its stderr, all starts together."""
+        """Returns what the broker has written to stderr, over all of its starts."""
 
     @abstractmethod
     def _start(self) -> None: ...
@@ -100,8 +106,12 @@ class BrokerProcess(Broker):
         emulate: str | None = None,
         words: Sequence[str] = (),
     ) -> None:
-        """`source`: the checkout whose code runs. `emulate`: a release of Kafka, such as "4.3". `words`: more arguments
-        of `serve`."""
+        """Prepares a broker without starting it.
+
+        source   checkout whose code runs
+        emulate  release of Kafka to emulate, such as "4.3"
+        words    further arguments of `odradek serve`
+        """
         super().__init__(data_dir, overrides, port=port)
         self._emulate = emulate
         self._words = tuple(words)
@@ -120,7 +130,8 @@ class BrokerProcess(Broker):
             words += ["--emulate", self._emulate]
         if RECORDINGS:
             words += ["--record", str(Path(RECORDINGS) / f"{os.getpid()}-{time.monotonic_ns()}")]
-        # Beside a Kafka port that is given the HTTP port is a fixed one too, which only one broker could have.
+        # If a test chooses the Kafka port, the HTTP port would have its default. Only one broker at a time could use
+        # that port, so any free port is used.
         for name, value in {"odradek.http.port": "0", **self.overrides}.items():
             words += ["--override", f"{name}={value}"]
         return words
@@ -132,12 +143,12 @@ class BrokerProcess(Broker):
         return self._stderr.read_text(errors="replace") if self._stderr.exists() else ""
 
     def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """The exit status, once the process has ended."""
+        """Waits until the process has ended, and returns its exit status."""
         assert self._process is not None
         return self._process.wait(timeout_s)
 
     def kill_while_starting(self, after_s: float) -> None:
-        """Start, and SIGKILL after so long, whether it is ready by then or not."""
+        """Starts the broker, and sends SIGKILL after this time, whether or not the broker is ready by then."""
         ready_file = self._launch()
         time.sleep(after_s)
         self._end(signal.SIGKILL)
@@ -183,7 +194,7 @@ class BrokerProcess(Broker):
         self.ready = json.loads(ready_file.read_text())
         self.host, self.port, self.pid = self.ready["host"], self.ready["port"], self._process.pid
         asked_for = self._environment.get("ODRADEK_VARIANT", PURE)
-        # A broker of an earlier commit, which the bench guard starts, may not say it yet.
+        # The bench guard also starts brokers of earlier commits, whose ready file may lack the variant.
         assert self.ready.get("variant", PURE) == asked_for, f"it is not the variant that was asked for, {asked_for}"
 
     def _end(self, how: signal.Signals) -> None:
@@ -205,13 +216,15 @@ class BrokerProcess(Broker):
             raise RuntimeError(f"the broker ended with status {status} after SIGTERM:\n{self.log_text()[-4000:]}")
 
 
-# The kit's script forgets the runs that ended more than a day ago, and fails where another one does so meanwhile.
+# The script of the kit removes runs that ended more than a day ago. It fails if another call of the script removes them
+# at the same time.
 FORGOTTEN = "broker.json'"
 ATTEMPTS = 3
 
 
 class KafkaProcess(Broker):
-    """Apache Kafka, by the oracle kit's script. A directory without `meta.properties` is formatted first."""
+    """Apache Kafka, started by the script of the oracle kit. If the directory has no `meta.properties`, it is formatted
+    first."""
 
     name = "kafka"
 
@@ -270,7 +283,7 @@ class KafkaProcess(Broker):
 
 
 def _is_alive(pid: int) -> bool:
-    """Whether the process exists and is not a zombie (it is no child of ours, so nobody here can wait for it)."""
+    """Returns whether the process exists and is not a zombie. It is not our child process, so we cannot wait for it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -281,9 +294,9 @@ IS_KAFKA = os.environ.get("BROKER") == "kafka"
 
 
 def new_broker(data_dir: Path, overrides: Mapping[str, object] | None = None, *, like: str = REFERENCE) -> Broker:
-    """Returns a broker that is not started yet: ours behaving like a release of Kafka, or with BROKER=kafka that Kafka.
+    """Returns a broker that is not started yet: Odradek, or Apache Kafka if BROKER=kafka.
 
-    like    a release of Kafka that EMULATED has
+    like  the release of Kafka to run or to emulate; a key of EMULATED
     """
     if IS_KAFKA:
         return KafkaProcess(data_dir, overrides, version=like)

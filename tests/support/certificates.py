@@ -1,6 +1,7 @@
-"""Certificates for tests: a certificate authority, and what it issues. Elliptic curves, so that keys cost nothing.
+"""Makes certificates for tests: a certificate authority, and the certificates that it issues. The keys use elliptic
+curves, because those are generated quickly.
 
-They have what RFC 5280 asks for: many clients on Python 3.13 and later take no others.
+The certificates have the extensions that RFC 5280 requires. Many clients on Python 3.13 and later refuse others.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Issued:
 
     @property
     def pem(self) -> str:
-        """Key and certificate in one, as Kafka takes them."""
+        """Returns the key and the certificate in one PEM text, as Kafka's settings accept them."""
         return self.key_pem().decode() + self.certificate_pem
 
     def as_pkcs12(self, password: str) -> bytes:
@@ -85,13 +86,13 @@ class Authority:
         return self.issued.certificate_pem
 
     def as_pkcs12(self, password: str) -> bytes:
-        """As a store of what is trusted."""
+        """Returns a PKCS12 trust store that contains this certificate."""
         return pkcs12.serialize_key_and_certificates(None, None, None, [self.issued.certificate], _encryption(password))
 
     def issue(self, name: str, hosts: tuple[str, ...] = LOOPBACK, *, says_whose_key: bool = True) -> Issued:
-        """For a server at `hosts` or a client; the names are sorted into DNS names and addresses.
+        """Issues a certificate for a client, or for a server at `hosts`. Each host becomes a DNS name or an IP address.
 
-        says_whose_key  whether it has the identifier of the key that signed it, which RFC 5280 asks for
+        says_whose_key  whether the certificate has the authority key identifier that RFC 5280 requires
         """
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_named(name), self.issued.certificate.subject, key)

@@ -1,4 +1,5 @@
-"""A directory of `odradek certs`, made once for a whole run: keys take time, and no test changes these."""
+"""Makes a directory with `odradek certs` once per test run. Generating keys takes time, and no test changes the
+files."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ HOSTS = ("localhost", "127.0.0.1")
 
 @cache
 def certificates(*clients: str) -> Path:
-    """ca.pem, server.pem, client-NAME.pem, and the same as PKCS12."""
+    """Returns a directory with ca.pem, server.pem, a client-NAME.pem for each client, and the same as PKCS12."""
     return another_authority(*clients)
 
 
@@ -29,7 +30,8 @@ def another_authority(*clients: str, hosts: tuple[str, ...] = HOSTS) -> Path:
 
 
 def ssl_settings(directory: Path, **more: str) -> dict[str, object]:
-    """Of a broker with one listener that speaks TLS; client certificates are verified if the broker asks for them."""
+    """Returns the settings of a broker with a single TLS listener. If client certificates are requested, they are
+    verified with the directory's authority."""
     return {
         "listeners": "SSL://localhost:0",
         "ssl.keystore.type": "PEM",

@@ -1,4 +1,4 @@
-"""Time that advances when a test says so."""
+"""A clock and timers for tests. Time advances only when the test says so."""
 
 import heapq
 from collections.abc import Callable
@@ -17,7 +17,7 @@ class ManualClock:
         self._now_ms += ms
 
     def set(self, now_ms: int) -> None:
-        """Also backwards: wall clocks do that."""
+        """Sets the time, also to an earlier one, as wall clocks may do."""
         self._now_ms = now_ms
 
 
@@ -42,7 +42,7 @@ class ManualTimer:
 
 
 class ManualTimers:
-    """Timers on a clock of the test's: `advance` fires what falls due, in order, each at its own time."""
+    """Timers on the test's clock. `advance` fires the timers that are due in order, each at its own time."""
 
     def __init__(self, clock: ManualClock | None = None) -> None:
         self.clock = clock if clock is not None else ManualClock()
@@ -59,7 +59,7 @@ class ManualTimers:
         return self._elapsed_ms
 
     def advance(self, ms: int) -> None:
-        """Moves the clock along; a timer armed by another that falls due within `ms` fires too."""
+        """Advances the clock. If a timer arms another one that is due within `ms`, that one fires too."""
         end_ms = self._elapsed_ms + ms
         while self._timers and self._timers[0][0] <= end_ms:
             due_ms, _, timer = heapq.heappop(self._timers)
@@ -69,11 +69,11 @@ class ManualTimers:
 
     @property
     def elapsed_ms(self) -> float:
-        """Since they were made, however the clock was set."""
+        """Returns the time since these timers were created, regardless of how the clock was set."""
         return self._elapsed_ms
 
     def armed(self) -> list[float]:
-        """How long from now each timer that is still armed will fire, soonest first."""
+        """Returns the remaining time of each armed timer, earliest first."""
         return [due_ms - self._elapsed_ms for due_ms, _, timer in sorted(self._timers[:]) if timer.is_armed]
 
     def _move_to(self, elapsed_ms: float) -> None:

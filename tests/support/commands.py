@@ -1,4 +1,4 @@
-"""The commands of `odradek`, run in this process: a new one takes longer to start than most commands to run."""
+"""Runs the commands of `odradek` in this process, because most commands take less time than the start of a process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from odradek.tools.commands.tree import run
 def command(
     *words: str, stdin: str = "", environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """As `odradek` on a command line with these words. The environment is that of this process, and these variables."""
+    """Runs `odradek` with these arguments. The environment is that of this process, extended by `environment`."""
     output, errors = _stream(), _stream()
     usual, sys.stdin = sys.stdin, _stream(stdin)
     try:

@@ -10,12 +10,12 @@ from unittest.mock import patch
 from odradek.tools.commands import errors, target
 from odradek.tools.commands.tree import COMMANDS, DESCRIPTION, parser
 
-# As wide as the prose of the other pages, and without the colours that Python 3.14 gives to help on a terminal.
+# The page is as wide as the prose of the other pages, and has no colours: Python 3.14 colours help on a terminal.
 LAYOUT = {"COLUMNS": "120", "NO_COLOR": "1"}
 
 
 def page() -> str:
-    """The help of all commands and of their actions, a section each."""
+    """Returns the page: a section with the help of each command and of each of its actions."""
     lines = ["# Commands", "", DESCRIPTION, "`make docs` writes this page from the help of the commands.", ""]
     for module in (target, errors):
         lines += [*(module.__doc__ or "").splitlines(), ""]
@@ -30,7 +30,7 @@ def page() -> str:
 
 
 def actions(of: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """The commands of the program, or the actions of a command, by name."""
+    """Returns the commands of the program, or the actions of a command, by name."""
     return {name: child for action in _subparsers(of) for name, child in action.choices.items()}
 
 

@@ -1,4 +1,4 @@
-"""A compacted partition on a disk in memory: written by producers, cleaned on demand, read back batch by batch."""
+"""A compacted partition on a disk in memory. Tests append as producers, clean on demand, and read the batches back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ MEGABYTE = 1024 * 1024
 
 
 class CompactedLog:
-    """Time stands still unless `now_ms` is moved; every `append` is a batch of its own."""
+    """A log with `cleanup.policy=compact`. Time advances only when a test changes `now_ms`; every `append` writes its
+    own batch."""
 
     def __init__(self, config: LogConfig = COMPACT, disk: FakeDisk | None = None) -> None:
         self._on_disk = LogOnDisk(disk, config)
@@ -53,7 +54,7 @@ class CompactedLog:
         timestamps: Iterable[int] | None = None,
         log_append_time_ms: int | None = None,
     ) -> int:
-        """Key and value of each record; returns the base offset."""
+        """Appends a batch with these keys and values. Returns its base offset."""
         times = list(timestamps) if timestamps is not None else [self.now_ms] * len(records)
         batch = build_batch(
             [NewRecord(octets(key), octets(value), at) for (key, value), at in zip(records, times, strict=True)],
@@ -67,7 +68,7 @@ class CompactedLog:
         return self._written(batch, Origin.CLIENT)
 
     def end_txn(self, producer_id: int, *, commit: bool, epoch: int = 0) -> int:
-        """A marker; returns its offset."""
+        """Appends a transaction marker. Returns its offset."""
         batch = marker_batch(
             producer_id=producer_id,
             producer_epoch=epoch,
@@ -78,7 +79,7 @@ class CompactedLog:
         return self._written(batch, Origin.COORDINATOR)
 
     def roll(self) -> None:
-        """What was appended so far may be cleaned from now on."""
+        """Rolls the segment, so that the records before this call may be cleaned."""
         self.log.roll(self.now_ms)
 
     def sync(self) -> None:
@@ -88,7 +89,7 @@ class CompactedLog:
         self._on_disk.directory.write_checkpoints()
 
     def stop(self) -> None:
-        """Cleanly, with what compaction has done noted."""
+        """Stops cleanly. The cleaner's checkpoint is written."""
         directory = self._on_disk.directory
         if self.cleaned_to is not None:
             directory.write_cleaner_offsets({("t", 0): self.cleaned_to})
@@ -127,7 +128,7 @@ class CompactedLog:
         )
 
     def clean(self) -> None:
-        """One pass, from beginning to end."""
+        """Runs one cleaning pass over the whole log."""
         cleaner = self.start_pass()
         cleaner.learn()
         while (replacement := cleaner.clean_next()) is not None:
@@ -138,9 +139,9 @@ class CompactedLog:
         self.passes += 1
 
     def clean_later(self, ms: int = DELETE_RETENTION_MS) -> None:
-        """A pass when delete horizons set until now are over."""
+        """Runs a cleaning pass after the delete horizons that have been set so far are over."""
         self.now_ms += ms
-        self.cleaned_to = None  # so that everything is looked at, as if new records had come
+        self.cleaned_to = None  # makes the cleaner consider the whole log, as if new records had arrived
         self.clean()
 
     # --- what is there
@@ -159,14 +160,14 @@ class CompactedLog:
         return [header for header, _ in self.batches()]
 
     def records(self) -> list[Record]:
-        """Of producers; control records are left out."""
+        """Returns the records of producers, without control records."""
         return [record for header, batch in self.batches() if not header.is_control for record in records_of(batch)]
 
     def offsets(self) -> list[int]:
         return [record.offset for record in self.records()]
 
     def values(self) -> dict[str, str | None]:
-        """What a reader of the whole log ends up with."""
+        """Returns the last value of each key, as a reader of the whole log sees it."""
         table: dict[str, str | None] = {}
         for record in self.records():
             assert record.key is not None
@@ -177,7 +178,8 @@ class CompactedLog:
         return [header for header in self.headers() if header.is_control]
 
     def committed_values(self) -> dict[str, str]:
-        """What a read_committed reader of the whole log ends up with, by the rules that clients follow."""
+        """Returns the last value of each key, as a read_committed reader of the whole log sees it by the rules that
+        clients follow."""
         aborted = sorted(
             (first, pid) for pid, first in self.log.reader.aborted_transactions(0, self.log.log_end_offset)
         )
@@ -199,7 +201,7 @@ class CompactedLog:
         return table
 
     def reopen(self) -> CompactedLog:
-        """As after kill -9."""
+        """Opens the log anew, as after kill -9."""
         again = CompactedLog(self.config, self.disk.after_kill())
         again.cleaned_to, again.now_ms = self.cleaned_to, self.now_ms
         return again

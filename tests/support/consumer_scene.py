@@ -1,7 +1,7 @@
-"""Consumer groups (KIP-848) on a stage: `Scene` with members that send ConsumerGroupHeartbeat.
+"""Consumer groups (KIP-848) for tests: a `Scene` whose members send ConsumerGroupHeartbeat.
 
-Answers are compared as `(code, member epoch, assignment)`, the assignment as text: "T3 012" for partitions 0 to 2 of
-T3, "" for one that is present and empty, None for none.
+Responses are compared as `(code, member epoch, assignment)`. An assignment is a text: "T3 012" means partitions 0 to 2
+of T3, "" an empty assignment, and None that the response has no assignment.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def refused(code: ErrorCode) -> Told:
 
 
 class ConsumerScene(Scene):
-    """`beats` of a member use the epoch that it was told last, and what it was given last where it tells everything."""
+    """A scene in which each heartbeat of a member has the epoch of the last response. A full heartbeat also has the
+    last assignment."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class ConsumerScene(Scene):
         self.epochs: dict[str, int] = {}
         self.last: ConsumerGroupHeartbeatResponse | None = None
         self.last_error: str | None = None
-        self.hidden: set[str] = set()  # topics that nobody may DESCRIBE
+        self.hidden: set[str] = set()  # topics that nobody is allowed to DESCRIBE
         super().__init__(
             config
             or GroupConfig(group_initial_rebalance_delay_ms=0, consumer=consumer or ConsumerConfig(), rules=rules),
@@ -125,7 +126,7 @@ class ConsumerScene(Scene):
         version: int = 1,
         client: str = "c",
     ) -> Told:
-        """Join, epoch 0. Without topics and regex the subscription is to nothing."""
+        """Sends the heartbeat that joins, with epoch 0. Without topics and regex the member subscribes to nothing."""
         return self.beat(
             name,
             0,
@@ -157,7 +158,7 @@ class ConsumerScene(Scene):
             parts.append(f"{name} {''.join(str(index) for index in sorted(indexes))}")
         return ", ".join(sorted(parts))
 
-    # What can be seen.
+    # What tests can see.
 
     def described(self, group: str = GROUP) -> DescribedGroup:
         return describe_consumer_group(self.core.registry, group)
@@ -167,7 +168,7 @@ class ConsumerScene(Scene):
 
     @property
     def state(self) -> tuple[str, int, int]:
-        """State, group epoch, assignment epoch."""
+        """Returns the group's state, group epoch and assignment epoch."""
         group = self.described()
         return group.group_state, group.group_epoch, group.assignment_epoch
 
@@ -175,7 +176,8 @@ class ConsumerScene(Scene):
         return self._named(self.member_of(name).target_assignment.topic_partitions)
 
     def held(self, name: str) -> str:
-        """What Describe shows: assigned or not yet given up."""
+        """Returns the partitions that ConsumerGroupDescribe shows for a member: assigned ones, and those not yet
+        revoked."""
         return self._named(self.member_of(name).assignment.topic_partitions)
 
     def _named(self, partitions: list[DescribedPartitions]) -> str:
@@ -193,13 +195,13 @@ class ConsumerScene(Scene):
         return [record for record in records if record is not None]
 
     def keys_written(self, since: int = 0) -> list[int]:
-        """Record types, a tombstone as its negative."""
+        """Returns the types of the records written since then. A tombstone counts as the negative of its type."""
         return [record.key.API_KEY * (1 if record.value is not None else -1) for record in self.written(since)]
 
-    # Many steps at once.
+    # Several steps in one call.
 
     def settle(self, *names: str, rounds: int = 12, group: str = GROUP) -> None:  # type: ignore[override]
-        """Everybody does what it is told until nothing changes."""
+        """Lets all members follow their responses until nothing changes any more."""
         for _ in range(rounds):
             for name in names:
                 member = self.group_of(group).members[name]
@@ -212,7 +214,7 @@ class ConsumerScene(Scene):
 
 
 def embedded(*topics: str, owned: Owned | None = None, generation: int = -1) -> bytes:
-    """The metadata of a consumer of the classic protocol."""
+    """Returns the metadata that a consumer of the classic protocol sends in JoinGroup."""
     subscription = ConsumerProtocolSubscription(
         topics=list(topics),
         owned_partitions=[

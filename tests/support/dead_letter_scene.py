@@ -1,4 +1,4 @@
-"""A share group with a dead-letter queue on a `TxnShareBroker`: what is in the queue, and which states were stored."""
+"""A share group with a dead-letter queue on a `TxnShareBroker`. Tests read the queue and the stored states."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REJECTED, TOO_MANY = "Offset rejected by client.", "Offset delivery count exceed
 
 
 class Copy(NamedTuple):
-    """A record of the queue by its headers. `told`: delivery count and cause"""
+    """A record of the dead-letter queue, described by its headers. `told` holds the delivery count and the cause."""
 
     topic: str
     partition: int
@@ -39,8 +39,8 @@ class Copy(NamedTuple):
 
 
 class DeadLetterScene(TxnShareBroker):
-    """Dead-letter queues are on. The group delivers `LIMIT` times, and names `QUEUE`, which is there unless the test
-    says otherwise."""
+    """A broker with dead-letter queues on. The group delivers each record `LIMIT` times. Unless the test says
+    otherwise, its queue is the existing topic `QUEUE`."""
 
     def __init__(self, *, has_queue: bool = True) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class DeadLetterScene(TxnShareBroker):
     def produce_records(
         self, topic: str, *values: bytes, key: bytes | None = None, compression: Compression = Compression.NONE
     ) -> None:
-        """In one batch, each with a header of its own."""
+        """Produces the values in one batch. Each record has a header that no other record has."""
         now_ms = self.clock.now_ms()
         records = [NewRecord(key, value, now_ms, (("h", b"own"),)) for value in values]
         self.partition(topic).append_now(
@@ -82,7 +82,7 @@ class DeadLetterScene(TxnShareBroker):
         return [Copy.of(each) for each in self.records(queue, index)]
 
     def copied(self, queue: str = QUEUE, index: int = 0) -> list[int]:
-        """The source offsets of the copies, in their order."""
+        """Returns the source offsets of the copies, in the order of the copies."""
         return [each.offset for each in self.copies(queue, index)]
 
     def records(self, topic: str, index: int = 0, first_offset: int = 0) -> list[Record]:
@@ -95,6 +95,6 @@ class DeadLetterScene(TxnShareBroker):
         return [header.record_count for _, header in batches(data)]
 
     def states(self) -> list[list[tuple[int, int, int, int]]]:
-        """(first offset, last offset, state, delivery count) of each write so far."""
+        """Returns (first offset, last offset, state, delivery count) of every range in each write so far."""
         written: Sequence[Any] = self.persister.writes
         return [[tuple(each) for each in write.batches] for write in written]

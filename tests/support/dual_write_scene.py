@@ -1,4 +1,4 @@
-"""A dual write between a real database and a Kafka in memory, with faults on either side."""
+"""A dual write between a real database and an in-memory Kafka. Tests can make either side fail."""
 
 import sqlite3
 from abc import ABC, abstractmethod
@@ -21,18 +21,18 @@ TRANSACTIONAL_ID = "orders-1"
 
 
 class Killed(BaseException):
-    """Where the process ends."""
+    """Raised where a test ends the process."""
 
 
 class NoAnswer(Exception):
-    """Of the database."""
+    """Raised if the database does not answer."""
 
 
 class Statements:
-    """What statements of all connections meet with."""
+    """Faults that the next statements of any connection meet."""
 
     def __init__(self) -> None:
-        self.fault: tuple[str, When] | None = None  # the statement that begins like this fails, once
+        self.fault: tuple[str, When] | None = None  # The first statement that starts with this text fails once.
         self.rewrite: Rewrite = lambda statement: statement  # plants a bug
 
     def meet(self, statement: str, run: Callable[[str], Any]) -> Any:
@@ -65,7 +65,8 @@ class PostgresqlConnection(psycopg.Connection[Any]):
 
 
 class Scene(ABC, Generic[C]):
-    """What outlives processes: a database with a table of orders, and Kafka. `dual()` is a process."""
+    """The state that outlives processes: a database with a table of orders, and Kafka. `dual()` stands for a
+    process."""
 
     parameter: str
     timeout_ms: int
@@ -83,7 +84,10 @@ class Scene(ABC, Generic[C]):
     def read(self, query: str) -> Sequence[tuple[Any, ...]]: ...
 
     def dual(self, observe: Observer | None = None, opened: list[C] | None = None) -> DualWrite[C]:
-        """`opened` gets its connections, for whom they are to be closed when this process alone is killed."""
+        """Returns the dual write of a new process.
+
+        opened  collects the connections of this process, so that a test can kill this process alone
+        """
 
         def connect() -> C:
             if self.is_database_away:
@@ -106,7 +110,7 @@ class Scene(ABC, Generic[C]):
         return dual
 
     def kill(self) -> None:
-        """What the end of a process does to its connections."""
+        """Closes the connections, as the end of their process does."""
         for connection in self._connections:
             connection.close()
         self._connections.clear()
@@ -115,7 +119,7 @@ class Scene(ABC, Generic[C]):
         transaction.execute(f"INSERT INTO orders (name) VALUES ({self.parameter})", (name,))
 
     def order(self, dual: DualWrite[C], *names: str, then: Callable[[Transaction[C]], object] | None = None) -> None:
-        """One block that sends each name as a message and writes it as a row, and does what comes `then`."""
+        """Runs one block that sends each name as a message, writes the name as a row, and then calls `then`."""
         with dual.transaction() as transaction:
             for name in names:
                 transaction.send(TOPIC, name.encode())
@@ -134,7 +138,7 @@ class Scene(ABC, Generic[C]):
 
     @property
     def messages(self) -> list[str]:
-        """As readers of committed records see them."""
+        """Returns the messages that readers of committed records see."""
         return [(value or b"").decode() for value in self.kafka.committed]
 
 
@@ -184,7 +188,7 @@ class PostgresqlScene(Scene[PostgresqlConnection]):
 
 
 class Trouble(Exception):
-    """What an application's own code raises."""
+    """An error that the application's own code raises."""
 
 
 def trouble(_: object) -> None:
@@ -192,7 +196,7 @@ def trouble(_: object) -> None:
 
 
 def killed_at(moment: Moment) -> Observer:
-    """An observer that ends the process before or after a step, when it comes there."""
+    """Returns an observer that ends the process before or after a step."""
 
     def observe(step: Step, result: Result | None) -> None:
         if (step, When.BEFORE if result is None else When.AFTER) == moment:

@@ -1,6 +1,6 @@
-"""Data directories that an Odradek wrote which kept acknowledgements in transactions under `share.version` 2.
+"""Data directories of an Odradek that still kept acknowledgements in transactions under `share.version` 2.
 
-They are as `kill -9` or a clean stop left them; what is in them stands in share_version_2/README.md.
+The directories are as `kill -9` or a clean stop left them. share_version_2/README.md describes their contents.
 """
 
 import tarfile
@@ -16,7 +16,7 @@ QUEUE, OUTPUT, GROUP, TRANSACTIONAL_ID = "queue", "output", "workers", "worker-1
 
 
 def unpacked(name: str, to: Path) -> Path:
-    """Returns the directory of this name below `to`."""
+    """Unpacks the directory with this name below `to`, and returns its path."""
     found = to / name
     with tarfile.open(ARCHIVES / f"{name}.tar.xz") as archive:
         archive.extractall(found, filter="data")
@@ -24,13 +24,13 @@ def unpacked(name: str, to: Path) -> Path:
 
 
 def on_fake_disk(name: str) -> FakeDisk:
-    """Everything on it is synced."""
+    """Returns a fake disk with the directory of this name. All of its files are synced."""
     with tempfile.TemporaryDirectory() as folder:
         return copied_from(unpacked(name, Path(folder)))
 
 
 def copied_from(directory: Path) -> FakeDisk:
-    """Returns a disk with what is in a directory of the real one. Everything on it is synced."""
+    """Returns a fake disk with the contents of a real directory. All of its files are synced."""
     disk = FakeDisk()
     disk.make_directory(DATA)
     for path in sorted(directory.rglob("*")):

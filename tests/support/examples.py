@@ -1,4 +1,5 @@
-"""How many examples Hypothesis tries of a property: in each run the same few, or EXAMPLES=n times as many new ones."""
+"""Sets how many examples Hypothesis tries for each property: the same few in every run, or with EXAMPLES=n n times as
+many new ones."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Topics and group settings for the cores of groups: what `broker.coordinators.cluster_view` shows of a real broker."""
+"""Topics and group settings for the cores of groups. In a broker, `broker.coordinators.cluster_view` provides them."""
 
 from __future__ import annotations
 

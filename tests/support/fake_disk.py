@@ -1,13 +1,13 @@
-"""A disk in memory that counts its calls, fails on demand, and knows what a crash may leave.
+"""A disk in memory that counts its calls, fails on demand, and derives the states that a crash may leave.
 
     disk = FakeDisk(); …; disk.fail(7, Fault.EIO)      the seventh call from now fails
-    disk.crash_before(7)                               … or the process dies there: `Crashed`
-    for state in disk.after_power_failure(seed): …     every `state.disk` is one that a reboot may find
-    disk.after_kill()                                  what is left when only the process died
+    disk.crash_before(7)                               … or the process dies before that call: `Crashed`
+    for state in disk.after_power_failure(seed): …     each `state.disk` is one that a reboot may find
+    disk.after_kill()                                  what remains if only the process died
 
-The rules: a write survives a power failure once its file was synced; before, it may survive whole, in part, or not.
-The creation, renaming and removal of a name survives once its directory was synced; before, each may or may not. A
-sync that failed has made nothing durable, and later ones do not make up for it.
+A write survives a power failure if its file was synced afterwards. Otherwise it may survive completely, in part, or not
+at all. A created, renamed or removed name survives if its directory was synced afterwards; otherwise it may or may not.
+A failed sync makes nothing durable, and a later sync does not make up for it.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from tests.support.fake_files import (
 
 
 class Crashed(BaseException):
-    """The process is gone. Not an Exception, so that nothing handles it."""
+    """The process has died. This is not an Exception, so that no handler catches it."""
 
 
 class Fault(Enum):
     EIO = errno.EIO
     ENOSPC = errno.ENOSPC
-    SHORT = -1  # of a write, the first half arrives; other calls: as ENOSPC
+    SHORT = -1  # Half of a write arrives. Other calls fail as with ENOSPC.
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +61,16 @@ class FakeDisk:
         self._faults: dict[int, Fault] = {}
         self._crash_at: int | None = None
         self._half_write_at_crash = False
-        self.calls = 0  # those that change something
-        self.log: list[str] = []  # their names and paths, in order
+        self.calls = 0  # number of calls that changed something
+        self.log: list[str] = []  # names and paths of these calls, in order
         self.now_ms = 0
-        self.before_call: Callable[[], None] | None = None  # where a process could die, as `crash_before` has it
+        # called at each point where `crash_before` could end the process
+        self.before_call: Callable[[], None] | None = None
 
     # --- faults
 
     def fail(self, call: int, fault: Fault) -> None:
-        """The `call`-th call from now on (the first is 1) raises."""
+        """Makes the `call`-th call from now fail. The next call is number 1."""
         self._faults[self.calls + call] = fault
 
     def fail_from(self, call: int, fault: Fault, calls: int = 10_000) -> None:
@@ -80,12 +81,15 @@ class FakeDisk:
         self._faults.clear()
 
     def crash_before(self, call: int, *, half_write: bool = False) -> None:
-        """The process dies instead of the `call`-th call from now; `half_write`: in the middle, if it is a write."""
+        """Makes the process die instead of executing the `call`-th call from now.
+
+        half_write  if this call is a write, it is executed in part
+        """
         self._crash_at = self.calls + call
         self._half_write_at_crash = half_write
 
     def evict(self) -> None:
-        """Nothing is in the page cache any more, until it is read."""
+        """Removes all files from the simulated page cache. A file returns to the cache when it is read."""
         for file in files(self._root):
             file.is_cold = True
 
@@ -239,7 +243,7 @@ class FakeDisk:
 
     @property
     def fingerprint(self) -> bytes:
-        """Of all names and what is in the files: two disks that are alike have the same."""
+        """Returns a digest of all names and contents. Two equal disks have the same fingerprint."""
         digest = blake2b()
         for path, file in self._paths("", self._root):
             digest.update(f"{path} {len(file.content)} ".encode())
@@ -256,11 +260,13 @@ class FakeDisk:
     # --- crashes
 
     def after_kill(self) -> FakeDisk:
-        """What the next process finds when only this one died: everything that was written."""
+        """Returns the disk that the next process finds if only this process died. It contains everything that was
+        written."""
         return FakeDisk(copy_of(self._root, Everything()))
 
     def after_power_failure(self, seed: int, random_states: int = 4) -> Iterator[CrashState]:
-        """Some of what a reboot may find: the extremes, and `random_states` drawn from `seed`."""
+        """Yields some of the states that a reboot may find: the two extremes, and `random_states` states drawn from
+        `seed`."""
         yield CrashState("nothing unsynced survived", FakeDisk(copy_of(self._root, Nothing())))
         yield CrashState("everything survived", FakeDisk(copy_of(self._root, Everything())))
         yield CrashState("names survived, bytes did not", FakeDisk(copy_of(self._root, NamesOnly())))

@@ -1,4 +1,4 @@
-"""Files and directories in memory: what is in them, what of it is durable, and what a power failure leaves."""
+"""Files and directories in memory: their contents, which of it is durable, and what remains after a power failure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE_BYTES = 4096
 class Write:
     position: int
     data: bytes
-    is_doomed: bool = False  # a sync failed over it
+    is_doomed: bool = False  # a sync of this write has failed
 
     def apply(self, content: bytearray) -> None:
         end = self.position + len(self.data)
@@ -37,13 +37,13 @@ class Truncate:
 
 @dataclass(slots=True, eq=False)
 class File:
-    content: bytearray = field(default_factory=bytearray)  # what readers see
+    content: bytearray = field(default_factory=bytearray)  # the content that readers see
     durable: bytes = b""
     pending: list[Write | Truncate] = field(default_factory=list)
     is_cold: bool = False
 
     def settle(self) -> None:
-        """What is pending has reached the disk, but for what a failed sync has given up."""
+        """Makes all pending writes durable, except those that a failed sync has given up."""
         durable = bytearray(self.durable)
         for change in self.pending:
             if not change.is_doomed:
@@ -58,7 +58,7 @@ class File:
 
 @dataclass(slots=True)
 class NameChange:
-    """`removed` loses its name and `added` gets one, in one step."""
+    """A change of names in one step: `removed` disappears and `added` appears."""
 
     removed: str | None
     added: str | None
@@ -110,7 +110,8 @@ class BytesOnly(Nothing):
 
 
 class Chance:
-    """Each change on its own; a write whole, not at all, up to some byte, or without some of its pages."""
+    """Decides at random which changes survive. A write may survive completely, not at all, up to some byte, or without
+    some of its pages."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -137,7 +138,8 @@ class Chance:
         return bytes(content)
 
     def _some_pages(self, write: Write, content: bytearray) -> None:
-        """The file has its new size, but of the pages written only some; the others read as before, or as zeros."""
+        """Applies only some pages of a write. The file gets its new size; the other pages keep their content, or read
+        as zeros."""
         end = write.position + len(write.data)
         if len(content) < end:
             content.extend(bytes(end - len(content)))
@@ -153,7 +155,7 @@ Survival: TypeAlias = Everything | Nothing | Chance
 
 
 def copy_of(root: Directory, survival: Survival) -> Directory:
-    """Everything durable from the start; one file under two names stays one."""
+    """Returns a copy in which everything that survives is durable. A file with two names stays a single file."""
     copies: dict[int, Node] = {}
 
     def copy(node: Node) -> Node:

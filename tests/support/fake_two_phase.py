@@ -1,4 +1,5 @@
-"""Kafka as a participant in two-phase commit, in memory: one transactional id, KIP-939's pairs, faults on request."""
+"""Kafka as a participant in two-phase commit, in memory: one transactional id, the producer ids and epochs of KIP-939,
+and faults on request."""
 
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -12,24 +13,24 @@ PRODUCER_ID = 1000
 
 
 class Lost(Exception):
-    """No answer: a connection that broke, a broker that is away, a time limit that has passed."""
+    """No response arrived: the connection broke, the broker was away, or the request timed out."""
 
 
 class When(Enum):
-    BEFORE = auto()  # nothing has happened
-    AFTER = auto()  # it has happened, and only the answer is lost
+    BEFORE = auto()  # the request had no effect
+    AFTER = auto()  # the request took effect, and only its response is lost
 
 
 @dataclass(slots=True)
 class Open:
-    """The transaction that the coordinator calls Ongoing."""
+    """A transaction in the coordinator's state Ongoing."""
 
     state: str
     values: list[bytes | None] = field(default_factory=list)
 
 
 class FakeKafka:
-    """The state that survives its clients. Readers of committed messages see `committed`."""
+    """The state that survives its clients. `committed` is what readers of committed messages see."""
 
     def __init__(self) -> None:
         self.committed: list[bytes | None] = []
@@ -37,7 +38,7 @@ class FakeKafka:
         self.open: Open | None = None
         self.is_away = False
         self.epoch = -1
-        self.faults: dict[str, When] = {}  # by the name of a call; each happens once
+        self.faults: dict[str, When] = {}  # The next fault of each call, by the call's name. A fault happens once.
 
     def participant(self) -> "FakeParticipant":
         return FakeParticipant(self)
@@ -53,7 +54,7 @@ class FakeKafka:
         self.open.values += values
 
     def end(self, epoch: int, *, commit: bool) -> int:
-        """The epoch of the next transaction, as with transaction.version 2."""
+        """Ends the transaction. Returns the epoch of the next transaction, as with transaction.version 2."""
         self.check(epoch)
         assert self.open is not None, "a client of version 2 asks for no end where it has added nothing"
         (self.committed if commit else self.aborted).extend(self.open.values)
@@ -66,7 +67,7 @@ class FakeKafka:
 
 
 class FakeParticipant:
-    """A producer of the id; what it sends is written when it prepares."""
+    """A producer of the transactional id. Its messages are written when it prepares."""
 
     def __init__(self, kafka: FakeKafka) -> None:
         self._kafka = kafka
@@ -131,7 +132,7 @@ def _plain(offsets: Offsets) -> list[tuple[TopicPartition, int]]:
 
 
 class _Call:
-    """One request and its answer, either of which can be lost."""
+    """A request and its response. Either of them can be lost."""
 
     def __init__(self, kafka: FakeKafka, name: str) -> None:
         self._kafka, self._name = kafka, name

@@ -1,4 +1,4 @@
-"""A TCP proxy that loses, repeats and delays requests, loses answers and cuts connections, to test retries."""
+"""A TCP proxy that loses, repeats and delays requests, loses responses and closes connections, to test retries."""
 
 import socket
 import threading
@@ -35,17 +35,21 @@ def _read_to_the_end(connection: socket.socket) -> None:
 
 
 class FlakyProxy:
-    """Forwards whole frames to `target`. When `loses` says so, the request is delivered, and once the broker has
-    answered it the answer is thrown away and the connection closed: the client cannot know what became of it.
+    """Forwards whole frames to `target`, and disturbs some of them. Each of the following decides by request.
 
-    `drops` closes the connection before the request is delivered. `repeats` delivers a request twice, and the client
-    gets the second answer. `doubles` delivers an answer twice: the second one is to no request, after which a client
-    cannot know what is next, and closes the connection. `holds` delivers a request `late_by_s` later over a connection
-    of its own, and the client hears nothing; what comes behind it on its connection is not answered either. With
-    `hangs_up` its connection is closed at once: it asks again before the first request arrives.
+    loses     delivers the request, discards the response and closes the connection, so that the client cannot know the
+              outcome
+    drops     closes the connection before the request is delivered
+    repeats   delivers the request twice, and the client receives the second response
+    doubles   delivers the response twice; the client cannot match the second one to a request, and closes the
+              connection
+    holds     delivers the request `late_by_s` later over another connection; the client gets no response to this
+              request or to later ones on its connection
+    hangs_up  with `holds`: closes the client's connection at once, so that the client repeats the request before the
+              first one arrives
 
-    A client must see this proxy as the broker's address, so the broker has to advertise it: pass
-    `advertised.listeners` with `proxy.port`, which is known before the broker starts.
+    Clients must see this proxy as the broker's address. Therefore pass `advertised.listeners` with `proxy.port` to the
+    broker; the port is available before the broker starts.
     """
 
     def __init__(self, loses: Rule | None = None) -> None:
@@ -57,12 +61,12 @@ class FlakyProxy:
         self.late_by_s = 1.0
         self.hangs_up = False
         self.target: tuple[str, int] | None = None
-        self.lost: list[int] = []  # API keys of the answers that were lost
+        self.lost: list[int] = []  # API keys of the responses that were lost
         self.dropped: list[int] = []  # API keys of the requests that were not delivered
         self.repeated: list[int] = []
-        self.doubled: list[int] = []  # API keys of the answers that came twice
-        self.delivered_late: list[int] = []  # API keys of requests that were held, and have been answered by now
-        self.cuts = 0  # connections closed by `cut_all`
+        self.doubled: list[int] = []  # API keys of the responses that were delivered twice
+        self.delivered_late: list[int] = []  # API keys of held requests that the broker has answered since
+        self.cuts = 0  # number of connections that `cut_all` closed
         self._seen: dict[int, int] = {}
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -82,19 +86,19 @@ class FlakyProxy:
         self.cut_all()
 
     def seen(self, api_key: int) -> int:
-        """How many requests of this key have come, since the beginning or the last `forget`."""
+        """Returns how many requests with this API key have arrived since the start or the last `forget`."""
         with self._lock:
             return self._seen.get(api_key, 0)
 
     def forget(self) -> None:
-        """Lose nothing any more, and count anew."""
+        """Stops all disturbances, and resets the counts."""
         with self._lock:
             self.loses = self.drops = self.repeats = self.doubles = self.holds = _nothing
             self.lost, self.dropped, self.repeated, self.doubled, self.delivered_late = [], [], [], [], []
             self._seen, self.cuts = {}, 0
 
     def cut_all(self) -> None:
-        """Close every connection that is open now."""
+        """Closes every open connection."""
         with self._lock:
             cut, self._open = self._open, set()
             self.cuts += len(cut) // 2
@@ -110,7 +114,7 @@ class FlakyProxy:
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        if self.target is None:  # nobody is there yet
+        if self.target is None:  # There is no broker to connect to yet.
             _close(client)
             return
         try:
@@ -122,9 +126,10 @@ class FlakyProxy:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._lock:
             self._open |= {client, broker}
-        doomed: list[int] = []  # correlation ids; the answers come in the order of the requests
+        # Correlation ids whose responses will be lost. Responses arrive in the order of their requests.
+        doomed: list[int] = []
         again: list[int] = []
-        echoed: dict[int, int] = {}  # to the API key
+        echoed: dict[int, int] = {}  # API key by correlation id
         threading.Thread(target=self._answers, args=(client, broker, doomed, again, echoed), daemon=True).start()
         try:
             while True:
@@ -201,5 +206,5 @@ class FlakyProxy:
 
 def _close(connection: socket.socket) -> None:
     with suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)  # wakes a thread that reads it
+        connection.shutdown(socket.SHUT_RDWR)  # wakes a thread that reads from the connection
     connection.close()

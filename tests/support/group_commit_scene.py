@@ -1,4 +1,4 @@
-"""One partition whose appends are written by the tick, and synced by threads that a test lets finish."""
+"""A partition whose appends are written by the tick. Threads that the test controls sync the log."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def batch(value: bytes, producer: tuple[int, int] | None = None) -> bytearray:
 
 
 def values_in(partition: Partition) -> list[bytes]:
-    """The one value of each batch, as a reader sees them."""
+    """Returns the value of each single-record batch, as a reader sees them."""
     log = partition.log
     read = log.reader.read(log.log_start_offset, max_bytes=1 << 20)
     data = b"".join(read.chunks)

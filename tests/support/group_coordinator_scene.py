@@ -1,4 +1,5 @@
-"""The group coordinator on real partitions, asked through its handlers; `restarted` is the next broker."""
+"""The group coordinator on real partitions. Tests send requests through its handlers; `restarted` is the next
+broker."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ HANDLERS: dict[type[Message], tuple[ApiKey, Any]] = {
 
 
 class Scene:
-    """A broker with a topic `t` of two partitions and, if wanted, the offsets topic of another broker's life."""
+    """A broker with a topic `t` of two partitions. On request it starts with the offsets topic of an earlier broker."""
 
     def __init__(self, disk: FakeDisk | None = None, image: MetadataImage | None = None) -> None:
         self.disk = disk or FakeDisk()
@@ -105,7 +106,7 @@ class Scene:
             await asyncio.sleep(0)
 
     def restarting(self, *, after: FakeDisk | None = None) -> Scene:
-        """Another broker on what this one left behind, which has not loaded it yet."""
+        """Returns a broker on the same disk that has not loaded the offsets topic yet."""
         return Scene(after or self.disk.after_kill(), self.scene.image)
 
     async def restarted(self, *, after: FakeDisk | None = None) -> Scene:

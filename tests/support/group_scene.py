@@ -1,7 +1,8 @@
-"""Classic groups on a stage: a core, its log in memory, a clock, and clients that ask and wait. No socket, no loop.
+"""Classic groups for tests: a core, its log in memory, a clock, and clients with pending requests, without sockets or
+event loop.
 
-`Scene` does what `odradek.broker.coordinators.shard.Shard` does, in the open: append, replay, settle, arm timers,
-release replies. Records go through their bytes, so that every scene also rehearses what a restart would read.
+`Scene` does the work of `odradek.broker.coordinators.shard.Shard` step by step: it appends, replays, settles, arms
+timers and releases replies. Each record is encoded and decoded, so that every scene also tests what a restart reads.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ NOT_WRITTEN = ErrorCode.NOT_COORDINATOR
 
 
 class Asked(Generic[A]):
-    """A JoinGroup or SyncGroup and, once it is there, its answer."""
+    """A JoinGroup or SyncGroup, with its response as soon as there is one."""
 
     def __init__(self) -> None:
         self._answer: A | None = None
@@ -71,7 +72,7 @@ class Asked(Generic[A]):
 
 
 def subscription(*topics: str) -> bytes:
-    """Consumer protocol metadata, version 0."""
+    """Returns metadata of the consumer protocol, version 0."""
     return bytes(2) + encode(ConsumerProtocolSubscription(topics=list(topics), user_data=None), 0)
 
 
@@ -105,7 +106,7 @@ class Scene:
         self.core = GroupCore(self.config, self.cluster)
         self.restart()
 
-    # What clients do.
+    # Requests of clients.
 
     def join(
         self,
@@ -120,7 +121,8 @@ class Scene:
         rebalance_timeout_ms: int = 60_000,
         version: int = 3,
     ) -> Asked[JoinGroupResponse]:
-        """Version 3, so that one request suffices to come in; see `come` for the two-step way of later versions."""
+        """Sends JoinGroup v3, with which a member joins in a single request. `come` joins in two steps, as later
+        versions do."""
         request = JoinGroupRequest(
             group_id=group,
             session_timeout_ms=session_timeout_ms,
@@ -253,7 +255,7 @@ class Scene:
         topic_id: bytes = ZERO_UUID,
         require_stable: bool = False,
     ) -> int | ErrorCode:
-        """The committed offset, -1 for none, or the partition's error."""
+        """Returns the committed offset, -1 if there is none, or the partition's error."""
         request = OffsetFetchRequestGroup(
             group_id=group,
             topics=[OffsetFetchRequestTopics(name=topic, topic_id=topic_id, partition_indexes=[partition])],
@@ -291,23 +293,24 @@ class Scene:
         return self.core.describe_group(group, version=version)
 
     def groups(self) -> dict[str, str]:
-        """Group ids and states, as ListGroups shows them."""
+        """Returns the state of each group, as ListGroups shows it."""
         return {listed.group_id: listed.group_state for listed in self.core.list_groups((), ())}
 
     def shown(self) -> list[tuple[DescribedGroup, dict[tuple[str, int], int]]]:
-        """All that can be seen of all groups."""
+        """Returns everything about all groups that requests can show."""
         return [(self.describe(group_id), offsets_of(self.core, group_id)) for group_id in sorted(self.groups())]
 
-    # Several steps at once.
+    # Several steps in one call.
 
     def come(self, *clients: str, group: str = GROUP, **how: object) -> list[str]:
-        """New dynamic members, all in one rebalance that settles; their member ids, the leader first."""
+        """Adds dynamic members in one rebalance, and settles it. Returns their member ids, starting with the
+        leader's."""
         asked = [self.join(client=client, group=group, **how) for client in clients]  # type: ignore[arg-type]
         self.advance(0)
         return self.settle([each.answer for each in asked], group=group)
 
     def settle(self, joined: list[JoinGroupResponse], *, group: str = GROUP) -> list[str]:
-        """Everybody syncs; each is assigned its own member id, as bytes."""
+        """Sends SyncGroup for all members. Each member is assigned its member id, as bytes."""
         leader = joined[0].leader
         members = [each.member_id for each in joined]
         assignments = {member: member.encode() for member in members}
@@ -317,10 +320,10 @@ class Scene:
         self.sync(leader, joined[0].generation_id, assignments, group=group)
         return [leader, *(member for member in members if member != leader)]
 
-    # What the world does.
+    # Events from outside.
 
     def advance(self, ms: int) -> None:
-        """Time passes; timers fire when they are due, each at its own time."""
+        """Advances the clock. Timers fire when they are due, each at its own time."""
         end_ms = self.now_ms + ms
         while self.due:
             key = min(self.due, key=lambda each: self.due[each])
@@ -341,7 +344,7 @@ class Scene:
         self.turn(lambda core: core.expire(self.now_ms))
 
     def restart(self) -> None:
-        """All that was in memory is gone; waiting clients have lost their connections."""
+        """Restarts the broker: all state in memory is lost, and pending requests have lost their connections."""
         self.due.clear()
         self.core = GroupCore(self.config, self.cluster)
         for record_offset, (key, value) in enumerate(self.log):

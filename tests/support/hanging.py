@@ -1,6 +1,6 @@
-"""Creates a hanging transaction: open in a partition, unknown to its coordinator, so that nothing will ever end it.
+"""Creates a hanging transaction. It is open in a partition but unknown to its coordinator, so that nothing will end it.
 
-It can arise only in a broker with `transaction.partition.verification.enable=false`.
+Such a transaction can arise only in a broker with `transaction.partition.verification.enable=false`.
 """
 
 import time
@@ -13,14 +13,17 @@ from tests.support.batches import batch_by
 from tests.support.requests import produce_request
 from tests.support.wire import Wire
 
-BEFORE_IMPLICIT_ADDS = 11  # the last version of Produce that relies on AddPartitionsToTxn
+BEFORE_IMPLICIT_ADDS = 11  # the last version of Produce that requires AddPartitionsToTxn
 FIND_COORDINATOR, INIT_PRODUCER_ID = 3, 4
 TRANSACTION = 1
 PATIENCE_S = 60
 
 
 def leave_hanging(bootstrap: str, transactional_id: str, topic: str, *, age_ms: int = 5_000) -> int:
-    """One record in partition 0, `age_ms` old, without AddPartitionsToTxn before it; returns the producer id."""
+    """Produces a transactional record to partition 0 without AddPartitionsToTxn. Returns the producer id.
+
+    age_ms  age of the record's timestamp
+    """
     with Wire(bootstrap) as wire:
         wire.ask(FindCoordinatorRequest(key=transactional_id, key_type=TRANSACTION), FIND_COORDINATOR)
         request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)

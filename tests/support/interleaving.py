@@ -1,15 +1,17 @@
-"""Several threads that advance one step at a time, in an order that a seed decides."""
+"""Runs several threads in steps. A seed determines which thread takes the next step."""
 
 import threading
 from collections.abc import Callable, Sequence
 from random import Random
 
-BLOCKED_AFTER_S = 0.05  # a step that has not ended by then waits for a lock, most likely: let another one move
+# If a step has not ended after this time, its thread most likely waits for a lock, and another thread takes the next
+# step.
+BLOCKED_AFTER_S = 0.05
 PATIENCE_S = 60.0
 
 
 class Actor:
-    """A thread that waits at each `step()` for its turn."""
+    """A thread that waits for its turn at each `step()`."""
 
     def __init__(self, name: str, play: "Callable[[Actor], None]") -> None:
         self.name = name
@@ -23,7 +25,7 @@ class Actor:
         self._thread.start()
 
     def step(self, before: object = None) -> None:
-        """Wait for the turn to do what comes next, which is called `before`."""
+        """Waits for the thread's turn. `before` names what the thread does next."""
         self.before = before
         self._waiting.set()
         assert self._turn.acquire(timeout=PATIENCE_S), f"{self.name} never came to its turn"
@@ -36,7 +38,7 @@ class Actor:
         self._turn.release()
 
     def move_until(self, before: object) -> None:
-        """Up to that step, or to the end."""
+        """Lets the thread run until that step, or until its end."""
         while self.is_waiting(PATIENCE_S) and not self.is_over and self.before != before:
             self.move()
 
@@ -46,21 +48,21 @@ class Actor:
             self._play(self)
         except BaseException as error:
             self.failure = error
-        self.is_over = True  # before anybody can take it for one that waits
+        self.is_over = True  # set first, so that the thread does not count as waiting
         self._waiting.set()
 
 
 def interleave(actors: Sequence[Actor], rng: Random) -> None:
-    """Until all are over. Raises what an actor did not expect.
+    """Runs all actors to their end. Raises any unexpected exception of an actor.
 
-    Each moves several steps in a row, fewer or more by the seed: it is whole recoveries and transactions of one, while
-    the other sleeps, that bring out what is wrong.
+    Each actor takes several steps in a row, and the seed determines how many. Long runs matter: most errors appear when
+    one actor completes whole recoveries and transactions while the other sleeps.
     """
     stays = rng.uniform(0.5, 0.98)
     chosen: Actor | None = None
     while moving := [actor for actor in actors if not actor.is_over]:
         ready = [actor for actor in moving if actor.is_waiting(0)]
-        if not ready:  # the one holds what the other waits for, until a time limit lets it go on
+        if not ready:  # One actor holds a lock that the other needs. The wait ends at a time limit.
             moving[0].is_waiting(BLOCKED_AFTER_S)
             continue
         if chosen not in ready or rng.random() > stays:

@@ -1,6 +1,6 @@
-"""Messages from and to the JSON of Kafka's own converters, whole: records are base64, as other bytes are.
+"""Converts messages from and to the JSON of Kafka's own converters, including records, which become base64.
 
-`odradek.protocol.kafka_json` prints as Kafka's tools do, which leave records out.
+`odradek.protocol.kafka_json` prints JSON as Kafka's tools do, which leave out records.
 """
 
 from base64 import b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
@@ -14,7 +14,7 @@ from odradek.protocol.struct import Message, Struct
 
 
 def message_of(message_class: type[Message], value: Mapping[str, Any]) -> Message:
-    """Fields that the JSON leaves out have their defaults. Raises KeyError for a field that there is not."""
+    """Returns a message. Fields that the JSON lacks get their default values. Raises KeyError for an unknown field."""
     schema = load(message_class.__module__.rpartition(".")[2])
     return _struct_of(message_class, schema.fields, schema, value)  # type: ignore[return-value]
 

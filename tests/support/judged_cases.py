@@ -1,4 +1,4 @@
-"""Cases of rules: a trace that keeps the rule, and one that was broken on purpose."""
+"""Cases for the judge's rules: for each rule a trace that keeps it and one that breaks it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,10 @@ def produce(
     log_start: int = 0,
     topic_id: bytes = ZERO_UUID,
 ) -> None:
-    """One batch to a partition of topic `t`, or of that id, answered with `error`; lost: the answer is dropped."""
+    """Adds a Produce request of one batch to a partition, and its response with `error`.
+
+    lost  the response is lost
+    """
     name = "t" if topic_id == ZERO_UUID else ""
     request = produce_request(
         name, records, partition=partition, topic_id=topic_id, transactional_id=transactional_id, acks=acks
@@ -105,7 +108,10 @@ def join(
     after_ms: float = 100,
     behind: bool = False,
 ) -> None:
-    """A JoinGroup v9 of `member`, answered with `given` (the same, if it is left out) and a generation."""
+    """Adds a JoinGroup v9 of `member`, and its response with a generation.
+
+    given  member id in the response; by default the same
+    """
     request = JoinGroupRequest(
         group_id=group,
         session_timeout_ms=10_000,

@@ -1,4 +1,4 @@
-"""Messages converted to kafka-python's classes and back: the same values through an independent codec."""
+"""Converts messages to kafka-python's classes and back, so that tests can compare our codec with an independent one."""
 
 import uuid
 from importlib import import_module
@@ -12,7 +12,7 @@ PACKAGES = ("admin", "consumer", "metadata", "producer", "sasl")
 
 
 def known_classes() -> dict[str, Any]:
-    """kafka-python's requests and responses, by our module names."""
+    """Returns kafka-python's request and response classes, by the names of our modules."""
     names = {name: module for module, name in MODULES.items()}
     found: dict[str, Any] = {}
     for package in PACKAGES:
@@ -23,8 +23,9 @@ def known_classes() -> dict[str, Any]:
 
 
 def their_field_of(field: Field, theirs: Any) -> Any:
-    """Returns their field for ours. kafka-python has one name for three kinds of authorized operations, which it reads
-    as sets of bits, and a field of TxnOffsetCommit by its name of before Kafka 4.4."""
+    """Returns kafka-python's field that corresponds to one of ours. kafka-python uses one name for three kinds of
+    authorized operations, which it decodes as sets of bits, and it uses a name in TxnOffsetCommit that Kafka 4.4
+    changed."""
     fields = {found._name: found for found in theirs.fields.values()}
     renamed = {"GenerationIdOrMemberEpoch": "GenerationId"}.get(field.name, field.name)
     if field.name.endswith("AuthorizedOperations"):
@@ -70,7 +71,7 @@ def _their_value(value: Any, field: Field, their_field: Any, schema: Schema, ver
 
 
 def values_of_theirs(found: Any, their_struct: Any, schema: Schema, version: int) -> dict[str, Any]:
-    """Their message as a tree with our names and types, and only the fields that the version has."""
+    """Returns kafka-python's message as a tree with our names and types, reduced to the fields of this version."""
     return _our_values(found, schema.fields, their_struct, schema, version)
 
 
@@ -102,7 +103,7 @@ def _our_value(value: Any, field: Field, their_field: Any, schema: Schema, versi
 
 
 def values_of_ours(message: Message, schema: Schema, version: int) -> dict[str, Any]:
-    """Our message as such a tree."""
+    """Returns our message as a tree of the same form."""
     return _tree(message, schema.fields, schema, version)
 
 

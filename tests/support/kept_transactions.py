@@ -1,4 +1,4 @@
-"""Transactions of producers with Enable2Pc (KIP-939): open, and kept by a recovery."""
+"""Transactions of producers with Enable2Pc (KIP-939): open ones, and those that a recovery has kept."""
 
 from odradek.broker.transactions.entry import NEVER_MS, Txn
 from odradek.broker.transactions.turn import TransactionConfig
@@ -7,7 +7,7 @@ from tests.support.transaction_scene import Pair, S, Scene, given, txn
 ALLOWED = TransactionConfig(transaction_two_phase_commit_enable=True)
 PID = 42
 OPEN: Pair = (PID, 10)
-FIRST: Pair = (PID, 11)  # what the first recovery gets
+FIRST: Pair = (PID, 11)  # producer id and epoch that the first recovery gets
 
 
 def opened(pair: Pair = OPEN, *, timeout_ms: int = NEVER_MS) -> Txn:

@@ -1,4 +1,4 @@
-"""An HTTP or HTTPS server with one text, which a test replaces; it can also be slow, or go away."""
+"""An HTTP or HTTPS server with one document, which a test can replace. It can also be slow or unavailable."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ DRIP_S = 0.02
 
 
 class KeyServer:
-    """Use it in a `with`.
+    """A server to use as a context manager.
 
-    answer   sends what it likes; by default `text`
-    stopped  set when the server ends; what an answer that takes long waits for
+    answer   sends the response; by default it sends `text`
+    stopped  set when the server ends; slow answers wait for it
     """
 
     def __init__(self, text: bytes, context: ssl.SSLContext | None = None) -> None:
@@ -36,7 +36,7 @@ class KeyServer:
 
         class Server(ThreadingHTTPServer):
             def handle_error(self, request: object, client_address: object) -> None:
-                """Clients that hang up are what some tests want."""
+                """Ignores errors, because some tests let clients close their connections."""
 
         self._server = Server(("127.0.0.1", 0), Handler)
         if context is not None:
@@ -55,7 +55,7 @@ class KeyServer:
         self.stop()
 
     def stop(self) -> None:
-        """Nothing listens at the port afterwards."""
+        """Stops the server. Afterwards nothing listens on the port."""
         if not self.stopped.is_set():
             self.stopped.set()
             self._server.shutdown()
@@ -63,13 +63,13 @@ class KeyServer:
             self._server.server_close()
 
     def drip(self, request: BaseHTTPRequestHandler) -> None:
-        """For `answer`: a header that grows by a byte now and then, and never ends."""
+        """Sends a header that grows by a byte from time to time and never ends. Use it as `answer`."""
         request.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
         while not self.stopped.wait(DRIP_S):
             request.wfile.write(b"x")
 
     def say_nothing(self, request: BaseHTTPRequestHandler) -> None:
-        """For `answer`."""
+        """Sends nothing. Use it as `answer`."""
         self.stopped.wait()
 
     def _send_text(self, request: BaseHTTPRequestHandler) -> None:

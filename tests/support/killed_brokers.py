@@ -1,5 +1,5 @@
-"""Brokers in processes of their own that a signal has ended, such as the kernel's when memory runs out. A test that
-fails then does not show why: its client only sees that connections are refused."""
+"""Detects broker processes that a signal has ended, such as the kernel's signal when memory is exhausted. Without this,
+a failed test does not show the cause: its client only sees refused connections."""
 
 import signal
 import subprocess
@@ -12,7 +12,7 @@ def watch(broker: subprocess.Popen[bytes]) -> None:
 
 
 def leave(broker: subprocess.Popen[bytes]) -> None:
-    """Call it when a test ends the broker itself."""
+    """Excludes a broker that the test itself ends."""
     _running.pop(broker.pid, None)
 
 

@@ -1,4 +1,4 @@
-"""Logs in memory and batches for tests: a test sets up the past by appending it."""
+"""Logs in memory and batches for tests. A test prepares the past by appending to a log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOPIC_ID = b"topic-id-16bytes"
 
 
 class LogOnDisk:
-    """One partition, `t-0`, of a data directory on a disk in memory. Everything appended is written at once."""
+    """The partition `t-0` of a data directory on a disk in memory. Each append is written at once."""
 
     def __init__(self, disk: FakeDisk | None = None, config: LogConfig | None = None, *, now_ms: int = NOW_MS) -> None:
         self.disk = disk or FakeDisk()
@@ -87,7 +87,7 @@ class LogOnDisk:
     def verify(
         self, producer_id: int, *, epoch: int = 0, sequence: int | None = 0, supports_epoch_bump: bool = True
     ) -> VerificationGuard:
-        """The question before the first batch of a transaction; the answer is the test's business."""
+        """Starts the verification that precedes the first batch of a transaction. The test decides on its outcome."""
         return self.log.begin_verification(
             producer_id, epoch, sequence, supports_epoch_bump=supports_epoch_bump, now_ms=self.now_ms
         )
@@ -102,7 +102,7 @@ class LogOnDisk:
         transaction_version: int = 0,
         write: bool = True,
     ) -> Appended:
-        """A marker."""
+        """Appends a transaction marker."""
         batch = marker_batch(
             producer_id=producer_id,
             producer_epoch=epoch,
@@ -118,7 +118,7 @@ class LogOnDisk:
         return appended
 
     def fill_to(self, offset: int) -> None:
-        """Plain records up to `offset` (exclusive)."""
+        """Appends plain records up to `offset` (exclusive)."""
         if offset > self.log.log_end_offset:
             self.append(records=offset - self.log.log_end_offset)
 
@@ -136,7 +136,7 @@ class LogOnDisk:
 
 
 def offsets(log: Log, start_offset: int | None = None, end_offset: int | None = None) -> list[int]:
-    """Those of all records, control records included."""
+    """Returns the offsets of all records, including control records."""
     start = log.log_start_offset if start_offset is None else start_offset
     return [
         record.offset

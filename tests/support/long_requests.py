@@ -1,4 +1,4 @@
-"""Requests with very many entries: for each array of each API that is served, unknown, known and repeated ones."""
+"""Requests with very many entries. Each array of each API is filled with unknown, known or repeated entries."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from odradek.protocol.schema import Field, Schema, load
 from odradek.protocol.struct import Message, Struct
 
 UNKNOWN, KNOWN, REPEATED = KINDS = ("unknown", "known", "repeated")
-KNOWN_TOPIC = "known"  # has KNOWN_PARTITIONS
+KNOWN_TOPIC = "known"  # This topic has KNOWN_PARTITIONS partitions.
 KNOWN_PARTITIONS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class LongArray:
-    """An array of a request; `path` names the arrays down to it, each of the outer ones with one entry."""
+    """An array of a request. `path` names the arrays that lead to it; each of the outer ones has one entry."""
 
     api_key: ApiKey
     version: int
@@ -31,7 +31,7 @@ class LongArray:
 
 
 def long_arrays() -> Iterator[LongArray]:
-    """All arrays of all APIs that are served, each at the newest version that has it."""
+    """Yields all arrays of all served APIs, each at the newest version that has the array."""
     for api_key, served in SERVED.items():
         schema = load(request_class(api_key.value).__module__.rpartition(".")[2])
         found: dict[tuple[str, ...], int] = {}
@@ -53,7 +53,7 @@ def _arrays(schema: Schema, fields: tuple[Field, ...], version: int) -> Iterator
 
 
 def long_request(array: LongArray, entries: int, kind: str) -> Message:
-    """One request with so many entries in this array."""
+    """Returns a request with this number of entries in the array."""
     request = request_class(array.api_key.value)()
     schema = load(type(request).__module__.rpartition(".")[2])
     _fill(request, schema, schema.fields, array, array.path, entries, kind)
@@ -70,7 +70,7 @@ def _fill(
     entries: int,
     kind: str,
 ) -> None:
-    """Gives the outer arrays one known entry each, and the last of `path` so many; other arrays stay empty."""
+    """Gives each outer array one known entry, and the last array of `path` all entries. Other arrays stay empty."""
     module = import_module(f"odradek.protocol.messages.{schema.module}")
     for field in fields:
         if array.version not in field.versions or (field.tag is not None and field.attribute not in path):

@@ -1,4 +1,4 @@
-"""A loop and its threads under the test's control: nothing runs until the test says so."""
+"""An event loop and its threads under the test's control. Nothing runs until the test says so."""
 
 from collections import deque
 from collections.abc import Callable
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class ManualTick:
-    """Stands for `loop.call_soon`."""
+    """Stands in for `loop.call_soon`."""
 
     def __init__(self) -> None:
         self._actions: deque[Callable[[], None]] = deque()
@@ -22,7 +22,7 @@ class ManualTick:
         return len(self._actions)
 
     def run(self) -> None:
-        """One tick: what was scheduled before it, not what that schedules in turn."""
+        """Runs one tick: the callbacks scheduled before this call, but not those that they schedule in turn."""
         for _ in range(len(self._actions)):
             self._actions.popleft()()
 

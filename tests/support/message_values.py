@@ -1,7 +1,7 @@
-"""Values for any message at any version, from a source of choices: a seeded generator, or hypothesis.
+"""Builds values for any message at any version from a source of choices: a seeded generator or Hypothesis.
 
-They stay within what the version can carry: fields that it lacks keep their defaults, and null only appears where it is
-allowed.
+The values stay within what the version can encode: fields that the version lacks keep their defaults, and null appears
+only where the version allows it.
 """
 
 import sys
@@ -35,7 +35,7 @@ class Choices(Protocol):
 
 
 class RandomChoices:
-    """Choices of a seeded generator, with a liking for the edges."""
+    """Choices of a seeded generator that prefers extreme values."""
 
     def __init__(self, rng: Random, *, longest: int = 3) -> None:
         self._rng = rng
@@ -65,7 +65,7 @@ class RandomChoices:
 
 
 class LargeChoices(RandomChoices):
-    """Outer arrays of `longest` elements, inner ones of two, nothing null."""
+    """Fills outer arrays with `longest` elements and inner ones with two. Nothing is null."""
 
     def flag(self) -> bool:
         return False
@@ -84,7 +84,7 @@ SIZES = st.integers(0, 3)
 
 
 class DrawnChoices:
-    """Choices that hypothesis makes, and shrinks."""
+    """Choices that Hypothesis draws and shrinks."""
 
     def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
         self._draw = draw
@@ -112,7 +112,7 @@ class DrawnChoices:
 
 
 def build_message(module: str, version: int, choices: Choices) -> Message:
-    """One message with values chosen by `choices`."""
+    """Returns a message with values from `choices`."""
     schema = load(module)
     message = message_class(module)()
     _fill(message, schema.fields, schema, version, choices, 0)
@@ -127,7 +127,7 @@ def _fill(
             continue
         value = _value(field, schema, version, choices, depth)
         if field.is_none_when_absent and value == type(value)():
-            value = None  # a tagged struct of defaults is not written
+            value = None  # A tagged struct with default values is not encoded.
         setattr(struct, field.attribute, value)
 
 
@@ -151,5 +151,5 @@ def _one(field: Field, schema: Schema, version: int, choices: Choices, depth: in
 
 
 def versions() -> list[tuple[str, int]]:
-    """Every message at every version."""
+    """Returns every message at every version."""
     return [(module, version) for module in MODULES for version in load(module).version_range()]

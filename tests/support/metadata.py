@@ -29,7 +29,7 @@ from tests.support.workers_here import WorkersHere
 R = TypeVar("R")
 
 NODE = Node(1, b"directory-of-one")
-FEATURES = {  # of a new cluster
+FEATURES = {  # features of a new cluster
     "metadata.version": 33,
     "eligible.leader.replicas.version": 1,
     "group.version": 1,
@@ -43,13 +43,13 @@ DIRECTORY_ID = "9DitBXe7pyoCRUwgpuuW-w"
 
 
 def ids() -> Callable[[], bytes]:
-    """Ids that count up: 16 bytes, never zero."""
+    """Returns a source of ids that count up. An id has 16 bytes and is never zero."""
     numbers = count(1)
     return lambda: next(numbers).to_bytes(16, "big")
 
 
 def image_with(*topics: str, partitions: int = 1) -> MetadataImage:
-    """One registered broker, and these topics."""
+    """Returns an image with one registered broker and these topics."""
     image = MetadataImage()
     image.replay(RegisterBrokerRecord(broker_id=NODE.node_id, broker_epoch=1, log_dirs=[NODE.directory_id]))
     apply(image, create(image, [NewTopic(name, partitions, 1) for name in topics]))
@@ -62,7 +62,7 @@ def create(image: MetadataImage, topics: list[NewTopic], partitions: int = 1) ->
 
 
 def decided(steps: Steps[R]) -> R:
-    """Makes a decision in one go, which a broker makes in slices."""
+    """Runs a decision to its end. A broker makes such a decision in slices."""
     try:
         while True:
             next(steps)
@@ -81,7 +81,7 @@ def config_with(**settings: str) -> BrokerConfig:
 
 
 class Running:
-    """A data directory with its metadata open, as a broker has it."""
+    """A data directory with opened metadata, as a broker has it."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Running:
 
 
 def topic_records(name: str) -> list[Message]:
-    """What the log says of a topic of one partition."""
+    """Returns the records in the metadata log for a topic with one partition."""
     topic_id = name.encode().ljust(16, b"_")
     return [
         TopicRecord(name=name, topic_id=topic_id),

@@ -1,7 +1,8 @@
-"""The oracle kit beside the repository: a real Apache Kafka, directories it wrote, and its exchanges with real clients.
+"""The oracle kit beside the repository: a real Apache Kafka, directories that it wrote, and its exchanges with real
+clients.
 
-It is looked for at `<repository>/../shared/oracle`; the environment variable ODRADEK_ORACLE names another place.
-A test that needs it carries `@needs_oracle`; one that runs Kafka itself, `@needs_kafka`.
+The kit is expected at `<repository>/../shared/oracle`, or where the environment variable ODRADEK_ORACLE points. Tests
+that need it are marked `@needs_oracle`, and tests that run Kafka `@needs_kafka`.
 """
 
 import gzip
@@ -30,7 +31,7 @@ needs_kafka = pytest.mark.skipif(
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request and its answer, as recorded; frames come without their 4-byte length."""
+    """A recorded request and its response. Frames lack their 4-byte length."""
 
     client: str
     client_id: str | None
@@ -38,13 +39,13 @@ class Exchange:
     key: int
     version: int
     request: bytes
-    response: bytes | None  # None: acks=0, or Kafka closed the connection
-    request_json: dict[str, Any] | None  # what Kafka's own codec reads; None where it cannot
+    response: bytes | None  # None if the request had acks=0, or if Kafka closed the connection
+    request_json: dict[str, Any] | None  # the request as Kafka's own codec decodes it; None if it cannot
     response_json: dict[str, Any] | None
-    request_same: bool  # Kafka's codec writes the very bytes again
+    request_same: bool  # whether Kafka's codec encodes the request to the same bytes
     response_same: bool
     errors: tuple[str, ...]
-    failed: str | None  # why Kafka's codec cannot read it
+    failed: str | None  # the reason why Kafka's codec cannot decode the request
     line: str  # file and line, for messages of failed tests
 
     def __str__(self) -> str:
@@ -52,7 +53,7 @@ class Exchange:
 
 
 def exchanges(client: str | None = None) -> Iterator[Exchange]:
-    """Every recorded exchange, or those of one file of the kit (`java`, `probe`, `kafka-python` …)."""
+    """Yields every recorded exchange, or those of one file of the kit (`java`, `probe`, `kafka-python` …)."""
     folder = ORACLE / "exchanges"
     paths = [folder / f"{client}.jsonl.gz"] if client else sorted(folder.glob("*.jsonl.gz"))
     for path in paths:
@@ -78,12 +79,12 @@ def exchanges(client: str | None = None) -> Iterator[Exchange]:
 
 
 def directories() -> list[str]:
-    """The names of the recorded data directories."""
+    """Returns the names of the recorded data directories."""
     return sorted(path.name.removesuffix(".tar.gz") for path in (ORACLE / "data").glob("*.tar.gz"))
 
 
 def unpack(name: str, into: Path) -> Path:
-    """Unpack a recorded data directory below `into`, holes restored; returns the log directory."""
+    """Unpacks a recorded data directory below `into`, including its holes. Returns the log directory."""
     with tarfile.open(ORACLE / "data" / f"{name}.tar.gz") as packed:
         packed.extractall(into, filter="data")
     return into / name
