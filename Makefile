@@ -53,7 +53,7 @@ help:
 	@echo 'make image-test    build the container image with buildah and run it (root on Debian, no Docker)'
 	@echo 'make audit         known vulnerabilities of what is locked; AUDIT_MAY_BE_OFFLINE=1 where no data base can be reached'
 	@echo 'make lock          write the hashes of what the image installs'
-	@echo 'make test-frameworks   Kafka Streams, Connect, Flink and Spring for Apache Kafka against this broker (Java 17, Maven)'
+	@echo 'make test-frameworks   Kafka Streams, Connect, Flink and Spring for Apache Kafka, and clients of schema registries (Java 17, Maven, Node, Go)'
 	@echo 'make test-spark-connector   Spark'"'"'s own Kafka source and sink against this broker (Java 17, Maven)'
 	@echo 'make conformance   Kafka'"'"'s own tools, clients and message definitions against this broker (Java, Maven; Go if there);'
 	@echo '                   MOVES=n leaders, coordinators and nodes that move under each copy, 15 if nothing is said'

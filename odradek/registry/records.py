@@ -1,7 +1,7 @@
 """The keys and values of the topic `_schemas`, as Confluent's registry writes them.
 
-Both are JSON. A record without a value removes what its key names. Unknown fields are ignored, so that the registry
-can read a topic that another one has written.
+Both are JSON. A record without a value removes what its key names; Karapace writes an empty value instead. Unknown
+fields are ignored, so that the registry can read a topic that another one has written.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def decode(key: bytes | None, value: bytes | None) -> RegistryRecord | None:
         raise ValueError("a record without a key")
     try:
         name = json.loads(key)
-        content = None if value is None else json.loads(value)
+        content = json.loads(value) if value else None
         return _decoded(name, content)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"a field is missing or of a wrong type: {error}") from error

@@ -57,7 +57,7 @@ def install(
         (folder / "src" / "main.rs").write_text(program.read_text(encoding="utf-8"), encoding="utf-8")
         _run(["cargo", "build", "--quiet", "--jobs", "1"], folder)
         return Installed([str(folder / "target" / "debug" / "history")], {})
-    _once(folder, lambda: _go(folder, f"{package}@v{version}"))
+    _once(folder, lambda: _go(folder, [f"{package}@v{version}", *needs]))
     binary = folder / program.stem
     imported = program.read_text(encoding="utf-8").replace("github.com/IBM/sarama", package)  # which was Shopify's
     (folder / "main.go").write_text(imported, encoding="utf-8")
@@ -129,10 +129,10 @@ def _cargo(folder: Path, crates: list[str]) -> None:
         _run(["cargo", "add", "--quiet", name, *(["--features", features] if features else [])], folder)
 
 
-def _go(folder: Path, package: str) -> None:
+def _go(folder: Path, packages: list[str]) -> None:
     (folder / "main.go").write_text("package main\n\nfunc main() {}\n", encoding="utf-8")
     _run(["go", "mod", "init", "history"], folder)
-    _run(["go", "get", package], folder)
+    _run(["go", "get", *packages], folder)
 
 
 def _run(words: list[str], folder: Path) -> None:

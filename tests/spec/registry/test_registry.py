@@ -12,7 +12,7 @@ from odradek.broker.configuration.broker_settings import SCHEMA_LEVELS
 from odradek.registry.core import LATEST, Registration, Registry
 from odradek.registry.errors import RegistryError
 from odradek.registry.levels import LEVELS
-from odradek.registry.records import RegistryRecord, decode, encode
+from odradek.registry.records import RegistryRecord, SchemaRecord, decode, encode
 from odradek.registry.schemas import Reference, SchemaText
 
 
@@ -284,3 +284,22 @@ def test_a_record_that_cannot_be_read_is_named(key: bytes | None) -> None:
 
 def test_a_key_of_an_unknown_kind_changes_nothing() -> None:
     assert decode(b'{"keytype":"NOOP","magic":0}', None) is None
+
+
+def test_a_permanent_deletion_that_karapace_wrote_has_an_empty_value() -> None:
+    key = b'{"keytype":"SCHEMA","subject":"a","version":1,"magic":1}'
+    assert decode(key, b"") == decode(key, None) == SchemaRecord("a", 1)
+
+
+def test_what_other_registries_add_to_a_record_is_ignored() -> None:
+    key = b'{"magic":1,"version":1,"subject":"a","keytype":"SCHEMA"}'
+    value = {
+        "subject": "a",
+        "version": 1,
+        "id": 3,
+        "guid": "g",
+        "schemaType": "AVRO",
+        "schema": '"int"',
+        "ruleSet": None,
+    }
+    assert decode(key, json.dumps(value).encode()) == SchemaRecord("a", 1, 3, SchemaText("AVRO", '"int"'))
