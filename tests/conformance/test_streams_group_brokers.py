@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from odradek.broker.groups.common.group import CoordinatorRecord
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.streams_group_describe_request import StreamsGroupDescribeRequest
 from odradek.protocol.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest
+from odradek.protocol.messages.streams_group_metadata_value import StreamsGroupMetadataValue
 from odradek.protocol.messages.streams_group_topology_description_update_request import (
     StreamsGroupTopologyDescriptionUpdateRequest,
     TopologyDescription,
@@ -32,6 +34,7 @@ from tests.conformance.streams_scene import (
     with_two_members,
 )
 from tests.conformance.test_streams_group_offsets import commit, fetch, group_type
+from tests.conformance.test_streams_group_records import METADATA, TARGET, TOPOLOGY, Log
 from tests.support.broker_process import Broker, BrokerProcess, KafkaProcess
 from tests.support.oracle import needs_kafka
 
@@ -42,6 +45,7 @@ NONE, INVALID = ErrorCode.NONE, ErrorCode.INVALID_REQUEST
 SOURCE, PROCESSOR, SINK = 1, 2, 3
 NOT_ASKED_FOR, NOT_STORED, AVAILABLE = 0, 1, 3
 UNSAFE_DOWNGRADE = 3
+BEGUN, NOT_DESCRIBED = -2, -1  # in place of the topology epoch whose description is stored
 
 
 @pytest.fixture(scope="module", params=["kafka", "odradek"])
@@ -148,7 +152,7 @@ DESCRIPTION = TopologyDescription(
 )
 
 
-def test_scenarios_110_and_111_and_112_and_114_a_description_of_the_topology(scene: Scene) -> None:
+def test_scenarios_110_and_111_and_112_and_113_and_114_a_description_of_the_topology(scene: Scene) -> None:
     a = scene.member("a")
     assert a.join().response.topology_description_required
     assert not a.beat().response.topology_description_required
@@ -170,16 +174,28 @@ def test_scenarios_110_and_111_and_112_and_114_a_description_of_the_topology(sce
         INVALID,
         "Global store must be composed of a source and a processor node.",
     )
+    log = Log(scene)
     assert push(scene, DESCRIPTION) == (NONE, None)
+    assert described_epochs(log.records()) == [BEGUN, 0]
     status, stored = described(scene)
     assert (status, repr(stored)) == (AVAILABLE, repr(DESCRIPTION))
     assert described(scene, asks=False) == (NOT_ASKED_FOR, None)
     assert scene.state == ("Stable", 2, 2)
     assert not a.beat().response.topology_description_required
     a.leave()
+    log.records()
     assert scene.delete() is NONE
+    removed = log.records()
+    assert described_epochs(removed) == [BEGUN, NOT_DESCRIBED]
+    assert [each.key.API_KEY for each in removed if each.value is None] == [TARGET, METADATA, TOPOLOGY]
     assert a.join().told == (2, ALL)
     assert described(scene) == (NOT_STORED, None)
+
+
+def described_epochs(records: list[CoordinatorRecord]) -> list[int]:
+    """The topology epochs whose description is stored, from each record of the group's metadata."""
+    values = [each.value for each in records if isinstance(each.value, StreamsGroupMetadataValue)]
+    return [value.stored_description_topology_epoch for value in values]
 
 
 def test_a_stale_member_is_not_asked_for_a_description(scene: Scene) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from odradek.broker.groups.common.group import CoordinatorRecord
 from odradek.broker.groups.records import decode_record
 from odradek.protocol.batch_header import batches
 from odradek.protocol.errors import ErrorCode
@@ -48,7 +49,13 @@ class Log:
 
     def written(self) -> list[int]:
         """The types of the records since the last call; of a tombstone negative."""
-        end, found = self._end(), []
+        numbers = [(each.key.API_KEY, each.value) for each in self.records()]
+        return [number if value is not None else -number for number, value in numbers if number is not None]
+
+    def records(self) -> list[CoordinatorRecord]:
+        """The records since the last call."""
+        end = self._end()
+        found: list[CoordinatorRecord] = []
         while self._offset < end:
             wanted = FetchPartition(partition=0, fetch_offset=self._offset, partition_max_bytes=1 << 20)
             request = FetchRequest(
@@ -65,9 +72,7 @@ class Log:
                     assert decoded is not None
                     group = getattr(decoded.key, "group_id", None) or getattr(decoded.key, "group", None)
                     if group == self._scene.group:
-                        number = decoded.key.API_KEY
-                        assert number is not None
-                        found.append(number if decoded.value is not None else -number)
+                        found.append(decoded)
         return found
 
 

@@ -39,6 +39,7 @@ MAIN_CLASSES = {
     "producer-perf": TOOLS + "ProducerPerformance",
     "share-groups": TOOLS + "consumer.group.ShareGroupCommand",
     "shared": "Shared",  # ours: java/Shared.java
+    "streams-groups": TOOLS + "streams.StreamsGroupCommand",
     "topics": TOOLS + "TopicCommand",
     "transactional": "Transactional",  # ours: java/Transactional.java
     "transactional-message-copier": TOOLS + "TransactionalMessageCopier",

@@ -26,7 +26,7 @@ from tests.unit.test_citations import DOCS, LINK
 from tests.unit.test_citations import missing as leads_nowhere
 
 # The pages that have a test for every scenario. The others list the tests they have so far.
-COMPLETE = ("transactions", "consumer-groups", "share-groups", "dead-letter-queues")
+COMPLETE = ("transactions", "consumer-groups", "share-groups", "dead-letter-queues", "streams-groups")
 # Rows of Kafka 4.4 without a test of Odradek alone: most were only read, or need several nodes.
 NOT_TESTED = {"U5", "M5", "C5", "O1", "O4", "P7"}
 # Rows of Kafka 4.4 without a test that asks a running Kafka.

@@ -1,0 +1,54 @@
+"""Streams groups of Kafka 4.3.1, and of Odradek while it behaves like Kafka 4.3.
+
+Rules: docs/spec/streams-groups.md#s13-7.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from odradek.protocol.errors import ErrorCode
+from tests.conformance.streams_scene import ALL, SETTINGS, Scene, talk_to
+from tests.support.broker_process import EMULATED, Broker, BrokerProcess, KafkaProcess
+from tests.support.oracle import needs_kafka
+
+pytestmark = needs_kafka
+
+RELEASE = "4.3.1"
+VERSION = 0  # of StreamsGroupHeartbeat
+NOT_OF_4_3 = "group.streams.assignment.interval.ms"
+
+
+@pytest.fixture(params=["kafka", "odradek"])
+def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    data_dir = tmp_path_factory.mktemp(f"streams-4.3-{request.param}") / "data"
+    settings = {name: value for name, value in SETTINGS.items() if name != NOT_OF_4_3}
+    broker: Broker = (
+        KafkaProcess(data_dir, settings, version=RELEASE, heap="-Xmx512M")
+        if request.param == "kafka"
+        else BrokerProcess(data_dir, settings, emulate=EMULATED[RELEASE])
+    )
+    with broker:
+        made = Scene(talk_to(broker), "app", broker.name == "kafka")
+        made.make_topic("i4", 4)
+        yield made
+        made.talk.close()
+
+
+def test_scenario_122_what_kafka_4_3_refuses_and_leaves_as_it_is(scene: Scene) -> None:
+    a = scene.member("a")
+    assert a.join(version=VERSION, instance_id="one").refused == (
+        ErrorCode.INVALID_REQUEST,
+        "Static membership is not yet supported.",
+    )
+    assert a.join(version=VERSION, task_offsets=[]).refused == (
+        ErrorCode.INVALID_REQUEST,
+        "TaskOffsets are not supported yet.",
+    )
+    joined = a.join(version=VERSION)
+    if joined.active != ALL:  # Kafka's coordinator has just learned of the topic
+        a.beat_until(lambda reply: reply.active == ALL, version=VERSION)
+    epoch = scene.described(VERSION).assignment_epoch
+    a.send(VERSION, member_epoch=-1)
+    group = scene.described(VERSION)
+    assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Empty", epoch + 1, epoch)
