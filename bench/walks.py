@@ -26,7 +26,7 @@ from odradek.broker.api.context import ConnectionInfo
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.network.connection_host import FrameReceiver
 from odradek.broker.network.request_filter import RequestFilter
-from odradek.broker.runtime.delayed import Parked, ReplyAround
+from odradek.broker.runtime.replies import Parked, ReplyAround
 from odradek.broker.serving import ServingBroker
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.file_slice import Chunk

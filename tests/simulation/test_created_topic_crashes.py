@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from odradek.broker.metadata.replaying import SLICE_RECORDS
 from odradek.broker.metadata.topics import NewTopic
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.waiting import Deferred
 from odradek.files.names import partition_of
 from tests.simulation.simulated_broker import DATA
 from tests.simulation.stage import Stage

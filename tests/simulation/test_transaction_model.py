@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.waiting import Deferred
 from odradek.broker.transactions.core import TransactionCore
 from odradek.broker.transactions.records import encode_record
 from odradek.broker.transactions.turn import TransactionConfig

@@ -10,7 +10,7 @@ from typing import Any
 from odradek.broker.coordinators.shard_records import ShardLog
 from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from odradek.broker.coordinators.transaction_markers import MarkerWriter, OnWritten, TxnMarker
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.waiting import Deferred
 from odradek.broker.transactions.core import TransactionCore
 from odradek.broker.transactions.entry import Txn
 from odradek.broker.transactions.records import decode_record

@@ -10,7 +10,7 @@ from odradek.broker.configuration.contradictions import creatable
 from odradek.broker.metadata.image import MetadataImage
 from odradek.broker.metadata.topic_creation import TopicCreation, internal_topic
 from odradek.broker.metadata.topics import NewTopic, TopicResult
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.waiting import Deferred
 from odradek.protocol.errors import ErrorCode as E
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.messages.config_record import ConfigRecord

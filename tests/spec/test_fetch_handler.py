@@ -10,8 +10,8 @@ import pytest
 
 from odradek.broker.handlers.records.fetch import fetch
 from odradek.broker.metadata.image import TopicImage
-from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.slices import ENTRIES_PER_SLICE, MOST_ROTATING
+from odradek.broker.runtime.waiting import Deferred
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.control_records import marker_batch

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.handlers.groups.find_coordinator import find_coordinator
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.waiting import Deferred
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest

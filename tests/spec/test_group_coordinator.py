@@ -17,9 +17,9 @@ from odradek.broker.groups.common.outcome import (
     ShareConfig,
     StreamsConfig,
 )
-from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.loop_watch import LoopWatch
 from odradek.broker.runtime.slices import SLICE_S
+from odradek.broker.runtime.waiting import Deferred
 from odradek.protocol.compression import Compression
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.delete_groups_request import DeleteGroupsRequest

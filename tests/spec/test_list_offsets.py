@@ -13,7 +13,7 @@ from odradek.broker.handlers.records.offsets import (
     MAX_TIMESTAMP,
     list_offsets,
 )
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.waiting import Deferred
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import ErrorCode

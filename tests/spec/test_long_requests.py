@@ -24,7 +24,7 @@ from odradek.broker.api.long_requests import (
 )
 from odradek.broker.api.served import SERVED
 from odradek.broker.handlers.groups.group_offsets import offset_commit
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.waiting import Deferred
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import encode
 from odradek.protocol.errors import ErrorCode, KafkaError

@@ -12,8 +12,8 @@ from odradek.broker.metadata.image import MetadataImage, TopicImage
 from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.replaying import SLICE_RECORDS
 from odradek.broker.metadata.topics import MorePartitions, NewTopic, create_partitions, delete_topics
-from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.slices import ENTRIES_PER_SLICE
+from odradek.broker.runtime.waiting import Deferred
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.struct import Message
 from tests.support.fake_disk import FakeDisk, Fault

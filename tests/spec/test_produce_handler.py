@@ -7,7 +7,7 @@ import pytest
 
 from odradek.broker.handlers.records.produce import produce
 from odradek.broker.produce.request import ADMIN_CLIENT_ID
-from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection
+from odradek.broker.runtime.replies import NO_RESPONSE, CloseConnection
 from odradek.broker.runtime.workers import Openers
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode

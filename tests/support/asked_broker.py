@@ -15,7 +15,7 @@ from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.handlers.by_api_key import fast_path_of, handler_of
 from odradek.broker.handlers.handler_broker import HandlerBroker
 from odradek.broker.network.connection_host import FrameReceiver
-from odradek.broker.runtime.delayed import CloseConnection
+from odradek.broker.runtime.replies import CloseConnection
 from odradek.broker.security.authorization import authorizer_of
 from odradek.protocol.codec import decode
 from odradek.protocol.errors import MalformedMessage

@@ -17,9 +17,9 @@ from odradek.broker.metadata.image import MetadataImage, TopicImage
 from odradek.broker.partitions.group_commit import AppendFlush, LogSyncs
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.registry import Partitions
-from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.loop_watch import LoopWatch
 from odradek.broker.runtime.slices import completed
+from odradek.broker.runtime.waiting import Deferred
 from odradek.broker.runtime.workers import Openers
 from odradek.broker.transactions.producers import Seals, TwoPhaseProducers
 from odradek.protocol.api_keys import ApiKey

@@ -16,7 +16,7 @@ from odradek.broker.network.connection import Connection
 from odradek.broker.network.connection_host import FrameReceiver
 from odradek.broker.network.server import Server
 from odradek.broker.runtime.clock import Clock
-from odradek.broker.runtime.delayed import CloseConnection, Parked
+from odradek.broker.runtime.replies import CloseConnection, Parked
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode
 from odradek.protocol.file_slice import Chunk

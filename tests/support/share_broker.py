@@ -13,7 +13,7 @@ from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.coordinators.share_coordinator import LocalPersister, ShareCoordinator, ShareCoordinatorSettings
 from odradek.broker.metadata.topics import NewTopic, TopicResult
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.waiting import Deferred
 from odradek.broker.shares.core.dead_letters import QueueRules
 from odradek.broker.shares.core.in_flight import StateWrite
 from odradek.broker.shares.core.state import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from odradek.broker.api.context import ConnectionInfo, RequestContext
 from odradek.broker.api.error_replies import error_reply
 from odradek.broker.api.error_translations import translated
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.waiting import Deferred
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import ErrorCode, KafkaError

@@ -42,7 +42,7 @@ from odradek.broker.handlers.transactions.transactions import (
 from odradek.broker.metadata.image import TopicImage
 from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
 from odradek.broker.partitions.partition import CoordinatorLog
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.waiting import Deferred
 from odradek.broker.shares.core.state import Ending
 from odradek.broker.transactions.core import TransactionCore
 from odradek.broker.transactions.turn import TransactionConfig

@@ -12,7 +12,7 @@ from typing import Any
 from odradek.broker.api.context import ConnectionInfo, RequestContext
 from odradek.broker.handlers.by_api_key import handler_of
 from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.waiting import Deferred
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.control_records import read_marker

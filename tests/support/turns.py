@@ -7,8 +7,7 @@ from itertools import count
 from types import coroutine as from_generator
 from typing import Any, TypeVar
 
-from odradek.broker.runtime.delayed import NowOrLater
-from odradek.broker.runtime.waiting import started
+from odradek.broker.runtime.waiting import NowOrLater, started
 
 T = TypeVar("T")
 

@@ -17,8 +17,7 @@ from odradek.broker.coordinators.transaction_coordinator import TransactionCoord
 from odradek.broker.handlers.cluster.features import pending_count
 from odradek.broker.handlers.shares.txn_share_acknowledge import txn_share_acknowledge
 from odradek.broker.metadata.features import FeatureUpdate, update_features
-from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.runtime.waiting import started
+from odradek.broker.runtime.waiting import Deferred, started
 from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode

@@ -49,7 +49,7 @@ STARTS_THE_BROKER = ("odradek/serve.py", "odradek/tools/container/entry.py", "od
 
 # Folders and files of broker/: each imports only itself and what stands before it, types included.
 BROKER_ORDER = (
-    "runtime",  # clock, threads, parked replies
+    "runtime",  # clock, threads, answers given later
     "patterns",
     "api",  # what every API shares
     "configuration",

@@ -22,10 +22,10 @@ from odradek.broker.api.context import AllowAll, Authorizer, ConnectionInfo, Req
 from odradek.broker.api.long_requests import LONG_REQUEST_BYTES, check_entries, has_many_partitions, read_long
 from odradek.broker.api.served import SERVED, ServedApi, by_number
 from odradek.broker.runtime.clock import Clock
-from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse, Parked
 from odradek.broker.runtime.loop_watch import LONG_S
+from odradek.broker.runtime.replies import NO_RESPONSE, CloseConnection, NoResponse, Parked
 from odradek.broker.runtime.slices import rotation
-from odradek.broker.runtime.waiting import started
+from odradek.broker.runtime.waiting import Deferred, started
 from odradek.broker.runtime.workers import JobResult, Workers
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import reader

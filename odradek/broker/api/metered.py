@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from odradek.broker.api.context import ConnectionInfo
 from odradek.broker.api.dispatch import Dispatcher, MakePendingRequest, PendingRequest, Route
-from odradek.broker.runtime.delayed import NO_RESPONSE, NoResponse
+from odradek.broker.runtime.replies import NO_RESPONSE, NoResponse
 from odradek.protocol.api_facts import facts_of
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError

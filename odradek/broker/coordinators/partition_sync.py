@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Protocol
 
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.waiting import Deferred
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from odradek.broker.coordinators.shard_records import (
     replay_log,
 )
 from odradek.broker.runtime.clock import Clock, Scan, TimerHandle, Timers
-from odradek.broker.runtime.delayed import Deferred, NowOrLater
+from odradek.broker.runtime.waiting import Deferred, NowOrLater
 from odradek.protocol.batch_header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, BatchHeader
 from odradek.protocol.compression import Compression
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage

@@ -17,8 +17,7 @@ from odradek.broker.coordinators.shard import Shard
 from odradek.broker.coordinators.shard_records import RecordFormat, ShardLog
 from odradek.broker.coordinators.shards import Scans, Shards
 from odradek.broker.runtime.clock import Clock, Timers, earliest
-from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.runtime.waiting import after, arrived, deferred, each_of
+from odradek.broker.runtime.waiting import Deferred, after, arrived, deferred, each_of
 from odradek.broker.shares.core.records import decode_record, encode_record
 from odradek.broker.shares.core.state import (
     Outcome,

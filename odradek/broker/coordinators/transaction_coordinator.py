@@ -23,8 +23,7 @@ from odradek.broker.coordinators.shard_records import RecordFormat, ShardLog
 from odradek.broker.coordinators.shards import Scans, Shards
 from odradek.broker.coordinators.transaction_markers import MarkerRound, MarkerRounds, MarkerWriter, NewMarkerRound
 from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
-from odradek.broker.runtime.delayed import Deferred, NowOrLater
-from odradek.broker.runtime.waiting import arrived, each_of, started, unattended
+from odradek.broker.runtime.waiting import Deferred, NowOrLater, arrived, each_of, started, unattended
 from odradek.broker.transactions.core import TransactionCore
 from odradek.broker.transactions.producers import Seals, TwoPhaseProducers
 from odradek.broker.transactions.records import decode_record, encode_record, record_headers, revive

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from mypy_extensions import mypyc_attr
 
 from odradek.broker.partitions.partition import Partition
-from odradek.broker.runtime.delayed import Deferred, NowOrLater
-from odradek.broker.runtime.waiting import after, unattended
+from odradek.broker.runtime.waiting import Deferred, NowOrLater, after, unattended
 from odradek.broker.transactions.producers import TwoPhaseProducers
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import PartitionCodes, TopicPartition

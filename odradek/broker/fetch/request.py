@@ -23,9 +23,8 @@ from odradek.broker.fetch.sessions import Fetch, FetchPartition, FetchSessions, 
 from odradek.broker.fetch.wait import FetchWait
 from odradek.broker.partitions.partition import IsolationLevel, Partition
 from odradek.broker.partitions.registry import BrokerParts
-from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.slices import Steps, in_slices
-from odradek.broker.runtime.waiting import in_thread
+from odradek.broker.runtime.waiting import Deferred, in_thread
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.fetch_response import (

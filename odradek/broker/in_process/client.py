@@ -23,7 +23,7 @@ from odradek.protocol.struct import Message
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.handlers.handler_broker import HandlerBroker
-    from odradek.broker.runtime.delayed import Parked
+    from odradek.broker.runtime.replies import Parked
 
 M = TypeVar("M", bound=Message)
 CLIENT_ID = "odradek-page"

@@ -55,10 +55,9 @@ from odradek.broker.metadata.supported_features import (
     has_what_share_transactions_need,
 )
 from odradek.broker.runtime.clock import Clock
-from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.slices import ENTRIES_PER_SLICE, Steps
 from odradek.broker.runtime.starting import CannotStart
-from odradek.broker.runtime.waiting import unattended
+from odradek.broker.runtime.waiting import Deferred, unattended
 from odradek.broker.runtime.workers import JobResult, Workers
 from odradek.files.checkpoints import topic_id_bytes
 from odradek.protocol.control_records import leader_change_batch

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.cluster_metadata import ClusterMetadata
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.metadata.topics import NewTopic, TopicResult
-    from odradek.broker.runtime.delayed import Deferred
     from odradek.broker.runtime.slices import Steps
+    from odradek.broker.runtime.waiting import Deferred
 
 log = logging.getLogger("odradek.metadata")
 

@@ -21,7 +21,7 @@ from odradek.broker.network.connection_host import ConnectionHandshake, Connecti
 from odradek.broker.network.file_sender import SENDS_FILES, FileSender
 from odradek.broker.network.held_bytes import HeldBytes
 from odradek.broker.runtime.clock import TimerHandle
-from odradek.broker.runtime.delayed import Answered, CloseConnection, Parked
+from odradek.broker.runtime.replies import Answered, CloseConnection, Parked
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.file_slice import Chunk, FileSlice, in_memory
 

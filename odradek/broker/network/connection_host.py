@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from odradek.broker.network.held_bytes import HeldBytes
-    from odradek.broker.runtime.delayed import Parked
+    from odradek.broker.runtime.replies import Parked
     from odradek.protocol.errors import ErrorCode
     from odradek.protocol.file_slice import Chunk
     from odradek.protocol.struct import Buffer

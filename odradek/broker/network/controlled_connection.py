@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.network.connection_host import ConnectionHost, FrameReceiver
-    from odradek.broker.runtime.delayed import Parked
+    from odradek.broker.runtime.replies import Parked
 
 
 class ExchangeObserver:

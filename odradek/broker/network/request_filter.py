@@ -9,7 +9,7 @@ from mypy_extensions import mypyc_attr
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
-    from odradek.broker.runtime.delayed import Parked
+    from odradek.broker.runtime.replies import Parked
     from odradek.protocol.file_slice import Chunk
 
 

@@ -16,8 +16,8 @@ from odradek.broker.metadata.node_partitions import new_partitions
 from odradek.broker.partitions.group_commit import AppendFlush, LogSyncs
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.runtime.clock import Clock, Timers
-from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.slices import Steps, completed
+from odradek.broker.runtime.waiting import Deferred
 from odradek.broker.runtime.workers import JobResult, Workers
 from odradek.broker.transactions.producers import Seals
 from odradek.protocol.errors import ErrorCode, KafkaError

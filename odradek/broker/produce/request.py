@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.api.error_translations import Asker, translated
 from odradek.broker.api.long_requests import PRODUCE_BY_ID_SINCE
-from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse
+from odradek.broker.runtime.replies import NO_RESPONSE, CloseConnection, NoResponse
+from odradek.broker.runtime.waiting import Deferred
 from odradek.broker.runtime.workers import JobResult, Openers, Workers
 from odradek.broker.transactions.producers import SealedTransaction
 from odradek.protocol.acls import Operation, ResourceType

@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.waiting import Deferred
 
 if TYPE_CHECKING:
     from odradek.broker.runtime.loop_watch import LoopWatch

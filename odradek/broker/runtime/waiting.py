@@ -1,18 +1,19 @@
-"""Requests that wait, written from top to bottom as coroutines that are stepped by hand.
+"""Answers that are given later, and the code that waits for them.
 
-`started` runs a coroutine up to its first wait. If it does not wait, its result is returned at once, and no task of the
-event loop was created. If it waits, the awaited object continues it: a `Deferred` in the turn in which it resolves, a
-future of asyncio in a turn of its own.
+A handler returns a `Deferred` unresolved, and the code that finds the answer resolves it. Code that needs such an
+answer before it can continue is a coroutine, which reads from top to bottom and is stepped by hand: `started` runs it
+up to its first wait. If the coroutine does not wait, its result is returned at once, and no task of the event loop was
+created. If it waits, the awaited object continues it: a `Deferred` in the turn in which it resolves, a future of
+asyncio in a turn of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -23,7 +24,96 @@ M = TypeVar("M")
 
 log = logging.getLogger("odradek.waiting")
 
-Awaited: TypeAlias = "Deferred[Any] | asyncio.Future[Any] | None"
+
+class Deferred(Generic[M]):
+    """An answer that is given exactly once, possibly later. For the loop thread only. An exception can be the answer.
+
+    `overlaps=True` means that the request has made all its changes, and only its answer is delayed. The connection's
+    next request of the same API then need not wait for it. Answers are sent in request order in any case.
+    """
+
+    __slots__ = ("_on_disconnect", "_on_done", "_outcome", "is_done", "overlaps")
+
+    def __init__(self, *, overlaps: bool = False) -> None:
+        self.is_done = False
+        self.overlaps = overlaps
+        self._outcome: M | Exception  # set once `is_done`
+        self._on_done: Callable[[Deferred[M]], None] | None = None
+        self._on_disconnect: Callable[[], None] | None = None
+
+    def resolve(self, message: M) -> None:
+        self._finish(message)
+
+    def fail(self, error: Exception) -> None:
+        """Answers as if the handler had raised the error: a `KafkaError` becomes an answer of the API,
+        `CloseConnection` closes the connection."""
+        self._finish(error)
+
+    def settle(self, outcome: M | KafkaError) -> None:
+        """Answers as `fail` does if the outcome is a `KafkaError`, otherwise as `resolve` does. For callbacks that get
+        either."""
+        self._finish(outcome)
+
+    def follow(self, answer: NowOrLater[M]) -> None:
+        """Gives the same answer as `answer`, now or when that is ready. If the client leaves before, `answer` is
+        abandoned."""
+        if not isinstance(answer, Deferred):
+            self.resolve(answer)
+            return
+        self.on_disconnect(answer.abandon)
+        answer.when_done(lambda done: self._finish(done._outcome))
+
+    def on_disconnect(self, action: Callable[[], None]) -> None:
+        """Calls `action` if the client disconnects before the answer is ready. Use it to drop a waiting request."""
+        self._on_disconnect = action
+
+    # Methods for the reader of the answer. There is one reader: the connection or a coroutine.
+
+    def __await__(self) -> Generator[Deferred[Any], None, M]:
+        """Waits for the answer in a coroutine that `started` runs. Raises the error passed to `fail`."""
+        if not self.is_done:
+            yield self
+        return self.outcome()
+
+    def when_done(self, action: Callable[[Deferred[M]], None]) -> None:
+        """Calls `action` when the answer is ready; at once if it is ready now."""
+        if self.is_done:
+            action(self)
+        else:
+            self._on_done = action
+
+    def outcome(self) -> M:
+        """Returns the finished answer, or raises the error passed to `fail`."""
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        return self._outcome
+
+    def now_or_later(self) -> NowOrLater[M]:
+        """Returns the answer if it is ready, otherwise this object. Raises the error passed to `fail`."""
+        return self.outcome() if self.is_done else self
+
+    def abandon(self) -> None:
+        """Drops the reader because the client is gone. The answer may still be given."""
+        self._on_done = None
+        action, self._on_disconnect = self._on_disconnect, None
+        if action is not None and not self.is_done:
+            action()
+
+    def _finish(self, outcome: M | Exception) -> None:
+        if self.is_done:
+            raise RuntimeError("a request is answered once")
+        self.is_done = True
+        self._outcome = outcome
+        self._on_disconnect = None
+        action, self._on_done = self._on_done, None
+        if action is not None:
+            action(self)
+
+
+NowOrLater: TypeAlias = M | Deferred[M]
+"""An answer, or the `Deferred` that will give it."""
+
+Awaited: TypeAlias = Deferred[Any] | asyncio.Future[Any] | None
 """What a coroutine yields when it waits. None means that it only gives way to others for a turn
 (`asyncio.sleep(0)`)."""
 

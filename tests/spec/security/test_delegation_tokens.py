@@ -17,8 +17,7 @@ from odradek.broker.handlers.security.tokens import (
     renew_delegation_token,
 )
 from odradek.broker.metadata.token_expiry import TokenExpiry
-from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.runtime.waiting import started
+from odradek.broker.runtime.waiting import Deferred, started
 from odradek.broker.security.sasl.mechanism import Challenge, TokenAccepted, TokenRefused, Verdict
 from odradek.broker.security.sasl.scram import ScramExchange, TokenLogins, UsersOfImage
 from odradek.broker.security.tokens.decisions import token_rules

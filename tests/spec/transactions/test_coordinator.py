@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.waiting import Deferred
 from odradek.broker.transactions.core import MARKER_RETRY_MS
 from odradek.protocol.control_records import marker_batch
 from odradek.protocol.errors import ErrorCode, KafkaError

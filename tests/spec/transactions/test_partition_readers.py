@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.waiting import Deferred
 from odradek.broker.runtime.workers import JobResult
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.delete_records_request import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.waiting import Deferred
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from tests.support.broker_scene import answer_of

@@ -27,7 +27,8 @@ from odradek.broker.network.controlled_connection import observe
 from odradek.broker.network.paced_answers import PacedAnswer, slow
 from odradek.broker.network.request_filter import RequestFilter
 from odradek.broker.produce.request import WITHOUT_LOG_START
-from odradek.broker.runtime.delayed import CloseConnection, Deferred, Parked
+from odradek.broker.runtime.replies import CloseConnection, Parked
+from odradek.broker.runtime.waiting import Deferred
 from odradek.protocol.api_facts import API_OF_KEY, facts_of
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import encode

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from odradek.broker.control.faults.rules import Point, Seen
-    from odradek.broker.runtime.delayed import Deferred
+    from odradek.broker.runtime.waiting import Deferred
 
 TOLD = 20  # maximum number of waiters listed for a hold, and of partitions or topics listed for a waiter
 MANY = 500  # the size of Kafka's request queue (queued.max.requests)

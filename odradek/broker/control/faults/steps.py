@@ -17,7 +17,7 @@ from odradek.broker.control.odd.odd_logs import OddProducerIds, begin_log
 from odradek.broker.coordinators.steps import BrokerSteps
 from odradek.broker.coordinators.verification import Verifier
 from odradek.broker.runtime.clock import Scan
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.waiting import Deferred
 from odradek.broker.transactions.core import MARKER_RETRY_MS
 from odradek.protocol.errors import ErrorCode, KafkaError
 

@@ -11,7 +11,7 @@ from odradek.broker.control.problems import Problem, bad, only, text, unknown, w
 
 if TYPE_CHECKING:
     from odradek.broker.control.clusters.clusters import Cluster
-    from odradek.broker.runtime.delayed import Deferred
+    from odradek.broker.runtime.waiting import Deferred
 
 LOOK_AGAIN_S = 0.002
 SETTLES_S = 1.0  # longest time that a call waits for a broker that is busy with its clients

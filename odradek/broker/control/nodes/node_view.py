@@ -48,8 +48,9 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.topic_creation import TopicCreation
     from odradek.broker.partitions.registry import Partitions
     from odradek.broker.runtime.clock import Clock, Timers
-    from odradek.broker.runtime.delayed import NowOrLater, Parked
     from odradek.broker.runtime.loop_watch import LoopWatch
+    from odradek.broker.runtime.replies import Parked
+    from odradek.broker.runtime.waiting import NowOrLater
     from odradek.broker.runtime.workers import Openers, Workers
     from odradek.broker.security.tls.certificates import ListenerCertificates
     from odradek.broker.serving import ServingBroker

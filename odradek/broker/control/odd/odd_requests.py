@@ -11,7 +11,7 @@ from odradek.broker.control.odd.odd import AnsweredRequest, Odd, WatchedConnecti
 from odradek.broker.control.odd.odd_logs import leave_hole
 from odradek.broker.network.paced_answers import PacedAnswer, cut_at
 from odradek.broker.network.request_filter import RequestFilter
-from odradek.broker.runtime.delayed import Parked, ReplyAround
+from odradek.broker.runtime.replies import Parked, ReplyAround
 from odradek.protocol.api_facts import API_OF_KEY, facts_of
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import KafkaError
@@ -156,7 +156,7 @@ class OddRequests(RequestFilter):
 
 
 class OddReply(ReplyAround):
-    """A response that is not complete yet, and that becomes odd when it is. Implements `Parked` of `delayed.py`."""
+    """A response that is not complete yet, and that becomes odd when it is. Implements `Parked`."""
 
     def __init__(
         self, reply: Parked, made_odd: Callable[[list[Chunk]], list[Chunk]], watched: WatchedConnection

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from odradek.broker.network.controlled_connection import ControlledConnection
-    from odradek.broker.runtime.delayed import Parked
+    from odradek.broker.runtime.replies import Parked
 
 MOST_WAITING_BYTES: Final = 64 * 1024 * 1024
 GATHERS_BYTES: Final = 256 * 1024

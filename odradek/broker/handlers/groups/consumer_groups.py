@@ -16,7 +16,7 @@ from odradek.protocol.messages.consumer_group_describe_response import ConsumerG
 
 if TYPE_CHECKING:
     from odradek.broker.handlers.handler_broker import HandlerBroker
-    from odradek.broker.runtime.delayed import NowOrLater
+    from odradek.broker.runtime.waiting import NowOrLater
     from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
     from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
     from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse

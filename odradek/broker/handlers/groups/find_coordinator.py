@@ -16,9 +16,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.context import REFUSALS, RequestContext
-from odradek.broker.runtime.delayed import NowOrLater
 from odradek.broker.runtime.slices import Steps, done_in_slices, made_of_each, sliced
-from odradek.broker.runtime.waiting import started
+from odradek.broker.runtime.waiting import NowOrLater, started
 from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError

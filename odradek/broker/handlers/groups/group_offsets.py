@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.metadata.image import MetadataImage
-    from odradek.broker.runtime.delayed import NowOrLater
+    from odradek.broker.runtime.waiting import NowOrLater
 
 
 TOPIC_IDS_SINCE: Final = 10

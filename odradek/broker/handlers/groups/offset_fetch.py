@@ -13,9 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from odradek.broker.api.long_requests import AnswerEntries
-from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.broker.runtime.slices import Steps, sliced
-from odradek.broker.runtime.waiting import arrived, each_of, started
+from odradek.broker.runtime.waiting import Deferred, NowOrLater, arrived, each_of, started
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.offset_fetch_request import (

@@ -16,9 +16,8 @@ from odradek.broker.groups.streams.topology import check_patterns, check_topics
 from odradek.broker.handlers.groups.group_administration import described
 from odradek.broker.metadata.supported_features import STREAMS_VERSION
 from odradek.broker.metadata.topic_names import is_valid_topic_name
-from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.slices import Steps, sliced
-from odradek.broker.runtime.waiting import arrived, started, unattended
+from odradek.broker.runtime.waiting import Deferred, arrived, started, unattended
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.streams_group_describe_response import DescribedGroup, StreamsGroupDescribeResponse
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from odradek.broker.groups.streams.heartbeat import HeardStreams
     from odradek.broker.groups.streams.topology import TopicInfo
     from odradek.broker.handlers.handler_broker import HandlerBroker
-    from odradek.broker.runtime.delayed import NowOrLater
+    from odradek.broker.runtime.waiting import NowOrLater
     from odradek.protocol.messages.streams_group_describe_request import StreamsGroupDescribeRequest
     from odradek.protocol.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest
     from odradek.protocol.messages.streams_group_heartbeat_response import StreamsGroupHeartbeatResponse

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.fetch.sessions import Fetch
     from odradek.broker.handlers.handler_broker import HandlerBroker
-    from odradek.broker.runtime.delayed import NowOrLater
+    from odradek.broker.runtime.waiting import NowOrLater
     from odradek.protocol.messages.fetch_request import FetchRequest
 
 TOPIC_IDS_SINCE: Final = 13

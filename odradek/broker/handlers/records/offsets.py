@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit, RequestContext
 from odradek.broker.partitions.partition import NO_EPOCH, IsolationLevel, Partition, check_leader_epoch
-from odradek.broker.runtime.delayed import NowOrLater
 from odradek.broker.runtime.slices import Steps, sliced
-from odradek.broker.runtime.waiting import in_thread, started
+from odradek.broker.runtime.waiting import NowOrLater, in_thread, started
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.batch_header import NO_TIMESTAMP
 from odradek.protocol.errors import ErrorCode, KafkaError

@@ -20,7 +20,8 @@ from odradek.storage.validation import is_first_batch_transactional
 if TYPE_CHECKING:
     from odradek.broker.api.context import RequestContext
     from odradek.broker.handlers.handler_broker import HandlerBroker
-    from odradek.broker.runtime.delayed import Deferred, NoResponse
+    from odradek.broker.runtime.replies import NoResponse
+    from odradek.broker.runtime.waiting import Deferred
     from odradek.protocol.messages.produce_request import ProduceRequest
     from odradek.protocol.messages.produce_response import ProduceResponse
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.context import AllowAll, RequestContext
 from odradek.broker.metadata import acl_changes
-from odradek.broker.runtime.delayed import CloseConnection
+from odradek.broker.runtime.replies import CloseConnection
 from odradek.broker.runtime.slices import Steps, sliced
 from odradek.broker.runtime.uuids import random_uuid
 from odradek.broker.security.acl.acls import Acl, AclFilter

@@ -10,9 +10,8 @@ from odradek.broker.api.context import REFUSALS, RequestContext
 from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.share.state import Pair
-from odradek.broker.runtime.delayed import NowOrLater
 from odradek.broker.runtime.slices import Steps, made_of_each, sliced
-from odradek.broker.runtime.waiting import arrived, each_of, started
+from odradek.broker.runtime.waiting import NowOrLater, arrived, each_of, started
 from odradek.broker.shares.core.state import UNDECIDED_START_OFFSET, UNKNOWN_COUNT, SharePartitionKey, StateSummary
 from odradek.broker.shares.leader import group_state
 from odradek.protocol.acls import Operation, ResourceType

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from odradek.broker.runtime.delayed import NowOrLater
 from odradek.broker.runtime.slices import Steps, in_slices
-from odradek.broker.runtime.waiting import each_of, started
+from odradek.broker.runtime.waiting import NowOrLater, each_of, started
 from odradek.broker.shares.core.in_flight import StateWrite
 from odradek.broker.shares.core.records import (
     loaded_batches,

@@ -6,8 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.fetch.request import node_endpoints
-from odradek.broker.runtime.delayed import Deferred, NowOrLater
-from odradek.broker.runtime.waiting import started
+from odradek.broker.runtime.waiting import Deferred, NowOrLater, started
 from odradek.broker.shares.core.acquisition import AcquireMode
 from odradek.broker.shares.core.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey
 from odradek.broker.shares.leader.acknowledging import AcknowledgedPartition, acknowledge

@@ -9,8 +9,8 @@ from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit, RequestContext, refused
 from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.coordinators.transaction_markers import AllWritten, TxnMarker
-from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.broker.runtime.slices import Steps, sliced, step_in_slices, visit_in_slices
+from odradek.broker.runtime.waiting import Deferred, NowOrLater
 from odradek.broker.transactions.requests import Filter, listed, states_of
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit, RequestContext, refused
-from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.broker.runtime.slices import Steps, done_in_slices
-from odradek.broker.runtime.waiting import arrived
+from odradek.broker.runtime.waiting import Deferred, NowOrLater, arrived
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse

@@ -19,9 +19,8 @@ from odradek.broker.coordinators.verification import (
     Unverified,
     VerificationResults,
 )
-from odradek.broker.runtime.delayed import Deferred, NowOrLater
 from odradek.broker.runtime.slices import Steps, in_slices
-from odradek.broker.runtime.waiting import started
+from odradek.broker.runtime.waiting import Deferred, NowOrLater, started
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError

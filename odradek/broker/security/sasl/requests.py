@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from odradek.broker.network.connection_host import LoginCounts
-from odradek.broker.runtime.delayed import CloseConnection, Parked
+from odradek.broker.runtime.replies import CloseConnection, Parked
 from odradek.broker.security.sasl.authentication import Answer, Authentication, Failure, HangUp, Pass
 from odradek.broker.security.sasl.tables import State
 from odradek.protocol.errors import ErrorCode

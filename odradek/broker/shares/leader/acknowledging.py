@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from odradek.broker.runtime.delayed import NowOrLater
-from odradek.broker.runtime.waiting import started
+from odradek.broker.runtime.waiting import NowOrLater, started
 from odradek.broker.shares.core.in_flight import Acknowledgement
 from odradek.broker.shares.core.partition import check_form
 from odradek.broker.shares.core.sessions import SessionKey

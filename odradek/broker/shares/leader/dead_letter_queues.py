@@ -19,8 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from odradek.broker.configuration.topic_settings import DEAD_LETTER_GROUP_ENABLE, TOPIC_SETTINGS
-from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.runtime.waiting import after, started
+from odradek.broker.runtime.waiting import Deferred, after, started
 from odradek.broker.shares.core.dead_letters import (
     NO_CONTENT,
     QUEUE_CONFIGS,

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.share.records import pairs_of
 from odradek.broker.groups.share.state import Pair, StateRequest
-from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.runtime.waiting import deferred, each_of
+from odradek.broker.runtime.waiting import Deferred, deferred, each_of
 from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.errors import KafkaError
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from odradek.broker.api.error_translations import Asker, translated
 from odradek.broker.configuration.topic_settings import BY_DURATION, duration_ms
-from odradek.broker.runtime.delayed import Deferred, NowOrLater
-from odradek.broker.runtime.waiting import in_thread, unattended
+from odradek.broker.runtime.waiting import Deferred, NowOrLater, in_thread, unattended
 from odradek.broker.shares.core.in_flight import Acknowledgement, StateWrite
 from odradek.broker.shares.core.partition import SharePartition
 from odradek.broker.shares.core.state import (

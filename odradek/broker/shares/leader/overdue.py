@@ -21,8 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.runtime.clock import Scan
-from odradek.broker.runtime.delayed import Deferred, NowOrLater
-from odradek.broker.runtime.waiting import after, arrived, unattended
+from odradek.broker.runtime.waiting import Deferred, NowOrLater, after, arrived, unattended
 from odradek.broker.transactions.turn import OverdueFate
 from odradek.protocol.errors import KafkaError
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.fetch.request import node_endpoints
 from odradek.broker.fetch.wait import FetchWait
-from odradek.broker.runtime.delayed import Deferred, NowOrLater
+from odradek.broker.runtime.waiting import Deferred, NowOrLater
 from odradek.broker.shares.core.acquisition import AcquireMode, Acquisition
 from odradek.broker.shares.core.sessions import ShareSession
 from odradek.broker.shares.core.state import SharePartitionKey

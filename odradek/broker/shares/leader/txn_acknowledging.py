@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from odradek.broker.api.error_translations import Asker, translated
-from odradek.broker.runtime.delayed import Deferred
-from odradek.broker.runtime.waiting import after, each_of
+from odradek.broker.runtime.waiting import Deferred, after, each_of
 from odradek.broker.shares.core.in_flight import Acknowledgement
 from odradek.broker.shares.core.state import PendingTransaction, SharePartitionKey
 from odradek.broker.shares.leader.acknowledging import DONE, AcknowledgeResult

@@ -16,7 +16,7 @@ from odradek.broker.api.error_translations import translated
 from odradek.broker.api.long_requests import LONG_REQUEST_BYTES
 from odradek.broker.api.served import SERVED
 from odradek.broker.handlers.by_api_key import handler_of
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.waiting import Deferred
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import ErrorCode, KafkaError

@@ -13,7 +13,7 @@ import pytest
 
 from odradek.broker.coordinators.shard import RETRY_TIMER_MS, Shard
 from odradek.broker.coordinators.shard_records import RecordFormat
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.waiting import Deferred
 from odradek.protocol.control_records import marker_batch
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from odradek.protocol.records import BatchHeader, NewRecord, build_batch, read_batch_header, records_of

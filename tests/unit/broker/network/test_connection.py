@@ -17,7 +17,8 @@ from odradek.broker.network.connection import (
     REQUESTS_PER_TURN,
 )
 from odradek.broker.network.server import RECEIVE_BUFFER_BYTES, Server
-from odradek.broker.runtime.delayed import NO_RESPONSE, CloseConnection, Deferred, NoResponse
+from odradek.broker.runtime.replies import NO_RESPONSE, CloseConnection, NoResponse
+from odradek.broker.runtime.waiting import Deferred
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest

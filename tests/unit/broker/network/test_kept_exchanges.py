@@ -15,7 +15,7 @@ from odradek.broker.network.kept_exchanges import (
 )
 from odradek.broker.network.server import Server
 from odradek.broker.runtime.controlled_time import Pace
-from odradek.broker.runtime.delayed import CloseConnection
+from odradek.broker.runtime.replies import CloseConnection
 from odradek.protocol.file_slice import Chunk
 from odradek.protocol.frames import request_bytes, response_chunks
 from odradek.protocol.messages.alter_user_scram_credentials_request import AlterUserScramCredentialsRequest

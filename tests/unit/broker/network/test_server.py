@@ -12,7 +12,7 @@ from odradek.broker.api.context import RequestContext
 from odradek.broker.api.dispatch import Answer
 from odradek.broker.network.admission import ConnectionLimits
 from odradek.broker.network.server import SWEEPS_PER_IDLE_TIME, Server, bind
-from odradek.broker.runtime.delayed import Deferred
+from odradek.broker.runtime.waiting import Deferred
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest

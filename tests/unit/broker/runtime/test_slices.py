@@ -10,7 +10,6 @@ from time import perf_counter
 
 import pytest
 
-from odradek.broker.runtime.delayed import Deferred
 from odradek.broker.runtime.loop_watch import LoopWatch
 from odradek.broker.runtime.slices import (
     ENTRIES_IN_A_CROWD,
@@ -27,6 +26,7 @@ from odradek.broker.runtime.slices import (
     visit_in_slices,
     work_in_slices,
 )
+from odradek.broker.runtime.waiting import Deferred
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.support.clock import ManualClock, ManualTimers
 

@@ -14,7 +14,7 @@ from odradek.broker.network.admission import ConnectionLimits
 from odradek.broker.network.connection_host import LoginCounts
 from odradek.broker.network.controlled_connection import ControlledConnection, observe
 from odradek.broker.network.server import Server
-from odradek.broker.runtime.delayed import CloseConnection, Parked
+from odradek.broker.runtime.replies import CloseConnection, Parked
 from odradek.protocol.compression import Compression
 from odradek.protocol.file_slice import Chunk
 from odradek.protocol.frames import request_bytes, response_writer

@@ -1,0 +1,96 @@
+"""A request without an answer yet, as its connection sees it, and the answers that are no messages.
+
+The answer itself, and the code that waits for it, are in `odradek.broker.runtime.waiting`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from mypy_extensions import mypyc_attr
+
+from odradek.protocol.file_slice import Chunk
+from odradek.protocol.quoting import shortened
+
+
+class NoResponse(Enum):
+    """The result of a handler if the protocol has no answer (Produce with acks=0)."""
+
+    NO_RESPONSE = 0
+
+
+NO_RESPONSE = NoResponse.NO_RESPONSE
+
+
+class CloseConnection(Exception):
+    """Raised by a handler, or passed to `Deferred.fail`, where Kafka closes the connection instead of answering.
+
+    last_answer: written before the connection closes
+    """
+
+    def __init__(self, reason: str, last_answer: list[Chunk] | None = None) -> None:
+        super().__init__(shortened(reason))  # shortened because it may quote the request and is logged
+        self.last_answer = last_answer or []
+
+
+class Parked(Protocol):
+    """A request without an answer yet, as its connection sees it."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the request's frame."""
+
+    @property
+    def overlapping_key(self) -> int | None:
+        """The API key of the requests that need not wait for this answer, or None."""
+
+    @property
+    def waits_for_others(self) -> bool:
+        """Whether the request waits for other clients or for time to pass, so that a stopping broker need not wait for
+        it."""
+
+    @property
+    def is_done(self) -> bool: ...
+
+    def when_done(self, action: Callable[[object], None]) -> None:
+        """Calls `action` once, with an arbitrary argument, when the answer is ready; at once if it is ready now."""
+
+    def abandon(self) -> None:
+        """Drops the request because the client is gone."""
+
+    def chunks(self) -> list[Chunk]:
+        """Encodes the finished answer; empty if the protocol has none. Raises CloseConnection."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ReplyAround:
+    """Base class of a `Parked` that wraps another one: forwards the properties that stay the same."""
+
+    def __init__(self, reply: Parked) -> None:
+        self._reply = reply
+
+    @property
+    def size_bytes(self) -> int:
+        return self._reply.size_bytes
+
+    @property
+    def overlapping_key(self) -> int | None:
+        return self._reply.overlapping_key
+
+    @property
+    def waits_for_others(self) -> bool:
+        return self._reply.waits_for_others
+
+    def abandon(self) -> None:
+        self._reply.abandon()
+
+
+@dataclass(slots=True)
+class Answered:
+    """A finished answer that waits for earlier answers on its connection."""
+
+    answer: list[Chunk]
+    size_bytes: int  # of the request's frame
