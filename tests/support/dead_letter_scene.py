@@ -44,7 +44,7 @@ class DeadLetterScene(TxnShareBroker):
 
     def __init__(self, *, has_queue: bool = True) -> None:
         super().__init__()
-        self.image.features["share.version"] = 2
+        self.set_level("share.version", 2)
         self.set_group(
             share_delivery_count_limit=str(LIMIT),
             share_record_lock_duration_ms=str(LOCK_MS),

@@ -31,6 +31,7 @@ from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.compression import Compression
 from odradek.protocol.control_records import marker_batch
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.topic_partition import SHARE_GROUP_STATE
 from odradek.storage.log import Origin
@@ -123,7 +124,7 @@ class ShareBroker(TransactionBroker):
         super().__init__(disk, **settings)
         self.broker.config.share_coordinator_write_timeout_ms = 5_000
         self.broker.config.group_coordinator_rebalance_protocols = ("classic", "consumer")
-        self.image.features["share.version"] = 1
+        self.set_level("share.version", 1)
         self.max_sessions = 2000
         self.queue_rules = QueueRules(creates_topics=False, prefix="dlq.")
         self.create_refusals: list[KafkaError] = []  # of dead-letter topics that are to be created, one each
@@ -248,6 +249,9 @@ class ShareBroker(TransactionBroker):
         super().delete_topic(name)
         self.shares.topic_deleted(topic.topic_id)
         self.share_coordinator.topic_deleted(name, topic.topic_id)
+
+    def set_level(self, feature: str, level: int) -> None:
+        self.image.replay(FeatureLevelRecord(name=feature, feature_level=level))
 
     def set_group(self, group_id: str = GROUP, **settings: str) -> None:
         """`share_auto_offset_reset="earliest"` and the like."""

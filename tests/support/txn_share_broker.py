@@ -48,9 +48,9 @@ ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 class TxnShareBroker(ShareBroker):
     def __init__(self, disk: FakeDisk | None = None, *, share_version: int = 1, **settings: Any) -> None:
         super().__init__(disk, **settings)
-        self.image.features["share.version"] = share_version
-        self.image.features["odradek.share.transactions"] = 1
-        self.image.features["transaction.version"] = 2
+        self.set_level("share.version", share_version)
+        self.set_level("odradek.share.transactions", 1)
+        self.set_level("transaction.version", 2)
         self.broker.has_started = lambda coordinator: True
         self.set_group(share_auto_offset_reset="earliest")
         for name, partition_count in ((TRANSACTION_STATE, 3), (GROUP_OFFSETS, 1)):

@@ -101,7 +101,13 @@ class BrokerImage:
 
 
 class MetadataImage:
-    """The result of all records that were replayed so far."""
+    """The result of all records that were replayed so far.
+
+    acknowledges_in_transactions  whether TxnShareAcknowledge is served and listed (docs/spec/share-groups.md#s5-2)
+    has_dead_letter_queues        whether share groups copy rejected records to their dead-letter topics (KIP-1191)
+
+    Both follow from the feature levels.
+    """
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicImage] = {}
@@ -109,6 +115,8 @@ class MetadataImage:
         self.names_by_collision_key: dict[str, str] = {}  # names of topics
         self.configs: dict[ConfigResource, dict[str, str]] = {}
         self.features: dict[str, int] = {}  # finalised levels; a missing feature has level 0
+        self.acknowledges_in_transactions = False
+        self.has_dead_letter_queues = False
         self.brokers: dict[int, BrokerImage] = {}
         self.client_quotas = ClientQuotasImage()
         self.acls = Acls()
@@ -129,16 +137,6 @@ class MetadataImage:
     def has_partition(self, topic_partition: tuple[str, int]) -> bool:
         topic = self.topics.get(topic_partition[0])
         return topic is not None and 0 <= topic_partition[1] < len(topic.partitions)
-
-    @property
-    def has_dead_letter_queues(self) -> bool:
-        """Whether share groups copy rejected records to their dead-letter topics (KIP-1191)."""
-        return self.features.get(SHARE_VERSION, 0) >= SHARE_VERSION_DEAD_LETTERS
-
-    @property
-    def acknowledges_in_transactions(self) -> bool:
-        """Whether TxnShareAcknowledge is served and listed (docs/spec/share-groups.md#s5-2)."""
-        return serves_share_transactions(self.features)
 
     def has_partition_of_id(self, topic_id: bytes, partition: int) -> bool:
         topic = self.topics_by_id.get(topic_id)
@@ -231,6 +229,8 @@ class MetadataImage:
             self.features.pop(record.name, None)
         else:
             self.features[record.name] = record.feature_level
+        self.acknowledges_in_transactions = serves_share_transactions(self.features)
+        self.has_dead_letter_queues = self.features.get(SHARE_VERSION, 0) >= SHARE_VERSION_DEAD_LETTERS
 
     def _register_broker(self, record: "RegisterBrokerRecord") -> None:
         self.brokers[record.broker_id] = BrokerImage(

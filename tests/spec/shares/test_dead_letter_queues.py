@@ -357,14 +357,14 @@ def test_scenario_025_a_topic_that_was_deleted_is_created_again() -> None:
 
 
 def test_scenario_026_at_share_version_1_a_rejected_record_is_archived_at_once(scene: DeadLetterScene) -> None:
-    scene.image.features["share.version"] = 1
+    scene.set_level("share.version", 1)
     topic = with_topic(scene, 10)
     member = scene.member("A")
     member.acquire(topic)
     member.ack_code(topic, (0, 1, REJECT))
     assert scene.states() == [[(0, 1, 4, 1)]]
     assert scene.copied() == []
-    scene.image.features["share.version"] = 2
+    scene.set_level("share.version", 2)
     member.ack_code(topic, (2, 2, REJECT))
     assert scene.copied() == [2]
 

@@ -164,7 +164,7 @@ def test_scenario_028_a_group_that_is_full(broker: ShareBroker) -> None:
 
 
 def test_scenario_029_a_consumer_group_of_that_name(broker: ShareBroker) -> None:
-    broker.image.features["group.version"] = 1
+    broker.set_level("group.version", 1)
     a = broker.member("A")
     joining = ConsumerGroupHeartbeatRequest(
         group_id=GROUP,
@@ -182,7 +182,7 @@ def test_scenario_029_a_consumer_group_of_that_name(broker: ShareBroker) -> None
 
 
 def test_a_share_group_of_that_name_is_no_consumer_group(broker: ShareBroker) -> None:
-    broker.image.features["group.version"] = 1
+    broker.set_level("group.version", 1)
     broker.topic("T")
     a = broker.member("A")
     a.heartbeat(0, ["T"])
@@ -229,12 +229,12 @@ def test_scenario_036_the_feature_off_and_on_again(broker: ShareBroker) -> None:
     broker.topic("T")
     a = broker.member("A")
     settled(broker, a, topics=["T"])
-    broker.image.features["share.version"] = 0
+    broker.set_level("share.version", 0)
     assert code(a.heartbeat()) is ErrorCode.UNSUPPORTED_VERSION
     (group,) = a.ask(ShareGroupDescribeRequest(group_ids=[GROUP]), 1).groups
     assert code(group) is ErrorCode.UNSUPPORTED_VERSION
     assert code(alter(a, "T", 0)) is ErrorCode.UNSUPPORTED_VERSION
-    broker.image.features["share.version"] = 1
+    broker.set_level("share.version", 1)
     assert code(a.heartbeat()) is NONE
 
 

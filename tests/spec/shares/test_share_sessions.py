@@ -272,11 +272,11 @@ def test_the_feature_off_refuses_everything_and_forgets_sessions(broker: ShareBr
     topic = broker.shared_topic("T", 10)
     a = broker.member("A")
     a.fetch(topic)
-    broker.image.features["share.version"] = 0
+    broker.set_level("share.version", 0)
     broker.shares.features_changed()
     assert code(a.fetch(epoch=1)) is ErrorCode.UNSUPPORTED_VERSION
     assert code(a.ack({}, epoch=1)) is ErrorCode.UNSUPPORTED_VERSION
-    broker.image.features["share.version"] = 1
+    broker.set_level("share.version", 1)
     assert code(a.fetch(epoch=1)) is ErrorCode.SHARE_SESSION_NOT_FOUND
 
 

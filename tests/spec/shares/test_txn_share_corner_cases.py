@@ -155,7 +155,8 @@ def test_scenario_079_case_09_without_the_feature_or_one_that_it_needs(
     a.acquire(topic)
     assert (95, 0, 0) in broker.listed_apis(api_versions)
     levels = {"odradek.share.transactions": own, "share.version": share, "transaction.version": transaction}
-    broker.image.features.update(levels)
+    for name, level in levels.items():
+        broker.set_level(name, level)
     assert 95 not in [key for key, _, _ in broker.listed_apis(api_versions)]
     assert producer.codes(a, {topic: [ALL]}) is ErrorCode.UNSUPPORTED_VERSION
 
