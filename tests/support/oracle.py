@@ -91,13 +91,13 @@ def unpack(name: str, into: Path) -> Path:
 
 
 def served(name: str) -> dict[str, Any]:
-    """What Kafka serves of that directory, with the settings and the clock of its recording."""
+    """Returns what Kafka serves from that directory, with the settings and the clock of its recording."""
     found: dict[str, Any] = json.loads((ORACLE / "data" / f"{name}.served.json").read_text())
     return found
 
 
 def dump(name: str, kind: str) -> str:
-    """What DumpLogSegments prints of every file of a kind (`log`, `index`, `snapshot` …) in that directory."""
+    """Returns what DumpLogSegments prints for every file of a kind (`log`, `index`, `snapshot` …) in that directory."""
     path = ORACLE / "data" / f"{name}.dump" / f"{kind}.txt"
     if path.exists():
         return path.read_text()
@@ -110,13 +110,13 @@ def dump_kinds(name: str) -> list[str]:
 
 
 def acknowledged(name: str) -> list[dict[str, Any]]:
-    """One entry per record of an `unclean…` directory that its producer was told is written."""
+    """Returns an entry for each record of an `unclean…` directory that Kafka acknowledged to its producer."""
     with gzip.open(ORACLE / "data" / f"{name}.acknowledged.jsonl.gz", "rt") as lines:
         return [json.loads(line) for line in lines]
 
 
 def run_kafka(*arguments: object, timeout: float = 180, stdin: str | None = None) -> str:
-    """Run the kit's `kafka` script to its end; returns its output, and fails with it otherwise."""
+    """Runs the kit's `kafka` script to its end. Returns its output, or fails with its output."""
     command = [str(ORACLE / "kafka"), *map(str, arguments)]
     done = subprocess.run(
         command, input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout, check=False

@@ -1,4 +1,4 @@
-"""One peer without a socket: a connection of the broker, driven by hand in the order in which a loop would drive it."""
+"""A client without a socket. Tests drive a connection of the broker in the order in which an event loop would."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 
 class FakeTransport(asyncio.Transport):
-    """Remembers what was written and asked for. `reads` false means that the peer reads nothing of it."""
+    """Remembers the bytes that the connection writes, and its other calls. If `reads` is false, the client reads
+    nothing."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 50_000) -> None:
         super().__init__({"peername": (host, port)})
@@ -72,7 +73,8 @@ class FakeTransport(asyncio.Transport):
 
 
 class Peer:
-    """What a client would see. Bytes that the connection does not want to read yet stay unread, as in a socket."""
+    """A client's view of a connection. Bytes that the connection does not want to read yet stay unread, as in a
+    socket."""
 
     def __init__(
         self,
@@ -92,14 +94,14 @@ class Peer:
         self.deliver()
 
     def deliver(self) -> None:
-        """The loop's reading: as much as the connection takes."""
+        """Delivers as many bytes as the connection accepts, as the loop does when the socket is readable."""
         while self._unread and not self.transport.is_paused and not self.transport.is_closing():
             buffer = self.connection.get_buffer(-1)
             count = min(len(buffer), len(self._unread))
             assert count > 0
             buffer[:count] = self._unread[:count]
             del self._unread[:count]
-            del buffer  # a bytearray that is seen cannot grow
+            del buffer  # A bytearray cannot grow while a view of it exists.
             self.connection.buffer_updated(count)
 
     def ask(self, message: Message, version: int, correlation_id: int = 0) -> None:
@@ -117,7 +119,7 @@ class Peer:
         return self.transport.is_closing()
 
     def frames(self) -> list[bytes]:
-        """The response frames that were written since the last call, without their lengths."""
+        """Returns the response frames written since the last call, without their lengths."""
         frames = []
         data, position = self.transport.written, self._answers_read
         while position < len(data):
@@ -132,7 +134,7 @@ class Peer:
         return [int.from_bytes(frame[:4], "big") for frame in self.frames()]
 
     def answer(self, api_key: ApiKey, version: int) -> Any:
-        """The one response that was written since the last call."""
+        """Returns the only response written since the last call."""
         (frame,) = self.frames()
         response = response_class(api_key.value)
         flexible = response.FLEXIBLE_SINCE is not None and version >= response.FLEXIBLE_SINCE
@@ -141,7 +143,7 @@ class Peer:
 
 
 class Later:
-    """An answer that a test gives when it likes."""
+    """A response that the test delivers at a time of its choice."""
 
     overlapping_key = 3  # Metadata
     waits_for_others = True
@@ -168,7 +170,7 @@ class Later:
 
 
 class Answering:
-    """Answers each frame with the next of `replies`, and then with nothing."""
+    """Answers each frame with the next of `replies`. After the last one frames get no response."""
 
     logins = None
 
@@ -189,7 +191,8 @@ class Answering:
 
 @dataclass(frozen=True, slots=True)
 class Handler(ServedApi):
-    """One API of a test: the versions that are served, and the function; None for the broker's own."""
+    """An API that a test serves: its versions and its handler. If the function is None, the broker's own handler serves
+    it."""
 
     module: str = ""
     call: HandlerCall[Any] | None = None
@@ -207,7 +210,7 @@ def dispatcher_with(
 
 
 def no_time_passes() -> float:
-    """The clock of a turn of the loop: requests are counted alone."""
+    """A clock for turns of the loop that never advances, so that only the number of requests limits a turn."""
     return 0.0
 
 
@@ -221,7 +224,7 @@ def server_with(
     authentication_timeout_ms: int | None = None,
     admissions: Admissions | None = None,
 ) -> Server:
-    """A server that listens nowhere. `broker` is what its handlers get; they may need less than a real one."""
+    """Returns a server that does not listen. Its handlers get `broker`, which need only have what they use."""
     requests = dispatcher_with(handlers, broker=broker, clock=clock)
     return server_around(
         requests, limits, timers, authentication_timeout_ms=authentication_timeout_ms, admissions=admissions

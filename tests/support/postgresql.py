@@ -1,4 +1,5 @@
-"""A PostgreSQL for tests: a child process on a temporary directory, reached by a socket in there, killed on demand."""
+"""Runs PostgreSQL for tests as a child process in a temporary directory. Tests connect by a Unix socket, and may kill
+it."""
 
 import os
 import pwd
@@ -15,13 +16,14 @@ import psycopg
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
-USER = "postgres"  # the server refuses to run as root; Debian's package makes this account for it
+USER = "postgres"  # The server refuses to run as root. Debian's package creates this account for it.
 SETTINGS = {"listen_addresses": "", "shared_buffers": "16MB", "max_connections": "40", "log_min_messages": "warning"}
 
 
 @cache
 def binaries() -> Path | None:
-    """Where `postgres` and `initdb` are: on the path, or where Debian puts them, the newest first."""
+    """Returns the directory of `postgres` and `initdb`: from the path, or else the newest version that Debian
+    installed."""
     found = shutil.which("postgres")
     folders = [Path(found).resolve().parent] if found else []
     folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
@@ -29,7 +31,7 @@ def binaries() -> Path | None:
 
 
 def why_not() -> str | None:
-    """The reason why no server can run here."""
+    """Returns the reason why no server can run here, or None."""
     if binaries() is None:
         return "PostgreSQL is not installed (Debian: apt install postgresql)"
     if os.getuid() == 0 and account() is None:
@@ -38,7 +40,7 @@ def why_not() -> str | None:
 
 
 def account() -> "pwd.struct_passwd | None":
-    """The user that the server runs as, if not the one that runs the tests."""
+    """Returns the user that runs the server, or None if it is the user that runs the tests."""
     if os.getuid() != 0:
         return None
     with suppress(KeyError):
@@ -47,14 +49,16 @@ def account() -> "pwd.struct_passwd | None":
 
 
 class PostgresqlProcess:
-    """`with PostgresqlProcess() as server: psycopg.connect(server.conninfo)`. The directory goes with the block.
+    """A server as a context manager. Connect with `psycopg.connect(server.conninfo)`. Its directory is deleted at the
+    end.
 
-    is_synced  whether its commits wait for the disk; what is killed survives either way, a power failure does not
+    is_synced  whether commits wait for the disk; without it they survive kill -9, but not a power failure
     """
 
     def __init__(self, *, is_synced: bool = True) -> None:
         self._settings = {**SETTINGS, "fsync": "on" if is_synced else "off"}
-        self._folder = Path(tempfile.mkdtemp(prefix="pg-"))  # not below pytest's, which only its owner may enter
+        # not below pytest's directory, which only its owner may enter
+        self._folder = Path(tempfile.mkdtemp(prefix="pg-"))
         self._data = self._folder / "data"
         self._log = self._folder / "log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -81,7 +85,7 @@ class PostgresqlProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start and wait until connections are accepted, which is after recovery."""
+        """Starts the server and waits until it accepts connections, which is after recovery."""
         assert not self.is_running(), "it runs already"
         words = [self._binary("postgres"), "-D", str(self._data), "-k", str(self._folder)]
         for name, value in self._settings.items():
@@ -99,7 +103,7 @@ class PostgresqlProcess:
                 time.sleep(0.01)
 
     def kill9(self) -> None:
-        """The server and all its processes at once, and wait until they are gone."""
+        """Kills the server and all of its processes at once, and waits until they are gone."""
         assert self._process is not None
         pid = self._process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

@@ -1,6 +1,6 @@
-"""What producers may send and what becomes of it: one table, checked against the broker's validation and Apache Kafka.
+"""A table of what producers may send and how the broker answers, checked against our validation and Apache Kafka.
 
-Every row was observed on Kafka 4.4.0. Where Odradek answers otherwise, the row says what Kafka does and why.
+Every row was observed on Kafka 4.4.0. If Odradek answers otherwise, the row has Kafka's answer and the reason.
 """
 
 import os
@@ -36,7 +36,8 @@ BUG_OF_KAFKA = "an unforeseen exception, told as UNKNOWN_SERVER_ERROR"
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """One partition's records in a Produce request, and the answer. `kafka` and `why` where Kafka's differs."""
+    """The records of a partition in a Produce request, and the answer. `kafka` and `why` are set if Kafka's answer
+    differs."""
 
     name: str
     records: bytes | bytearray
@@ -48,7 +49,7 @@ class Produced:
     transactional_id: str | None = None
     record_errors: tuple[tuple[int, str], ...] = ()
     message: str | None = None
-    is_whole_request: bool = False  # the refusal is the whole request's
+    is_whole_request: bool = False  # whether the whole request is refused
 
     def __str__(self) -> str:
         return self.name
@@ -77,7 +78,7 @@ def key_message(count: int, *indexes: int) -> str:
 
 
 def requests(now_ms: int) -> Iterator[Produced]:
-    """The frame: what must be made out before any batch is looked at."""
+    """Yields rows about the frame, which the broker checks before it reads any batch."""
     good = good_batch(now_ms=now_ms)
     for version in range(3, 9):
         yield Produced(f"one good batch in version {version}", good, E.NONE, version)
@@ -119,7 +120,7 @@ def requests(now_ms: int) -> Iterator[Produced]:
 
 
 def headers(now_ms: int) -> Iterator[Produced]:
-    """The 61 bytes before the records."""
+    """Yields rows about the 61 bytes before the records."""
     good = good_batch(now_ms=now_ms)
     zstd = good_batch(compression=ZSTD, now_ms=now_ms)
     bad_crc = changed(good, crc=1)
@@ -163,12 +164,12 @@ def headers(now_ms: int) -> Iterator[Produced]:
 
 
 def sizes(now_ms: int) -> Iterator[Produced]:
-    """`max.message.bytes` and `segment.bytes`, before and after compression."""
+    """Yields rows about `max.message.bytes` and `segment.bytes`, before and after compression."""
 
     def sized(size: int, compression: Compression = NONE) -> bytearray:
         return build_batch([NewRecord(None, b"x" * size, now_ms)], compression=compression)
 
-    overhead = 200 - len(sized(100)) + 100  # of a value that makes the batch 200 bytes long
+    overhead = 200 - len(sized(100)) + 100  # number of bytes besides the value, in a batch of 200 bytes
     yield Produced("as large as allowed", sized(overhead), E.NONE, topic=SMALL)
     yield Produced("one byte larger than allowed", sized(overhead + 1), E.MESSAGE_TOO_LARGE, topic=SMALL)
     yield Produced("too large, with a wrong CRC", changed(sized(500), crc=1), E.MESSAGE_TOO_LARGE, topic=SMALL)
@@ -185,9 +186,9 @@ def sizes(now_ms: int) -> Iterator[Produced]:
 
 
 def decompressed_sizes(now_ms: int) -> Iterator[Produced]:
-    """`max.decompressed.message.bytes`: docs/spec/kafka-4.4.md#s4-3, M1 to M3."""
+    """Yields rows about `max.decompressed.message.bytes` (docs/spec/kafka-4.4.md#s4-3, M1 to M3)."""
     limit = 1000
-    overhead = len(build_batch([NewRecord(b"k", bytes(900), now_ms)])) - 900 - 61 - 2  # 2: the length field
+    overhead = len(build_batch([NewRecord(b"k", bytes(900), now_ms)])) - 900 - 61 - 2  # The length field takes 2 bytes.
     largest, too_large = bytes(limit - overhead), bytes(limit - overhead + 1)
     topic = {"max.decompressed.message.bytes": str(limit)}
 
@@ -217,7 +218,7 @@ def decompressed_sizes(now_ms: int) -> Iterator[Produced]:
 
 
 def records(now_ms: int) -> Iterator[Produced]:
-    """The records, in each compression. Kafka reads compressed ones less thoroughly."""
+    """Yields rows about records, in each compression. Kafka checks compressed records less thoroughly."""
     for codec in (NONE, *CODECS):
         yield from records_in(codec, now_ms)
 
@@ -270,7 +271,7 @@ def records_in(codec: Compression, now_ms: int) -> Iterator[Produced]:
     )
     yield row("a length of more bytes than needed", bytes([one[0] | 0x80, 0]) + one[1:])
     yield row("any attributes of a record", one[:1] + b"\xff" + one[2:])
-    start = b"\0\0\0"  # attributes, both deltas
+    start = b"\0\0\0"  # attributes and both deltas
     for name, body, code in (
         ("a null key", b"\x01\x02v\0", E.NONE),
         ("a key of length -2", b"\x03\x02v\0", E.NONE),
@@ -292,7 +293,7 @@ def records_in(codec: Compression, now_ms: int) -> Iterator[Produced]:
 
 
 def packings(now_ms: int) -> Iterator[Produced]:
-    """Bytes that do not open, or that open though something is odd about them."""
+    """Yields rows about compressed bytes that cannot be decompressed, or that decompress with oddities."""
 
     def row(name: str, codec: Compression, packed: bytes, code: E = E.NONE) -> Produced:
         batch = batch_of(packed, 2, compression=codec, is_packed=True, base_timestamp=now_ms)
@@ -317,7 +318,7 @@ def packings(now_ms: int) -> Iterator[Produced]:
 
 
 def keys(now_ms: int) -> Iterator[Produced]:
-    """Compacted topics need keys."""
+    """Yields rows about keys, which compacted topics require."""
     for codec in (NONE, GZIP):
 
         def row(name: str, payload: bytes, count: int, *indexes: int, codec: Compression = codec) -> Produced:
@@ -422,7 +423,7 @@ def timestamps(now_ms: int) -> Iterator[Produced]:
 
 
 def conversions(now_ms: int) -> Iterator[Produced]:
-    """Every compression that a topic can ask for, from every compression that a producer can use."""
+    """Yields rows for every compression that a topic can have, each with every compression that a producer can use."""
     for stored in ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"):
         for codec in (NONE, *CODECS):
             batch = good_batch(compression=codec, now_ms=now_ms)

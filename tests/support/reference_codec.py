@@ -1,4 +1,4 @@
-"""The second codec of `odradek.protocol.reference` as tests use it: whole messages, as trees of plain values."""
+"""Encodes and decodes whole messages with the second codec, `odradek.protocol.reference`, as trees of plain values."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from odradek.protocol.struct import Buffer, Message, Struct
 
 
 def parse(module: str, version: int, data: Buffer, position: int = 0) -> dict[str, Any]:
-    """The tree of one message, e.g. `parse("produce_request", 9, body)`. Raises construct.ConstructError."""
+    """Returns the tree of one message, e.g. `parse("produce_request", 9, body)`. Raises construct.ConstructError."""
     tree: dict[str, Any] = structure(module, version).parse(bytes(memoryview(data)[position:]))
     return tree
 
 
 def build(module: str, version: int, tree: Mapping[str, Any]) -> bytes:
-    """The bytes of such a tree. Raises construct.ConstructError; values that the version lacks are left out."""
+    """Returns the bytes of a tree without the values that the version lacks. Raises construct.ConstructError."""
     written: bytes = structure(module, version).build(tree)
     return written
 
 
 def tree_of(struct: Struct) -> dict[str, Any]:
-    """A message as such a tree, with the fields of all versions."""
+    """Returns the tree of a message, with the fields of all versions."""
     return {name: _plain(getattr(struct, name)) for name in struct.__slots__}
 
 

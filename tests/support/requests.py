@@ -1,4 +1,4 @@
-"""The request that tests and measurements make most often: one batch to one partition."""
+"""Builds the request that tests and benchmarks send most often: one batch to one partition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def produce_request(
     acks: int = -1,
     transactional_id: str | None = None,
 ) -> ProduceRequest:
-    """Returns a request that writes one batch to one partition. Versions from 13 on read the topic's id alone."""
+    """Returns a request that writes one batch to one partition. From version 13 it identifies the topic by its id."""
     data = PartitionProduceData(index=partition, records=records)
     named = TopicProduceData(name=topic, topic_id=topic_id, partition_data=[data])
     return ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=30_000, topic_data=[named])

@@ -1,7 +1,8 @@
-"""A port for a broker that is killed and comes back: no other test takes it meanwhile.
+"""Reserves a port for a broker that is killed and restarted, so that no other process takes the port in between.
 
-The kernel gives a port that nobody listens on to the next process that asks for any, or to an outgoing connection.
-Ports below its range are given to nobody; a lock of each tells the test processes of this machine which are in use.
+The kernel gives an unused port to the next process that asks for any port, or to an outgoing connection. It never
+assigns ports below its ephemeral range. A lock file for each of these tells the machine's test processes whether the
+port is in use.
 """
 
 import fcntl
@@ -16,7 +17,7 @@ FOLDER = Path(tempfile.gettempdir(), "odradek-test-ports")
 
 
 class ReservedPort:
-    """Reserved until this object is gone, or its process is."""
+    """A port that is reserved until this object is deleted or its process ends."""
 
     def __init__(self) -> None:
         FOLDER.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Apache Kafka itself, running for as long as a test needs it."""
+"""Runs Apache Kafka for the duration of a test."""
 
 import json
 from collections.abc import Iterator
@@ -8,15 +8,15 @@ from pathlib import Path
 from tests.support.oracle import run_kafka
 
 ATTEMPTS = 3
-TAKEN = "Address already in use"  # the port of its controller, which was free when the kit chose it
+TAKEN = "Address already in use"  # The controller's port was still free when the kit chose it.
 
 
 @contextmanager
 def running_kafka(work: Path, *options: str, version: str = "4.4.0") -> Iterator[str]:
-    """Starts Kafka on a free port with a directory of its own; gives `host:port`.
+    """Starts Kafka on a free port with a new directory. Yields `host:port`.
 
-    work      a folder for the ready file
-    options   of the kit's `kafka start`, e.g. `--set`, `log.segment.bytes=1048576`
+    work     folder for the ready file
+    options  options of the kit's `kafka start`, e.g. `--set`, `log.segment.bytes=1048576`
     """
     ready = work / "kafka.json"
     for attempt in range(ATTEMPTS):

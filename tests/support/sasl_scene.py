@@ -1,4 +1,5 @@
-"""A SASL listener without sockets: connections driven by hand, time that a test moves, and any mechanisms."""
+"""A SASL listener without sockets, for tests. They drive its connections, advance its clock, and choose its
+mechanisms."""
 
 from __future__ import annotations
 
@@ -49,10 +50,10 @@ BOB = plain_token("bob", PASSWORDS["bob"])
 
 
 class Listener:
-    """One SASL listener of a broker that has nothing but cluster metadata."""
+    """A SASL listener of a broker that has only cluster metadata."""
 
     def __init__(self, offers: Offers | None = None, *, image: MetadataImage | None = None) -> None:
-        self.offers = {"PLAIN": plain_offer()} if offers is None else offers  # a test may change them
+        self.offers = {"PLAIN": plain_offer()} if offers is None else offers  # Tests may change this table.
         self.clock = ManualClock(NOW_MS)
         self.timers = ManualTimers(self.clock)
         self.image = image or MetadataImage()
@@ -85,7 +86,7 @@ class Listener:
 
 
 class Client:
-    """What a client of the listener says and sees."""
+    """A client of the listener."""
 
     def __init__(self, peer: Peer, timers: ManualTimers) -> None:
         self.peer = peer
@@ -112,15 +113,15 @@ class Client:
         self.peer.send(len(token).to_bytes(4, "big") + token)
 
     def is_closed_at_once(self) -> bool:
-        """And unanswered."""
+        """Returns whether the connection is closed at once, without a response."""
         return self.peer.is_disconnected and self.peer.frames() == []
 
     def is_closed_after_the_delay(self) -> bool:
-        """And unanswered."""
+        """Returns whether the connection is closed after the delay, without a response."""
         return self._waits() and self.peer.is_disconnected and self.peer.frames() == []
 
     def failure(self, message: Message, version: int) -> Any:
-        """The answer to a request that fails, which closes the connection after the delay."""
+        """Returns the response to a request that fails. The connection is closed after the delay."""
         self.peer.ask(message, version)
         assert self._waits()
         answer = self.peer.answer(ApiKey(message.API_KEY), version)
@@ -128,21 +129,21 @@ class Client:
         return answer
 
     def refused(self, token: bytes, version: int = 2) -> str:
-        """The message of a SaslAuthenticate that fails."""
+        """Returns the message of a SaslAuthenticate response that fails."""
         answer = cast(SaslAuthenticateResponse, self.failure(SaslAuthenticateRequest(auth_bytes=token), version))
         assert (answer.error_code, answer.auth_bytes) == (58, b"")
         assert answer.error_message
         return answer.error_message
 
     def is_served(self) -> bool:
-        """An ordinary request gets an ordinary answer."""
+        """Returns whether an ordinary request gets an ordinary response."""
         return cast(int, self.ask(API_VERSIONS, 3).error_code) == 0 and not self.peer.is_disconnected
 
     def let_the_delay_pass(self) -> None:
         self._timers.advance(DELAY_MS)
 
     def _waits(self) -> bool:
-        """Nothing happens until the delay is over."""
+        """Returns whether nothing happens until the delay is over."""
         was_silent = not self.peer.is_disconnected and self.peer.frames() == []
         self._timers.advance(DELAY_MS - 1)
         was_silent = was_silent and not self.peer.is_disconnected and self.peer.frames() == []

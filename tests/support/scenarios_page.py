@@ -1,8 +1,8 @@
 """Writes the page Scenarios of the documentation's site (`make docs`) from the names of the tests.
 
-A test that is called `test_scenario_012_…` tests scenario 12 of the page of docs/spec that its file cites first. What
-Kafka 4.4 changed has rows with letters instead: a test of row C1 has C1 and the page in its docstring, or C1 alone if
-the docstring of its file cites that page and no other.
+A test named `test_scenario_012_…` tests scenario 12 of the first page of docs/spec that its file cites. The page about
+changes of Kafka 4.4 has rows with letters instead. A test of row C1 names C1 and that page in its docstring. If the
+docstring of the file cites that page and no other, C1 is enough.
 """
 
 import ast
@@ -14,7 +14,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 RULE_BOOK = TESTS.parent / "docs" / "spec"
-# Page of the rule book → the sections whose subsections list its scenarios.
+# The sections of each rule book page whose subsections list scenarios.
 CHAPTERS = {
     "transactions": (8,),
     "consumer-groups": (15,),
@@ -29,14 +29,14 @@ NUMBERED = re.compile(r"^ *(?:async )?def (test_scenarios?_((?:\d{3}_(?:and_)?)+
 HEADING = re.compile(r'#+ [\d.]+ (.*) <a id="(.*)"></a>')
 SUBSECTION = re.compile(r'### (\d+)\.(\d+) (.*) <a id="(.*)"></a>')
 SCENARIO = re.compile(r"(?:(\d+)\. |\| (\d+) \|)")  # an item of a list, or a row of a table
-CASES = "### 5.14 "  # corner cases of KIP-1289, numbered by themselves: docs/spec/share-groups.md#s5-14
+CASES = "### 5.14 "  # corner cases of KIP-1289 with their own numbers: docs/spec/share-groups.md#s5-14
 CASE = re.compile(r"^def test_(?:scenario_\d{3}_)?case_(\d{2})_(\w+)", re.MULTILINE)
 CASES_FILE = "spec/shares/test_txn_share_corner_cases.py"
 CHANGES = "kafka-4.4"  # the page of the rule book whose tables have rows with letters
 ROW = re.compile(r"^\| ([A-Z]\d+) \|", re.MULTILINE)
 CITED_ROWS = re.compile(r"\b([A-Z])(\d+)(?: to \1(\d+))?\b")
-SCRIPT = "_script.py"  # ends the name of a file whose functions put questions to Odradek and to both Kafkas
-CONFORMANCE = "conformance/"  # begins the file of a test that asks a running Kafka
+SCRIPT = "_script.py"  # file names that end like this belong to scripts, whose functions ask Odradek and both Kafkas
+CONFORMANCE = "conformance/"  # files whose paths start like this ask a running Kafka
 HEAD = """# Scenarios and their tests
 
 The scenarios are those of the [rule book](spec/README.md), by number. The name of a test says which one it tells.
@@ -86,12 +86,12 @@ def sections(page: str) -> Iterator[Section]:
 
 
 def by_api_key(lines: list[str]) -> bool:
-    """Whether the rows of the subsection carry API keys instead of numbers of scenarios."""
+    """Returns whether the rows of the subsection have API keys instead of scenario numbers."""
     return any(line.startswith("| key |") for line in lines)
 
 
 def numbered_tests() -> Numbered:
-    """(page of the rule book, scenario) → (file, name) of its tests, in order."""
+    """Returns the (file, name) of each scenario's tests in order, by (page of the rule book, scenario)."""
     found: Numbered = defaultdict(list)
     for path in sorted(TESTS.rglob("test_*.py")):
         text = path.read_text()
@@ -115,7 +115,7 @@ def tables() -> Iterator[Table]:
 
 
 def row_tests() -> dict[str, list[tuple[str, str]]]:
-    """Row of the page about Kafka 4.4 → (file, name) of its tests and of the scripts' questions, in order."""
+    """Returns the (file, name) of each row's tests and script functions in order, for the page about Kafka 4.4."""
     found: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for path in sorted(TESTS.rglob("*.py")):
         is_script = path.name.endswith(SCRIPT)
@@ -169,7 +169,7 @@ def missing() -> dict[str, list[str]]:
 
 
 def told_missing() -> str:
-    """Says which scenarios have no test, in sentences of the page."""
+    """Returns sentences for the page that say which scenarios have no test."""
     without = {page.replace("-", " "): lines for page, lines in missing().items() if lines}
     if not without:
         return "Every scenario has a test."
@@ -199,7 +199,7 @@ def page() -> str:
 
 
 def rows_and_tests() -> Iterator[str]:
-    """Writes the tests of the page about Kafka 4.4, and which of its rows have none."""
+    """Yields the lines about Kafka 4.4: the tests of each row, and the rows without tests."""
     yield "\n## What Kafka 4.4 changed\n\n"
     yield "Tests in `conformance` ask a running Kafka, the others Odradek alone.\n"
     for subject, of_kafka in (("no test of Odradek alone", False), ("no test that asks a running Kafka", True)):

@@ -1,6 +1,7 @@
-"""Share groups on a broker scene: real logs on a fake disk, the share coordinator, members with own connections.
+"""Share groups on a broker scene: real logs on a fake disk, the share coordinator, and members with their own
+connections.
 
-Requests and answers go through their bytes. Time, ticks and threads are the test's.
+Requests and responses are encoded and decoded. The test controls time, ticks and threads.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ STATE_PARTITIONS = 3
 
 
 class FlakyPersister:
-    """The real one. `refusals` are told to writes in place of its answers, one each; `held` keeps writes back.
+    """The real persister with faults. Each of `refusals` replaces the response to one write; `held` delays writes.
 
-    held_reads   keeps the answers to reads back, which have been asked already
-    held_begins  the same of initialisations
+    held_reads   delays the responses to reads that have already been made
+    held_begins  delays the responses to initialisations that have already been made
     """
 
     def __init__(self, persister: LocalPersister) -> None:
@@ -59,7 +60,7 @@ class FlakyPersister:
         self.held: list[Callable[[], None]] | None = None
         self.held_reads: list[Callable[[], None]] | None = None
         self.held_begins: list[Callable[[], None]] | None = None
-        self.writes: list[StateWrite] = []  # in the order in which they were asked for
+        self.writes: list[StateWrite] = []  # writes in the order of their requests
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Deferred[bool]:
         if self.initialize_refusals:
@@ -118,7 +119,8 @@ class FlakyPersister:
 
 
 class ShareBroker(TransactionBroker):
-    """Settings of group GROUP in `set_group`. The topic "T" has one partition and its state begins at the earliest."""
+    """A broker with the group GROUP, whose settings `set_group` changes. The topic "T" has one partition, whose share
+    state starts at the earliest offset."""
 
     def __init__(self, disk: FakeDisk | None = None, **settings: Any) -> None:
         super().__init__(disk, **settings)
@@ -127,8 +129,8 @@ class ShareBroker(TransactionBroker):
         self.set_level("share.version", 1)
         self.max_sessions = 2000
         self.queue_rules = QueueRules(creates_topics=False, prefix="dlq.")
-        self.create_refusals: list[KafkaError] = []  # of dead-letter topics that are to be created, one each
-        self.queue_partitions = 1  # of those that are
+        self.create_refusals: list[KafkaError] = []  # Each of these refuses the creation of one dead-letter topic.
+        self.queue_partitions = 1  # number of partitions of created dead-letter topics
         self.syncs_state = False
         self.start_share_coordinator()
         self.start_shares()
@@ -196,13 +198,13 @@ class ShareBroker(TransactionBroker):
         self.broker.shares = self.shares
 
     def restart_shares(self) -> None:
-        """The process is gone with all that was acquired; the logs are still there."""
+        """Restarts the share partitions: acquisitions are lost, and the logs remain."""
         self.share_coordinator.stop()
         self.start_share_coordinator()
         self.start_shares()
 
     def hold_reads(self) -> Callable[[], None]:
-        """Share partitions are being loaded until the returned is called."""
+        """Keeps share partitions loading until the returned function is called."""
         held: list[Callable[[], None]] = []
         self.persister.held_reads = held
 
@@ -215,7 +217,7 @@ class ShareBroker(TransactionBroker):
         return release
 
     def restart_groups(self) -> None:
-        """A new group coordinator, which loads what is there."""
+        """Replaces the group coordinator with a new one, which loads the existing log."""
         self.groups.stop()
         self.start_groups()
 
@@ -254,12 +256,15 @@ class ShareBroker(TransactionBroker):
         self.image.replay(FeatureLevelRecord(name=feature, feature_level=level))
 
     def set_group(self, group_id: str = GROUP, **settings: str) -> None:
-        """`share_auto_offset_reset="earliest"` and the like."""
+        """Changes group settings, e.g. `share_auto_offset_reset="earliest"`."""
         own = self.image.configs.setdefault((ConfigResourceType.GROUP, group_id), {})
         own.update({name.replace("_", "."): value for name, value in settings.items()})
 
     def shared_topic(self, name: str, *batches: int, partition_count: int = 1, start_offset: int = 0) -> bytes:
-        """A topic whose state is initialised for GROUP, with batches of so many records in its first partition."""
+        """Creates a topic with initialised share state for GROUP.
+
+        batches  number of records of each batch in the first partition
+        """
         topic = self.topic(name, partition_count)
         for index in range(partition_count):
             self.initialize(SharePartitionKey(GROUP, topic.topic_id, index), start_offset=start_offset)
@@ -280,7 +285,7 @@ class ShareBroker(TransactionBroker):
         self.settle()
 
     def transactional(self, count: int, *, commit: bool | None) -> None:
-        """Records in "T" of a transaction, which is committed, aborted or left open."""
+        """Appends records of a transaction to "T". The transaction is committed, aborted, or left open (None)."""
         producer: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0}
         partition, now_ms = self.partition("T"), self.clock.now_ms()
         records = [NewRecord(None, b"v", now_ms) for _ in range(count)]

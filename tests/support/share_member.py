@@ -1,4 +1,4 @@
-"""A share consumer by hand: its requests go through their bytes, and so do the answers."""
+"""A share consumer that tests control by hand. Its requests and responses are encoded and decoded."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Batches = Sequence[tuple[int, int, int | list[int]]]
 
 
 class PartitionAnswer(NamedTuple):
-    """What a response says of one partition. `acquired` only of ShareFetch."""
+    """The part of a response about one partition. Only ShareFetch has `acquired`."""
 
     code: ErrorCode
     acknowledged: ErrorCode
@@ -48,7 +48,7 @@ class PartitionAnswer(NamedTuple):
 
 
 class Member:
-    """A share consumer by hand; `epoch` is that of its next request."""
+    """A share consumer that tests control by hand. `epoch` is the session epoch of its next request."""
 
     def __init__(self, scene: ShareBroker, group_id: str, member_id: str, connection: ConnectionInfo) -> None:
         self.scene = scene
@@ -59,7 +59,7 @@ class Member:
         self.member_epoch = 0
 
     def send(self, request: Message, version: int) -> Any:
-        """A Deferred of the answer; it is settled."""
+        """Sends a request, and runs the broker until it is idle. Returns the Deferred of the response."""
         api_key = ApiKey(request.API_KEY)
         sent = decode(type(request), version, bytearray(encode(request, version)))
         now_ms = self.scene.clock.now_ms()
@@ -146,11 +146,11 @@ class Member:
         return response
 
     def fetch(self, *topic_ids: bytes, **how: Any) -> Any:
-        """The response; the session's epoch goes on if it has no error."""
+        """Returns the response. If it has no error, the session epoch increases."""
         return self.fetched(self.begin_fetch(*topic_ids, **how), how.get("version", 2))
 
     def acquire(self, *topic_ids: bytes, **how: Any) -> list[tuple[int, int, int]]:
-        """(first offset, last offset, delivery count) of everything acquired."""
+        """Fetches, and returns (first offset, last offset, delivery count) of every acquired range."""
         response = self.fetch(*topic_ids, **how)
         assert response.error_code == 0, ErrorCode(response.error_code)
         return [each for answer in partitions_of(response).values() for each in answer.acquired]
@@ -201,7 +201,7 @@ class Member:
         return self.acked(self.begin_ack(acks, **how), how.get("version", 2))
 
     def ack_code(self, topic_id: bytes, *batches: tuple[int, int, int | list[int]], **how: Any) -> ErrorCode:
-        """Of the one partition."""
+        """Acknowledges records of a single partition, and returns its error code."""
         response = self.ack({topic_id: batches}, **how)
         assert response.error_code == 0, ErrorCode(response.error_code)
         return partitions_of(response)[topic_id, how.get("index", 0)].code
@@ -209,7 +209,7 @@ class Member:
     def heartbeat(
         self, epoch: int | None = None, topics: list[str] | None = None, *, rack_id: str | None = None
     ) -> Any:
-        """The response; a member epoch in it is the next one sent."""
+        """Sends a heartbeat and returns the response. The next heartbeat has the member epoch of the response."""
         request = ShareGroupHeartbeatRequest(
             group_id=self.group_id,
             member_id=self.member_id,

@@ -1,5 +1,5 @@
-"""One share partition on a stage: a log of batches, members that fetch and acknowledge, a clock, a store that answers
-when it is told to. No socket, no loop, no broker."""
+"""A share partition for tests: a log of batches, members that fetch and acknowledge, a clock, and a store that answers
+when the test says so. There is no socket, event loop or broker."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ BATCH_OPTIMIZED, RECORD_LIMIT = AcquireMode.BATCH_OPTIMIZED, AcquireMode.RECORD_
 
 
 class SharePartitionScene:
-    """`batches`: how many records each batch of the log has, from offset 0 on."""
+    """A share partition over a log that starts at offset 0.
+
+    batches  number of records of each batch
+    """
 
     def __init__(self, *batches: int, limits: Limits | None = None) -> None:
         self.limits = Limits() if limits is None else limits
         self.now_ms = 0
         self.log: list[tuple[int, int]] = []
         self.log_start_offset = 0
-        self.stored: list[StateWrite] = []  # what the share coordinator was told, in order
+        self.stored: list[StateWrite] = []  # writes that the share coordinator received, in order
         self.produce(*batches)
         self.partition = SharePartition(0)
 
@@ -41,7 +44,7 @@ class SharePartitionScene:
         self.log = [each for each in self.log if each[1] >= offset]
 
     def reload(self, start_offset: int, *batches: tuple[int, int, int, int]) -> None:
-        """The leader failed over: what is stored is all that is known."""
+        """Replaces the leader after a failover. The new leader knows only the stored state."""
         self.partition = SharePartition(start_offset, [StateBatch(*each) for each in batches])
 
     def fetch(
@@ -55,10 +58,10 @@ class SharePartitionScene:
         end_offset: int | None = None,
         batches_read: int | None = None,
     ) -> list[tuple[int, int, int]]:
-        """(first offset, last offset, delivery count) of what was acquired.
+        """Fetches, and returns (first offset, last offset, delivery count) of every acquired range.
 
-        end_offset    where the log ends for this reader; by default at its end
-        batches_read  how many batches one read of the log brings
+        end_offset    end of the log for this reader; by default the real end
+        batches_read  number of batches that one read of the log returns
         """
         partition = self.partition
         fetch_offset = partition.flight.next_fetch_offset
@@ -74,7 +77,7 @@ class SharePartitionScene:
         return [(each.first_offset, each.last_offset, each.delivery_count) for each in acquired]
 
     def begin_ack(self, member: str, *batches: tuple[int, int, int | list[int]]) -> StateWrite | None:
-        """Up to the write; raises KafkaError."""
+        """Acknowledges up to the write of the state. Raises KafkaError."""
         acknowledgements = [
             Acknowledgement(first, last, [types] if isinstance(types, int) else types) for first, last, types in batches
         ]
@@ -101,7 +104,7 @@ class SharePartitionScene:
         self.store(self.partition.release(member, self.limits))
 
     def wait(self, ms: int) -> None:
-        """Fires the lock timer whenever it is due."""
+        """Advances the clock. The lock timer fires whenever it is due."""
         until = self.now_ms + ms
         while (deadline := self.partition.flight.earliest_deadline_ms) is not None and deadline <= until:
             self.now_ms = max(self.now_ms, deadline)
@@ -112,7 +115,7 @@ class SharePartitionScene:
 
     @property
     def lag(self) -> int:
-        """As DescribeShareGroupOffsets would compute it from what is stored."""
+        """Returns the lag that DescribeShareGroupOffsets would compute from the stored state."""
         log_end = self.log[-1][1] + 1
         return log_end - self.stored[-1].start_offset - self.stored[-1].delivery_complete_count
 

@@ -1,4 +1,5 @@
-"""The share coordinator's core on a stage: decide, append as bytes, replay from the bytes. No socket, no loop."""
+"""The share coordinator's core for tests. It decides, encodes its records, and replays them from their bytes, without
+socket or event loop."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ KEY = SharePartitionKey("g", TOPIC_ID, 0)
 
 
 class ShareStateScene:
-    """Topic TOPIC_ID has `partition_count` partitions."""
+    """A core in which the topic TOPIC_ID has `partition_count` partitions."""
 
     def __init__(self, config: ShareCoordinatorConfig | None = None, partition_count: int = 2) -> None:
         self.config = config or ShareCoordinatorConfig()
@@ -40,7 +41,7 @@ class ShareStateScene:
                 self.core.replay(record, record_offset, -1)
 
     def turn(self, decide: Callable[[StateCore], Outcome[R]]) -> R | ErrorCode:
-        """The answer, or the code it was refused with."""
+        """Makes a decision. Returns its answer, or the error code of its refusal."""
         try:
             outcome = decide(self.core)
         except KafkaError as error:

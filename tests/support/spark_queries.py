@@ -1,4 +1,5 @@
-"""Queries that write through `odradek.spark.two_phase` as Spark would, without Spark: drivers that stop anywhere."""
+"""Queries that write through `odradek.spark.two_phase` as Spark does, without Spark. Tests can stop a driver at any
+step."""
 
 from __future__ import annotations
 
@@ -21,11 +22,11 @@ ROWS = 3  # of each task
 
 
 class Crash(Exception):
-    """The process dies in a way that its own code sees."""
+    """The process dies in a way that its own code can observe."""
 
 
 class Stop:
-    """Holds up a driver at a step, until `go_on`; or lets it crash there."""
+    """Stops a driver at a step until `go_on` is called, or makes it crash there."""
 
     def __init__(self, step: CommitStep, number: int = 0, *, crashes: bool = False) -> None:
         self._at = (step, number)
@@ -47,7 +48,7 @@ class Stop:
 
 @dataclass(slots=True)
 class Query:
-    """One query and its checkpoint: `next_batch` is what Spark would write next."""
+    """A query and its checkpoint. `next_batch` is the batch that Spark would write next."""
 
     bootstrap: str
     topic: str
@@ -65,13 +66,13 @@ class Query:
         kind: type[TwoPhaseSink] = TwoPhaseSink,
         clock_ms: Callable[[], int] = wall_clock_ms,
     ) -> Driver:
-        """A new run."""
+        """Starts a new run of the query."""
         sink = kind(self.brokers, self.sink, observe=observe, clock_ms=clock_ms)
         self.drivers.append(Driver(self, uuid.uuid4().hex, sink))
         return self.drivers[-1]
 
     async def prepare(self, run: str, batch: int, partition: int, attempt: int = 0) -> Vote:
-        """What a task does; its producer is gone afterwards."""
+        """Does the work of a task. Its producer is closed afterwards."""
         name = self.sink.task_id(run, batch, partition, attempt, uuid.uuid4().hex[:8])
         async with Producer(
             bootstrap_servers=self.bootstrap, transactional_id=name, two_phase_commit=True, linger_ms=0
@@ -89,7 +90,8 @@ class Query:
         await sink.close()
 
     async def check(self) -> None:
-        """After a recovery: the output has exactly the batches up to the decided one, and nothing is left open."""
+        """Checks after a recovery that the output has exactly the batches up to the decided one, and no open
+        transaction."""
         await self.recover()
         decided = (await read_entries(self.brokers, self.sink))[self.sink.name].batch
         expected = Counter(
@@ -117,14 +119,14 @@ class Driver:
     committing: asyncio.Task[None] | None = None
 
     async def prepare(self, batch: int | None = None) -> None:
-        """The tasks of the next batch."""
+        """Runs the tasks of the next batch."""
         self.batch = self.query.next_batch if batch is None else batch
         self.votes = await asyncio.gather(
             *(self.query.prepare(self.run, self.batch, partition) for partition in range(PARTITIONS))
         )
 
     async def commit(self) -> None:
-        """And what Spark does next: abort if that raises, else note that the batch is done."""
+        """Commits as Spark does: if the commit raises, it aborts; otherwise it records that the batch is done."""
         try:
             await self.sink.commit(self.votes, self.batch)
         except Exception:
@@ -137,13 +139,13 @@ class Driver:
         await self.commit()
 
     async def write_until(self, stop: Stop) -> None:
-        """Until the driver stands still there."""
+        """Writes until the driver has stopped at this step."""
         await self.prepare()
         self.committing = asyncio.create_task(self.commit())
         await asyncio.wait_for(stop.reached.wait(), 30)
 
     async def ended(self) -> BaseException | None:
-        """How the commit that stood still has ended."""
+        """Waits for the stopped commit to end. Returns its exception, or None."""
         assert self.committing is not None
         return (await asyncio.gather(self.committing, return_exceptions=True))[0]
 
@@ -156,12 +158,12 @@ class Driver:
 
 
 def rows(batch: int, partition: int) -> list[bytes]:
-    """The same for each replay."""
+    """Returns the values of a task. They are the same in each replay."""
     return [b"%d.%d.%d" % (batch, partition, number) for number in range(ROWS)]
 
 
 async def committed_values(bootstrap: str, topic: str) -> list[bytes]:
-    """All of them, once every transaction in the topic has its markers."""
+    """Returns all committed values, once every transaction in the topic has its markers."""
     partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     async with (
         Consumer(bootstrap_servers=bootstrap) as committed,

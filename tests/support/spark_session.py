@@ -1,8 +1,8 @@
-"""How the tests run Spark: patiently, and with workers in Python that start fast.
+"""Runs Spark for tests, with long timeouts and with Python workers that start quickly.
 
-Spark gives a planning worker in Python ten seconds to start, which no setting changes. Most of the CPU that a start
-takes goes into `pyspark.zip`, which holds sources only: each worker compiles them anew, for 2 s. A SPARK_HOME without
-that archive has the workers import the installed package, with its bytecode, in 0.5 s.
+Spark waits ten seconds for a Python planning worker to start, and no setting changes this. Most CPU of a start is spent
+on `pyspark.zip`, which contains only sources: each worker takes 2 s to compile them. With a SPARK_HOME that lacks this
+archive, workers import the installed package with its bytecode, in 0.5 s.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from tests.support.oracle import REPOSITORY
 
 HOME = ("bin", "sbin", "jars")
-# Less time in compilers and collectors, for JVMs that live for a minute.
+# These options save time in compilers and collectors for JVMs that live for a minute.
 JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 SETTINGS = {
     "spark.driver.memory": "512m",
@@ -37,7 +37,7 @@ NOT_STARTED = "Python worker failed to connect back"
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Of a process that starts Spark; below `folder` it gets a SPARK_HOME."""
+    """Returns the environment of a process that starts Spark. Its SPARK_HOME is created below `folder`."""
     found = importlib.util.find_spec("pyspark")
     assert found is not None
     assert found.origin is not None
@@ -55,26 +55,27 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def new_session(master: str, settings: dict[str, str] | None = None) -> Any:
-    """In a process with such an environment."""
+    """Returns a new session. The process must have the environment that `environment` returns."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(master)
     for name, value in (SETTINGS | (settings or {})).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")  # it logs each fault that a test makes, with its stack
+    session.sparkContext.setLogLevel("OFF")  # Spark would log each fault that a test injects, with its stack.
     return session
 
 
 def use_in_this_thread(session: Any) -> None:
-    """Makes the session the active one of this thread. PySpark 4.3.0 does so for the thread that made the session, and
-    in others only for some calls; without it a write does not find the formats of Python."""
+    """Makes the session the active session of this thread. PySpark 4.3.0 does so for the thread that created the
+    session, but in other threads only for some calls. Without an active session a write does not find the formats
+    written in Python."""
     session.createDataFrame([(0,)], "number int")
 
 
 @contextmanager
 def standard_error_in(file: Path) -> Iterator[None]:
-    """A session that is made meanwhile writes there, with all its workers: what they warn of, among others."""
+    """Redirects standard error to the file. A session created in this context writes there, and so do its workers."""
     before = os.dup(2)
     with open(file, "ab") as stderr:
         os.dup2(stderr.fileno(), 2)
@@ -86,5 +87,5 @@ def standard_error_in(file: Path) -> Iterator[None]:
 
 
 def is_late(query: Any) -> bool:
-    """Whether a query has failed only because the machine was too slow for Spark's ten seconds."""
+    """Returns whether a query has failed only because the machine was too slow for Spark's limit of ten seconds."""
     return not query.isActive and NOT_STARTED in str(query.exception())

@@ -1,4 +1,4 @@
-"""Counts the work of a piece of code by the instructions of Python that it executes: the same on any machine."""
+"""Measures the work of code by the number of Python instructions that it executes, which is the same on any machine."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 
 
 def steps_of(action: Callable[[], object]) -> int:
-    """Runs the action, and returns how many instructions of the product's own functions that took.
+    """Runs the action, and returns how many instructions of the product's own functions were executed.
 
-    Functions that are compiled, or belong to libraries, count as one instruction of their caller: mark tests
-    `pure_only`.
+    A call of a compiled or a library function counts as one instruction of the caller. Mark such tests `pure_only`.
     """
     count = 0
 

@@ -1,8 +1,8 @@
-"""Streams groups (KIP-1071) on a stage: `StreamsScene` with members that send StreamsGroupHeartbeat.
+"""Streams groups (KIP-1071) for tests: `StreamsScene` with members that send StreamsGroupHeartbeat.
 
-Answers are compared as `(code, member epoch, tasks, statuses)`. Tasks are a text: "0:012 1:0" for the active tasks 0 to
-2 of subtopology 0 and the task 0 of subtopology 1, "| 0:3" for a standby task, "" for no tasks. They are None if the
-answer has no lists of tasks.
+Responses are compared as `(code, member epoch, tasks, statuses)`. Tasks are a text: "0:012 1:0" means the active tasks
+0 to 2 of subtopology 0 and the task 0 of subtopology 1, "| 0:3" a standby task, and "" no tasks. Tasks are None if the
+response has no lists of tasks.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def text_of(active: Sequence[TaskIdsLike], standby: Sequence[TaskIdsLike]) -> st
 
 
 def tasks(text: str) -> list[wire.TaskIds]:
-    """Reads "0:012 1:0"."""
+    """Parses tasks such as "0:012 1:0"."""
     found = []
     for part in text.split():
         name, _, partitions = part.partition(":")
@@ -86,8 +86,8 @@ READS_I4 = subtopology("0", ["i4"])
 
 
 class StreamsScene(Scene):
-    """`beat`s of a member use the epoch that it was told last. Members have processes of their own unless a test says
-    otherwise; `process` of a member is its name in upper case. The topic i4 has four partitions."""
+    """A scene in which each `beat` of a member has the epoch of the last response. By default each member has its own
+    process, whose id is the member's name in upper case. The topic i4 has four partitions."""
 
     def __init__(
         self,
@@ -108,14 +108,14 @@ class StreamsScene(Scene):
         self.epochs: dict[str, int] = {}
         self.last: StreamsGroupHeartbeatResponse | None = None
         self.last_error: str | None = None
-        self.forbidden: set[str] = set()  # topics that nobody may CREATE
+        self.forbidden: set[str] = set()  # topics that nobody is allowed to CREATE
         self.to_create: list[TopicInfo] = []
         super().__init__(
             GroupConfig(group_initial_rebalance_delay_ms=0, streams=StreamsConfig(max_size=max_size), rules=rules),
             cluster=self.cluster,
         )
 
-    # What members do.
+    # Actions of members.
 
     def ask(self, request: StreamsGroupHeartbeatRequest, *, version: int = 1, client: str = "c") -> ToldTasks:
         self.last_error = None
@@ -223,7 +223,7 @@ class StreamsScene(Scene):
             version=version,
         )
 
-    # What can be seen.
+    # What tests can see.
 
     def described(self, group: str = GROUP) -> DescribedGroup:
         return self.core.describe_streams_group(group)
@@ -233,7 +233,7 @@ class StreamsScene(Scene):
 
     @property
     def state(self) -> tuple[str, int, int]:
-        """State, group epoch, assignment epoch."""
+        """Returns the group's state, group epoch and assignment epoch."""
         group = self.described()
         return group.group_state, group.group_epoch, group.assignment_epoch
 
@@ -247,7 +247,7 @@ class StreamsScene(Scene):
         return text_of(assignment.active_tasks, assignment.standby_tasks)
 
     def status(self, code: int) -> str:
-        """The detail of a status in the last answer."""
+        """Returns the detail of a status in the last response."""
         assert self.last is not None
         return next(each.status_detail for each in self.last.status or () if each.status_code == code)
 
@@ -261,5 +261,5 @@ class StreamsScene(Scene):
         return [record for record in records if record is not None]
 
     def keys_written(self, since: int = 0) -> list[int]:
-        """Record types, a tombstone as its negative."""
+        """Returns the types of the records written since then. A tombstone counts as the negative of its type."""
         return [record.key.API_KEY * (1 if record.value is not None else -1) for record in self.written(since)]

@@ -1,7 +1,8 @@
-"""Tracebacks in the log of a broker: a bug, which fails the test under way, unless that says which one it provokes.
+"""Finds tracebacks in the logs of brokers. A traceback is a bug and fails the current test, unless the test announces
+it.
 
-In the test's own process they are seen as log records; those of a broker in a process of its own are read from its
-stderr, from its start until it has ended.
+Tracebacks of brokers in the test's process arrive as log records. For a broker in another process its stderr is read,
+from its start until its end.
 """
 
 import logging
@@ -9,15 +10,15 @@ import re
 from pathlib import Path
 
 BEGIN = "Traceback (most recent call last)"
-MARK = "traceback"  # @pytest.mark.traceback("the words of the error"), a regular expression
-OURS = ("odradek", "asyncio", "aiohttp")  # asyncio: what the loop's exception handler is told
+MARK = "traceback"  # @pytest.mark.traceback("text of the error") announces a traceback by a regular expression.
+OURS = ("odradek", "asyncio", "aiohttp")  # asyncio logs what reaches the exception handler of the loop.
 _LINES_BEFORE = 3
-_watched: dict[Path, int] = {}  # how far each was read
+_watched: dict[Path, int] = {}  # position up to which each log has been read
 _unread: list[str] = []
 
 
 class TracebackHandler(logging.Handler):
-    """Keeps every record of the broker that carries an exception."""
+    """Keeps every log record of the broker that has an exception."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,13 +30,13 @@ class TracebackHandler(logging.Handler):
 
 
 def watch(log: Path) -> None:
-    """Read what a process writes there from now on."""
+    """Starts to watch the log of a process."""
     _watched.setdefault(log, log.stat().st_size if log.exists() else 0)
 
 
 def read(log: Path) -> None:
-    """Take what is new."""
-    if not log.exists():  # the test has deleted it
+    """Reads what the process has written since the last call."""
+    if not log.exists():  # The test has deleted the log.
         return
     with log.open("rb") as file:
         file.seek(_watched[log])
@@ -45,14 +46,14 @@ def read(log: Path) -> None:
 
 
 def leave(log: Path) -> None:
-    """Take what is new for the last time: its process has ended."""
+    """Reads the log for the last time, because its process has ended."""
     if log in _watched:
         read(log)
         del _watched[log]
 
 
 def taken() -> list[str]:
-    """The tracebacks since the last time."""
+    """Returns the tracebacks found since the last call."""
     for log in _watched:
         read(log)
     found = _unread.copy()
@@ -61,7 +62,7 @@ def taken() -> list[str]:
 
 
 def tracebacks_in(text: str) -> list[str]:
-    """Each with the lines before it, which say what was being done, up to the error that ends it."""
+    """Returns each traceback with the preceding log lines, which give its context, up to the line with the error."""
     lines = text.splitlines()
     found = []
     end = 0
@@ -76,7 +77,8 @@ def tracebacks_in(text: str) -> list[str]:
 
 
 def unexpected(found: list[str], expected: list[str]) -> list[str]:
-    """What a test has to fail for: tracebacks that it did not announce, and announced ones that did not come."""
+    """Returns the reasons to fail a test: tracebacks that it did not announce, and announced ones that did not
+    appear."""
     missing = [words for words in expected if not any(re.search(words, each) for each in found)]
     bugs = [each for each in found if not any(re.search(words, each) for words in expected)]
     return bugs + [f"no traceback with {words!r}" for words in missing]

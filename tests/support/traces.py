@@ -1,11 +1,11 @@
-"""Traces for rules of `odradek.testing.judge`: connections that ask and are answered, told in a few lines.
+"""Builds traces for rules of `odradek.testing.judge` in a few lines: connections, their requests and responses.
 
     trace = Trace()
     broker = trace.connect()
     broker.ask(InitProducerIdRequest(), 4, InitProducerIdResponse(producer_id=7))
     assert trace.judged() == ...
 
-Times move on by TURN_MS with every request, which is more than the grace time, unless one says otherwise.
+Unless a request says otherwise, it comes TURN_MS after the one before, which is more than the grace time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from odradek.testing.judge.judging import judge
 from odradek.testing.judge.scene import Tally
 
 TURN_MS = 100
-Asked: TypeAlias = tuple[Message, int, Message | None]  # a request, its version, and its answer; None: it gets none
+# a request, its version, and its response; None if there is no response
+Asked: TypeAlias = tuple[Message, int, Message | None]
 
 
 @dataclass(slots=True)
@@ -46,9 +47,10 @@ class Trace:
         self.now_us += int(ms * 1000)
 
     def interleaved(self) -> Trace:
-        """Returns this trace with each request sent before the answer to the one before it on its connection.
+        """Returns this trace with each request sent before the response to the previous request on its connection.
 
-        The order of requests and that of answers stays; a request follows the answer to the last request but one.
+        The order of the requests and the order of the responses stay the same. A request follows the response to the
+        request before the previous one.
         """
         entries = [replace(entry) for entry in self.entries]
         for place, entry in enumerate(entries):
@@ -70,7 +72,7 @@ class Trace:
         return Trace(entries, self.now_us, self.connections, self.exchanges)
 
     def tallies(self) -> dict[str, Tally]:
-        """Of all clients together, by rule."""
+        """Returns the tallies of all clients together, by rule."""
         found: dict[str, Tally] = {}
         for client in judge(lambda: self.entries).clients():
             for rule, tally in client.tallies.items():
@@ -78,7 +80,7 @@ class Trace:
         return found
 
     def verdict(self, rule: str) -> str:
-        """`kept`, `broken` or `not exercised`."""
+        """Returns `kept`, `broken` or `not exercised`."""
         tally = self.tallies().get(rule)
         if tally is None:
             return "not exercised"
@@ -87,7 +89,7 @@ class Trace:
 
 @dataclass(slots=True)
 class Peer:
-    """One connection of a client."""
+    """A client's connection."""
 
     trace: Trace
     number: int
@@ -103,13 +105,13 @@ class Peer:
         behind: bool = False,
         client_id: str = "a-client",
     ) -> None:
-        """A request, and its answer 1 ms later. answer: None where a fault drops it."""
+        """Adds a request, and its response 1 ms later. Without `answer` a fault drops the response."""
         exchange = self.send(request, version, after_ms=after_ms, behind=behind, client_id=client_id)
         self.trace.wait(1)
         self.reply(exchange, request, version, answer)
 
     def ask_interleaved(self, *asked: Asked) -> None:
-        """Sends all these requests behind one another; then they are answered in the same order."""
+        """Sends all these requests one after the other. Their responses follow in the same order."""
         sent = [
             (self.send(request, version, after_ms=0 if place else TURN_MS, behind=place > 0), request, version, answer)
             for place, (request, version, answer) in enumerate(asked)
@@ -128,7 +130,7 @@ class Peer:
         correlation_id: int | None = None,
         client_id: str = "a-client",
     ) -> int:
-        """A request that is not answered yet; returns its number."""
+        """Adds a request without a response. Returns its number."""
         number = self.sent if correlation_id is None else correlation_id
         return self.send_bytes(
             request_bytes(request, version, number, client_id)[LENGTH_BYTES:], after_ms=after_ms, behind=behind
@@ -151,7 +153,10 @@ class Peer:
         self.trace.add(Kind.WRITTEN, self.number, exchange)
 
     def greet(self, *, transaction_version: int = 2, **ranges: tuple[int, int]) -> None:
-        """ApiVersions v4. ranges: by the names of `ApiKey`; all of v0 to v99 where there are none."""
+        """Sends ApiVersions v4. The response advertises v0 to v99 of every API.
+
+        ranges  other version ranges, by the names of `ApiKey`
+        """
         from odradek.protocol.api_keys import ApiKey
 
         keys = [
@@ -172,5 +177,5 @@ class Peer:
 
 
 def header_size(request: Message, version: int) -> int:
-    """Bytes before the body of a frame that `Peer.send` made."""
+    """Returns the number of bytes before the body in a frame of `Peer.send`."""
     return 10 + len("a-client") + is_flexible(type(request), version)

@@ -1,4 +1,4 @@
-"""A broker's partitions with both coordinators: what transaction handlers need, without a socket.
+"""A broker's partitions with both coordinators, as transaction handlers need them, without a socket.
 
 The test controls disk, clock, timers, loop and threads. Logs are loaded at once, so that nothing waits for a loop.
 """
@@ -76,7 +76,7 @@ HANDLERS: dict[int, Any] = {
 
 
 class Denying:
-    """Everybody may do everything, but what the test denies."""
+    """An authorizer that allows everything except what the test denies."""
 
     def __init__(self) -> None:
         self.denied: set[tuple[Operation, ResourceType, str]] = set()
@@ -100,11 +100,11 @@ class Denying:
 
 
 class Blocks:
-    """Producer ids from 1000 on; `failure` is what the metadata log says instead."""
+    """Assigns producer ids from 1000 on. With `failure` set, the metadata log fails instead."""
 
     def __init__(self) -> None:
         self.failure: KafkaError | None = None
-        self.held: list[Callable[[], None]] | None = None  # a list: answers are kept back in it
+        self.held: list[Callable[[], None]] | None = None  # if this is a list, responses are held in it
         self._next = count(1000, 1000)
 
     def begin_at(self, producer_id: int) -> None:
@@ -119,7 +119,7 @@ class Blocks:
 
 
 class EagerLog(CoordinatorLog):
-    """Read where it stands, by nobody's thread."""
+    """A log that is read at once, without a thread."""
 
     async def read(self) -> AsyncIterator[bytes]:
         log = self._partition.log
@@ -128,18 +128,20 @@ class EagerLog(CoordinatorLog):
 
 
 class MarkersThatMeet:
-    """A writer whose leaders refuse as the test says: (topic, partition) → code. The others write."""
+    """A marker writer. Leaders of some partitions refuse their marker with a code, by (topic, partition); others write
+    it."""
 
     def __init__(self, writer: MarkerWriter) -> None:
         self._writer = writer
         self.refusals: dict[tuple[str, int], ErrorCode] = {}
         self.bug: Exception | None = None
         self.sent: list[TxnMarker] = []
-        self.held: list[Callable[[], None]] | None = None  # a list: answers are kept back in it
-        self.pending: dict[tuple[str, int], Callable[[], None] | None] = {}  # partitions; who writes the marker later
+        self.held: list[Callable[[], None]] | None = None  # if this is a list, responses are held in it
+        # partitions whose marker is written later, with the function that writes it
+        self.pending: dict[tuple[str, int], Callable[[], None] | None] = {}
 
     def release(self, *partitions: tuple[str, int]) -> None:
-        """Writes markers that were pending."""
+        """Writes pending markers."""
         for each in partitions:
             write = self.pending.pop(each)
             assert write is not None, "a marker was sent there"
@@ -198,7 +200,10 @@ class TransactionBroker(BrokerScene):
         rules: KafkaRules = NEWEST,
         **settings: Any,
     ) -> None:
-        """new_core: takes what `TransactionCore` takes"""
+        """Starts the coordinators on a disk.
+
+        new_core  is called with the arguments of `TransactionCore`
+        """
         self.new_core = new_core
         self.rules = rules
         self.disk = disk or FakeDisk()
@@ -207,7 +212,7 @@ class TransactionBroker(BrokerScene):
         self.blocks = Blocks()
         self.features = {TRANSACTION_VERSION: transaction_version}
         self.config = decisions or TransactionConfig()
-        self.spawn: Callable[[Coroutine[Any, Any, None]], None] = run  # what loading is left to
+        self.spawn: Callable[[Coroutine[Any, Any, None]], None] = run  # runs the coroutine that loads a log
         self.broker.rules = rules
         self.start_groups()
         self.share_markers = self.make_share_markers()
@@ -218,7 +223,7 @@ class TransactionBroker(BrokerScene):
         self.start_coordinator()
 
     def start_groups(self) -> None:
-        """A group coordinator, which loads what is there."""
+        """Starts a group coordinator, which loads the existing log."""
         self.groups = GroupCoordinator(
             CoordinatorSettings(GroupConfig(rules=self.rules), OffsetsTopic(3, 1, {}), Compression.NONE, 600_000),
             self.clock,
@@ -233,11 +238,12 @@ class TransactionBroker(BrokerScene):
         self.broker.groups = self.groups
 
     def make_share_markers(self) -> ShareGroupMarkers:
-        """Scenes without share groups have no markers for them."""
+        """Returns the markers of share groups. Scenes without share groups have none."""
         return NoShareGroups()
 
     def start_coordinator(self) -> None:
-        """A new one, which loads what is there: as a restart of the process, the partitions excepted."""
+        """Starts a new coordinator, which loads the existing log, as after a restart. The partitions stay as they
+        are."""
         self.seals.by_producer.clear()
         self.transactions = TransactionCoordinator(
             TransactionSettings(self.config, 3, 10_000, 3_600_000),
@@ -260,7 +266,7 @@ class TransactionBroker(BrokerScene):
         self.transactions.start(None if topic is None else len(topic.partitions))
 
     def restart_coordinator(self) -> None:
-        """The coordinator is gone; the next one has the next leader epoch."""
+        """Replaces the coordinator. The new one has the next leader epoch."""
         self.transactions.stop()
         topic = self.image.topics[TRANSACTION_STATE]
         for partition in topic.partitions:
@@ -284,7 +290,7 @@ class TransactionBroker(BrokerScene):
     # Asking.
 
     def ask(self, request: Message, version: int) -> Any:
-        """The answer, or a Deferred of it. Request and answer as they come over the wire."""
+        """Returns the response, or a Deferred of it. Request and response are encoded and decoded."""
         sent = decode(type(request), version, bytearray(encode(request, version)))
         connection = ConnectionInfo(1, "127.0.0.1", 50_000)
         context = RequestContext(
@@ -294,14 +300,14 @@ class TransactionBroker(BrokerScene):
         return answered(reply) if isinstance(reply, Coroutine) else reply
 
     def answer(self, request: Message, version: int, kind: type[M]) -> M:
-        """Raises the KafkaError of a request that failed as a whole."""
+        """Returns the response. Raises KafkaError if the whole request failed."""
         reply = self.ask(request, version)
         self.settle()
         message = answer_of(reply)
         return decode(kind, version, encode(message, version))
 
     def answer_or_refusal(self, request: Message, version: int, kind: type[M]) -> M:
-        """As the client gets it: the dispatcher answers a request that failed as a whole, too."""
+        """Returns the response as the client gets it. The dispatcher also answers requests that fail as a whole."""
         try:
             return self.answer(request, version, kind)
         except KafkaError as error:
@@ -310,7 +316,7 @@ class TransactionBroker(BrokerScene):
             return decode(kind, version, encode(refusal, version))
 
     def open_transaction(self, pair: tuple[int, int], *partitions: tuple[str, int]) -> None:
-        """Records of the producer, as a leader appends them once they are verified."""
+        """Appends records of the producer, as a leader does after their verification."""
         for topic, index in partitions:
             batch = batch_by(pair, 0, b"v", at_ms=self.clock.now_ms())
             self.partition(topic, index).append_now(batch, origin=Origin.CLIENT, now_ms=self.clock.now_ms())

@@ -1,4 +1,4 @@
-"""What ListTransactions would show, for tests without a client."""
+"""Returns what ListTransactions shows, for tests without a client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def listed_by(core: TransactionCore, wanted: Filter, now_ms: int) -> list[Transa
 
 
 def all_listed(coordinator: TransactionCoordinator) -> list[TransactionState]:
-    """Raises KafkaError while any partition is not loaded."""
+    """Returns all transactions. Raises KafkaError if a partition of the coordinator is not loaded yet."""
     return [
         each for shard in coordinator.shards for each in shard.look(lambda core: listed_by(core, Filter(), now_ms=0))
     ]

@@ -1,9 +1,10 @@
-"""Transactional ids on a stage: a core, its log in memory, a clock, and producers that ask. No socket, no loop.
+"""Transactional ids for tests: a core, its log in memory, a clock, and producers with requests, without sockets or
+event loop.
 
-`given(*records)` tells the past in the log's own words. The scene does what `odradek.broker.coordinators.shard.Shard`
-and `odradek.broker.coordinators.transaction_coordinator` do, in the open: append, replay, settle, arm timers, release
-replies, fetch producer ids. Markers are not written until the test says what became of them. Records go through their
-bytes too, so that `restarted()` is what a restart would find.
+`given(*records)` prepares the past as records of the log. The scene does the work of
+`odradek.broker.coordinators.shard.Shard` and `odradek.broker.coordinators.transaction_coordinator` step by step: it
+appends, replays, settles, arms timers, releases replies and allocates producer ids. Markers are written when the test
+says so. Records are encoded and decoded, so that `restarted()` has what a restart finds.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ S = TxnState
 E = ErrorCode
 ID = "pay"
 PID = 7
-NEW_PID = 1000  # the first that the scene gives out
+NEW_PID = 1000  # the first producer id that the scene assigns
 NOW_MS = 1_800_000_000_000
 TIMEOUT_MS = 60_000
 MAX = 32_767
@@ -58,7 +59,7 @@ def txn(
     updated_ms: int = NOW_MS,
     timeout_ms: int = TIMEOUT_MS,
 ) -> Txn:
-    """A record as it stands in the log: by default P0 takes part in what is open or decided."""
+    """Returns a record of the transaction log. By default P0 is part of a transaction that is open or decided."""
     is_busy = state in (S.ONGOING, S.PREPARE_COMMIT, S.PREPARE_ABORT)
     if partitions is None:
         partitions = [P0] if is_busy else []
@@ -88,7 +89,7 @@ def refused(code: ErrorCode) -> Iterator[None]:
 
 
 class Asked:
-    """An EndTxn and, once it is there, its answer."""
+    """An EndTxn, with its response as soon as there is one."""
 
     def __init__(self) -> None:
         self._answer: EndTxnResponse | None = None
@@ -104,7 +105,7 @@ class Asked:
 
     @property
     def pair(self) -> Pair:
-        """What the producer goes on with; (-1, -1) where it keeps what it has."""
+        """Returns the producer id and epoch that the producer continues with; (-1, -1) if they stay the same."""
         assert self._answer is not None, "not answered yet"
         assert self.code is E.NONE
         return self._answer.producer_id, self._answer.producer_epoch
@@ -128,8 +129,9 @@ class Scene:
         self.coordinator_epoch = coordinator_epoch
         self.now_ms = now_ms
         self.log: list[tuple[bytes, bytes | None, Headers]] = []
-        self.written: list[TxnRecord] = []  # since the scene began
-        self.to_sync: set[TopicPartition] = set()  # partitions that answers wait for, since then
+        self.written: list[TxnRecord] = []  # records written since the scene was created
+        # partitions that responses have waited for, since the scene was created
+        self.to_sync: set[TopicPartition] = set()
         self.refuse_appends: ErrorCode | None = None
         self.has_producer_ids = True
         self.next_producer_id = NEW_PID
@@ -137,13 +139,13 @@ class Scene:
 
     def _reset(self) -> None:
         self.core = TransactionCore(self.config, coordinator_epoch=self.coordinator_epoch)
-        self.owed: list[MarkersOwed] = []  # asked for, and not answered
-        self.due: dict[str, int] = {}  # timers: key → when
+        self.owed: list[MarkersOwed] = []  # requested markers that are not written yet
+        self.due: dict[str, int] = {}  # due time of each timer, by its key
 
     # The past.
 
     def replay_bytes(self, key: bytes, value: bytes | None, headers: Headers = ()) -> None:
-        """One record as it lies in the log."""
+        """Replays a record in the form in which the log contains it."""
         self.log.append((key, value, headers))
         record = decode_record(key, value)
         if record is not None:
@@ -154,7 +156,7 @@ class Scene:
         return self
 
     def restarted(self) -> Scene:
-        """The process ends without a word; the next one reads the log, as coordinator of a higher epoch."""
+        """Kills the process. Returns the scene of the next one, which reads the log with a higher coordinator epoch."""
         scene = Scene(
             transaction_version=self.transaction_version,
             coordinator_epoch=self.coordinator_epoch + 1,
@@ -176,7 +178,7 @@ class Scene:
         timeout_ms: int = TIMEOUT_MS,
         enable2_pc: bool = False,
     ) -> Pair:
-        """InitProducerId; raises KafkaError for whatever is answered with an error."""
+        """Sends InitProducerId. Raises KafkaError for an error in the response."""
         answered, ongoing = self._init(pair, transactional_id, timeout_ms, enable2_pc=enable2_pc, keeps=False)
         assert ongoing == (-1, -1)
         return answered
@@ -189,7 +191,8 @@ class Scene:
         timeout_ms: int = TIMEOUT_MS,
         enable2_pc: bool = False,
     ) -> tuple[Pair, Pair]:
-        """InitProducerId with KeepPreparedTxn: (pair to go on with, pair of what was kept)."""
+        """Sends InitProducerId with KeepPreparedTxn. Returns the producer id and epoch to continue with, and those of
+        the kept transaction."""
         return self._init(pair, transactional_id, timeout_ms, enable2_pc=enable2_pc, keeps=True)
 
     def _init(
@@ -221,7 +224,7 @@ class Scene:
     def add(
         self, pair: Pair, *partitions: TopicPartition, transactional_id: str = ID, version: int = 0
     ) -> dict[TopicPartition, ErrorCode]:
-        """AddPartitionsToTxn of a producer, versions 0-3."""
+        """Sends AddPartitionsToTxn as a producer does (versions 0 to 3)."""
         codes = self._turn(
             lambda moment: self.core.add_partitions(
                 transactional_id, *pair, frozenset(partitions or [P0]), asked_version=version, moment=moment
@@ -233,7 +236,7 @@ class Scene:
     def add5(
         self, pair: Pair, *partitions: TopicPartition, transactional_id: str = ID
     ) -> dict[TopicPartition, ErrorCode]:
-        """What a partition leader asks when a produce brings its partition itself."""
+        """Sends the request of a partition leader that adds a partition because of a Produce."""
         return self.add(pair, *partitions, transactional_id=transactional_id, version=2)
 
     def verify(
@@ -269,10 +272,10 @@ class Scene:
     def abort5(self, pair: Pair) -> Asked:
         return self.end(pair, committed=False, version=5)
 
-    # What happens by itself.
+    # Events without a request.
 
     def write_markers(self, only: Iterable[TopicPartition] | None = None) -> list[MarkersOwed]:
-        """All markers that are asked for are written, or only those of some partitions. Returns what was asked."""
+        """Writes all requested markers, or only those of some partitions. Returns the requests for markers."""
         owed, self.owed = self.owed, []
         for each in owed:
             written = each.partitions if only is None else each.partitions & frozenset(only)
@@ -286,7 +289,8 @@ class Scene:
             self._settle(self.core.send_later(owed.transactional_id))
 
     def time_out(self) -> list[str]:
-        """The scan for transactions that have been open for too long. Returns whom it aborted."""
+        """Scans for transactions that have been open for too long. Returns the transactional ids of the aborted
+        ones."""
         aborted = []
         for transactional_id in self.core.timed_out(self.now_ms):
             try:
@@ -303,7 +307,7 @@ class Scene:
         self._turn(lambda _: self.core.forget_topic(topic))
 
     def advance(self, ms: int) -> None:
-        """Time passes, and the timers that fall due fire."""
+        """Advances the clock, and fires the timers that are due."""
         self.now_ms += ms
         for key in [key for key, due_ms in self.due.items() if due_ms <= self.now_ms]:
             del self.due[key]
@@ -313,7 +317,7 @@ class Scene:
 
     @property
     def state(self) -> tuple[TxnState, int, int]:
-        """(state, producer id, producer epoch) of ID, as recorded."""
+        """Returns (state, producer id, producer epoch) of ID, as recorded."""
         found = self.core.txn(ID)
         assert found is not None
         assert found.producer_epoch is not None
@@ -332,7 +336,7 @@ class Scene:
     def describe(self, transactional_id: str = ID) -> TransactionState:
         return self.core.describe(transactional_id)
 
-    # As the shell does it.
+    # The work of the shell.
 
     def _turn(
         self, decide: Callable[[Moment], Outcome[R]], before_again: Callable[[int], Outcome[None]] | None = None
@@ -377,7 +381,7 @@ def given(
     config: TransactionConfig | None = None,
     now_ms: int = NOW_MS,
 ) -> Scene:
-    """A core that has loaded these records."""
+    """Returns the scene of a core that has loaded these records."""
     scene = Scene(
         transaction_version=transaction_version, coordinator_epoch=coordinator_epoch, config=config, now_ms=now_ms
     )

@@ -1,7 +1,8 @@
-"""Producers and consumers of transactions, each request a line of a test: one broker, both coordinators, no socket.
+"""Producers and consumers of transactions. Each request is a line of a test. There are a broker and both coordinators,
+but no socket.
 
-Requests and answers are encoded and decoded as on the wire. `TV1` and `TV2` are the two client protocols: the former
-adds partitions itself (Produce v11, EndTxn v4), the latter relies on being added (Produce v12, EndTxn v5).
+Requests and responses are encoded and decoded as on the wire. `TV1` and `TV2` are the two client protocols: TV1 clients
+add partitions themselves (Produce v11, EndTxn v4); with TV2 the broker adds them (Produce v12, EndTxn v5).
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ from tests.support.turns import answered
 Pair = tuple[int, int]
 ID = "pay"
 GROUP = "billing"
-TV1, TV2 = 11, 12  # Produce versions
+TV1, TV2 = 11, 12  # versions of Produce
 TIMEOUT_MS = 60_000
 NO_PAIR = (-1, -1)
 
@@ -81,14 +82,14 @@ def batch_of(
 
 
 class Clients(TransactionBroker):
-    """Topic `t` with two partitions, both internal topics with one each."""
+    """A broker with the topic `t` of two partitions, and one partition of each internal topic."""
 
     def __init__(self, disk: FakeDisk | None = None, *, incarnation: int = 0, **settings: Any) -> None:
         super().__init__(disk, **settings)
         self._settings = settings
         self._incarnation = incarnation
         self.leader_epoch = incarnation
-        self.topic("t", 2)  # first: offsets of topics that are not there are forgotten when they are loaded
+        self.topic("t", 2)  # This comes first, because loading discards the offsets of unknown topics.
         self.topic(GROUP_OFFSETS, cleanup_policy=frozenset({"compact"}))
         self.topic(TRANSACTION_STATE, cleanup_policy=frozenset({"compact"}))
 
@@ -97,7 +98,7 @@ class Clients(TransactionBroker):
         self.coordinator = self.transactions
 
     def restarted(self, *, killed: bool) -> Clients:
-        """The next process on the same disk, at the level of transactions that there is by now."""
+        """Returns the next process on the same disk, with the transaction version that is now finalized."""
         settings = {**self._settings, "transaction_version": self.features[TRANSACTION_VERSION]}
         if killed:
             return Clients(self.disk.after_kill(), incarnation=self._incarnation + 1, **settings)
@@ -131,7 +132,8 @@ class Clients(TransactionBroker):
     def init6(
         self, pair: Pair = NO_PAIR, *, two_phase: bool = True, keep: bool = False, transactional_id: str = ID
     ) -> tuple[Pair, Pair]:
-        """InitProducerId v6: the pair to go on with, and that of what was kept."""
+        """Sends InitProducerId v6. Returns the producer id and epoch to continue with, and those of the kept
+        transaction."""
         answer = self.answer(
             self.init6_request(pair, two_phase=two_phase, keep=keep, transactional_id=transactional_id),
             6,
@@ -155,7 +157,7 @@ class Clients(TransactionBroker):
         )
 
     def add(self, pair: Pair, *indexes: int, topic: str = "t", transactional_id: str = ID) -> ErrorCode:
-        """AddPartitionsToTxn v3, as producers send it."""
+        """Sends AddPartitionsToTxn v3, as producers do."""
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=transactional_id,
             v3_and_below_producer_id=pair[0],
@@ -178,7 +180,8 @@ class Clients(TransactionBroker):
         topic: str = "t",
         transactional_id: str | None = ID,
     ) -> Any:
-        """One Produce, a batch for each partition from 0 on, None for a partition without; its Deferred."""
+        """Sends a Produce with a batch for each partition from 0 on; None skips a partition. Returns the Deferred of
+        the response."""
         data = [
             PartitionProduceData(index=index, records=batch)
             for index, batch in enumerate(batches_by_partition)
@@ -206,14 +209,14 @@ class Clients(TransactionBroker):
         transactional_id: str = ID,
         transactional: bool = True,
     ) -> ErrorCode:
-        """One batch, and what is answered for it."""
+        """Produces one batch. Returns its error code."""
         data: list[bytearray | None] = [None] * index
         data.append(batch_of(pair, sequence, *values, transactional=transactional))
         reply = self.send(*data, version=version, topic=topic, transactional_id=transactional_id)
         return ErrorCode(self.told(reply, version)[0].error_code)
 
     def end(self, pair: Pair, *, commit: bool, version: int = 5, transactional_id: str = ID) -> Pair:
-        """What the producer goes on with. Raises KafkaError."""
+        """Sends EndTxn. Returns the producer id and epoch to continue with. Raises KafkaError."""
         request = EndTxnRequest(
             transactional_id=transactional_id, producer_id=pair[0], producer_epoch=pair[1], committed=commit
         )
@@ -239,7 +242,7 @@ class Clients(TransactionBroker):
         topic: str = "t",
         index: int = 0,
     ) -> ErrorCode:
-        """WriteTxnMarkers, as a coordinator elsewhere sends it, or one who repairs."""
+        """Sends WriteTxnMarkers, as a coordinator on another broker or a repair tool does."""
         marker = WritableTxnMarker(
             producer_id=pair[0],
             producer_epoch=pair[1],
@@ -298,7 +301,7 @@ class Clients(TransactionBroker):
         metadata: str = "",
         transactional_id: str = ID,
     ) -> Any:
-        """Sends a TxnOffsetCommit, and returns what comes back: `told_of_offset` takes it."""
+        """Sends a TxnOffsetCommit. Pass the result to `told_of_offset` to get the error code."""
         request = TxnOffsetCommitRequest(
             transactional_id=transactional_id,
             group_id=group,
@@ -342,7 +345,7 @@ class Clients(TransactionBroker):
     def committed_offset(
         self, *, group: str = GROUP, topic: str = "t", index: int = 0, require_stable: bool = False
     ) -> int | ErrorCode:
-        """-1 for none; or the partition's error."""
+        """Returns the committed offset, -1 if there is none, or the partition's error."""
         asked = OffsetFetchRequestGroup(
             group_id=group, topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[index])]
         )
@@ -355,7 +358,7 @@ class Clients(TransactionBroker):
     def fetch(
         self, offset: int = 0, *, committed: bool, version: int = 12, topic: str = "t", index: int = 0
     ) -> PartitionData:
-        """What one Fetch finds that does not wait."""
+        """Returns what a Fetch that does not wait finds."""
         wanted = FetchTopic(
             partitions=[FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)]
         )
@@ -370,13 +373,14 @@ class Clients(TransactionBroker):
         return answer.responses[0].partitions[0]
 
     def read(self, *, committed: bool, version: int = 12, topic: str = "t", index: int = 0) -> list[bytes]:
-        """The values a consumer is given: what it does with batches, markers and the list of aborted transactions."""
+        """Returns the values that a consumer delivers after it has processed batches, markers and aborted
+        transactions."""
         data = self.fetch(committed=committed, version=version, topic=topic, index=index)
         assert data.error_code == 0
         return consumed(data)
 
     def read_from(self, offset: int, *, committed: bool) -> list[bytes]:
-        """As `read`, without what lies below `offset` in a batch that is sent because it reaches there."""
+        """Like `read`, but starts at `offset`. The first batch may also contain earlier records, which are left out."""
         return consumed(self.fetch(offset, committed=committed), offset)
 
     def latest_offset(self, *, committed: bool, version: int = 11, topic: str = "t", index: int = 0) -> int:
@@ -385,7 +389,7 @@ class Clients(TransactionBroker):
     def offset_at(
         self, timestamp: int, *, committed: bool, version: int = 11, topic: str = "t", index: int = 0
     ) -> tuple[int, int]:
-        """ListOffsets: the offset and the timestamp that are found."""
+        """Sends ListOffsets. Returns the offset and the timestamp that it finds."""
         asked = ListOffsetsPartition(partition_index=index, timestamp=timestamp)
         request = ListOffsetsRequest(
             replica_id=-1,
@@ -397,7 +401,7 @@ class Clients(TransactionBroker):
         return answer.offset, answer.timestamp
 
     def producers(self, *, topic: str = "t", index: int = 0) -> dict[int, ProducerState]:
-        """DescribeProducers, by producer id."""
+        """Sends DescribeProducers. Returns the producers by producer id."""
         request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[index])])
         answer = self.answer(request, 0, DescribeProducersResponse).topics[0].partitions[0]
         assert answer.error_code == 0
@@ -405,10 +409,10 @@ class Clients(TransactionBroker):
 
 
 class Answering:
-    """A coordinator that says what the test wants, at once or when told to."""
+    """A coordinator that answers as the test wants, at once or when the test says so."""
 
     def __init__(self, *codes: ErrorCode, at_once: bool = True) -> None:
-        """codes: one for each question, the last one for all that follow."""
+        """codes  one for each request; the last code answers all further requests"""
         self._codes = list(codes)
         self._at_once = at_once
         self.asked: list[tuple[str, int, int, frozenset[TopicPartition], bool, int]] = []
@@ -436,7 +440,8 @@ class Answering:
 
 
 def consumed(data: PartitionData, from_offset: int = 0) -> list[bytes]:
-    """As consumers read a Fetch answer; the aborted list is null where uncommitted records are wanted."""
+    """Returns the values that a consumer delivers from a Fetch response. The list of aborted transactions is null if
+    the fetch was read_uncommitted."""
     chunks = data.records if isinstance(data.records, list) else [data.records or b""]
     records = b"".join(bytes(chunk) for chunk in chunks)
     begins = sorted((each.first_offset, each.producer_id) for each in data.aborted_transactions or ())

@@ -1,4 +1,4 @@
-"""Coroutines run without a loop: what they wait for is only their turn."""
+"""Runs coroutines without a loop, if they await nothing but their turn."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
 
 
 def outcome(coroutine: Coroutine[Any, Any, T]) -> T:
-    """What it returns; run to its end, here and now."""
+    """Runs a coroutine to its end, and returns its result."""
     return outcome_and_turns(coroutine)[0]
 
 
 def outcome_and_turns(coroutine: Coroutine[Any, Any, T]) -> tuple[T, int]:
-    """The same, and how many turns of the loop it took."""
+    """Like `outcome`, but also returns the number of turns of the loop."""
     for turn in count(1):
         try:
             assert coroutine.send(None) is None, "it waits for more than its turn"
@@ -32,7 +32,7 @@ def outcome_and_turns(coroutine: Coroutine[Any, Any, T]) -> tuple[T, int]:
 
 
 def answered(coroutine: Coroutine[Any, Any, T]) -> NowOrLater[T]:
-    """As the dispatcher starts a handler, but a turn that the handler leaves to others comes at once."""
+    """Starts a handler's coroutine as the dispatcher does, except that turns for other work take no time."""
     return started(_without_turns(coroutine))
 
 

@@ -1,4 +1,4 @@
-"""Transactions of a two-phase commit (KIP-939) as raw requests: no released client can send them."""
+"""Transactions of a two-phase commit (KIP-939) as raw requests, because no released client can send them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Pair = tuple[int, int]
 T = TypeVar("T", InitProducerIdResponse, EndTxnResponse)
 
 PATIENCE_S = 30
-TRANSACTION = 1  # a type of coordinator
+TRANSACTION = 1  # the coordinator type of transactions
 TWO_PHASE, ORDINARY = 6, 5  # versions of InitProducerId
 NOT_YET = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value,
@@ -34,7 +34,7 @@ NOT_YET = {
 
 
 class TwoPhaseClient:
-    """One connection; what passes by itself is asked again."""
+    """A connection. Requests are repeated after transient errors."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -43,7 +43,10 @@ class TwoPhaseClient:
     def init(
         self, transactional_id: str, *, two_phase: bool = True, keep: bool = False, timeout_ms: int = 60_000
     ) -> InitProducerIdResponse:
-        """Whatever is answered in the end, maybe an error. timeout_ms: for an ordinary transaction."""
+        """Sends InitProducerId until its error is not transient, and returns that response.
+
+        timeout_ms  timeout of an ordinary transaction
+        """
         request = InitProducerIdRequest(
             transactional_id=transactional_id,
             transaction_timeout_ms=timeout_ms,
@@ -54,7 +57,7 @@ class TwoPhaseClient:
         return self._patiently(lambda: self._wire.ask(request, version, InitProducerIdResponse))
 
     def open(self, transactional_id: str, *topics: str, two_phase: bool = True, timeout_ms: int = 60_000) -> Pair:
-        """A transaction with one record in partition 0 of each topic; its producer id and epoch."""
+        """Begins a transaction with one record in partition 0 of each topic. Returns its producer id and epoch."""
         known = self.init(transactional_id, two_phase=two_phase, timeout_ms=timeout_ms)
         assert known.error_code == 0, known
         pair = known.producer_id, known.producer_epoch
@@ -69,13 +72,13 @@ class TwoPhaseClient:
         assert answer.responses[0].partition_responses[0].error_code == 0, answer
 
     def keep(self, transactional_id: str) -> Pair:
-        """As a recovery does it; the pair that may end the transaction from now on."""
+        """Keeps the transaction as a recovery does. Returns the producer id and epoch that may end it from now on."""
         kept = self.init(transactional_id, keep=True)
         assert kept.error_code == 0, kept
         return kept.producer_id, kept.producer_epoch
 
     def use_up_epochs(self, transactional_id: str, last_epoch: int, ahead: int = 500) -> None:
-        """InitProducerId until that epoch is given out."""
+        """Sends InitProducerId until the broker has assigned that epoch."""
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=60_000, enable2_pc=True
         )

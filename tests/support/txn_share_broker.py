@@ -1,6 +1,6 @@
-"""A broker scene at odradek.share.transactions 1: members of a share group, and producers that acknowledge for them.
+"""A broker scene with odradek.share.transactions 1, members of a share group, and producers that acknowledge for them.
 
-Requests and answers go through their bytes.
+Requests and responses are encoded and decoded.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class TxnShareBroker(ShareBroker):
                 self.topic(name, partition_count)
 
     def joined(self, member_id: str, *topics: str) -> Member:
-        """A member of the group, as the group coordinator knows it."""
+        """Returns a member that has joined the group at the group coordinator."""
         member = self.member(member_id)
         assert member.heartbeat(0, list(topics or ("T",))).error_code == 0
         return member
@@ -70,7 +70,8 @@ class TxnShareBroker(ShareBroker):
 
     @property
     def pending(self) -> int:
-        """TxnPendingRecordsCount as the share coordinator has it; what leaders have in memory has to agree with it."""
+        """Returns TxnPendingRecordsCount of the share coordinator. It must agree with what the leaders have in
+        memory."""
         stored = self.share_coordinator.pending_count()
         in_memory = {live.key: live.core.pending.record_count for live in self.shares.live if live.is_loaded}
         for key, count in in_memory.items():
@@ -78,13 +79,14 @@ class TxnShareBroker(ShareBroker):
         return stored
 
     def kill(self) -> None:
-        """kill -9 of the process: all that is in memory is gone, members' connections and sessions too."""
+        """Kills the process as with kill -9. All state in memory is lost, including the members' connections and
+        sessions."""
         self.restart_shares()
         self.restart_coordinator()
         self.settle()
 
     def listed_apis(self, handler: Any) -> list[tuple[int, int, int]]:
-        """(key, lowest version, highest version) of what ApiVersions lists."""
+        """Returns (key, lowest version, highest version) of each API that ApiVersions lists."""
         context = RequestContext(
             ApiKey.API_VERSIONS, 0, 1, "c", 0, ConnectionInfo(1, "127.0.0.1", 50_000), self.authorizer
         )
@@ -93,11 +95,12 @@ class TxnShareBroker(ShareBroker):
 
     @property
     def sync_count(self) -> int:
-        """How often the state of share groups was synced to the disk."""
+        """Returns how often the state of share groups has been synced to the disk."""
         return sum(call.startswith("sync") and SHARE_GROUP_STATE in call for call in self.disk.log)
 
     def state_takes_markers_only(self) -> Callable[[], None]:
-        """Records of `__share_group_state` are too large for it, until the returned is called."""
+        """Makes records of `__share_group_state` too large for the topic until the returned function is called. Markers
+        fit."""
         logs = [self.partition(SHARE_GROUP_STATE, index).log for index in range(STATE_PARTITIONS)]
         configs = [log.config for log in logs]
         for log in logs:
@@ -110,18 +113,18 @@ class TxnShareBroker(ShareBroker):
         return heal
 
     def batches_told(self, topic_id: bytes) -> list[tuple[int, ...]]:
-        """What is stored to a reader that knows neither markers nor private tags."""
+        """Returns the stored state as seen by a reader that ignores markers and private tags."""
         key = SharePartitionKey(GROUP, topic_id, 0)
         index = self.share_coordinator.partition_for(key)
         return batches_told(self.partition(SHARE_GROUP_STATE, index).log, key)
 
     def lead_elsewhere(self, topic: str, leader: int = 2) -> None:
-        """The leadership of its first partition has moved to a broker that we are not."""
+        """Moves the leadership of the topic's first partition to another broker."""
         topic_id = self.image.topics[topic].topic_id
         self.image.replay(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=leader))
 
     def hold_registrations(self) -> Callable[[], None]:
-        """The transaction coordinator's answers to registrations stay on their way until the returned is called."""
+        """Delays the transaction coordinator's responses to registrations until the returned function is called."""
         held = HeldRegistrations(self.transactions)
         self.broker.transactions = held
 
@@ -150,8 +153,9 @@ class TxnShareBroker(ShareBroker):
 
 
 class HeldRegistrations(TransactionCoordinator):
-    """A transaction coordinator whose answers to registrations take their time. Meanwhile it is asked for those and for
-    InitProducerId only: what a compiled coordinator does by itself would not find its attributes here."""
+    """A transaction coordinator that delays its responses to registrations. Meanwhile tests may only register
+    partitions and send InitProducerId, because other methods of a compiled coordinator do not find the attributes of
+    this class."""
 
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator
@@ -174,7 +178,7 @@ class HeldRegistrations(TransactionCoordinator):
 
 
 class Producer:
-    """`pair`: the producer id and epoch of its next request."""
+    """A producer. `pair` is the producer id and epoch of its next request."""
 
     def __init__(self, scene: TxnShareBroker, transactional_id: str) -> None:
         self.scene = scene
@@ -209,7 +213,7 @@ class Producer:
         group_id: str | None = None,
         member_id: str | None = None,
     ) -> Deferred[Any]:
-        """A Deferred of the answer; it is settled."""
+        """Sends a TxnShareAcknowledge, and runs the broker until it is idle. Returns the Deferred of the response."""
         producer_id, producer_epoch = self.pair if pair is None else pair
         request = TxnShareAcknowledgeRequest(
             transactional_id=self.transactional_id if transactional_id is None else transactional_id,
@@ -239,11 +243,11 @@ class Producer:
     def codes(
         self, member: Member, acks: Mapping[bytes | tuple[bytes, int], Batches], **how: Any
     ) -> ErrorCode | list[ErrorCode]:
-        """The code of the whole request, or those of its partitions."""
+        """Returns the error code of the whole request, or the codes of its partitions."""
         return codes_of(self.stage(member, acks, **how))
 
     def begin_end(self, *, commit: bool) -> None:
-        """EndTxn, whose answer nobody waits for, refusals included."""
+        """Sends EndTxn without waiting for the response, and ignores refusals."""
         with suppress(KafkaError):
             self.scene.ask(self._end_request(self.pair, commit=commit), 5)
         self.scene.settle()

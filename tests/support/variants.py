@@ -1,4 +1,4 @@
-"""What tests have to know of the two variants (docs/variants.md)."""
+"""Tells tests which of the two variants runs (docs/variants.md)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A raw client: it sends one request as it is, and returns the answer as it is."""
+"""A client for raw requests: it sends a request unchanged, and returns the response unchanged."""
 
 import socket
 from typing import TypeVar, cast
@@ -12,11 +12,11 @@ M = TypeVar("M", bound=Message)
 
 
 class ClosedByBroker(Exception):
-    """The broker ended the connection instead of answering."""
+    """The broker closed the connection instead of answering."""
 
 
 class Wire:
-    """One connection. Requests may be sent ahead; answers come in their order."""
+    """A connection. A test may send several requests before it reads; responses arrive in the order of the requests."""
 
     def __init__(self, bootstrap: str, client_id: str | None = "wire", timeout_s: float = 20.0) -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -35,11 +35,11 @@ class Wire:
         self._socket.close()
 
     def set_timeout(self, timeout_s: float) -> None:
-        """How long to wait for each answer from now on."""
+        """Sets how long later calls wait for a response."""
         self._socket.settimeout(timeout_s)
 
     def ask(self, request: Message, version: int, answer: type[M] | None = None) -> M:
-        """Send and wait. `answer` only tells the type checker what comes back."""
+        """Sends a request and returns its response. `answer` only tells the type checker the type of the response."""
         self.send(request, version)
         return cast(M, self.receive(request.API_KEY, version))
 
@@ -48,7 +48,7 @@ class Wire:
         self._next_correlation_id += 1
 
     def send_bytes(self, frame: bytes) -> None:
-        """`frame` includes its 4-byte length, right or wrong."""
+        """Sends a frame unchanged. `frame` includes its 4-byte length, which may be wrong."""
         try:
             self._socket.sendall(frame)
         except (BrokenPipeError, ConnectionResetError) as error:
@@ -57,19 +57,20 @@ class Wire:
     def receive(self, api_key: int, version: int) -> Message:
         frame = self.receive_bytes()
         message_class = response_class(api_key)
-        # An ApiVersions answer has no tagged fields in its header, and one of version 0 if the asked one is unknown.
+        # The header of an ApiVersions response has no tagged fields, and its version is 0 if the broker does not know
+        # the requested one.
         if api_key == API_VERSIONS_KEY:
             version = version if frame[4:6] != b"\0\x23" else 0
             return decode(message_class, version, frame, 4)
         return decode(message_class, version, frame, 5 if is_flexible(message_class, version) else 4)
 
     def receive_bytes(self) -> bytes:
-        """One frame without its length. Raises ClosedByBroker, or TimeoutError."""
+        """Returns one frame without its length. Raises ClosedByBroker or TimeoutError."""
         size = int.from_bytes(self.read(4))
         return self.read(size)
 
     def read(self, size: int) -> bytes:
-        """So many bytes. Raises as `receive_bytes` does."""
+        """Returns this number of bytes. Raises ClosedByBroker or TimeoutError."""
         parts = []
         while size:
             try:

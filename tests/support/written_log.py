@@ -1,4 +1,4 @@
-"""The directory of a partition, written batch by batch: files that readers of directories are to understand, or not."""
+"""Writes the directory of a partition batch by batch, with valid or invalid files for the readers of directories."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.batches import NOW_MS
 
 
 class WrittenLog:
-    """`t-0` below a data directory; `append` and `end` return the offset of the first record."""
+    """The partition `t-0` below a data directory. `append` and `end` return the offset of the first record."""
 
     def __init__(self, data: Path, topic: str = "t", partition: int = 0) -> None:
         self.data = data
@@ -23,7 +23,7 @@ class WrittenLog:
         self.roll()
 
     def roll(self) -> Path:
-        """A new active segment."""
+        """Rolls a new active segment."""
         self.active = self.directory / f"{self.next_offset:020d}.log"
         self.active.touch()
         return self.active
@@ -62,7 +62,7 @@ class WrittenLog:
     def end(
         self, producer_id: int, *, commit: bool, epoch: int = 0, coordinator_epoch: int = 0, at_ms: int = NOW_MS
     ) -> int:
-        """A marker."""
+        """Appends a transaction marker."""
         return self._write(
             marker_batch(
                 producer_id=producer_id,
@@ -77,17 +77,17 @@ class WrittenLog:
         )
 
     def transaction(self, producer_id: int, *, commit: bool, records: int = 1, epoch: int = 0) -> int:
-        """As with transaction version 2: the marker has the next epoch."""
+        """Appends a transaction as with transaction version 2, whose marker has the next epoch."""
         first = self.append(records, producer_id=producer_id, epoch=epoch, transactional=True)
         self.end(producer_id, commit=commit, epoch=epoch + 1)
         return first
 
     def skip(self, offsets: int) -> None:
-        """As compaction leaves it, or a lost batch."""
+        """Skips offsets, as compaction or a lost batch does."""
         self.next_offset += offsets
 
     def write(self, data: bytes | bytearray) -> None:
-        """Any bytes."""
+        """Appends any bytes."""
         with self.active.open("ab") as file:
             file.write(data)
 
