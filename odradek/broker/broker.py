@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import TopicImage
     from odradek.broker.metadata.token_expiry import TokenExpiry
     from odradek.broker.partitions.housekeeping import Housekeeping
+    from odradek.broker.runtime.clock import TimerHandle
     from odradek.broker.runtime.slices import Steps
     from odradek.broker.security.sasl.setup import SaslListeners
     from odradek.broker.security.tls.certificates import ListenerCertificates
@@ -131,6 +132,7 @@ class Broker:
         )
         self.openers = Openers(self._opener_threads)
         self.housekeeping: Housekeeping | None = None
+        self._housekeeping_timer: TimerHandle | None = None
         self._token_expiry: TokenExpiry | None = None
         self.certificates: ListenerCertificates | None = None  # None unless a listener uses TLS
         self.sasl_listeners: SaslListeners | None = None
@@ -192,7 +194,8 @@ class Broker:
     def end_housekeeping(self) -> None:
         if self._token_expiry is not None:
             self._token_expiry.stop()
-        self._housekeeping_timer.cancel()
+        if self._housekeeping_timer is not None:
+            self._housekeeping_timer.cancel()
         self.watch.stop()
         if self.housekeeping is not None:
             self.housekeeping.stop()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from itertools import count
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -24,7 +25,6 @@ from odradek.broker.network.connection import Connection
 from odradek.broker.network.listening import bind_listener, connection_limits
 from odradek.broker.network.server import Server
 from odradek.broker.runtime.slices import work_in_slices
-from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.security.authorization import authorizer_of
 from odradek.broker.security.listeners import load_certificates, tls_handshakes
 
@@ -107,67 +107,59 @@ class ServingBroker:
         # The settings and ports are tried before the directory is opened: a wrong setting or a port in use must not
         # cost the directory its mark of a clean shutdown.
         sasl = self._sasl_listeners()
-        sockets = {listener.name: bind_listener(listener, config) for listener in config.serving}
-        http_socket = bind_pages(config)
-        registry_socket = self._registry_socket()
-        ports = {name: bound.getsockname()[1] for name, bound in sockets.items()}
-        if broker.is_alone:
-            broker.open(ports)
-        else:
-            await work_in_slices(broker.opening(ports))  # the process serves other brokers in between
-        try:
-            certificates = load_certificates(config, broker.timers, broker.workers)
-        except CannotStart:
-            await broker.close()
-            raise
-        broker.certificates = certificates
-        if sasl is not None:
-            sasl.refresh()  # the metadata log may hold settings of SASL
-        broker.sasl_listeners = sasl
-        authorizer = authorizer_of(config, broker.metadata.image.acls, broker.rules)
-        dispatcher: Dispatcher[HandlerBroker] = Dispatcher(
-            broker,
-            broker.clock,
-            handler_of,
-            fast_path_of=fast_path_of,
-            served=broker.offered.apis,
-            authorizer=authorizer,
-        )
-        dispatcher.workers = broker.codec_thread
-        admissions = Admissions(connection_limits(config), broker.timers)
-        limits = ClientLimits(broker, dispatcher, admissions)
-        limits.apply()
-        addresses = client_addresses(config)
-        if self._prepare is not None:
-            try:
+        async with AsyncExitStack() as undo:
+            sockets = {one.name: undo.enter_context(bind_listener(one, config)) for one in config.serving}
+            http_socket = bind_pages(config)
+            if http_socket is not None:
+                undo.enter_context(http_socket)
+            registry_socket = self._registry_socket()
+            if registry_socket is not None:
+                undo.enter_context(registry_socket)
+            ports = {name: bound.getsockname()[1] for name, bound in sockets.items()}
+            if broker.is_alone:
+                broker.open(ports)
+            else:
+                await work_in_slices(broker.opening(ports))  # the process serves other brokers in between
+            undo.push_async_callback(self.stop, 0)
+            broker.certificates = load_certificates(config, broker.timers, broker.workers)
+            if sasl is not None:
+                sasl.refresh()  # the metadata log may hold settings of SASL
+            broker.sasl_listeners = sasl
+            authorizer = authorizer_of(config, broker.metadata.image.acls, broker.rules)
+            dispatcher: Dispatcher[HandlerBroker] = Dispatcher(
+                broker,
+                broker.clock,
+                handler_of,
+                fast_path_of=fast_path_of,
+                served=broker.offered.apis,
+                authorizer=authorizer,
+            )
+            dispatcher.workers = broker.codec_thread
+            admissions = Admissions(connection_limits(config), broker.timers)
+            limits = ClientLimits(broker, dispatcher, admissions)
+            limits.apply()
+            addresses = client_addresses(config)
+            if self._prepare is not None:
                 await self._prepare(broker)
-            except BaseException:
-                if certificates is not None:
-                    certificates.stop()
-                await broker.close()
-                raise
-        for listener in config.serving:
-            server = self.new_server(listener, self.behind_login(listener, dispatcher), addresses, admissions)
-            self.servers.append(server)
-            await server.listen(sockets[listener.name])
-        self.dispatcher = dispatcher
-        self.traffic = Traffic(dispatcher, self.servers, broker.clock.now_ms(), limits)
-        if http_socket is not None:
-            self.control = listen(broker, self.traffic, http_socket, self._add_routes)
-        if broker.is_alone:
-            watch = broker.watch
-            dispatcher.took_long = lambda api_key, time_s: watch.took(api_key.kafka_name, time_s)
-            watch.start(lambda: sum(route.requests for route in dispatcher.routes))
-        broker.begin()
-        if registry_socket is not None:
-            from odradek.broker.registry.serving import RunningRegistry
+            for listener in config.serving:
+                server = self.new_server(listener, self.behind_login(listener, dispatcher), addresses, admissions)
+                self.servers.append(server)
+                await server.listen(sockets[listener.name])
+            self.dispatcher = dispatcher
+            self.traffic = Traffic(dispatcher, self.servers, broker.clock.now_ms(), limits)
+            if http_socket is not None:
+                self.control = listen(broker, self.traffic, http_socket, self._add_routes)
+            if broker.is_alone:
+                watch = broker.watch
+                dispatcher.took_long = lambda api_key, time_s: watch.took(api_key.kafka_name, time_s)
+                watch.start(lambda: sum(route.requests for route in dispatcher.routes))
+            broker.begin()
+            if registry_socket is not None:
+                from odradek.broker.registry.serving import RunningRegistry
 
-            self.registry = RunningRegistry(broker, registry_socket, authorizer)
-            try:
+                self.registry = RunningRegistry(broker, registry_socket, authorizer)
                 await self.registry.start()
-            except BaseException:
-                await self.stop(0)
-                raise
+            undo.pop_all()  # everything has started: nothing is undone
 
     def _registry_socket(self) -> socket.socket | None:
         """Binds the port of the schema registry. Returns None if the registry is off. Raises CannotStart."""

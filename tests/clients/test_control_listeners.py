@@ -14,20 +14,13 @@ import pytest
 from odradek.protocol.certificates import new_authority, new_client, new_server
 from odradek.testing.sync import Cluster, Odradek, Refused
 from tests.clients.secured_clients import Access, RoundTrip, with_aiokafka, with_confluent, with_kafka_python, with_own
+from tests.support.ports import free_ports
 
 USERS = {"alice": 'pw "1"\\', "bob": "b"}
 CLIENTS = [with_confluent, with_kafka_python, with_aiokafka, with_own]
 SCRAM = "SCRAM-SHA-512"
 SECURE: Mapping[str, Any] = {"name": "secure", "protocol": "SASL_SSL"}
 NO_PEM = {"key": "k", "chain": "c"}
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("localhost", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def access(kafka: Cluster, folder: Path, mechanism: str | None = SCRAM, listener: str = "SECURE") -> Access:

@@ -7,7 +7,6 @@ settings.
 
 import json
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
 from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 from odradek.protocol.messages.describe_configs_response import DescribeConfigsResponse
 from tests.support.oracle import REPOSITORY, run_kafka
+from tests.support.ports import free_port
 from tests.support.wire import ClosedByBroker, Wire
 
 RECORDED = REPOSITORY / "odradek" / "broker" / "control" / "clusters" / "releases.json"
@@ -42,12 +42,6 @@ NAMES = {key.value: key.kafka_name for key in ApiKey}
 START_TIMEOUT_S = 120
 CLUSTER_ID = "b2RyYWRlay1vcmFjbGUtMQ"
 JVM = ("-Xmx400M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -40,7 +40,11 @@ def bind_listener(listener: Listener, config: BrokerConfig) -> socket.socket:
     for name, option in ((SEND_BUFFER, socket.SO_SNDBUF), (RECEIVE_BUFFER, socket.SO_RCVBUF)):
         size_bytes = int(config.given.get(name, -1))
         if size_bytes > 0:
-            bound.setsockopt(socket.SOL_SOCKET, option, size_bytes)
+            try:
+                bound.setsockopt(socket.SOL_SOCKET, option, size_bytes)
+            except OSError as error:
+                bound.close()
+                raise CannotStart(f"{name}={size_bytes} cannot be set: {error.strerror}") from None
     return bound
 
 

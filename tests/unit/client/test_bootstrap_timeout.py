@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from odradek.client import Admin, Consumer, Producer, RetriableError
+from tests.support.ports import free_port
 from tests.unit.client.scripted_broker import ScriptedBroker
 
 CLIENTS = pytest.mark.parametrize("client", [Producer, Consumer, Admin])
 HOUR_MS = 60 * 60 * 1000
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port
 
 
 def a_client(client: Callable[..., Any], port: int, **settings: float) -> Any:

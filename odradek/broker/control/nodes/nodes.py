@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -24,7 +25,6 @@ from odradek.broker.metadata.registration import UNASSIGNED, registration_record
 from odradek.broker.network.addresses import client_addresses
 from odradek.broker.network.listening import bind_listener
 from odradek.broker.runtime.slices import work_in_slices
-from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.runtime.uuids import random_uuid
 from odradek.protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
 from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
@@ -32,8 +32,6 @@ from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.topic_partition import GROUP_OFFSETS, INTERNAL_TOPICS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
-    from socket import socket
-
     from odradek.broker.broker import Broker
     from odradek.broker.configuration.listeners import Listener
     from odradek.broker.metadata.cluster_metadata import Decided
@@ -299,18 +297,14 @@ class Nodes:
     async def _listen(self, node: Node) -> None:
         serving, config = self._serving, self._serving.broker.config
         addresses = client_addresses(config) if len(self._ids) == 1 else None
-        sockets: list[socket] = []
-        try:
-            for door in node.doors:
-                sockets.append(bind_listener(door.listener, config))
-        except CannotStart:  # a port may have been taken while the node was stopped
-            for bound in sockets:
-                bound.close()
-            raise
-        for door, bound in zip(node.doors, sockets, strict=True):
-            door.listener = replace(door.listener, port=bound.getsockname()[1])
-            door.server = serving.new_server(door.listener, door.requests, addresses)
-            await door.server.listen(bound)
+        with ExitStack() as undo:  # a port may have been taken while the node was stopped
+            sockets = [undo.enter_context(bind_listener(door.listener, config)) for door in node.doors]
+            for door, bound in zip(node.doors, sockets, strict=True):
+                door.listener = replace(door.listener, port=bound.getsockname()[1])
+                door.server = serving.new_server(door.listener, door.requests, addresses)
+                undo.callback(door.server.stop_accepting)
+                await door.server.listen(bound)
+            undo.pop_all()
         self._note_ports(node)
 
     def _note_ports(self, node: Node) -> None:
