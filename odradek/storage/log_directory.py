@@ -1,7 +1,7 @@
 """A data directory: its lock, its identity, the state in which it was left, and its logs.
 
     open   take the lock · read meta.properties and the checkpoints · remove the mark of a clean shutdown, durably,
-           before anything is written
+           before anything is written · write the release into meta.properties, if it is newer than the one there
     close  close every log · write the checkpoints · write the mark last, and only if every log closed without an error
 
 Layout: docs/formats/data-directory.md.
@@ -40,6 +40,7 @@ from odradek.files.names import (
     partition_of,
     stray_directory,
 )
+from odradek.files.releases import NONE, OWN, Releases, rank, releases_in, with_releases
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.checkpoint_files import CheckpointFiles, CheckpointWrite
@@ -64,12 +65,16 @@ class WrongDirectory(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DirectoryId:
-    """The identity of the broker that opens a data directory. `new_directory_id` is for a directory without an id."""
+    """The identity of the broker that opens a data directory. `new_directory_id` is for a directory without an id.
+
+    releases  the broker's own release, and the oldest release that can read what the broker writes
+    """
 
     node_id: int
     cluster_id: str | None  # None: accept any
     new_cluster_id: str
     new_directory_id: str
+    releases: Releases = OWN
 
 
 class LogDirectory:
@@ -91,6 +96,7 @@ class LogDirectory:
         self._lock = lock
         self.meta = meta
         self.was_clean = disk.exists(f"{path}/{CLEAN_SHUTDOWN}")  # how the last process left it
+        self.releases: Releases = NONE  # those that the directory named when it was opened
         self.last_broker_epoch: int | None = None  # of the last process, if it was recorded
         self.logs: dict[TopicPartition, Log] = {}
         self.failed: dict[TopicPartition, str] = {}  # logs that could not be opened, with the reason
@@ -128,6 +134,7 @@ class LogDirectory:
             directory = cls(disk, path, lock, meta, tail_cache or TailCache(), left)
             directory._jitter_ms = jitter_ms
             directory._read()
+            directory._remember(identity.releases)
         except CorruptCheckpoint as error:
             lock.release()
             raise WrongDirectory(str(error)) from None
@@ -150,6 +157,18 @@ class LogDirectory:
         for name in names:
             if (partition := partition_of(name)) is not None:
                 self._found[partition] = None
+
+    def _remember(self, own: Releases) -> None:
+        """Writes down that this release uses the directory, before anything that only this release may understand.
+
+        Called when the mark of a clean shutdown is durably removed: with the mark, a start would compare the file with
+        the manifest, and find it changed.
+        """
+        file = f"{self.path}/{META_PROPERTIES}"
+        data = self._disk.read_bytes(file)
+        self.releases = releases_in(data)
+        if self.releases.after(own) != self.releases:
+            self._disk.replace(file, with_releases(data, self.releases.after(own)))
 
     # --- the logs in it
 
@@ -469,10 +488,12 @@ def _meta_properties(disk: Disk, path: str, identity: DirectoryId, left: FactsBy
         meta = MetaProperties(
             identity.node_id, identity.cluster_id or identity.new_cluster_id, identity.new_directory_id
         )
-        disk.replace(file, encode_meta_properties(meta))
+        disk.replace(file, with_releases(encode_meta_properties(meta), identity.releases))
         return meta
+    data = disk.read_bytes(file)
+    if is_as_left(left, META_PROPERTIES, data):  # else the line may be damaged
+        _require_readable(path, releases_in(data), identity.releases)
     try:
-        data = disk.read_bytes(file)
         meta = decode_meta_properties(data)
     except CorruptCheckpoint as error:
         raise WrongDirectory(f"{file}: {error}") from None
@@ -483,3 +504,11 @@ def _meta_properties(disk: Disk, path: str, identity: DirectoryId, left: FactsBy
     if not is_as_left(left, META_PROPERTIES, data):
         raise WrongDirectory(f"{file}: it has changed since the clean stop. {IF_CHANGED_BY_HAND}")
     return meta
+
+
+def _require_readable(path: str, found: Releases, own: Releases) -> None:
+    if rank(found.since) > rank(own.newest):
+        raise WrongDirectory(
+            f"the data directory {path} can be read by Odradek {found.since} and later, and this is Odradek"
+            f" {own.newest}: start the later one, or choose another directory with --data-dir"
+        )

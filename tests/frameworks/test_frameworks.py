@@ -22,10 +22,10 @@ from tests.clients.admin import create_topic
 from tests.clients.own_consumers import produce
 from tests.clients.own_share_consumers import share_group
 from tests.clients.speakers import wait_for
-from tests.conformance.releases import free_port
 from tests.frameworks.running import OPTIONS, class_path, compile_into, lines_of, start
 from tests.support.broker_process import Broker, new_broker
 from tests.support.oracle import needs_kafka
+from tests.support.ports import free_port
 
 pytestmark = needs_kafka
 

@@ -14,6 +14,7 @@ from odradek.broker.metadata.replaying import CorruptMetadata
 from odradek.broker.metadata.topics import delete_topics
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.runtime.workers import JobResult
+from odradek.files.releases import Releases, with_releases
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.kafka_rules import KafkaRules
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
@@ -120,6 +121,19 @@ def test_a_directory_with_levels_that_nobody_knows_here_is_not_started_on(featur
     running.stop()
     with pytest.raises(CannotStart, match=told):
         restarted_on(running.disk)
+
+
+def test_the_refusal_of_a_level_names_the_later_release_that_used_the_directory() -> None:
+    stopped = FakeDisk()
+    running = Running(stopped)
+    running.metadata.commit([FeatureLevelRecord(name="metadata.version", feature_level=34)])
+    running.stop()
+    file = f"{DATA}/meta.properties"
+    disk = stopped.after_kill()
+    disk.unlink(f"{DATA}/.odradek_manifest")
+    disk.replace(file, with_releases(disk.read_bytes(file), Releases("9.8.7", "0.1.0")))
+    with pytest.raises(CannotStart, match=r"up to 33\. Odradek 9\.8\.7 wrote the directory: start that one"):
+        Running(disk)
 
 
 def test_a_log_that_ends_before_its_snapshot_is_not_started_on() -> None:

@@ -275,6 +275,18 @@ def test_a_second_broker_on_the_same_directory_is_refused_and_the_first_serves_o
     assert first.end() == 0
 
 
+def test_a_directory_of_a_later_release_is_refused_in_one_line_that_names_it(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    lines = ("node.id=1", "version=1", "cluster.id=c", "odradek.version=999.2.1", "odradek.readable.since=999.2.0")
+    (data / "meta.properties").write_text("".join(f"{line}\n" for line in lines))
+    refused = Serving(tmp_path, "--port", "0", "--data-dir", str(data))
+    said = refused.errors()
+    assert refused.process.returncode == 1
+    assert said.count("\n") == 1
+    assert f"{data} can be read by Odradek 999.2.0 and later" in said
+
+
 def test_a_port_that_is_taken_is_named_with_what_to_do(tmp_path: Path) -> None:
     first = Serving(tmp_path, "--port", "0", "--data-dir", str(tmp_path / "data"))
     port = json.loads(first.ready_file.read_text())["port"]

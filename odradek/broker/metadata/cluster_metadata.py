@@ -15,6 +15,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final, TypeAlias, TypeVar
 
+from odradek import __version__
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.configuration.listeners import Listener
 from odradek.broker.configuration.resources import ConfigResourceType
@@ -60,6 +61,7 @@ from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.runtime.waiting import Deferred, unattended
 from odradek.broker.runtime.workers import JobResult, Workers
 from odradek.files.checkpoints import topic_id_bytes
+from odradek.files.releases import rank
 from odradek.protocol.control_records import leader_change_batch
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.kafka_rules import NEWEST, KafkaRules
@@ -204,7 +206,7 @@ class ClusterMetadata:
         if loader.not_understood:
             kinds = ", ".join(f"type {kind} version {version}" for kind, version in sorted(loader.not_understood))
             log.warning("metadata records of a newer Kafka are kept, but have no effect: %s", kinds)
-        _check_features(image)
+        _check_features(image, log_directory.releases.newest)
         assert log_directory.meta.directory_id is not None
         node = Node(config.node_id, topic_id_bytes(log_directory.meta.directory_id))
         path = f"{metadata_log.directory}/{QUORUM_STATE}"
@@ -549,7 +551,12 @@ def _loading(disk: Disk, metadata_log: Log, loader: Loader, image: MetadataImage
         raise CorruptMetadata(f"{path}: {error}") from error
 
 
-def _check_features(image: MetadataImage) -> None:
+def _check_features(image: MetadataImage, newest: str) -> None:
+    """Raises CorruptMetadata or CannotStart for a level that is not supported.
+
+    newest  the newest release of Odradek that has used the directory, or an empty text
+    """
+    later = f"Odradek {newest}" if rank(newest) > rank(__version__) else ""
     least, most = SUPPORTED_FEATURES[METADATA_VERSION]
     level = image.features.get(METADATA_VERSION)
     if level is not None and level < least:
@@ -559,17 +566,19 @@ def _check_features(image: MetadataImage) -> None:
         if name.startswith(OWN_FEATURES) and level > most:
             raise CannotStart(
                 f"the data directory has the feature {name} at level {level}, and this Odradek supports levels 0 to"
-                f" {most}: start the newer Odradek that raised it, and lower it there"
+                f" {most}: start {later or 'the newer Odradek that raised it'}, and lower it there"
             )
         if name not in SUPPORTED_FEATURES:
             raise CannotStart(
-                f"the feature {name} is finalised at level {level}, and this release does not know it. A later release"
-                f" or another program wrote the directory: start that one, or lower {name} to 0 there first"
+                f"the feature {name} is finalised at level {level}, and this release does not know it."
+                f" {later or 'A later release or another program'} wrote the directory: start that one, or lower"
+                f" {name} to 0 there first"
             )
         if level > most:
             raise CannotStart(
-                f"the feature {name} is finalised at level {level}, and this release knows levels up to {most}. A later"
-                f" release wrote the directory: start that one, or lower {name} there first if it allows that"
+                f"the feature {name} is finalised at level {level}, and this release knows levels up to {most}."
+                f" {later or 'A later release'} wrote the directory: start that one, or lower {name} there first if it"
+                " allows that"
             )
 
 

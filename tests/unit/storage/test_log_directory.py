@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from odradek.files.checkpoints import decode_meta_properties, decode_offsets
 from odradek.files.names import doomed_directory, is_doomed_directory, offset_of, partition_of
+from odradek.files.releases import Releases, releases_in
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.storage.disk import DirectoryInUse, RealDisk
 from odradek.storage.log import LogWriteFailed
 from odradek.storage.log_config import LogConfig
-from odradek.storage.log_directory import DirectoryId, LogDirectory
-from tests.support.fake_disk import FakeDisk, Fault
+from odradek.storage.log_directory import DirectoryId, LogDirectory, WrongDirectory
+from tests.support.fake_disk import Crashed, FakeDisk, Fault
 from tests.support.log_builder import NODE, NOW_MS, TOPIC_ID, LogOnDisk, refused
 
 UNIQUE = "08015e86e31e400fbbc1ba70bf4b0dcf"
@@ -34,6 +36,64 @@ def test_a_new_directory_is_given_the_ids_that_it_keeps() -> None:
     assert decode_meta_properties(disk.read_bytes("/data/meta.properties")).directory_id == "directory"
     again = LogDirectory.open(disk, "/data", DirectoryId(1, None, "another cluster", "another directory"))
     assert (again.meta.cluster_id, again.meta.directory_id) == ("cluster", "directory")
+
+
+NOW, LATER = Releases("0.2.0", "0.1.0"), Releases("0.3.0", "0.3.0")
+
+
+def by(releases: Releases) -> DirectoryId:
+    return DirectoryId(1, None, "cluster", "directory", releases)
+
+
+def releases_on(disk: FakeDisk) -> Releases:
+    return releases_in(disk.read_bytes("/data/meta.properties"))
+
+
+def test_a_directory_that_only_a_later_release_can_read_is_refused_by_its_name() -> None:
+    disk = FakeDisk()
+    LogDirectory.open(disk, "/data", by(LATER)).close()
+    before = disk.fingerprint
+    with pytest.raises(WrongDirectory, match=r"Odradek 0\.3\.0 and later, and this is Odradek 0\.2\.0"):
+        LogDirectory.open(disk, "/data", by(NOW))
+    assert disk.fingerprint == before
+    assert LogDirectory.open(disk, "/data", by(LATER)).was_clean
+
+
+def test_a_later_release_that_changed_no_format_leaves_the_directory_to_an_earlier_one() -> None:
+    disk = FakeDisk()
+    LogDirectory.open(disk, "/data", by(Releases("0.3.0", "0.1.0"))).close()
+    again = LogDirectory.open(disk, "/data", by(NOW))
+    assert again.was_clean
+    assert again.releases.newest == "0.3.0"
+    again.close()
+    assert releases_on(disk) == Releases("0.3.0", "0.1.0")
+
+
+def test_a_directory_of_kafka_names_the_release_that_has_used_it() -> None:
+    disk = FakeDisk()
+    disk.make_directory("/data")
+    kafkas = b"#\nnode.id=1\nversion=1\ncluster.id=c\ndirectory.id=d\n"
+    disk.write_bytes("/data/meta.properties", kafkas)
+    LogDirectory.open(disk, "/data", by(NOW)).close()
+    assert disk.read_bytes("/data/meta.properties") == kafkas + b"odradek.version=0.2.0\nodradek.readable.since=0.1.0\n"
+    assert LogDirectory.open(disk, "/data", by(NOW)).was_clean
+
+
+def test_the_power_may_fail_at_any_step_of_an_upgrade() -> None:
+    stopped = FakeDisk()
+    LogDirectory.open(stopped, "/data", by(NOW)).close()
+    for call in count(1):
+        disk = stopped.after_kill()
+        disk.crash_before(call)
+        try:
+            LogDirectory.open(disk, "/data", by(LATER))
+        except Crashed:
+            for state in disk.after_power_failure(call):
+                LogDirectory.open(state.disk, "/data", by(LATER))
+                assert releases_on(state.disk) == LATER, state.name
+        else:
+            break
+    assert call > 3
 
 
 def test_a_refused_directory_is_unlocked_again() -> None:
