@@ -15,6 +15,7 @@ from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.share_fetch_response import ShareFetchResponse
 from odradek.protocol.primitives import records_size
 from odradek.protocol.struct import Message, RecordChunks
+from odradek.testing.judge.topics import Topic, Topics
 
 GRACE_US: Final = 50_000  # after this time, a client is assumed to have read a response
 UNKNOWN: Final = "unknown"
@@ -74,18 +75,22 @@ class Batch:
     """A batch in a Produce request.
 
     is_sound  whether its CRC and its length are right
+    is_alone  whether the request has no other batch for the partition
+    continues whether its sequence may continue that of another topic: the client knows only the name of a topic that
+              was deleted and created again, or it is unknown which requests were for this topic
     content   a checksum of its records as they were sent, without the header; None if the recording lacks them
     """
 
-    topic: str
+    topic: Topic
     partition: int
     header: BatchHeader
     is_sound: bool
     is_alone: bool
+    continues: bool
     content: int | None = None
 
     @property
-    def place(self) -> tuple[str, int]:
+    def place(self) -> tuple[Topic, int]:
         return self.topic, self.partition
 
 
@@ -106,6 +111,7 @@ class Exchange:
     version: int
     correlation_id: int
     client_id: str | None
+    topics: Topics
     request: Message | None
     received_us: int
     earliest_us: int
@@ -119,6 +125,16 @@ class Exchange:
     answered_us: int = 0
     written_us: int | None = None
     _batches: list[Batch] | None = None
+    _named: dict[str | bytes, Topic] = field(default_factory=dict)
+
+    def topic(self, name: str | None, topic_id: bytes) -> Topic:
+        """Returns the topic that the request or the response names by name, or by id if `name` is empty. It stays the
+        same for the whole exchange, even if the topic is deleted meanwhile."""
+        key = name or topic_id
+        found = self._named.get(key)
+        if found is None:
+            found = self._named[key] = self.topics.find(name, topic_id)
+        return found
 
     @property
     def is_lost(self) -> bool:
@@ -136,17 +152,16 @@ class Exchange:
     def batches(self) -> list[Batch]:
         """The batches of a Produce request: for each partition, the first batch that can be read."""
         if self._batches is None:
-            self._batches = (
-                _batches(self.request, self.lacks_records) if isinstance(self.request, ProduceRequest) else []
-            )
+            self._batches = _batches(self, self.request) if isinstance(self.request, ProduceRequest) else []
         return self._batches
 
 
-def _batches(request: ProduceRequest, lacks_records: bool) -> list[Batch]:
+def _batches(exchange: Exchange, request: ProduceRequest) -> list[Batch]:
     found = []
-    for topic in request.topic_data:
-        name = topic.name or topic.topic_id.hex()
-        for partition in topic.partition_data:
+    for each in request.topic_data:
+        topic = exchange.topic(each.name, each.topic_id)
+        continues = topic.is_joined or (topic.is_later and bool(each.name))
+        for partition in each.partition_data:
             data = partition.records or b""
             try:
                 placed = list(batches(data))
@@ -155,11 +170,11 @@ def _batches(request: ProduceRequest, lacks_records: bool) -> list[Batch]:
             if placed:
                 position, header = placed[0]
                 is_whole = position + header.size_bytes <= len(data)
-                is_sound = is_whole and (lacks_records or crc_ok(data, position, header.size_bytes))
+                is_sound = is_whole and (exchange.lacks_records or crc_ok(data, position, header.size_bytes))
                 content = None
-                if header.has_producer_id and not lacks_records:
+                if header.has_producer_id and not exchange.lacks_records:
                     content = crc32(memoryview(data)[position + HEADER_BYTES : position + header.size_bytes])
-                found.append(Batch(name, partition.index, header, is_sound, len(placed) == 1, content))
+                found.append(Batch(topic, partition.index, header, is_sound, len(placed) == 1, continues, content))
     return found
 
 

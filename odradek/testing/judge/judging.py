@@ -19,6 +19,8 @@ from odradek.testing.judge.exchanges import AnswerFate, Connection, Exchange, fo
 from odradek.testing.judge.rule import Look
 from odradek.testing.judge.rules import FAMILIES
 from odradek.testing.judge.scene import Client, Scene
+from odradek.testing.judge.topic_names import note_topics
+from odradek.testing.judge.topics import Topics
 
 CORRELATION_BYTES: Final = 4
 # API key, version and correlation id: the part of a masked request that is recorded.
@@ -111,7 +113,7 @@ class Judging:
             connection = self._connections[entry.connection] = Connection(
                 entry.connection, is_pipelined=is_pipelined, requests=1
             )
-        exchange = _exchange(entry, connection)
+        exchange = _exchange(entry, connection, self.scene.topics)
         self.exchanges += 1
         note_sender(connection, exchange)
         if exchange.api not in OF_BOOTSTRAP and not connection.is_of_broker:
@@ -141,6 +143,7 @@ class Judging:
         else:
             exchange.fate = AnswerFate.UNANSWERED if entry.kind is Kind.UNANSWERED else AnswerFate.HUNG_UP
             del self._open[exchange.number]
+        note_topics(exchange, self.scene.topics)
         self._look(self._all_answered, exchange)
         if exchange.api is not None and exchange.request is not None:
             self._look(self._answered.get(exchange.api, ()), exchange)
@@ -152,7 +155,7 @@ class Judging:
             look(exchange, scene)
 
 
-def _exchange(entry: RecordingEntry, connection: Connection) -> Exchange:
+def _exchange(entry: RecordingEntry, connection: Connection, topics: Topics) -> Exchange:
     frame = entry.body
     earliest_us = entry.time_us - entry.waited_us
     exchange = Exchange(
@@ -162,6 +165,7 @@ def _exchange(entry: RecordingEntry, connection: Connection) -> Exchange:
         0,
         0,
         None,
+        topics,
         None,
         entry.time_us,
         earliest_us,

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from odradek.testing.judge.exchanges import Connection, Exchange
+from odradek.testing.judge.topics import Topics
 
 T = TypeVar("T")
 MOST_STATES: Final = 20_000
@@ -66,6 +67,7 @@ class Client:
 class Scene:
     def __init__(self) -> None:
         self.now_us = 0
+        self.topics = Topics()
         self._states: dict[type, OrderedDict[Hashable, object]] = {}
         self._joined: dict[int, int] = {}  # connection, and an earlier connection of the same client
         self._seen_at: OrderedDict[Hashable, int] = OrderedDict()  # id, and a connection that used it

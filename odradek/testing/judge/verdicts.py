@@ -140,7 +140,7 @@ def told(exchange: Exchange) -> dict[str, Json]:
         "request": None if exchange.request is None else _shortened(kafka_json(exchange.request, exchange.version)),
         "batches": [
             {
-                "topic": batch.topic,
+                "topic": str(batch.topic),
                 "partition": batch.partition,
                 "producer_id": batch.header.producer_id,
                 "producer_epoch": batch.header.producer_epoch,

@@ -15,6 +15,7 @@ from odradek.protocol.struct import Buffer
 from odradek.testing.judge.exchanges import Exchange, knows
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.testing.judge.scene import Scene
+from odradek.testing.judge.topics import Topic
 
 FULL, FINAL = 0, -1
 WRAP: Final = 2**31 - 1
@@ -88,7 +89,7 @@ class Fetching:
     sessions: dict[int, FetchSession] = field(default_factory=dict)
     given: Exchange | None = None
     began: int = 0
-    offsets: dict[tuple[str, int], int] = field(default_factory=dict)
+    offsets: dict[tuple[Topic, int], int] = field(default_factory=dict)
     isolation: Exchange | None = None
     is_mixed: bool = False
     erred: Exchange | None = None
@@ -125,10 +126,10 @@ def fetches(exchange: Exchange, scene: Scene) -> None:
         fetching.offsets.clear()
     for forgotten in request.forgotten_topics_data:
         for partition in forgotten.partitions:
-            fetching.offsets.pop((forgotten.topic or forgotten.topic_id.hex(), partition), None)
+            fetching.offsets.pop((exchange.topic(forgotten.topic, forgotten.topic_id), partition), None)
     for topic in request.topics:
         for each in topic.partitions:
-            place = (topic.topic or topic.topic_id.hex(), each.partition)
+            place = (exchange.topic(topic.topic, topic.topic_id), each.partition)
             fetching.offsets[place] = each.fetch_offset
             stuck = scene.at(Stuck, exchange.connection.number, *place)
             if stuck.rule and each.fetch_offset >= stuck.end:
@@ -200,7 +201,7 @@ def answered(exchange: Exchange, scene: Scene) -> None:
     for topic in answer.responses:
         for partition in topic.partitions:
             has_error = has_error or partition.error_code != 0
-            place = (topic.topic or topic.topic_id.hex(), partition.partition_index)
+            place = (exchange.topic(topic.topic, topic.topic_id), partition.partition_index)
             records = partition.records
             if records and not isinstance(records, list) and place in fetching.offsets:
                 _moves_on(exchange, place, fetching.offsets[place], records, scene)
@@ -210,7 +211,7 @@ def answered(exchange: Exchange, scene: Scene) -> None:
         fetching.hurried = 0
 
 
-def _moves_on(exchange: Exchange, place: tuple[str, int], offset: int, data: Buffer, scene: Scene) -> None:
+def _moves_on(exchange: Exchange, place: tuple[Topic, int], offset: int, data: Buffer, scene: Scene) -> None:
     stuck = scene.at(Stuck, exchange.connection.number, *place)
     if offset != stuck.offset:
         stuck.offset, stuck.rule, stuck.times, stuck.first = offset, "", 0, exchange

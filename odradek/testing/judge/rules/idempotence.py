@@ -9,13 +9,9 @@ from typing import Final
 
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
-from odradek.protocol.messages.delete_topics_response import DeleteTopicsResponse
 from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
-from odradek.protocol.messages.metadata_response import MetadataResponse
 from odradek.protocol.messages.produce_request import ProduceRequest
-from odradek.protocol.struct import ZERO_UUID
 from odradek.testing.judge.exchanges import AnswerFate, Batch, Exchange, knows
 from odradek.testing.judge.rule import Family, L, M, ProtocolRule, S
 from odradek.testing.judge.rules.produce import partition_errors, without_log_start
@@ -30,7 +26,6 @@ DUPLICATE: Final = ErrorCode.DUPLICATE_SEQUENCE_NUMBER.value
 UNKNOWN_TOPIC_ID: Final = ErrorCode.UNKNOWN_TOPIC_ID.value
 UNKNOWN_PRODUCER: Final = ErrorCode.UNKNOWN_PRODUCER_ID.value
 OUT_OF_ORDER: Final = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER.value
-TOPIC_IDS_SINCE: Final = 10  # the version of Metadata since which it has topic ids
 E = ErrorCode
 # Errors that prove that a batch was not written. After any other error it may have been written.
 NOT_WRITTEN: Final = frozenset(
@@ -145,15 +140,6 @@ class Line:
 
 
 @dataclass(slots=True)
-class TopicLife:
-    """Counts how often a topic was deleted and created again while clients produced to its name. Sequences may then
-    start at 0 again."""
-
-    times: int = 0
-    topic_id: bytes = ZERO_UUID
-
-
-@dataclass(slots=True)
 class WithoutTopic:
     """Sequences of one producer id and epoch, for one partition index, that were sent after their topic was deleted. A
     retry keeps its sequence (IDM.3), even if it becomes the first batch of a topic that was created again."""
@@ -192,7 +178,7 @@ def produced(exchange: Exchange, scene: Scene) -> None:
         if issued.by is not None:
             why = _wrong_epoch(batch, request.transactional_id is not None, issued, highest)
             scene.decide("IDM.8", why is None, exchange, why or "", issued.by, highest.at)
-        line = scene.at(Line, *_place_in_line(batch, scene))
+        line = scene.at(Line, *_place_in_line(batch))
         _in_line(exchange, batch, line, issued, scene)
         _after_errors(exchange, batch, line, highest, scene)
         line.in_flight.add(exchange.number)
@@ -208,19 +194,19 @@ def _wrong_epoch(batch: Batch, is_transactional: bool, issued: Issued, highest: 
     return None
 
 
-def _place_in_line(batch: Batch, scene: Scene) -> tuple[Hashable, ...]:
-    """Returns the key of the Line of a batch."""
-    header, life = batch.header, scene.at(TopicLife, batch.topic)
-    return header.producer_id, header.producer_epoch, *batch.place, life.times
+def _place_in_line(batch: Batch) -> tuple[Hashable, ...]:
+    """Returns the key of the Line of a batch. A topic that was created again has another one, so sequences may start at
+    0 again."""
+    return batch.header.producer_id, batch.header.producer_epoch, *batch.place
 
 
 def _in_line(exchange: Exchange, batch: Batch, line: Line, issued: Issued, scene: Scene) -> None:
     sequence, count = batch.header.base_sequence, batch.header.last_offset_delta + 1
-    sent = scene.at(SentBatch, *_place_in_line(batch, scene), sequence)
+    sent = scene.at(SentBatch, *_place_in_line(batch), sequence)
     if line.next < 0:
         header = batch.header
         untaken = scene.at(WithoutTopic, header.producer_id, header.producer_epoch, batch.partition).sequences
-        if issued.by is not None and sequence not in untaken and not scene.at(TopicLife, batch.topic).times:
+        if issued.by is not None and sequence not in untaken and not batch.continues:
             scene.decide("IDM.1", sequence == 0, exchange, f"the first batch has sequence {sequence}", issued.by)
         untaken.clear()
         line.acked = sequence
@@ -295,13 +281,13 @@ def answered(exchange: Exchange, scene: Scene) -> None:
         header = batch.header
         if not header.has_producer_id:
             continue
-        line = scene.at(Line, *_place_in_line(batch, scene))
+        line = scene.at(Line, *_place_in_line(batch))
         line.in_flight.discard(exchange.number)
         code = errors.get(batch.place)
         if exchange.fate is not AnswerFate.ANSWERED or code is None:
             continue
         is_in_line = header.base_sequence == line.acked
-        sent = scene.seen(SentBatch, *_place_in_line(batch, scene), header.base_sequence)
+        sent = scene.seen(SentBatch, *_place_in_line(batch), header.base_sequence)
         if sent is not None and sent.batch is not None and sent.batch.header.crc == header.crc:
             if code in (0, DUPLICATE):
                 sent.acked = exchange
@@ -327,30 +313,6 @@ def answered(exchange: Exchange, scene: Scene) -> None:
             scene.at(Highest, exchange.connection.number, *batch.place).failed = exchange
 
 
-def deletes(exchange: Exchange, scene: Scene) -> None:
-    """Examines a DeleteTopics response: a later topic with this name is a different one."""
-    request, answer = exchange.request, exchange.answer
-    if isinstance(request, DeleteTopicsRequest) and isinstance(answer, DeleteTopicsResponse):
-        for each in answer.responses:
-            life = None if each.error_code or not each.name else scene.seen(TopicLife, each.name)
-            if life is not None:
-                life.times, life.topic_id = life.times + 1, ZERO_UUID
-
-
-def reads_ids(exchange: Exchange, scene: Scene) -> None:
-    """Examines a Metadata response: a topic whose id has changed was deleted and created again."""
-    answer = exchange.answer
-    if not isinstance(answer, MetadataResponse) or exchange.version < TOPIC_IDS_SINCE:
-        return
-    for topic in answer.topics:
-        life = None if topic.error_code or not topic.name else scene.seen(TopicLife, topic.name)
-        if life is None or topic.topic_id == ZERO_UUID:
-            continue
-        if life.topic_id not in (ZERO_UUID, topic.topic_id):
-            life.times += 1
-        life.topic_id = topic.topic_id
-
-
 def issues(exchange: Exchange, scene: Scene) -> None:
     answer = exchange.answer
     if (
@@ -371,7 +333,5 @@ FAMILY = Family(
         ApiKey.PRODUCE: (answered,),
         ApiKey.INIT_PRODUCER_ID: (issues,),
         ApiKey.END_TXN: (issues,),
-        ApiKey.DELETE_TOPICS: (deletes,),
-        ApiKey.METADATA: (reads_ids,),
     },
 )

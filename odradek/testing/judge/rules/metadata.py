@@ -19,6 +19,7 @@ from odradek.testing.judge.exchanges import Exchange, knows
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.testing.judge.rules.produce import partition_errors
 from odradek.testing.judge.scene import Scene
+from odradek.testing.judge.topics import Topic
 
 E = ErrorCode
 STALE_LEADER: Final = frozenset(
@@ -72,7 +73,7 @@ RULES = (
 )
 # fmt: on
 
-Place: TypeAlias = tuple[str, int]
+Place: TypeAlias = tuple[Topic, int]
 
 
 @dataclass(slots=True)
@@ -112,12 +113,16 @@ def _places(exchange: Exchange) -> list[Place]:
     request = exchange.request
     if isinstance(request, ProduceRequest):
         return [
-            (topic.name or topic.topic_id.hex(), each.index)
+            (exchange.topic(topic.name, topic.topic_id), each.index)
             for topic in request.topic_data
             for each in topic.partition_data
         ]
     if isinstance(request, FetchRequest):
-        return [(t.topic or t.topic_id.hex(), each.partition) for t in request.topics for each in t.partitions]
+        return [
+            (exchange.topic(topic.topic, topic.topic_id), each.partition)
+            for topic in request.topics
+            for each in topic.partitions
+        ]
     return []
 
 
@@ -149,7 +154,7 @@ def leader_answered(exchange: Exchange, scene: Scene) -> None:
     answer = exchange.answer
     if isinstance(answer, FetchResponse):
         errors = {
-            (topic.topic or topic.topic_id.hex(), each.partition_index): each.error_code
+            (exchange.topic(topic.topic, topic.topic_id), each.partition_index): each.error_code
             for topic in answer.responses
             for each in topic.partitions
         }

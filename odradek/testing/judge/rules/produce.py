@@ -13,6 +13,7 @@ from odradek.protocol.messages.produce_response import ProduceResponse
 from odradek.testing.judge.exchanges import Batch, Exchange, knows
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.testing.judge.scene import Scene
+from odradek.testing.judge.topics import Topic
 
 ZSTD: Final = 4
 ZSTD_SINCE: Final = 7
@@ -95,23 +96,23 @@ def answered(exchange: Exchange, scene: Scene) -> None:
                 scene.kept("PRD.5", exchange)
 
 
-def partition_errors(exchange: Exchange) -> dict[tuple[str, int], int]:
-    """Returns the error codes of a Produce response by topic (or topic id in hex) and partition."""
+def partition_errors(exchange: Exchange) -> dict[tuple[Topic, int], int]:
+    """Returns the error codes of a Produce response by topic and partition."""
     if not isinstance(exchange.answer, ProduceResponse):
         return {}
     return {
-        (topic.name or topic.topic_id.hex(), partition.index): partition.error_code
+        (exchange.topic(topic.name, topic.topic_id), partition.index): partition.error_code
         for topic in exchange.answer.responses
         for partition in topic.partition_responses
     }
 
 
-def without_log_start(exchange: Exchange) -> set[tuple[str, int]]:
+def without_log_start(exchange: Exchange) -> set[tuple[Topic, int]]:
     """Returns the partitions whose log start offset is missing from a Produce response."""
     if not isinstance(exchange.answer, ProduceResponse):
         return set()
     return {
-        (topic.name or topic.topic_id.hex(), partition.index)
+        (exchange.topic(topic.name, topic.topic_id), partition.index)
         for topic in exchange.answer.responses
         for partition in topic.partition_responses
         if partition.log_start_offset < 0

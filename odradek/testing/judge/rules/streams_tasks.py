@@ -9,7 +9,6 @@ from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages import streams_group_heartbeat_request as heartbeat
 from odradek.protocol.messages.delete_groups_request import DeleteGroupsRequest
-from odradek.protocol.messages.metadata_response import MetadataResponse
 from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
 from odradek.protocol.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest
 from odradek.protocol.messages.streams_group_heartbeat_response import StreamsGroupHeartbeatResponse
@@ -21,7 +20,6 @@ from odradek.protocol.messages.streams_group_topology_description_update_respons
     StreamsGroupTopologyDescriptionUpdateResponse,
 )
 from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
-from odradek.protocol.schema import ZERO_UUID
 from odradek.testing.judge.exchanges import Exchange, knows
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.testing.judge.rules.streams_members import EARLY, JOINS, LOST
@@ -68,13 +66,6 @@ class JudgedTopologies:
     """Topologies with which members have joined a group: by epoch, the response and the content."""
 
     by_epoch: dict[int, tuple[Exchange, int]] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class TopicName:
-    """The name of a topic id, as Metadata told it."""
-
-    name: str = ""
 
 
 @dataclass(slots=True)
@@ -315,13 +306,6 @@ def deletes_groups(exchange: Exchange, scene: Scene) -> None:
             known.by_epoch.clear()
 
 
-def metadata_answered(exchange: Exchange, scene: Scene) -> None:
-    if isinstance(exchange.answer, MetadataResponse):
-        for topic in exchange.answer.topics:
-            if topic.name and topic.topic_id != ZERO_UUID:
-                scene.at(TopicName, topic.topic_id).name = topic.name
-
-
 def commits(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, OffsetCommitRequest | TxnOffsetCommitRequest)
@@ -329,8 +313,7 @@ def commits(exchange: Exchange, scene: Scene) -> None:
     if holder is None or not holder.has_joined or not (holder.reported or holder.gone):
         return
     for topic in request.topics:
-        known = scene.seen(TopicName, topic.topic_id)
-        subtopology = holder.sources.get(topic.name or (known.name if known is not None else ""))
+        subtopology = holder.sources.get(topic.name or scene.topics.name_of(topic.topic_id))
         if subtopology is None:
             continue
         for each in topic.partitions:
@@ -386,7 +369,6 @@ FAMILY = Family(
     },
     answered={
         ApiKey.STREAMS_GROUP_HEARTBEAT: (answered,),
-        ApiKey.METADATA: (metadata_answered,),
         ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: (described,),
     },
 )

@@ -256,7 +256,9 @@ def produced(exchange: Exchange, scene: Scene) -> None:
     name, pair = claimed
     open_ = scene.at(OngoingTransaction, name, *pair)
     if exchange.version < TV2_PRODUCE:
-        missing = [batch.place for batch in exchange.batches if batch.place not in open_.partitions]
+        # By name, as AddPartitionsToTxn names them: this includes a topic that was created again meanwhile.
+        places = [(batch.topic.name, batch.partition) for batch in exchange.batches]
+        missing = [place for place in places if place not in open_.partitions]
         why = f"AddPartitionsToTxn has not succeeded for {'-'.join(map(str, missing[0]))}" if missing else ""
         scene.decide("TXN.2", not missing, exchange, why, open_.ended)
     ended = open_.ended
@@ -293,7 +295,7 @@ def produce_answered(exchange: Exchange, scene: Scene) -> None:
     errors = partition_errors(exchange)
     for batch in exchange.batches:
         code = errors.get(batch.place)
-        key = (*batch.place, batch.header.base_sequence)
+        key = (str(batch.topic), batch.partition, batch.header.base_sequence)
         if code in (0, E.DUPLICATE_SEQUENCE_NUMBER.value):
             open_.failed.pop(key, None)
         elif code is not None:

@@ -19,6 +19,7 @@ from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.testing.judge.rules.produce import partition_errors
 from odradek.testing.judge.rules.transactions import MOST_REPEATS, TV2_PRODUCE, Pair, Producer, claim, is_abort
 from odradek.testing.judge.scene import Scene
+from odradek.testing.judge.topics import Topic
 
 ABORTABLE: Final = ErrorCode.TRANSACTION_ABORTABLE.value
 UNAUTHORIZED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED.value
@@ -82,7 +83,7 @@ class TransactionV2:
     abortable: Exchange | None = None
     aborts_refused: int = 0
     given_by: Exchange | None = None  # the EndTxn whose response contained this pair
-    begun: set[tuple[str, int]] = field(default_factory=set)
+    begun: set[tuple[Topic, int]] = field(default_factory=set)
 
 
 def asked(exchange: Exchange, scene: Scene) -> None:
@@ -126,7 +127,7 @@ def produced(exchange: Exchange, scene: Scene) -> None:
         why = f"Produce v{exchange.version} after v{first.version}"
         scene.decide("TV2.8", is_v2 == (first.version >= TV2_PRODUCE), exchange, why, first)
     for batch in exchange.batches:
-        if transaction.given_by is not None and batch.place not in transaction.begun:
+        if transaction.given_by is not None and batch.place not in transaction.begun and not batch.continues:
             sequence = batch.header.base_sequence
             scene.decide(
                 "TV2.3", sequence == 0, exchange, f"the first batch has sequence {sequence}", transaction.given_by

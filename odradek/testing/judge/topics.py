@@ -1,0 +1,124 @@
+"""Topics as clients name them: by name in older versions of a request, by topic id in newer ones.
+
+Rules remember a `Topic` in place of a name or an id, so that a client may change from one to the other in the middle of
+its work. Responses tell which id belongs to which name. A topic that was deleted and created again is another `Topic`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from odradek.protocol.struct import ZERO_UUID
+
+K = TypeVar("K")
+V = TypeVar("V")
+MOST_TOPICS: Final = 20_000
+
+
+@dataclass(slots=True, eq=False)
+class Topic:
+    """A topic from its creation to its deletion.
+
+    name        "" while only its id was seen
+    topic_id    zero while only its name was seen
+    is_later    an earlier topic of this name was deleted, so a producer that knows only names may continue the earlier
+                topic's sequences
+    is_joined   requests used name and id before a response told that both are one topic, so what came first is unknown
+    is_deleted  a response confirmed the deletion; later responses that still list the topic are stale
+    """
+
+    name: str = ""
+    topic_id: bytes = ZERO_UUID
+    is_later: bool = False
+    is_joined: bool = False
+    is_deleted: bool = False
+
+    def __str__(self) -> str:
+        return self.name or self.topic_id.hex()
+
+
+class Topics:
+    """The topics that requests have named, and the names that responses gave to other topic ids. Of each, the
+    `most` last used are kept."""
+
+    def __init__(self, most: int = MOST_TOPICS) -> None:
+        self._most = most
+        self._by_name: OrderedDict[str, Topic] = OrderedDict()
+        self._by_id: OrderedDict[bytes, Topic] = OrderedDict()
+        self._deleted: OrderedDict[str, None] = OrderedDict()  # names of deleted topics that requests have named
+        # Kept apart from the topics above, because a response may list all topics of a cluster, and would crowd out
+        # those that clients use.
+        self._name_of_id: OrderedDict[bytes, str] = OrderedDict()
+        self._id_of_name: OrderedDict[str, bytes] = OrderedDict()
+
+    def find(self, name: str | None, topic_id: bytes) -> Topic:
+        """Returns the topic that a request names by name, or by id if `name` is empty. Creates it on first use."""
+        if name:
+            topic = _used(self._by_name, name)
+            if topic is None:
+                topic = Topic(name, is_later=name in self._deleted)
+                self._put(self._by_name, name, topic)
+                self.link(name, self._id_of_name.get(name, ZERO_UUID))
+            return self._by_name[name]
+        topic = _used(self._by_id, topic_id)
+        if topic is None:
+            topic = Topic(topic_id=topic_id)
+            self._put(self._by_id, topic_id, topic)
+            self.link(self._name_of_id.get(topic_id, ""), topic_id)
+        return self._by_id[topic_id]
+
+    def name_of(self, topic_id: bytes) -> str:
+        """Returns the name that a response gave to a topic id, or "" if none did."""
+        topic = self._by_id.get(topic_id)
+        return self._name_of_id.get(topic_id, "") if topic is None else topic.name
+
+    def link(self, name: str, topic_id: bytes) -> None:
+        """Records that a response gave this id to the topic with this name."""
+        if not name or topic_id == ZERO_UUID:
+            return
+        named, identified = self._by_name.get(name), self._by_id.get(topic_id)
+        if named is None and identified is None:
+            self._put(self._name_of_id, topic_id, name)
+            self._put(self._id_of_name, name, topic_id)
+        elif named is None:
+            assert identified is not None
+            if not identified.is_deleted:
+                identified.name = name
+                identified.is_later = identified.is_later or name in self._deleted
+                self._put(self._by_name, name, identified)
+        elif identified is None:
+            if named.topic_id == ZERO_UUID:
+                named.topic_id = topic_id
+            else:
+                named = Topic(name, topic_id, is_later=True)
+                self._put(self._by_name, name, named)
+            self._put(self._by_id, topic_id, named)
+        elif identified is not named and not identified.is_deleted:
+            if named.topic_id == ZERO_UUID:
+                identified = Topic(name, topic_id, is_later=True, is_joined=True)
+                self._put(self._by_id, topic_id, identified)
+            identified.name = name
+            self._put(self._by_name, name, identified)
+
+    def delete(self, name: str) -> None:
+        """Records that the topic with this name was deleted: what requests name like this later is another topic."""
+        topic = self._by_name.pop(name, None)
+        if topic is not None:
+            topic.is_deleted = True
+            self._put(self._deleted, name, None)
+        self._name_of_id.pop(self._id_of_name.pop(name, ZERO_UUID), None)
+
+    def _put(self, into: OrderedDict[K, V], key: K, value: V) -> None:
+        into[key] = value
+        into.move_to_end(key)
+        if len(into) > self._most:
+            into.popitem(last=False)
+
+
+def _used(found: OrderedDict[K, V], key: K) -> V | None:
+    value = found.get(key)
+    if value is not None:
+        found.move_to_end(key)
+    return value
