@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.configuration.contradictions import STANDARD_AUTHORIZER
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.create_acls_request import AclCreation, CreateAclsRequest
 from odradek.protocol.messages.create_acls_response import CreateAclsResponse
 from odradek.protocol.messages.delete_acls_request import DeleteAclsFilter, DeleteAclsRequest
@@ -18,6 +19,7 @@ from odradek.protocol.messages.delete_acls_response import DeleteAclsResponse
 from odradek.protocol.messages.describe_acls_request import DescribeAclsRequest
 from odradek.protocol.messages.describe_acls_response import DescribeAclsResponse
 from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
 from tests.clients.speakers import wait_for
 from tests.conformance.differential.conversation import Place, Talk, Trace, differences
 from tests.conformance.differential.differences import reason_for
@@ -210,3 +212,24 @@ def test_address_ranges_are_taken_refused_found_and_matched_as_by_kafka(tmp_path
     ours = told(new_broker(tmp_path / "ours", settings, like=release))
     found = [one for one in differences(kafka, ours) if reason_for(*one) is None]
     assert not found, "\n".join(map(repr, found))
+
+
+@pytest.mark.parametrize("kind", [KafkaProcess, BrokerProcess])
+def test_a_range_that_an_older_release_stored_as_text_begins_to_match(tmp_path: Path, kind: type[Broker]) -> None:
+    """R5 of docs/spec/kafka-4.4.md#s5-4: the directory keeps the metadata.version of Kafka 4.3.1, which is 30."""
+    settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
+    partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[partition])])
+
+    def code(broker: Broker) -> int:
+        with Wire(broker.bootstrap) as wire:
+            return wire.ask(request, 2, ListOffsetsResponse).topics[0].partitions[0].error_code
+
+    with KafkaProcess(tmp_path / "data", settings, version="4.3.1") as before:
+        talk = Talk(Place(before.bootstrap, str(before.data_dir), ""))
+        talk.make_topic("t")
+        talk.close()
+        create(before, (TOPIC, "t", 3, ANONYMOUS, "127.0.0.0/8", READ, ALLOW))
+        wait_for("the ACL, which allows nothing", lambda: code(before) == ErrorCode.TOPIC_AUTHORIZATION_FAILED.value)
+    with kind(tmp_path / "data", settings) as after:
+        wait_for("the ACL", lambda: code(after) == 0)

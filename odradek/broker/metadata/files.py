@@ -107,10 +107,16 @@ def records_in(data: bytes) -> list[Message]:
     return records
 
 
-def bootstrap_snapshot(records: Iterable[Message], metadata_version: int, now_ms: int) -> bytes:
-    """Builds the snapshot of formatting, which contains the initial features of a cluster."""
+def bootstrap_snapshot(
+    records: Iterable[Message], metadata_version: int, now_ms: int, *, last_contained_ms: int = 0
+) -> bytes:
+    """Builds the snapshot of formatting, which contains the initial features of a cluster.
+
+    last_contained_ms  time of the last record that the header names: 0 in `bootstrap.checkpoint` of Kafka before 4.4,
+                       the time of formatting in the snapshot of Kafka 4.4
+    """
     values = [encode_record(record, metadata_version) for record in records]
-    return snapshot(values, now_ms, last_contained_ms=0)
+    return snapshot(values, now_ms, last_contained_ms=last_contained_ms)
 
 
 def snapshot(

@@ -9,6 +9,7 @@ from odradek.broker.metadata.replaying import CorruptMetadata
 from odradek.broker.metadata.supported_features import (
     ELIGIBLE_LEADER_REPLICAS,
     FIRST_LEVELS,
+    METADATA_VERSION,
     SUPPORTED_FEATURES,
 )
 from odradek.protocol.kafka_rules import KafkaRules
@@ -28,8 +29,9 @@ PLAINTEXT = 0  # id of the security protocol
 
 
 def first_features(levels: Mapping[str, int] = FIRST_LEVELS) -> list[Message]:
-    """Builds the feature records of a new cluster."""
-    return [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()]
+    """Builds the feature records of a new cluster, in Kafka's order: metadata.version first, then by name."""
+    ordered = sorted(levels.items(), key=lambda each: (each[0] != METADATA_VERSION, each[0]))
+    return [FeatureLevelRecord(name=name, feature_level=level) for name, level in ordered]
 
 
 def formatted_records(
@@ -51,8 +53,10 @@ def formatted_records(
                 )
             return records_in(data)
     records = first_features(first_levels)
-    path = snapshot_path if rules >= KafkaRules.KAFKA_4_4 else root_path
-    disk.replace(path, bootstrap_snapshot(records, 0, now_ms))
+    if rules >= KafkaRules.KAFKA_4_4:
+        disk.replace(snapshot_path, bootstrap_snapshot(records, 0, now_ms, last_contained_ms=now_ms))
+    else:
+        disk.replace(root_path, bootstrap_snapshot(records, 0, now_ms))
     return records
 
 

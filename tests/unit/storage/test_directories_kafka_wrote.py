@@ -181,6 +181,7 @@ def printed_entries(lines: list[str], zeros: list[int]) -> list[list[int]]:
 
 @pytest.mark.parametrize("name", UNEDITED)
 def test_offset_indexes_are_read_as_kafka_reads_them_and_written_back_byte_for_byte(name: str, tmp_path: Path) -> None:
+    """P7 of docs/spec/kafka-4.4.md#s6-1: of Kafka 4.3.1 and 4.4.0 alike."""
     path = unpack(name, tmp_path)
     for directory, base_offset, lines in dumped(name, "index"):
         if directory.endswith("-delete"):
@@ -193,6 +194,7 @@ def test_offset_indexes_are_read_as_kafka_reads_them_and_written_back_byte_for_b
 
 @pytest.mark.parametrize("name", UNEDITED)
 def test_time_indexes_are_read_as_kafka_reads_them_and_written_back_byte_for_byte(name: str, tmp_path: Path) -> None:
+    """P7 of docs/spec/kafka-4.4.md#s6-1: of Kafka 4.3.1 and 4.4.0 alike."""
     path = unpack(name, tmp_path)
     for directory, base_offset, lines in dumped(name, "timeindex"):
         if directory.endswith("-delete"):
@@ -220,6 +222,7 @@ def test_transaction_indexes_are_read_as_kafka_reads_them_and_written_back(name:
 
 @pytest.mark.parametrize("name", directories())
 def test_producer_snapshots_are_read_as_kafka_reads_them_and_written_back(name: str, tmp_path: Path) -> None:
+    """P7 of docs/spec/kafka-4.4.md#s6-1: of Kafka 4.3.1 and 4.4.0 alike."""
     path = unpack(name, tmp_path)
     for directory, offset, lines in dumped(name, "snapshot"):
         data = (path / directory / f"{offset:020d}.snapshot").read_bytes()
