@@ -43,9 +43,12 @@ class MixedAssignment:
         self._balance([topic_id for topic_id in self._topic_ids if len(self._subscribers[topic_id]) > 1])
         assigned: dict[str, dict[bytes, frozenset[int]]] = {member.member_id: {} for member in self._members}
         for topic_id, owners in self._owners.items():
-            for number in set(owners) - {NOBODY}:
-                partitions = frozenset(index for index, owner in enumerate(owners) if owner == number)
-                assigned[self._members[number].member_id][topic_id] = partitions
+            owned: dict[int, list[int]] = {}
+            for partition, owner in enumerate(owners):
+                owned.setdefault(owner, []).append(partition)
+            owned.pop(NOBODY, None)
+            for number, partitions in owned.items():
+                assigned[self._members[number].member_id][topic_id] = frozenset(partitions)
         return assigned
 
     def _keep_what_may_be_kept(self) -> None:
