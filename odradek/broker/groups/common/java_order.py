@@ -7,6 +7,8 @@ it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import mul
+from struct import unpack
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -14,6 +16,8 @@ T = TypeVar("T")
 LEAST_BUCKETS = 16
 FILLED = 3, 4  # a map grows when it is three quarters full
 MASK = 0xFFFFFFFF
+MOST_POWERS = 256
+POWERS = [pow(31, exponent, 1 << 32) for exponent in range(MOST_POWERS - 1, -1, -1)]
 GOLDEN = 0x9E3779B9  # the golden ratio, by which Fibonacci hashing multiplies
 
 
@@ -34,10 +38,15 @@ def spread(hash_code: int) -> int:
 
 
 def hash_of_text(text: str) -> int:
-    units = text.encode("utf-16-be", "surrogatepass")
+    data = text.encode("utf-16-be", "surrogatepass")
+    count = len(data) // 2
+    units = unpack(f">{count}H", data)
+    if count <= MOST_POWERS:  # names of topics and most ids; the sum is computed several times as fast as the loop
+        total: int = sum(map(mul, units, POWERS[MOST_POWERS - count :]))
+        return total & MASK
     value = 0
-    for at in range(0, len(units), 2):
-        value = (value * 31 + (units[at] << 8 | units[at + 1])) & MASK
+    for unit in units:
+        value = (value * 31 + unit) & MASK
     return value
 
 

@@ -29,6 +29,9 @@ def metadata_hash(topics: Iterable[TopicView]) -> int:
 def topic_hash(topic: TopicView) -> int:
     high, low = UUID_HALVES.unpack(topic.topic_id)
     parts = [b"\0", LONG.pack(high), LONG.pack(low), _text(topic.name), INT.pack(topic.partition_count)]
+    if not any(topic.partition_racks):  # the usual case; for thousands of partitions the loop would take milliseconds
+        count = topic.partition_count
+        return _digest(b"".join((*parts, struct.pack(f"<{count}i", *range(count)))))
     for partition, racks in enumerate(topic.partition_racks):
         parts.append(INT.pack(partition))
         for rack in racks:
