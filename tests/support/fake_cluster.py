@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Any, TypeVar
 
 from odradek.broker.coordinators.topic_searches import TopicSearches, check_regex
 from odradek.broker.groups.common.registry import FoundTopics, TopicView
+from odradek.broker.runtime.slices import Steps, completed
+
+T = TypeVar("T")
 
 
 class FakeCluster:
@@ -25,6 +29,8 @@ class FakeCluster:
             "streams.acceptable.recovery.lag": 10_000,
         }
         self.texts: dict[str, str] = {}
+        self.computes_later = False  # whether `compute_target` leaves computations to the test
+        self.computing: dict[str, Steps[Any]] = {}  # computations that have not been made, by group
         self._topics: dict[str, TopicView] = {}
         self._made = 0
         self._searches = TopicSearches(lambda: (self.version, self._topics))
@@ -68,6 +74,15 @@ class FakeCluster:
         self, group_id: str, regexes: Collection[str], may_see: Callable[[str], bool]
     ) -> FoundTopics | None:
         return self._searches.find(group_id, regexes, may_see)
+
+    def compute_target(self, group_id: str, work: int, steps: Steps[T]) -> T | None:
+        if not self.computes_later:
+            return completed(steps)
+        self.computing.setdefault(group_id, steps)
+        return None
+
+    def when_computed(self, notify: Callable[[str, Any], None]) -> None:
+        """A test ends the computations by itself; see `computing`."""
 
     def when_found(self, notify: Callable[[str], None]) -> None:
         self._searches.when_found(notify)

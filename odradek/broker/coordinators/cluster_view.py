@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.configuration.settings import InvalidSetting
 from odradek.broker.configuration.topic_settings import GROUP_SETTINGS, clamped
+from odradek.broker.coordinators.target_computations import MOST_AT_ONCE, TargetComputations
 from odradek.broker.coordinators.topic_searches import TopicSearches, check_regex
 from odradek.broker.groups.common.registry import FoundTopics, TopicView
 
 if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage, TopicImage
+    from odradek.broker.runtime.slices import Steps
 
+T = TypeVar("T")
 
 PARSED: Final = 256
 
@@ -27,14 +30,24 @@ def parsed(name: str, text: str | None) -> object:
 
 
 class ImageView:
-    def __init__(self, image: MetadataImage, broker_setting: Callable[[str], str | None]) -> None:
-        """broker_setting: returns the current value of a broker setting as text"""
+    def __init__(
+        self,
+        image: MetadataImage,
+        broker_setting: Callable[[str], str | None],
+        *,
+        most_at_once: int = MOST_AT_ONCE,
+    ) -> None:
+        """
+        broker_setting  returns the current value of a broker setting as text
+        most_at_once    of tasks and members whose assignment is computed within a request
+        """
         self._image = image
         self._broker_setting = broker_setting
         self._views: dict[bytes, TopicView] = {}  # by topic id; every heartbeat needs the topics of its group
         # The version of the topics and the racks of the brokers that the views were made from.
         self._views_of: tuple[int, list[str | None]] | None = None
         self._searches = TopicSearches(lambda: (image.topics_version, image.topics))
+        self._targets = TargetComputations(most_at_once)
 
     @property
     def version(self) -> int:
@@ -79,6 +92,12 @@ class ImageView:
     def when_found(self, notify: Callable[[str], None]) -> None:
         self._searches.when_found(notify)
 
+    def compute_target(self, group_id: str, work: int, steps: Steps[T]) -> T | None:
+        return self._targets.compute(group_id, work, steps)
+
+    def when_computed(self, notify: Callable[[str, Any], None]) -> None:
+        self._targets.when_computed(notify)
+
     def _view(self, topic: TopicImage | None) -> TopicView | None:
         if topic is None:
             return None
@@ -93,20 +112,14 @@ class ImageView:
         return view
 
     def _made(self, topic: TopicImage) -> TopicView:
-        brokers = self._image.brokers
+        racks = {number: broker.rack for number, broker in self._image.brokers.items() if broker.rack is not None}
+        if not racks:  # the usual case, in which nothing needs to be computed for each partition
+            return TopicView(topic.name, topic.topic_id, ((),) * len(topic.partitions))
         return TopicView(
             topic.name,
             topic.topic_id,
             tuple(
-                tuple(
-                    sorted(
-                        {
-                            rack
-                            for replica in partition.replicas
-                            if replica in brokers and (rack := brokers[replica].rack) is not None
-                        }
-                    )
-                )
+                tuple(sorted({racks[replica] for replica in partition.replicas if replica in racks}))
                 for partition in topic.partitions
             ),
         )

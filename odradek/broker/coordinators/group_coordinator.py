@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -29,11 +30,13 @@ from odradek.broker.groups.records import decode_record, encode_record
 from odradek.broker.runtime.clock import Clock, Timers
 from odradek.broker.runtime.uuids import hex_text
 from odradek.protocol.compression import Compression
+from odradek.protocol.errors import KafkaError
 from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 from odradek.protocol.topic_partition import GROUP_OFFSETS
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
+    from odradek.broker.groups.streams.target import ComputedTarget
 
 MINUTE_MS: Final = 60_000
 
@@ -94,8 +97,8 @@ class CoordinatorSettings:
         )
 
 
-def _nobody(group_id: str) -> None:
-    """Does nothing when a topic search ends, once the coordinator has stopped."""
+def _nobody(group_id: str, result: object = None) -> None:
+    """Does nothing when a topic search or a computation ends, once the coordinator has stopped."""
 
 
 class GroupCoordinator:
@@ -125,6 +128,7 @@ class GroupCoordinator:
         self._member_id = member_id
         self._cluster = cluster
         cluster.when_found(self._topics_found)
+        cluster.when_computed(self._target_computed)
         self._scans = Scans(timers)
         record_format = RecordFormat(encode_record, decode_record, settings.compression)
         new_core = partial(GroupCore, settings.groups, cluster, first_epoch)
@@ -165,7 +169,9 @@ class GroupCoordinator:
         """Answers waiting requests NOT_COORDINATOR, and stops."""
         self._scans.stop()
         self.shards.unload()
-        self._cluster.when_found(_nobody)  # breaks the reference cycle with the searches
+        # Breaks the reference cycles with the searches and computations.
+        self._cluster.when_found(_nobody)
+        self._cluster.when_computed(_nobody)
 
     def _topic_exists(self, topic_id: bytes) -> bool:
         return self._cluster.topic_of_id(topic_id) is not None
@@ -219,6 +225,11 @@ class GroupCoordinator:
         shard = self.shard_for(group_id)
         if shard.is_loaded:
             shard.fire_soon(TimerKey(TimerKind.REGEX, group_id))
+
+    def _target_computed(self, group_id: str, computed: ComputedTarget) -> None:
+        """Called when the computation of a large group's target has ended. Lets the group use the result."""
+        with suppress(KafkaError):  # the groups were deleted meanwhile, with their topic
+            self.shard_for(group_id).tidy(lambda core, now_ms: core.target_computed(group_id, computed, now_ms))
 
     def _expire(self) -> None:
         for shard in self.shards:

@@ -80,6 +80,7 @@ from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommit
 if TYPE_CHECKING:
     from odradek.broker.groups.share.heartbeat import Heard, ShareHeartbeat
     from odradek.broker.groups.streams.heartbeat import HeardStreams, StreamsHeartbeat
+    from odradek.broker.groups.streams.target import ComputedTarget
     from odradek.protocol.messages.share_group_describe_response import DescribedGroup as DescribedShareGroup
     from odradek.protocol.messages.streams_group_describe_response import DescribedGroup as DescribedStreamsGroup
     from odradek.protocol.messages.streams_group_topology_description_update_request import (
@@ -243,6 +244,12 @@ class GroupCore:
         from odradek.broker.groups.streams.heartbeat import heartbeat as heartbeat_of_streams_group
 
         return heartbeat_of_streams_group(self.registry, beat, now_ms)
+
+    def target_computed(self, group_id: str, computed: ComputedTarget, now_ms: int) -> Outcome[bool]:
+        """Receives the target assignment of a large streams group; see `ClusterView.compute_target`."""
+        from odradek.broker.groups.streams.lifecycle import target_computed
+
+        return target_computed(self.registry, group_id, computed, now_ms)
 
     def internal_topics_created(
         self, group_id: str, topics: Sequence[str], failures: Mapping[str, str], now_ms: int

@@ -18,8 +18,13 @@ from hypothesis import strategies as st
 from odradek.broker.groups.streams.assignors.group_view import GroupView, MemberView, TargetAssignment
 from odradek.broker.groups.streams.assignors.sticky import assign_sticky
 from odradek.broker.groups.streams.tasks import TaskRoles, Tasks
+from odradek.broker.runtime.slices import completed
 
 TARGETS_OF_KAFKA = json.loads(Path(__file__).with_name("targets_of_kafka.json").read_text())
+
+
+def assigned(group: GroupView) -> TargetAssignment:
+    return completed(assign_sticky(group))
 
 
 class Application:
@@ -41,7 +46,7 @@ class Application:
 
     def _assign(self, members: Mapping[str, MemberView]) -> str:
         self.group = replace(self.group, members=members)
-        target = assign_sticky(self.group)
+        target = assigned(self.group)
         self.group = replace(
             self.group,
             members={
@@ -108,7 +113,7 @@ def test_b3_a_standby_task_becomes_active_where_it_is() -> None:
         frozenset({"0"}),
         1,
     )
-    assert written(assign_sticky(group)["a"]) == "0:1 | 0:0"
+    assert written(assigned(group)["a"]) == "0:1 | 0:0"
 
 
 @pytest.mark.parametrize(("of_b", "of_c", "owner"), [(100, 50, "b"), (50, 100, "c"), (-9, -7, "c")])
@@ -120,7 +125,7 @@ def test_b3_a_task_goes_to_the_member_with_most_reported_offsets(of_b: int, of_c
         },
         {"0": 3},
     )
-    assert 0 in assign_sticky(group)[owner].active["0"]
+    assert 0 in assigned(group)[owner].active["0"]
 
 
 def test_b7_and_r20_standby_tasks_without_a_process_for_them_are_left_out() -> None:
@@ -132,12 +137,12 @@ def test_b7_and_r20_standby_tasks_without_a_process_for_them_are_left_out() -> N
 
 def test_tasks_that_no_longer_exist_are_forgotten() -> None:
     old = {"0": frozenset({0, 5}), "gone": frozenset({1})}
-    assert written(assign_sticky(GroupView({"a": MemberView("a", old)}, {"0": 1}))["a"]) == "0:0"
+    assert written(assigned(GroupView({"a": MemberView("a", old)}, {"0": 1}))["a"]) == "0:0"
 
 
 def test_members_without_tasks_have_an_empty_target() -> None:
-    assert assign_sticky(GroupView({"a": MemberView("a")}, {})) == {"a": TaskRoles()}
-    assert assign_sticky(GroupView({}, {"0": 3})) == {}
+    assert assigned(GroupView({"a": MemberView("a")}, {})) == {"a": TaskRoles()}
+    assert assigned(GroupView({}, {"0": 3})) == {}
 
 
 # What Kafka decided.
@@ -165,7 +170,7 @@ def test_targets_are_those_of_kafka(case: Mapping[str, Any]) -> None:
         member_id: TaskRoles(*(tasks(listed) for listed in member["target"]))
         for member_id, member in case["members"].items()
     }
-    assert assign_sticky(group) == wanted
+    assert assigned(group) == wanted
 
 
 # What holds for every group.
@@ -217,23 +222,23 @@ def assert_sound(group: GroupView, target: TargetAssignment) -> None:
 
 @given(groups())
 def test_each_task_has_one_owner_and_its_standby_tasks_other_processes(group: GroupView) -> None:
-    target = assign_sticky(group)
+    target = assigned(group)
     assert_sound(group, target)
-    assert_sound(group, assign_sticky(taken_over(group, target)))
+    assert_sound(group, assigned(taken_over(group, target)))
 
 
 @given(groups())
 def test_members_of_processes_of_one_member_get_equally_many_active_tasks(group: GroupView) -> None:
     alone = {member_id: replace(view, process_id=member_id) for member_id, view in group.members.items()}
-    target = assign_sticky(replace(group, members=alone))
+    target = assigned(replace(group, members=alone))
     counts = [len(placed(roles.active)) for roles in target.values()]
     assert max(counts) - min(counts) <= 1
 
 
 @given(groups(), NAMES)
 def test_a_member_that_leaves_moves_no_active_task_of_the_others(group: GroupView, leaving: str) -> None:
-    settled = taken_over(group, assign_sticky(replace(group, standby_replicas=0)))
+    settled = taken_over(group, assigned(replace(group, standby_replicas=0)))
     left = {member_id: view for member_id, view in settled.members.items() if member_id != leaving}
-    target = assign_sticky(replace(settled, members=left))
+    target = assigned(replace(settled, members=left))
     for member_id, view in left.items():
         assert {*placed(view.active)} <= {*placed(target[member_id].active)}

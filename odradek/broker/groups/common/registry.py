@@ -5,12 +5,14 @@ The caller provides the `ClusterView`: the topics, and the groups' own settings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Collection, Generator, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from odradek.broker.groups.common.group import Group
 from odradek.broker.groups.common.outcome import GroupConfig
 from odradek.broker.groups.offsets import Offsets
+
+T = TypeVar("T")
 
 
 class GroupRegistry:
@@ -81,6 +83,18 @@ class ClusterView(Protocol):
         `may_see` allows. Returns None if the search takes longer; the group's REGEX timer fires when the result is
         known, and then this can be called again.
         """
+
+    def compute_target(self, group_id: str, work: int, steps: Generator[None, None, T]) -> T | None:
+        """Returns the result of a computation. Returns None if it takes longer; the callback of `when_computed` then
+        receives the result. Until then further computations for the group are not begun.
+
+        work   the number of things to assign, by which the computation is made at once or later
+        steps  yields now and then, so that other requests can be served, and reads only what cannot change
+        """
+
+    def when_computed(self, notify: Callable[[str, Any], None]) -> None:
+        """Registers `notify`, which receives the id of each group and the result of its computation after
+        `compute_target` returned None."""
 
     def when_found(self, notify: Callable[[str], None]) -> None:
         """Registers `notify`, which receives the id of each group whose topics are known after `find_topics` returned

@@ -36,6 +36,11 @@ class ConfiguredTopology:
     def is_ready(self) -> bool:
         return self.status is None
 
+    @property
+    def stateful(self) -> frozenset[str]:
+        """The ids of the subtopologies whose tasks can have standby tasks."""
+        return frozenset(each.subtopology_id for each in self.topology.subtopologies.values() if each.is_stateful)
+
     def check_owned(self, owned: TaskRoles) -> None:
         """Raises INVALID_REQUEST if a member reports a task that the topology does not have. Anything may be reported
         while the topology is not ready."""

@@ -16,6 +16,7 @@ from odradek.broker.groups.streams.descriptions import DescriptionStatus, shown
 from odradek.broker.groups.streams.group import FailedCreation, ReportedOffset, StreamsGroup
 from odradek.broker.groups.streams.heartbeat import streams_group
 from odradek.broker.groups.streams.member import StreamsMember, StreamsMemberState
+from odradek.broker.groups.streams.target import ComputedTarget
 from odradek.broker.groups.streams.tasks import TaskRoles, Tasks
 from odradek.broker.groups.streams.topology import TopicInfo
 from odradek.broker.groups.streams.turn import StreamsTurn
@@ -64,6 +65,20 @@ def _end_delay(turn: StreamsTurn) -> None:
     configured = turn.group.memory.configured
     if turn.group.members and configured is not None and turn.group.epoch > turn.group.assignment_epoch:
         turn.compute_target(configured)
+
+
+def target_computed(registry: GroupRegistry, group_id: str, computed: ComputedTarget, now_ms: int) -> Outcome[bool]:
+    """Records a target assignment whose computation took longer. If the group cannot use it any more, the computation
+    begins again."""
+    group = registry.groups.get(group_id)
+    if not isinstance(group, StreamsGroup):
+        return Outcome(True)
+    turn = StreamsTurn(registry, group, now_ms)
+    if computed.is_usable_for(group):
+        turn.put_target(computed)
+    elif group.members and group.memory.configured is not None:
+        turn.follow_group_epoch(group.memory.configured)
+    return turn.outcome(True)
 
 
 def creation_ended(

@@ -6,7 +6,7 @@ topics and repartition topics, and its stores are kept in changelog topics. Sour
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -90,20 +90,33 @@ class Topology:
 
 def check_topics(
     topology: wire.Topology, is_valid_name: Callable[[str], bool], may_describe: Callable[[str], bool]
-) -> None:
+) -> Generator[None, None, None]:
     """Raises KafkaError if the topology has internal topics of Kafka, invalid names, or topics that are hidden from
-    the client."""
-    names = list(dict.fromkeys(_named_topics(topology)))
-    if internal := [name for name in names if name in INTERNAL_TOPICS]:
+    the client. Yields after each name."""
+    names: dict[str, None] = {}
+    internal, invalid = [], []
+    for name in _named_topics(topology):
+        if name not in names:
+            names[name] = None
+            if name in INTERNAL_TOPICS:
+                internal.append(name)
+            elif not is_valid_name(name):
+                invalid.append(name)
+        yield
+    if internal:
         raise KafkaError(
             ErrorCode.STREAMS_INVALID_TOPOLOGY,
             f"Use of Kafka internal topics {','.join(internal)} in a Kafka Streams topology is prohibited.",
         )
-    if invalid := [name for name in names if not is_valid_name(name)]:
+    if invalid:
         raise KafkaError(
             ErrorCode.STREAMS_INVALID_TOPOLOGY, f"Topic names {','.join(invalid)} are not valid topic names."
         )
-    if False in [may_describe(name) for name in names]:  # each decision is logged
+    is_hidden = False
+    for name in names:
+        is_hidden |= not may_describe(name)  # of every topic, because each decision is logged
+        yield
+    if is_hidden:
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 

@@ -9,8 +9,6 @@ from odradek.broker.groups.common.epochs import EpochTurn
 from odradek.broker.groups.common.group import CoordinatorRecord, TimerKind
 from odradek.broker.groups.common.metadata_hash import metadata_hash
 from odradek.broker.groups.common.registry import GroupRegistry
-from odradek.broker.groups.streams.assignors.group_view import GroupView, MemberView
-from odradek.broker.groups.streams.assignors.sticky import assign_sticky
 from odradek.broker.groups.streams.configured_topology import ConfiguredTopology, configure
 from odradek.broker.groups.streams.group import StreamsGroup, StreamsMemory
 from odradek.broker.groups.streams.limits import check_task_count
@@ -25,6 +23,7 @@ from odradek.broker.groups.streams.records import (
     target_record,
 )
 from odradek.broker.groups.streams.status import Status, StatusCode
+from odradek.broker.groups.streams.target import ComputedTarget, target_of_members, work_of_target
 from odradek.broker.groups.streams.tasks import TaskRoles
 
 AT_ONCE_MS = 0
@@ -33,6 +32,9 @@ INITIALLY_DELAYED = Status(
     StatusCode.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured initial rebalance delay."
 )
 DELAYED = Status(StatusCode.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured assignment interval.")
+BEING_COMPUTED = Status(
+    StatusCode.ASSIGNMENT_DELAYED, "Assignment delayed because the assignment of this large group is being computed."
+)
 
 
 class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
@@ -110,37 +112,38 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
             return INITIALLY_DELAYED
         if not self.is_target_due(INTERVAL):
             return DELAYED
-        self.compute_target(configured, joining)
-        return None
+        return None if self.compute_target(configured, joining) else BEING_COMPUTED
 
-    def compute_target(self, configured: ConfiguredTopology, joining: str | None = None) -> None:
-        """Records a new target assignment. It is empty while topics are missing, so that members give up all tasks."""
+    def compute_target(self, configured: ConfiguredTopology, joining: str | None = None) -> bool:
+        """Records a new target assignment. It is empty while topics are missing, so that members give up all tasks.
+
+        Returns False if the computation takes longer; `put_target` receives its result later.
+        """
         group = self.group
-        for member_id, target in self._targets(configured, joining).items():
-            if group.targets.get(member_id) != target:
+        if configured.is_ready:
+            replicas = self.setting("num.standby.replicas")
+            computed = self.cluster.compute_target(
+                group.group_id,
+                work_of_target(group, configured, replicas),
+                target_of_members(group, configured, replicas, joining),
+            )
+        else:
+            targets = dict.fromkeys(group.members, TaskRoles())
+            computed = ComputedTarget(group.epoch, group.metadata.inputs, targets)
+        if computed is None:
+            return False
+        self.put_target(computed)
+        return True
+
+    def put_target(self, computed: ComputedTarget) -> None:
+        """Records a target assignment if it is still of use; see `ComputedTarget.is_usable_for`."""
+        group = self.group
+        if not computed.is_usable_for(group):
+            return
+        for member_id, target in computed.targets.items():
+            if member_id in group.members and group.targets.get(member_id) != target:
                 self.write(target_record(group.group_id, member_id, target))
-        self.write(self.target_epoch_record(self.group.epoch, self.now_ms))
-
-    def _targets(self, configured: ConfiguredTopology, joining: str | None) -> Mapping[str, TaskRoles]:
-        group = self.group
-        if not configured.is_ready:
-            return dict.fromkeys(group.members, TaskRoles())
-        members = {member.member_id: self._view(member) for member in group.members.values()}
-        stateful = frozenset(
-            each.subtopology_id for each in configured.topology.subtopologies.values() if each.is_stateful
-        )
-        view = GroupView(members, configured.task_counts, stateful, self.setting("num.standby.replicas"), joining)
-        return assign_sticky(view)
-
-    def _view(self, member: StreamsMember) -> MemberView:
-        offsets = self.group.memory.task_offsets.get(member.member_id, ())
-        roles = member.assigned.roles
-        return MemberView(
-            member.process_id,
-            roles.active,
-            roles.standby,
-            {(each.subtopology_id, each.partition): each.offset for each in offsets},
-        )
+        self.write(self.target_epoch_record(computed.epoch, self.now_ms))
 
     # Members.
 

@@ -16,7 +16,7 @@ from odradek.broker.groups.streams.topology import check_patterns, check_topics
 from odradek.broker.handlers.groups.group_administration import described
 from odradek.broker.metadata.supported_features import STREAMS_VERSION
 from odradek.broker.metadata.topic_names import is_valid_topic_name
-from odradek.broker.runtime.slices import Steps, sliced
+from odradek.broker.runtime.slices import Steps, in_slices, sliced
 from odradek.broker.runtime.waiting import Deferred, arrived, started, unattended
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.runtime.waiting import NowOrLater
     from odradek.protocol.messages.streams_group_describe_request import StreamsGroupDescribeRequest
-    from odradek.protocol.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest
+    from odradek.protocol.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest, Topology
     from odradek.protocol.messages.streams_group_heartbeat_response import StreamsGroupHeartbeatResponse
     from odradek.protocol.messages.streams_group_topology_description_update_request import (
         StreamsGroupTopologyDescriptionUpdateRequest,
@@ -54,11 +54,34 @@ def streams_group_heartbeat(
     require_streams_protocol(broker)
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     if request.topology is not None:
-        check_topics(
-            request.topology,
-            is_valid_topic_name,
-            lambda name: is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name),
-        )
+        checked = in_slices(_checked_topics(request.topology, context), ends_with_client=True)
+        if isinstance(checked, Deferred):
+            return started(_heard_once_checked(checked, request, context, broker), ends_with_client=True)
+    return _heard(request, context, broker)
+
+
+def _checked_topics(topology: Topology, context: RequestContext) -> Steps[bool]:
+    """Checks the topics of a topology. Yields after each, since a member may send very many. Raises KafkaError."""
+    yield from check_topics(
+        topology,
+        is_valid_topic_name,
+        lambda name: is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name),
+    )
+    return True
+
+
+async def _heard_once_checked(
+    checked: Deferred[bool], request: StreamsGroupHeartbeatRequest, context: RequestContext, broker: HandlerBroker
+) -> StreamsGroupHeartbeatResponse:
+    await checked
+    return await arrived(_heard(request, context, broker))
+
+
+def _heard(
+    request: StreamsGroupHeartbeatRequest, context: RequestContext, broker: HandlerBroker
+) -> NowOrLater[StreamsGroupHeartbeatResponse]:
+    """Lets the group decide a heartbeat whose topics are checked."""
+    if request.topology is not None:
         check_patterns(request.topology)
     owned = check_heartbeat(request, broker.rules)
     beat = StreamsHeartbeat(

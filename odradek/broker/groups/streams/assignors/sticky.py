@@ -3,11 +3,14 @@
 The load of a process is the number of its tasks for each of its members. Standby tasks of a task run in other processes
 than the task itself. Ties are decided as in Kafka, by the order of its hash tables and of Java's priority queue.
 Source: docs/spec/streams-groups.md#s5-1, B1 to B8.
+
+The assignment of a large group takes long, so the assignor is a generator that stops after a number of tasks. The
+caller decides whether other work is done before the assignor continues.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Generator, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from odradek.broker.groups.common.java_order import (
@@ -19,6 +22,8 @@ from odradek.broker.groups.common.java_order import (
 )
 from odradek.broker.groups.streams.assignors.group_view import GroupView, TargetAssignment
 from odradek.broker.groups.streams.tasks import TaskRoles, Tasks
+
+TASKS_PER_STEP = 100  # placed before the assignor stops; some tenths of a millisecond
 
 Task = int
 """The partition times the number of subtopologies, plus the place of the task's subtopology among the sorted ones. So
@@ -181,6 +186,16 @@ class _Assignment:
         self.members: list[_Member] = []
         self.owners: dict[Task, _Member] = {}
         self.standbys: dict[Task, list[_Member]] = {}
+        self.processes: list[_Process] = []
+        active = sum(group.task_counts.values())
+        replicas = sum(group.task_counts[each] for each in group.stateful) * group.standby_replicas
+        self.active_quota = _Quota(active, len(group.members))
+        self.task_quota = _Quota(active + replicas, len(group.members))
+
+    # What the members have.
+
+    def read_members(self) -> Iterator[None]:
+        group = self.group
         processes: dict[str, _Process] = {}
         reported: dict[Task, list[tuple[int, _Member]]] = {}
         for member_id in in_hash_order(_in_member_order(group), hash_of_text):
@@ -197,15 +212,12 @@ class _Assignment:
                 if subtopology_id in self.places:
                     task = partition * len(self.places) + self.places[subtopology_id]
                     reported.setdefault(task, []).append((offset, member))
+            yield
         for task, offsets in reported.items():
             offsets.sort(key=lambda each: -each[0])
             known = self.standbys.setdefault(task, [])
             known += [member for _, member in offsets if member not in known]
         self.processes = [processes[each] for each in _in_table_order([*processes], len(self.members))]
-        active = sum(group.task_counts.values())
-        replicas = sum(group.task_counts[each] for each in group.stateful) * group.standby_replicas
-        self.active_quota = _Quota(active, len(self.members))
-        self.task_quota = _Quota(active + replicas, len(self.members))
 
     def _numbered(self, tasks: Tasks) -> list[Task]:
         width = len(self.places)
@@ -233,16 +245,20 @@ class _Assignment:
 
     # Active tasks.
 
-    def assign_active(self) -> None:
+    def assign_active(self) -> Iterator[None]:
         remaining = []
-        for task in self._tasks(self.subtopologies):
+        for number, task in enumerate(self._tasks(self.subtopologies)):
+            if number % TASKS_PER_STEP == 0:
+                yield
             owner = self.owners.get(task)
             if owner is not None and owner.load < self.active_quota.each:
                 self._activate(task, owner)
             else:
                 remaining.append(task)
         unseen = []
-        for task in remaining:
+        for number, task in enumerate(remaining):
+            if number % TASKS_PER_STEP == 0:
+                yield
             known = self.standbys.get(task)
             member = None if known is None else _least_loaded(known)
             if member is not None and member.load < self.active_quota.each:
@@ -250,7 +266,9 @@ class _Assignment:
             else:
                 unseen.append(task)
         others = _LeastLoaded(self.processes)
-        for task in sorted(unseen, key=self._place_of):
+        for number, task in enumerate(sorted(unseen, key=self._place_of)):
+            if number % TASKS_PER_STEP == 0:
+                yield
             member = others.place(task, standby=False)
             if member is not None:
                 self.task_quota.count(member.load)
@@ -262,18 +280,23 @@ class _Assignment:
 
     # Standby tasks.
 
-    def assign_standby(self) -> None:
+    def assign_standby(self) -> Iterator[None]:
         replicas = self.group.standby_replicas
         remaining: list[tuple[Task, int]] = []
-        for task in reversed(self._tasks(self.group.stateful)):
-            for number in range(replicas):
+        for number, task in enumerate(reversed(self._tasks(self.group.stateful))):
+            if number % TASKS_PER_STEP == 0:
+                yield
+            for replica in range(replicas):
                 member = self._previous(task)
                 if member is None:
-                    remaining.append((task, replicas - number))
+                    remaining.append((task, replicas - replica))
                     break
                 self._stand_by(task, member)
         others = _LeastLoaded(self.processes)
-        for task, missing in sorted(remaining, key=lambda each: self._place_of(each[0]), reverse=True):
+        by_place = sorted(remaining, key=lambda each: self._place_of(each[0]), reverse=True)
+        for number, (task, missing) in enumerate(by_place):
+            if number % TASKS_PER_STEP == 0:
+                yield
             for _ in range(missing):
                 if others.place(task, standby=True) is None:
                     break  # there are fewer processes than replicas
@@ -294,11 +317,12 @@ class _Assignment:
 
     # The result.
 
-    def target(self) -> TargetAssignment:
-        return {
-            member.member_id: TaskRoles(self._by_id(member.active), self._by_id(member.standby))
-            for member in self.members
-        }
+    def target(self) -> Generator[None, None, TargetAssignment]:
+        target = {}
+        for member in self.members:
+            target[member.member_id] = TaskRoles(self._by_id(member.active), self._by_id(member.standby))
+            yield
+        return target
 
     def _by_id(self, tasks: list[Task]) -> Tasks:
         partitions: dict[str, set[int]] = {}
@@ -328,14 +352,16 @@ def _in_table_order(process_ids: Collection[str], members: int) -> list[str]:
     return sorted(last_first, key=lambda each: spread(hash_of_text(each)) & (places - 1))
 
 
-def assign_sticky(group: GroupView) -> TargetAssignment:
+def assign_sticky(group: GroupView) -> Generator[None, None, TargetAssignment]:
+    """Yields now and then, and returns the target assignment."""
     if not group.members:
         return {}
     assignment = _Assignment(group)
-    assignment.assign_active()
+    yield from assignment.read_members()
+    yield from assignment.assign_active()
     if group.standby_replicas > 0:
-        assignment.assign_standby()
-    return assignment.target()
+        yield from assignment.assign_standby()
+    return (yield from assignment.target())
 
 
 def _least_loaded(members: Iterable[_Member]) -> _Member | None:

@@ -1,0 +1,64 @@
+"""Computes the target assignments of large groups in slices.
+
+A member chooses the size of its group's topology, and the assignment of many tasks takes long. Therefore other clients
+are served during the computation. One group's target is computed after another, so that the memory for computations is
+limited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
+
+from odradek.broker.runtime.slices import Steps, completed, work_in_slices
+from odradek.protocol.quoting import quoted
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MOST_AT_ONCE: Final = 1_000  # tasks and members; takes 2 to 5 ms
+
+
+class TargetComputations:
+    def __init__(self, most_at_once: int = MOST_AT_ONCE) -> None:
+        """`most_at_once` is the most work that is done within the request that needs the target."""
+        self._most_at_once = most_at_once
+        self._notify: Callable[[str, Any], None] = _nobody
+        self._steps: dict[str, Steps[Any]] = {}  # by group, in the order of the requests; the first one is running
+        self._task: asyncio.Task[None] | None = None
+
+    def when_computed(self, notify: Callable[[str, Any], None]) -> None:
+        """notify: called with a group's id and the result, if the computation has ended after `compute` returned
+        None"""
+        self._notify = notify
+
+    def compute(self, group_id: str, work: int, steps: Steps[T]) -> T | None:
+        """See `ClusterView.compute_target`."""
+        if work <= self._most_at_once:
+            return completed(steps)
+        if group_id not in self._steps:
+            self._steps[group_id] = steps
+            if self._task is None:
+                self._task = asyncio.get_running_loop().create_task(work_in_slices(self._all_steps()))
+        return None
+
+    def _all_steps(self) -> Iterator[None]:
+        while self._steps:
+            group_id, steps = next(iter(self._steps.items()))
+            result = None
+            try:
+                result = yield from steps
+            except Exception:  # a bug; the group's next heartbeat begins the computation again
+                logger.exception("the target assignment of group %s cannot be computed", quoted(group_id))
+            del self._steps[group_id]
+            if result is not None:
+                self._notify(group_id, result)
+            yield
+        self._task = None
+
+
+def _nobody(group_id: str, result: object) -> None:
+    """Does nothing when a computation ends, once the coordinator has stopped."""

@@ -1,0 +1,79 @@
+"""The computation of the target assignment of a streams group.
+
+One decision about the group begins it with a snapshot of the group. If the group is large, other requests are served
+meanwhile, and a later decision records the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import NamedTuple
+
+from odradek.broker.groups.streams.assignors.group_view import GroupView, MemberView, TargetAssignment
+from odradek.broker.groups.streams.assignors.sticky import assign_sticky
+from odradek.broker.groups.streams.configured_topology import ConfiguredTopology
+from odradek.broker.groups.streams.group import ReportedOffset, StreamsGroup
+from odradek.broker.groups.streams.member import StreamsMember
+
+
+class ComputedTarget(NamedTuple):
+    """
+    epoch    the group epoch when the computation began
+    inputs   `GroupMetadata.inputs` at that time
+    targets  contains every member that the group had at that time
+    """
+
+    epoch: int
+    inputs: tuple[object, ...]
+    targets: TargetAssignment
+
+    def is_usable_for(self, group: StreamsGroup) -> bool:
+        """Whether the group may take this target, although members may have joined or left since the computation began.
+
+        The target is recorded with the epoch for which it was computed, as if it had been computed at once. If the
+        group's epoch has advanced since then, the next target follows. A group whose members change all the time
+        therefore still gets targets. No use is a target for other topics or settings, or one that is older than the
+        group's current target. A static member that has replaced another one without a new epoch must be among the
+        members, because no other target would follow.
+        """
+        if not group.assignment_epoch < self.epoch <= group.epoch or self.inputs != group.metadata.inputs:
+            return False
+        return group.epoch > self.epoch or group.members.keys() <= self.targets.keys()
+
+
+def work_of_target(group: StreamsGroup, configured: ConfiguredTopology, replicas: int) -> int:
+    """Returns the number of tasks and standby tasks to assign, plus the number of members."""
+    tasks = sum(configured.task_counts.values())
+    stateful = sum(configured.task_counts[each] for each in configured.stateful)
+    return len(group.members) + tasks + stateful * replicas
+
+
+def target_of_members(
+    group: StreamsGroup, configured: ConfiguredTopology, replicas: int, joining: str | None
+) -> Generator[None, None, ComputedTarget]:
+    """Takes the snapshot, and returns the generator of the computation. The group may change while that runs.
+
+    joining  the id of the member whose first heartbeat causes the assignment, if there is one
+    """
+    members, offsets = [*group.members.values()], group.memory.task_offsets
+    epoch, inputs = group.epoch, group.metadata.inputs
+
+    def steps() -> Generator[None, None, ComputedTarget]:
+        views = {}
+        for member in members:
+            views[member.member_id] = _view(member, offsets)
+            yield
+        view = GroupView(views, configured.task_counts, configured.stateful, replicas, joining)
+        return ComputedTarget(epoch, inputs, (yield from assign_sticky(view)))
+
+    return steps()
+
+
+def _view(member: StreamsMember, offsets: Mapping[str, Sequence[ReportedOffset]]) -> MemberView:
+    roles = member.assigned.roles
+    return MemberView(
+        member.process_id,
+        roles.active,
+        roles.standby,
+        {(each.subtopology_id, each.partition): each.offset for each in offsets.get(member.member_id, ())},
+    )
