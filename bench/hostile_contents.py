@@ -63,6 +63,8 @@ STATES = 100
 NAMES = 2_000
 NAME_LENGTH = 240
 LONG_TEXT = 30_000
+WIDE_TOPICS = 4
+WIDE_PARTITIONS = 5_000
 LOCKS = 10_000
 FORBIDDEN = 80_000
 SHARE_KEY = 2  # key type of FindCoordinator
@@ -98,6 +100,16 @@ def contents() -> Iterator[Content]:
         {"group.streams.initial.rebalance.delay.ms": 0},
         is_ours=True,
     )
+    for delay_ms, what in ((0, "10 joins"), (100, "10 initial delays")):
+        yield Content(
+            f"{what} of streams groups with {WIDE_TOPICS * WIDE_PARTITIONS:,} tasks",
+            many_tasks,
+            {
+                "group.streams.initial.rebalance.delay.ms": delay_ms,
+                "group.streams.assignment.interval.ms": 0,
+            },
+            is_ours=True,
+        )
     yield Content(f"ListTransactions by such a pattern, 10 times, {NAMES:,} ids", listings)
     yield Content("quotas of 20 users whose names are 30,000 backslashes", backslashes)
     locks = "group.share.{}partition.max.record.locks"
@@ -180,29 +192,77 @@ def create_topics(bootstrap: str) -> None:
 
 def topologies(bootstrap: str, seconds: float) -> Run:
     create_topics(bootstrap)
-    subtopologies = [
-        Subtopology(subtopology_id=str(number), source_topics=[name]) for number, name in enumerate(names())
-    ]
+    topology = Topology(
+        subtopologies=[
+            Subtopology(subtopology_id=str(number), source_topics=[name]) for number, name in enumerate(names())
+        ]
+    )
 
     def run() -> None:
         with Wire(bootstrap, timeout_s=PATIENCE_S) as wire:
             for number in range(10):
-                member_id = str(uuid.uuid4())
-                request = StreamsGroupHeartbeatRequest(
-                    group_id=f"hostile-{number}",
-                    member_id=member_id,
-                    rebalance_timeout_ms=60_000,
-                    process_id=member_id,
-                    topology=Topology(subtopologies=subtopologies),
-                    active_tasks=[],
-                    standby_tasks=[],
-                    warmup_tasks=[],
-                )
-                answer = wire.ask(request, 1, StreamsGroupHeartbeatResponse)
-                if answer.error_code:
-                    raise RuntimeError(f"the member was refused: {answer.error_message}")
+                join_streams_group(wire, f"hostile-{number}", topology)
 
     return run
+
+
+def many_tasks(bootstrap: str, seconds: float) -> Run:
+    """Two members join each group, which reads a few topics with very many partitions."""
+    with Wire(bootstrap, timeout_s=PATIENCE_S) as wire:
+        await_coordinator(wire, GROUP, "hostile-0")
+        for number in range(WIDE_TOPICS):
+            topic = CreatableTopic(name=f"wide{number}", num_partitions=WIDE_PARTITIONS, replication_factor=1)
+            answer = wire.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7, CreateTopicsResponse)
+            if answer.topics[0].error_code:
+                raise RuntimeError(f"the topic was refused: {answer.topics[0].error_message}")
+    topology = Topology(
+        subtopologies=[
+            Subtopology(subtopology_id=str(number), source_topics=[f"wide{number}"]) for number in range(WIDE_TOPICS)
+        ]
+    )
+
+    def run() -> None:
+        with Wire(bootstrap, timeout_s=PATIENCE_S) as wire:
+            for number in range(10):
+                for _ in range(2):
+                    member_id, epoch = join_streams_group(wire, f"hostile-{number}", topology)
+                await_tasks(wire, f"hostile-{number}", member_id, epoch)
+
+    return run
+
+
+def join_streams_group(wire: Wire, group_id: str, topology: Topology) -> tuple[str, int]:
+    """Returns the id and the epoch of the new member."""
+    member_id = str(uuid.uuid4())
+    request = StreamsGroupHeartbeatRequest(
+        group_id=group_id,
+        member_id=member_id,
+        rebalance_timeout_ms=60_000,
+        process_id=member_id,
+        topology=topology,
+        active_tasks=[],
+        standby_tasks=[],
+        warmup_tasks=[],
+    )
+    answer = wire.ask(request, 1, StreamsGroupHeartbeatResponse)
+    if answer.error_code:
+        raise RuntimeError(f"the member was refused: {answer.error_message}")
+    return member_id, answer.member_epoch
+
+
+def await_tasks(wire: Wire, group_id: str, member_id: str, epoch: int) -> None:
+    """Waits until the group is not delayed any more, and its target is therefore computed."""
+    until_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until_s:
+        request = StreamsGroupHeartbeatRequest(group_id=group_id, member_id=member_id, member_epoch=epoch)
+        answer = wire.ask(request, 1, StreamsGroupHeartbeatResponse)
+        if answer.error_code:
+            raise RuntimeError(f"a heartbeat was refused: {answer.error_message}")
+        if not answer.status:
+            return
+        epoch = answer.member_epoch
+        time.sleep(0.05)
+    raise RuntimeError("the group's tasks were not assigned")
 
 
 def listings(bootstrap: str, seconds: float) -> Run:
