@@ -1,4 +1,4 @@
-"""Joining, staying and leaving: docs/spec/consumer-groups.md#s15-1."""
+"""How members join, stay and leave (docs/spec/consumer-groups.md#s15-1)."""
 
 import pytest
 
@@ -109,7 +109,7 @@ def test_scenario_010_a_member_leaves_once() -> None:
 
 
 def test_the_target_of_a_group_that_was_emptied_is_at_its_epoch_and_has_no_time() -> None:
-    """C1 of docs/spec/kafka-4.4.md#s5-1."""
+    """C1: the assignment epoch of an emptied group equals its group epoch (docs/spec/kafka-4.4.md#s5-1)."""
     scene = one_member(DEFAULT_INTERVAL_MS)
     scene.beat("A", -1)
     assert scene.state == ("Empty", 3, 3)
@@ -118,7 +118,7 @@ def test_the_target_of_a_group_that_was_emptied_is_at_its_epoch_and_has_no_time(
 
 
 def test_the_first_member_of_a_group_that_was_emptied_gets_its_partitions_at_once() -> None:
-    """C2 of docs/spec/kafka-4.4.md#s5-1; also after a restart."""
+    """C2: the first response has the partitions, also after a restart (docs/spec/kafka-4.4.md#s5-1)."""
     scene = one_member(DEFAULT_INTERVAL_MS)
     scene.beat("A", -1)
     scene.restart()

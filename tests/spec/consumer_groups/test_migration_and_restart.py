@@ -1,4 +1,4 @@
-"""Groups that change their protocol, and groups that are read from the log: docs/spec/consumer-groups.md#s15-6."""
+"""Groups that change their protocol, and groups that are loaded from the log (docs/spec/consumer-groups.md#s15-6)."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def scene_with(policy: MigrationPolicy = P.BIDIRECTIONAL, *, interval_ms: int = 
 def join(
     scene: ConsumerScene, member: str = "", owned: Owned | None = None, topic: str = "T6", **how: object
 ) -> JoinGroupResponse:
-    """A JoinGroup of a member of the classic protocol; a new one comes back with the id that it is given."""
+    """Sends JoinGroup for a member of the classic protocol. A new member repeats it with the id from the response."""
     protocols = {"range": embedded(topic, owned=owned)}
     asked = scene.join(member, version=9, protocols=protocols, **how)  # type: ignore[arg-type]
     if not member and not asked.is_parked and asked.code is E.MEMBER_ID_REQUIRED:
@@ -34,7 +34,7 @@ def join(
 
 
 def assigned(scene: ConsumerScene, member: str, generation: int) -> str | ErrorCode:
-    """What SyncGroup hands out."""
+    """Returns the assignment from SyncGroup."""
     answer = scene.sync(member, generation, protocol_type="consumer", protocol_name="range").answer
     if answer.error_code:
         return ErrorCode(answer.error_code)
@@ -43,7 +43,10 @@ def assigned(scene: ConsumerScene, member: str, generation: int) -> str | ErrorC
 
 
 def classic_group(scene: ConsumerScene, *, user_data: bytes | None = None) -> str:
-    """One member, which owns all of T6 at generation 1; its id. user_data: of the assignor, for that member"""
+    """Creates a group with one member, which owns all of T6 at generation 1. Returns the member id.
+
+    user_data  data of the assignor for that member
+    """
     from odradek.protocol.codec import encode
     from odradek.protocol.messages.consumer_protocol_assignment import TopicPartition
 
@@ -81,7 +84,7 @@ def test_scenario_082_an_empty_consumer_group_becomes_a_classic_group() -> None:
 
 
 def upgraded() -> tuple[ConsumerScene, str]:
-    """83: c owned everything in a classic group; X has joined it by the consumer protocol."""
+    """Prepares scenario 83: c owned everything in a classic group, and X has joined it with the consumer protocol."""
     scene = scene_with()
     c = classic_group(scene)
     assert scene.member("X", "T6") == Told(OK, 2, "")
@@ -278,7 +281,8 @@ def test_scenario_094_a_classic_member_takes_the_place_of_a_live_consumer_one() 
 
 
 def last_consumer_member(scene: ConsumerScene) -> str:
-    """Static N of the consumer protocol beside a classic member, whose id is returned; both have what they shall."""
+    """Static member N uses the consumer protocol, beside a classic member. Both own their final assignments. Returns
+    the id of the classic member."""
     scene.member("N", "T6", instance="ni")
     scene.advance(scene.cluster.defaults["consumer.assignment.interval.ms"])
     c = join(scene).member_id

@@ -1,4 +1,4 @@
-"""Offsets of consumer groups, and what administrators do to them: docs/spec/consumer-groups.md#s15-5."""
+"""Offsets of consumer groups, and what administrators may do with them (docs/spec/consumer-groups.md#s15-5)."""
 
 import pytest
 
@@ -15,7 +15,8 @@ OK = E.NONE.value
 
 
 def settled() -> ConsumerScene:
-    """63: A at epoch 3 has 0 to 2 from epoch 2, C has the others from epoch 3."""
+    """Prepares scenario 63: A is at epoch 3 and has owned 0 to 2 since epoch 2; C has owned the others since epoch
+    3."""
     scene = ConsumerScene()
     scene.member("A", "T6")
     scene.member("C", "T6")
@@ -27,7 +28,10 @@ def settled() -> ConsumerScene:
 def commit(
     scene: ConsumerScene, member: str, epoch: int, *partitions: int, topic: str = "T6", version: int | None = 9
 ) -> ErrorCode:
-    """version: None for a transactional commit, whose code is told as TxnOffsetCommit tells it."""
+    """Commits offsets and returns the error code.
+
+    version  version of OffsetCommit; None commits in a transaction with TxnOffsetCommit
+    """
     wanted = [(topic, partition) for partition in partitions or (0,)]
     try:
         scene.group_of().check_offset_commit(Committer(member, None, epoch, version, wanted))
@@ -76,7 +80,7 @@ def test_scenario_066_at_its_epoch_a_member_commits_whatever_partition() -> None
 
 
 def revoked() -> ConsumerScene:
-    """68: A has given up partition 2 and is at epoch 4."""
+    """Prepares scenario 68: A has revoked partition 2 and is at epoch 4."""
     scene = settled()
     scene.member("D", "T6")
     scene.beat("A")
@@ -221,14 +225,14 @@ def test_scenario_080_a_group_has_its_own_heartbeat_interval() -> None:
     ("epoch", "partition", "before", "since_version_6"),
     [
         (4, 0, E.ILLEGAL_GENERATION, E.STALE_MEMBER_EPOCH),  # T3
-        (2, 5, E.ILLEGAL_GENERATION, E.STALE_MEMBER_EPOCH),  # T4: C has it now
+        (2, 5, E.ILLEGAL_GENERATION, E.STALE_MEMBER_EPOCH),  # T4: C owns the partition now
         (2, 0, E.NONE, E.NONE),  # T5
     ],
 )
 def test_a_producer_is_told_of_a_member_epoch_that_is_not_the_members(
     epoch: int, partition: int, before: ErrorCode, since_version_6: ErrorCode
 ) -> None:
-    """T3 to T5 of docs/spec/kafka-4.4.md#s5-2."""
+    """T3 to T5: TxnOffsetCommit 6 has its own error code for a wrong member epoch (docs/spec/kafka-4.4.md#s5-2)."""
 
     def told(version: int) -> ErrorCode:
         committer = Committer("A", None, epoch, None, [("T6", partition)])

@@ -1,4 +1,4 @@
-"""Partitions change hands: docs/spec/consumer-groups.md#s15-2."""
+"""How partitions move from one member to another (docs/spec/consumer-groups.md#s15-2)."""
 
 import pytest
 
@@ -13,7 +13,7 @@ ALL = {"T6": "012345"}
 
 
 def two_members(interval_ms: int = 0, timeout_ms: int = 300_000) -> ConsumerScene:
-    """18: A owns everything, C has joined."""
+    """Prepares scenario 18: A owns everything, and C has joined."""
     scene = ConsumerScene(interval_ms=interval_ms)
     assert scene.member("A", "T6", timeout_ms=timeout_ms) == Told(OK, 2, "T6 012345")
     if interval_ms == 0:
@@ -22,7 +22,7 @@ def two_members(interval_ms: int = 0, timeout_ms: int = 300_000) -> ConsumerScen
 
 
 def told(timeout_ms: int = 300_000) -> ConsumerScene:
-    """19: A knows that it has to give up 3, 4 and 5."""
+    """Prepares scenario 19: A has learned that it must revoke 3, 4 and 5."""
     scene = two_members(timeout_ms=timeout_ms)
     assert scene.beat("C") == Told(OK, 3, None)
     assert scene.beat("A") == Told(OK, 2, "T6 012")
@@ -30,7 +30,7 @@ def told(timeout_ms: int = 300_000) -> ConsumerScene:
 
 
 def settled() -> ConsumerScene:
-    """20: A has 0, 1 and 2, C has 3, 4 and 5."""
+    """Prepares scenario 20: A owns 0, 1 and 2, and C owns 3, 4 and 5."""
     scene = told()
     assert scene.beat("A", owned={"T6": "012"}) == Told(OK, 3, None)
     assert scene.beat("C") == Told(OK, 3, "T6 345")
@@ -202,7 +202,7 @@ def test_scenario_036_topics_come_go_and_grow() -> None:
 
 
 def steps(scene: ConsumerScene, assignor: str) -> list[str]:
-    """The sequence of scenarios 37 and 38: who has what after each step."""
+    """Returns the assignments after each step of scenarios 37 and 38."""
     seen = []
     for name, topics in (("m1", ["T7"]), ("m2", ["T7", "T3"]), ("m3", ["T3", "S2"])):
         scene.member(name, *topics, assignor=assignor)
@@ -265,7 +265,7 @@ def changed_assignor(rules: KafkaRules) -> ConsumerScene:
 
 
 def test_a_changed_assignor_of_the_group_moves_its_epoch() -> None:
-    """C3 of docs/spec/kafka-4.4.md#s5-1."""
+    """C3: the group epoch increases when the group's assignor changes (docs/spec/kafka-4.4.md#s5-1)."""
     scene = changed_assignor(KafkaRules.KAFKA_4_4)
     assert scene.state == ("Stable", 3, 3)
     scene.beat("m", assignor="range")

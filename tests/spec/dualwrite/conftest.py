@@ -10,7 +10,7 @@ import pytest
 from tests.support.dual_write_scene import AnyScene, PostgresqlScene, SqliteScene
 from tests.support.postgresql import PostgresqlProcess, why_not
 
-# Synced commits take no time there. Processes are killed in these tests, never the power, so a disk proves no more.
+# Synced commits are fast in memory. These tests kill processes and never cut the power, so a disk would prove no more.
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 

@@ -1,4 +1,4 @@
-"""Blocks that consume: offsets of a group, and acknowledgements of a share group, count when the block is committed."""
+"""Blocks that consume: a group's offsets and a share group's acknowledgements take effect when the block commits."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A failure at any step, before or after it took effect: after recovery both sides agree."""
+"""A step may fail before or after it took effect. After recovery both sides agree in any case."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def leave_by_a_kill(scene: AnyScene, moment: Moment, *names: str) -> None:
     scene.kill()
 
 
-# --- the process is killed
+# --- The process is killed.
 
 
 @pytest.mark.parametrize("moment", MOMENTS, ids=named)
@@ -76,7 +76,7 @@ def test_a_recovery_that_is_killed_is_made_up_for_by_the_next(scene: AnyScene, f
     assert scene.rows == scene.messages
 
 
-# --- a request, or its answer, is lost
+# --- A request or its response is lost.
 
 
 @pytest.mark.parametrize("when", When, ids=named)
@@ -186,7 +186,8 @@ def test_of_a_block_without_messages_only_the_rows_can_be_in_doubt(scene: AnySce
 
 
 def test_a_state_of_a_cluster_that_was_thrown_away_does_not_stand_for_one_of_the_next(scene: AnyScene) -> None:
-    """A new cluster hands out the same producer ids and epochs again; so recovery empties what it has decided."""
+    """A new cluster assigns the same producer ids and epochs again, so recovery clears the states that it has
+    resolved."""
     scene.order(scene.recovered(), "tea")
     assert scene.stored_state == "1000:0"
     scene.kafka = type(scene.kafka)()

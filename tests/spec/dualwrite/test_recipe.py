@@ -1,4 +1,4 @@
-"""The tables of the dual write: which step may follow which, also after failures."""
+"""The tables of the dual write: which step may follow which, including after failures."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ Walk = tuple[tuple[tuple[Step, Result], ...], End]
 
 
 def walks(step: Step, before: tuple[tuple[Step, Result], ...] = ()) -> Iterator[Walk]:
-    """Every way from `step` to an end."""
+    """Yields every path from `step` to an end."""
     for result, following in NEXT[step].items():
         way = (*before, (step, result))
         if isinstance(following, End):
@@ -95,10 +95,10 @@ def test_recovery_decides_only_after_it_has_taken_over_both_sides() -> None:
     ("stored", "generation", "result"),
     [
         ("1000:7", 3, Result.DONE),
-        ("1000:7", 4, Result.DONE),  # the new owner will come to the same
+        ("1000:7", 4, Result.DONE),  # the new owner will reach the same result
         ("1000:6", 3, Result.OTHER_STATE),
         ("", 3, Result.OTHER_STATE),
-        ("1000:9", 4, Result.FENCED),  # perhaps ours was there before
+        ("1000:9", 4, Result.FENCED),  # our request may have arrived before
         ("", 4, Result.FENCED),
     ],
 )

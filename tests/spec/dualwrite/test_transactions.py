@@ -1,4 +1,4 @@
-"""Blocks: rows and messages become visible together or never, and the exception says what is known."""
+"""Rows and messages of a block become visible together or not at all, and an exception says how the block ended."""
 
 import pytest
 
@@ -102,7 +102,7 @@ def test_a_block_that_ends_the_database_transaction_itself_is_told_so_and_sends_
     assert scene.messages == ["milk"]
 
 
-# --- blocks that send nothing
+# --- Blocks that send nothing.
 
 
 def test_a_block_without_messages_commits_its_rows_and_asks_nothing_of_the_broker(scene: AnyScene) -> None:
@@ -116,7 +116,7 @@ def test_a_block_without_messages_commits_its_rows_and_asks_nothing_of_the_broke
 def test_the_state_of_a_block_without_messages_is_not_stored_since_the_next_transaction_has_the_same(
     scene: AnyScene,
 ) -> None:
-    """Otherwise recovery would take the messages of the second block for those of the first, and commit them."""
+    """Otherwise recovery would mistake the messages of the second block for those of the first, and commit them."""
     dual = scene.recovered(killed_at((Step.PREPARE_KAFKA, When.AFTER)))
     with dual.transaction() as transaction:
         scene.insert(transaction, "tea")

@@ -1,4 +1,4 @@
-"""Several instances with one transactional id: a recovery fences the others on both sides, in any order."""
+"""Several instances with one transactional id. A recovery fences the others on both sides, in any order."""
 
 import os
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def test_a_fenced_instance_may_take_over_again(scene: AnyScene) -> None:
 
 
 def sleeping_before(step: Step, meanwhile: Callable[[], object]) -> Observer:
-    """An observer: before that step something else happens once, as when a process is stopped for a while."""
+    """Returns an observer that calls `meanwhile` once before this step, as if the process had been suspended."""
     naps = [meanwhile]
 
     def observe(at: Step, result: Result | None) -> None:
@@ -64,7 +64,8 @@ def sleeping_before(step: Step, meanwhile: Callable[[], object]) -> Observer:
 def test_who_sleeps_until_another_has_taken_over_cannot_commit_any_more(
     postgresql_scene: PostgresqlScene, step: Step
 ) -> None:
-    """Before WRITE_STATE its messages were prepared, and are aborted now: its rows must not be committed."""
+    """Before WRITE_STATE the instance had prepared its messages, which are aborted now. Its rows must not be
+    committed."""
     scene = postgresql_scene
     first = scene.recovered(sleeping_before(step, scene.recovered))
     with pytest.raises(Fenced) as caught:
@@ -74,7 +75,7 @@ def test_who_sleeps_until_another_has_taken_over_cannot_commit_any_more(
 
 
 def test_without_the_generation_in_the_row_they_would_diverge(postgresql_scene: PostgresqlScene) -> None:
-    """The check of the test above: with the bug put in, the rows are there and the messages are not."""
+    """This checks the previous test: with the bug injected, the rows exist and the messages do not."""
     scene = postgresql_scene
     planted = WRITE.replace("AND generation = ?", "AND ? IS NOT NULL").replace("?", "%s")
     scene.statements.rewrite = lambda text: planted if text == WRITE.replace("?", "%s") else text
@@ -95,14 +96,14 @@ def recovery_in_vain(scene: AnyScene) -> Callable[[], None]:
 
 
 def test_who_sleeps_with_the_state_written_keeps_recovery_waiting_and_commits(scene: AnyScene) -> None:
-    """The row is locked by then: nobody can decide over its head, nor has fenced its producer."""
+    """The row is locked at that time, so no other instance can resolve the block or has fenced its producer."""
     first = scene.recovered(sleeping_before(Step.COMMIT_DATABASE, recovery_in_vain(scene)))
     scene.order(first, "tea")
     assert scene.rows == scene.messages == ["tea"]
 
 
 def test_in_sqlite_a_block_keeps_recovery_waiting_from_its_beginning(sqlite_scene: SqliteScene) -> None:
-    """There the lock is one for the whole file."""
+    """SQLite has a single lock for the whole file."""
     first = sqlite_scene.recovered(sleeping_before(Step.APPLICATION, recovery_in_vain(sqlite_scene)))
     sqlite_scene.order(first, "tea")
     assert sqlite_scene.rows == sqlite_scene.messages == ["tea"]
@@ -112,7 +113,8 @@ def test_in_sqlite_a_block_keeps_recovery_waiting_from_its_beginning(sqlite_scen
     "step", [Step.TAKE_OVER_DATABASE, Step.TAKE_OVER_KAFKA, Step.READ_STATE, Step.COMPLETE_KAFKA, Step.FORGET_STATE]
 )
 def test_of_two_that_recover_at_once_one_decides_and_the_other_spoils_nothing(scene: AnyScene, step: Step) -> None:
-    """The faster one recovers, and leaves another transaction in doubt, while the slower one sleeps before a step."""
+    """The faster instance recovers and leaves another transaction in doubt, while the slower one sleeps before a
+    step."""
     with pytest.raises(Killed):
         scene.order(scene.recovered(killed_at((Step.COMMIT_DATABASE, When.AFTER))), "tea")
     scene.kill()
@@ -129,7 +131,7 @@ def test_of_two_that_recover_at_once_one_decides_and_the_other_spoils_nothing(sc
 
 
 def test_who_found_nothing_open_does_not_forget_the_state_of_who_wrote_since(scene: AnyScene) -> None:
-    """Nothing was to be completed, so the broker could not say that somebody else has taken over."""
+    """There was nothing to complete, so the broker could not report that another instance had taken over."""
 
     def write_and_leave_in_doubt() -> None:
         with pytest.raises(Killed):
@@ -151,7 +153,8 @@ def at_every_step(actor: Actor) -> Observer:
 
 
 def test_who_took_the_row_first_and_the_producer_last_has_lost_the_row(scene: AnyScene) -> None:
-    """It would find the other's transaction open, its state not yet stored, and abort what is about to be committed."""
+    """Otherwise the instance would find the other one's open transaction, whose state is not stored yet, and abort
+    messages that are about to be committed."""
 
     def recover(actor: Actor) -> None:
         with suppress(Fenced):
@@ -162,7 +165,7 @@ def test_who_took_the_row_first_and_the_producer_last_has_lost_the_row(scene: An
         with suppress(Fenced):
             scene.order(dual, "tea")
 
-    scene.recovered().close()  # so that the table is there
+    scene.recovered().close()  # creates the table
     slower, faster = Actor("slower", recover), Actor("faster", recover_and_write)
     slower.move_until(Step.TAKE_OVER_KAFKA)
     faster.move_until(Step.BEGIN_DATABASE if isinstance(scene, SqliteScene) else Step.WRITE_STATE)
@@ -179,7 +182,7 @@ def test_who_took_the_row_first_and_the_producer_last_has_lost_the_row(scene: An
 def test_whatever_three_instances_do_and_wherever_they_are_killed_both_sides_agree(scene: AnyScene, seed: int) -> None:
     rng = Random(seed)
     trace = [f"SEED={seed}"]
-    scene.recovered().close()  # so that the table is there
+    scene.recovered().close()  # creates the table
 
     def play(actor: Actor) -> None:
         own = Random(f"{seed} {actor.name}")

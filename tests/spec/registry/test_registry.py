@@ -17,7 +17,7 @@ from odradek.registry.schemas import Reference, SchemaText
 
 
 def record(*fields: tuple[str, Any], name: str = "Order", **defaults: Any) -> SchemaText:
-    """An Avro record; a field has a default if `defaults` names it."""
+    """Returns an Avro record. A field has a default value if `defaults` names the field."""
     rows: list[dict[str, Any]] = [{"name": field, "type": kind} for field, kind in fields]
     for row in rows:
         if row["name"] in defaults:
@@ -31,7 +31,7 @@ INCOMPATIBLE = record(("id", "long"), ("amount", "int"))
 
 
 class Scene:
-    """A registry whose records are written at once, and that can be started again from what was written."""
+    """A registry whose records are written at once. Tests can restart it from the written records."""
 
     def __init__(self) -> None:
         self.registry = Registry()

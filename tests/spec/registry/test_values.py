@@ -1,4 +1,4 @@
-"""Keys and values in Confluent's wire format, as hand-made bytes and as JSON.
+"""Keys and values in Confluent's wire format, compared with JSON. The bytes are written by hand.
 
 Sources: Confluent's documentation of the wire format, and Avro's specification 1.12 of its binary encoding.
 """
@@ -11,7 +11,7 @@ import pytest
 from odradek.registry.schemas import AVRO, JSON, PROTOBUF, ParsedSchema, Reference, parse
 from odradek.registry.values import DoesNotFitSchema, NotInWireFormat, SchemaValueError, decode, encode, schema_id_of
 
-HEAD = bytes.fromhex("00 00000007")  # magic 0, schema id 7
+HEAD = bytes.fromhex("00 00000007")  # magic byte 0, schema id 7
 
 
 def avro(schema: object) -> ParsedSchema:
@@ -71,7 +71,7 @@ PEOPLE = record(
         (avro("double"), "00 00 00 00 00 00 f8 3f", 1.5),
         (avro("double"), "00 00 00 00 00 00 f0 7f", "Infinity"),
         (avro("double"), "00 00 00 00 00 00 f8 7f", "NaN"),
-        (avro("bytes"), "00 ff", "\0\xff"),  # the whole schema: without a length
+        (avro("bytes"), "00 ff", "\0\xff"),  # The whole schema is `bytes`, so the value has no length.
         (record(field("b", "bytes")), "04 00 ff", {"b": "\0\xff"}),
         (avro({"type": "fixed", "name": "F", "size": 2}), "01 80", "\1\x80"),
         (PEOPLE, "02 00 00 00 02", {"id": 1, "name": None, "tags": [], "more": {}, "colour": "BLUE"}),
@@ -143,7 +143,7 @@ def test_json_that_does_not_fit_an_avro_schema_is_refused_by_the_name_of_its_fie
     [
         (avro("long"), ""),
         (avro("long"), "ff ff ff ff ff ff ff ff ff ff ff"),
-        (avro("long"), "02 02"),  # bytes behind the value
+        (avro("long"), "02 02"),  # bytes after the value
         (avro("string"), "06 61"),
         (avro("string"), "02 ff"),
         (avro(["null", "int"]), "04"),
@@ -160,7 +160,7 @@ def test_a_protobuf_message_is_found_by_its_place_in_the_file() -> None:
     click = {"at": "3", "page_name": "a", "path": [1, 2]}
     fields = "08 03 12 01 61 1a 02 01 02"
     assert decode(HEAD + bytes.fromhex("00" + fields), PROTOBUF, PROTO) == click
-    assert decode(HEAD + bytes.fromhex("02 00" + fields), PROTOBUF, PROTO) == click  # the same, written out
+    assert decode(HEAD + bytes.fromhex("02 00" + fields), PROTOBUF, PROTO) == click  # the same indexes in the long form
     assert decode(HEAD + bytes.fromhex("02 02 0a 02 08 05"), PROTOBUF, PROTO) == {"line": {"count": 5}}
     assert decode(HEAD + bytes.fromhex("04 02 00 08 05"), PROTOBUF, PROTO) == {"count": 5}
     assert encode(click, 7, PROTOBUF, PROTO) == HEAD + bytes.fromhex("00" + fields)

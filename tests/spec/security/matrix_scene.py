@@ -1,4 +1,4 @@
-"""What stands in the broker when the cases of matrix.json are asked, and how an answer is compared with Kafka's.
+"""The broker on which the cases of matrix.json run, and how an answer is compared with Kafka's.
 
 Source: docs/spec/security.md#s3-6.
 """
@@ -33,7 +33,7 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "share.coordinator.state.topic.num.partitions": "1",
 }
-TRIES = 5_000  # what is waited for takes some fsyncs
+TRIES = 5_000  # The conditions take some fsyncs to become true.
 MEMBER = "AAAAAAAAAAAAAAAAAAAAAg"
 TYPES = {
     "Topic": ResourceType.TOPIC,
@@ -47,7 +47,7 @@ AUDIT_LINE = re.compile(
     r"Principal = (\S+) is (Allowed|Denied) operation = (\w+) from host = \S+ on resource = (\w+):LITERAL:(.*)"
     r" for request = (\w+) with resourceRefCount = (\d+) based on rule .*"
 )
-# Fields whose numbers depend on the run, and texts that are each broker's own.
+# Fields whose numbers depend on the run, and texts that differ between the brokers.
 UNCOMPARED = frozenset(
     {
         "throttleTimeMs",
@@ -72,7 +72,7 @@ def batch(**kind: Any) -> str:
 
 
 class Recorder(logging.Handler):
-    """Keeps the audit log: level, principal, result, operation, type, name, request, uses, for each line."""
+    """Keeps the audit log: for each line its level, principal, result, operation, type, name, request and uses."""
 
     def __init__(self) -> None:
         super().__init__(level=TRACE)
@@ -98,7 +98,7 @@ class Recorder(logging.Handler):
         self.lines.append((level, *match.groups()))
 
     def checks(self, principal: str) -> set[tuple[str, ...]]:
-        """As `heeded` has them."""
+        """Returns the checks of a principal, in the form of `heeded`."""
         return heeded(
             (kind, name, operation, result.lower(), level)
             for level, who, result, operation, kind, name, _, _ in self.lines
@@ -107,12 +107,14 @@ class Recorder(logging.Handler):
 
 
 def heeded(checks: Iterable[Sequence[str]]) -> set[tuple[str, ...]]:
-    """(type, name, operation, result, level) of what an answer depends on: probes and bits, at TRACE, show in it."""
+    """Returns (type, name, operation, result, level) of the checks that affect an answer. Checks at TRACE, such as
+    probes and authorized operations, show in the answer itself."""
     return {tuple(check) for check in checks if check[4] != "TRACE"}
 
 
 class MatrixScene:
-    """A broker with what the cases need; `nobody` is asked about, `admin` prepares."""
+    """A broker with everything that the cases need. `nobody` sends the requests of the cases, and `admin` prepares
+    them."""
 
     def __init__(self, asked: AskedBroker, audit: Recorder) -> None:
         self.audit = audit
@@ -126,7 +128,7 @@ class MatrixScene:
         return json_of(self._asked.ask(self._admin, request, version), version)
 
     def ask(self, api_key: int, version: int, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """As User:nobody, on a new connection, as a client would that comes for the first time."""
+        """Sends a request as User:nobody on a new connection, like a client that has just started."""
         connection = self._asked.connection(NOBODY)
         request = message_of(request_class(api_key), self._filled(fields))
         self.audit.lines.clear()
@@ -140,7 +142,7 @@ class MatrixScene:
         return named
 
     def set_up(self, api: str, case: str) -> None:
-        """What a case uses up, or what must not be gone yet."""
+        """Creates what a case will use up, and what earlier cases have removed."""
         if api == "DeleteTopics" and case.startswith("existing"):
             self._create("m-del", 1)
         elif api == "DeleteGroups" and case == "existing group":
@@ -178,13 +180,14 @@ class MatrixScene:
         self.admin("DeleteAcls", 3, filters=[every])
 
     def _prepare(self) -> None:
-        # The matrix was recorded on Kafka 4.3.1, whose share.version ends at 1.
+        # The matrix was recorded on Kafka 4.3.1, whose share.version has the maximum 1.
         lower = {"feature": "share.version", "maxVersionLevel": 1, "upgradeType": 2}
         self.admin("UpdateFeatures", 1, featureUpdates=[lower])
         self._create("m-t", 2)
         data = {"name": "m-t", "partitionData": [{"index": 0, "records": batch()}]}
         self.admin("Produce", 12, acks=-1, timeoutMs=5000, topicData=[data])
-        deleted = {"name": "m-t", "partitions": [{"partitionIndex": 0, "offset": -1}]}  # by Kafka, as they are old
+        # In the recording Kafka had deleted these old records.
+        deleted = {"name": "m-t", "partitions": [{"partitionIndex": 0, "offset": -1}]}
         self.admin("DeleteRecords", 2, topics=[deleted], timeoutMs=5000)
         self._commit("m-g")
         producer = self._until(
@@ -223,7 +226,7 @@ class MatrixScene:
         )
 
     def _join(self, api: str, group: str, **fields: Any) -> None:
-        """With one member that has its partitions, unless it is there already."""
+        """Ensures that the group has a member with all partitions."""
         epoch = 0
         for _ in range(TRIES):
             found = self.admin(
@@ -236,7 +239,7 @@ class MatrixScene:
         raise AssertionError(f"{group} gets no partitions: {found}")
 
     def _join_streams_group(self, group: str) -> None:
-        """With one member that has its tasks."""
+        """Ensures that the group has a member with all tasks."""
         no_delay = {"name": "streams.initial.rebalance.delay.ms", "configOperation": 0, "value": "0"}
         settings = {"resourceType": 32, "resourceName": group, "configs": [no_delay]}
         self.admin("IncrementalAlterConfigs", 1, resources=[settings])
@@ -256,7 +259,7 @@ class MatrixScene:
         )
 
     def _until(self, api: str, version: int, code_of: Any, **fields: Any) -> dict[str, Any]:
-        """Asked again while the coordinator is loading or its topic is being created."""
+        """Repeats a request while the coordinator is loading or its topic is being created."""
         for _ in range(TRIES):
             found = self.admin(api, version, **fields)
             code = code_of(found)
@@ -272,7 +275,7 @@ class MatrixScene:
             self.admin("FindCoordinator", 4, keyType=kind, coordinatorKeys=["m"])
 
     def _filled(self, value: Any) -> Any:
-        """With ids and records in the place of their names."""
+        """Replaces names by ids and records."""
         if isinstance(value, Mapping):
             return {name: self._filled(each) for name, each in value.items()}
         if isinstance(value, list):
@@ -286,7 +289,7 @@ class MatrixScene:
         return value
 
     def _named(self, value: Any) -> Any:
-        """With names in the place of ids."""
+        """Replaces ids by names."""
         if isinstance(value, Mapping):
             return {name: self._named(each) for name, each in value.items()}
         if isinstance(value, list):
@@ -298,7 +301,7 @@ class MatrixScene:
 
 
 def differences(expected: Any, actual: Any, path: str = "") -> Iterator[str]:
-    """Where the answers differ in codes, shapes, nulls, or in which entries there are."""
+    """Yields the differences between two answers: codes, shapes, nulls, and missing or additional entries."""
     name = path.rpartition(".")[2].rstrip("[]")
     if isinstance(expected, str) and "$uuid" in expected and isinstance(actual, str):
         if UUID.sub("$uuid", actual) != expected:
@@ -332,7 +335,7 @@ def _unordered(expected: list[Any], actual: list[Any], path: str) -> Iterator[st
 
 
 def errors_in(value: Any, path: str = "") -> dict[str, list[str]]:
-    """Path → names of the error codes there, as matrix.json lists them."""
+    """Returns the names of the error codes at each path, in the form of matrix.json."""
     found: dict[str, set[str]] = {}
     for where, code in _codes(value, path):
         found.setdefault(where, set()).add(ErrorCode(code).name)

@@ -1,4 +1,4 @@
-"""DescribeAcls, CreateAcls, DeleteAcls (29 to 31), bits of authorized operations, and the audit log.
+"""DescribeAcls, CreateAcls, DeleteAcls (29 to 31), authorized operations in responses, and the audit log.
 
 Source: docs/spec/security.md#s3-2, #s3-3, #s5-1.
 """
@@ -31,7 +31,7 @@ Json = dict[str, Any]
 
 
 class Asking:
-    """A broker with ACLs, as a principal sees it."""
+    """A broker with ACLs, and requests of a principal."""
 
     def __init__(self, asked: AskedBroker) -> None:
         self.asked = asked
@@ -58,7 +58,7 @@ class Asking:
         }
 
     def deleted(self, *filters: Json) -> list[list[str]]:
-        """The names of what each filter removed."""
+        """Returns the names of the ACLs that each filter deleted."""
         results = self.ask("DeleteAcls", 3, filters=list(filters))["filterResults"]
         assert {each["errorCode"] for each in results} <= {0}
         return [sorted(acl["resourceName"] for acl in each["matchingAcls"]) for each in results]
@@ -103,7 +103,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AskedBroker]:
 
 
 def begin_groups(asking: Asking) -> None:
-    for _ in range(5_000):  # the coordinator's topic takes some fsyncs
+    for _ in range(5_000):  # Creating the coordinator's topic takes some fsyncs.
         asking.ask("FindCoordinator", 4, keyType=0, coordinatorKeys=["g"])
         (group,) = asking.ask("DescribeGroups", 5, groups=["g"])["groups"]
         if group["errorCode"] == 0:

@@ -1,7 +1,7 @@
-"""Every API as a principal without rights, then after each grant: the answers of Kafka 4.3.1, from matrix.json.
+"""Every API as a principal without rights, then after each grant. matrix.json has the answers of Kafka 4.3.1.
 
-Source: docs/spec/security.md#s3-5, #s3-6. The cases run in their order on one broker, as they did on Kafka's, and by a
-listener with SASL/PLAIN.
+Source: docs/spec/security.md#s3-5, #s3-6. The cases run in their order on one broker with a SASL/PLAIN listener, as
+they did on Kafka.
 """
 
 from __future__ import annotations
@@ -27,35 +27,37 @@ from tests.support.asked_sasl_broker import AskedSaslBroker
 
 Case = dict[str, Any]
 
-# Keys that are not served: docs/compatibility.md, "Served APIs".
+# API keys that Odradek does not serve: docs/compatibility.md, "Served APIs".
 NOT_SERVED = {64, 71, 72, 80, 81}
 CONTROLLER = {52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82}
 ASKED = sorted(
     (case for case in CASES if case["key"] not in NOT_SERVED | CONTROLLER),
-    key=lambda case: case["api"] == "DeleteShareGroupState",  # last: others look at the state
+    key=lambda case: case["api"] == "DeleteShareGroupState",  # comes last, because other cases read the state
 )
 
-# (API, case) → where the answers part on purpose (docs/compatibility.md), as `differences` and the errors show it.
+# Intended differences by (API, case), in the form of `differences` and of the errors. docs/compatibility.md explains
+# them.
 DEVIATIONS = {
-    # An unknown topic id is told for its partition; Kafka fails the whole request.
+    # Odradek reports an unknown topic id for its partition; Kafka fails the whole request.
     ("ShareFetch", "a known and an unknown topic id"): {
         "responses[].partitions[].errorCode": ["TOPIC_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_ID"]
     },
 }
-# The same, for single fields.
+# Intended differences in single fields.
 OTHER_FIELDS = {
-    # Where there is no hint at another leader, -1 says so; Kafka leaves zeros.
+    # If the response names no other leader, Odradek sends -1 and Kafka sends zeros.
     ("ShareFetch", "known topic id"): [".responses[].partitions[].currentLeader.leaderId: -1 instead of 0"],
-    # A write never lowers what is known, as in Kafka 4.4 (docs/spec/share-groups.md#s8, 15).
+    # A write never decreases the count, as in Kafka 4.4 (docs/spec/share-groups.md#s8, 15).
     ("ReadShareGroupStateSummary", ""): [".results[].partitions[].deliveryCompleteCount: 0 instead of -1"],
-    # Since Kafka 4.4 the interval is told: docs/spec/streams-groups.md#s1-2.
+    # Since Kafka 4.4 the response has the interval: docs/spec/streams-groups.md#s1-2.
     ("StreamsGroupHeartbeat", ""): [".taskOffsetIntervalMs: 60000 instead of 0"],
-    # The id of a topic that is denied stays hidden.
+    # The response hides the id of a topic to which access is denied.
     ("AlterShareGroupOffsets", "empty group"): [".responses[].topicId: 'AAAAAAAAAAAAAAAAAAAAAA' instead of '$id(m-t)'"],
 }
-# Answers that list what there is, which differs between brokers; "errors" of them are compared.
+# These responses list what exists on the broker, which differs between brokers. Only their errors are compared.
 LISTS = {"ApiVersions", "DescribeAcls", "DescribeDelegationToken"}
-LOGGERS = ("DescribeConfigs", "broker logger")  # a client library in this process may have made the one asked for
+# A client library in this process may have created the logger that the case asks for.
+LOGGERS = ("DescribeConfigs", "broker logger")
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +71,7 @@ def name_of(case: Case) -> str:
 
 
 def latest(case: Case) -> tuple[int, dict[str, Any]]:
-    """The highest version, and the request in it."""
+    """Returns the highest version, and the request in that version."""
     asked = case["answers"][-1]
     return asked["versions"][-1], asked["request"]
 
@@ -80,7 +82,7 @@ def test_each_right_that_is_missing_or_granted_shows_as_in_kafka(scene: MatrixSc
         for version in asked["versions"]:
             scene.set_up(case["api"], case["case"])
             answer = scene.ask(case["key"], version, asked["request"])
-            if "$timeout" in asked["denied"]:  # Kafka never answers
+            if "$timeout" in asked["denied"]:  # Kafka never answers this request.
                 assert errors_in(answer) == {"errorCode": ["CLUSTER_AUTHORIZATION_FAILED"]}
                 continue
             assert errors_in(answer) == asked["errors"]
@@ -113,9 +115,9 @@ def denials(errors: dict[str, list[str]]) -> list[str]:
     return [code for codes in errors.values() for code in codes if code.endswith("AUTHORIZATION_FAILED")]
 
 
-# What creating does not stand for.
+# Rights that the right to create does not replace.
 NOT_REPLACED = {"Metadata": {"DESCRIBE"}, "StreamsGroupHeartbeat": {"READ", "DESCRIBE"}}
-# What stands for any resource in `alternatives`.
+# Resources that represent any resource in `alternatives`.
 ANY_OF = {"<any>": "some-topic", "<each>": "m-g"}
 
 

@@ -1,4 +1,4 @@
-"""One decision of the authorizer: docs/spec/security.md#s3-1."""
+"""Single decisions of the authorizer (docs/spec/security.md#s3-1)."""
 
 from collections.abc import Iterable
 from itertools import count
@@ -22,7 +22,7 @@ ON_TOPICS = (O.READ, O.WRITE, O.CREATE, O.DELETE, O.ALTER, O.DESCRIBE, O.DESCRIB
 
 
 class About(TypedDict, total=False):
-    """What an ACL says besides operation and name."""
+    """The parts of an ACL besides operation and name."""
 
     resource: ResourceType
     principal: str

@@ -1,4 +1,4 @@
-"""AlterClientQuotas and DescribeClientQuotas: docs/spec/security.md#s4-1."""
+"""Decisions of AlterClientQuotas and DescribeClientQuotas (docs/spec/security.md#s4-1)."""
 
 import math
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def change(named: Names, *limits: tuple[str, float | None]) -> QuotaChange:
 def alter(
     image: ClientQuotasImage, *changes: QuotaChange, unknown_hosts: frozenset[str] = frozenset()
 ) -> list[E | None]:
-    """Carries the changes out; returns how it went with each."""
+    """Applies the changes. Returns the result of each change."""
     results, records = decided(alter_client_quotas(image, changes, lambda address: address not in unknown_hosts))
     for record in records:
         image.replay(record)

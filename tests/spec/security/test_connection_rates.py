@@ -1,4 +1,4 @@
-"""How quickly connections may be made, and how many there may be: docs/spec/security.md#s4-3, #s5."""
+"""Limits on the rate and the number of connections (docs/spec/security.md#s4-3, #s5)."""
 
 import asyncio
 from contextlib import suppress
@@ -24,7 +24,10 @@ def rates(
     of_broker: float | None = None,
     of_listener: dict[str, float] | None = None,
 ) -> ConnectionRates:
-    """limits: by address; of None for all that have none of their own"""
+    """Returns connection rates.
+
+    limits  limit by address; None applies to addresses without a limit
+    """
     found = ConnectionRates(Windows())
     by_entity: dict[QuotaEntity, dict[str, float]] = {
         (("ip", address),): {RATE: limit} for address, limit in (limits or {}).items()
@@ -96,7 +99,7 @@ class Newcomer:
 
 
 class Rates:
-    """Answers with what the test puts in."""
+    """Rates whose answers the test sets."""
 
     def __init__(self, *, held_ms: int = 0, waits_ms: int = 0) -> None:
         self.held, self.waits = held_ms, waits_ms

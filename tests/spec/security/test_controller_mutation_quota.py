@@ -1,4 +1,4 @@
-"""The quota of partitions that are created and deleted: docs/spec/security.md#s4-3, scenario 147."""
+"""The quota for creating and deleting partitions (docs/spec/security.md#s4-3, scenario 147)."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +27,7 @@ THROTTLED = E.THROTTLING_QUOTA_EXCEEDED.value
 
 
 class Scene:
-    """A broker whose clients may create or delete one partition per second: eleven at the start."""
+    """A broker whose clients may create or delete one partition per second, and eleven at the start."""
 
     def __init__(self) -> None:
         self.running = Running(FakeDisk())
@@ -52,7 +52,7 @@ class Scene:
         return self.peer.answer(ApiKey(request.API_KEY), version)
 
     def create(self, *topics: tuple[str, int], version: int = 7, validate_only: bool = False) -> tuple[list[int], int]:
-        """The codes, and the throttle time."""
+        """Creates topics. Returns the error codes and the throttle time."""
         wanted = [CreatableTopic(name=name, num_partitions=count, replication_factor=1) for name, count in topics]
         answer = self.ask(CreateTopicsRequest(topics=wanted, validate_only=validate_only), version)
         return [each.error_code for each in answer.topics], answer.throttle_time_ms

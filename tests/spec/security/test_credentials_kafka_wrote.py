@@ -1,7 +1,8 @@
-"""SCRAM users and delegation tokens in a metadata log that Kafka 4.3.1 wrote: its users log in here.
+"""SCRAM users and delegation tokens in a metadata log of Kafka 4.3.1 can log in to Odradek
+(docs/spec/security.md#s2-3).
 
-The log was written by Kafka with `delegation.token.secret.key=token secret`: credentials of alice (both mechanisms) and
-bob, one of `gone` that was removed, tokens that were renewed, ended and removed. docs/spec/security.md#s2-3
+Kafka wrote the log with `delegation.token.secret.key=token secret`. It contains credentials of alice (both mechanisms)
+and bob, a removed credential of `gone`, and tokens that were renewed, expired and removed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which quota applies to a client, and with whom it shares it: docs/spec/security.md#s4-2."""
+"""Which quota applies to a client, and which clients share a quota (docs/spec/security.md#s4-2)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""OAUTHBEARER: docs/spec/security.md#s2-4."""
+"""Logins with OAUTHBEARER (docs/spec/security.md#s2-4)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def unsecured(rules: ClaimRules | None = None) -> Exchange:
 
 
 def told(exchange: Exchange, token: bytes) -> str:
-    """The JSON by which a token is refused, and again at the end of the exchange."""
+    """Returns the JSON of a token's refusal. The exchange ends with the same JSON."""
     challenge = exchange.judge(token, NOW_MS)
     assert isinstance(challenge, Challenge)
     assert exchange.judge(END, NOW_MS) == TokenRefused(challenge.token.decode())
@@ -116,7 +116,7 @@ def test_scenario_072_a_good_signed_token_is_accepted(algorithm: str, has_key_id
 @pytest.mark.parametrize("claims", [{"exp": None}, {"sub": None}, {"sub": ""}, {"sub": " "}, {"sub": 7}])
 def test_scenario_073_expiry_and_subject_are_needed(claims: dict[str, Any]) -> None:
     assert told(unsecured(), first(unsecured_token(**claims))) == INVALID
-    if claims.get("sub") != 7:  # which PyJWT does not write
+    if claims.get("sub") != 7:  # PyJWT does not write such a claim.
         assert told(signed(), first(signed_token(**claims))) == INVALID
 
 

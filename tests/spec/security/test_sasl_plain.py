@@ -1,4 +1,4 @@
-"""PLAIN: docs/spec/security.md#s2-2."""
+"""Logins with PLAIN (docs/spec/security.md#s2-2)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""SCRAM logins: docs/spec/security.md#s2-3."""
+"""Logins with SCRAM (docs/spec/security.md#s2-3)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def exchange(*users: str, mechanism: ScramMechanism = SHA_256) -> ScramExchange:
 
 @dataclass
 class Dialogue:
-    """A client that knows a password, and what the broker said."""
+    """A client that knows a password, with the broker's messages."""
 
     mechanism: ScramMechanism
     first: ClientFirst
@@ -106,7 +106,7 @@ def test_scenario_051_a_wrong_password_is_refused_at_the_proof() -> None:
 
 
 def test_scenario_052_and_058_an_unknown_user_is_refused_at_the_proof_as_well() -> None:
-    without = image_with("bob", mechanism=SHA_512).scram_credentials  # bob has no credential for SHA-256
+    without = image_with("bob", mechanism=SHA_512).scram_credentials  # bob has no credential for SHA-256.
     other = ScramExchange(SHA_256, UsersOfImage(SHA_256, lambda: without), KEY, lambda: "server's-nonce")
     for server in (exchange("alice"), other):
         dialogue = begin(server, ClientFirst.make("bob", NONCE))
@@ -200,7 +200,7 @@ def test_a_credential_that_is_removed_between_the_messages_still_ends_this_excha
 
 
 def test_iterations_of_a_record_cost_a_login_nothing() -> None:
-    """Kafka's formatting tool takes any number; here the client pays for it alone."""
+    """Kafka's formatting tool accepts any number of iterations. Only the client spends CPU on them here."""
     credentials = ScramCredentials()
     image = image_with("alice")
     credential = image.scram_credentials.find("alice", SHA_256.value)

@@ -1,4 +1,4 @@
-"""Sessions that end, and authentication again on an open connection: docs/spec/security.md#s2-5."""
+"""Sessions that expire, and re-authentication on an open connection (docs/spec/security.md#s2-5)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOKEN_LIFETIME_MS = 2_000
 
 
 class Ticket:
-    """A mechanism that lets everybody in whose token is a name, for a while."""
+    """A mechanism that accepts every token. The token is the user's name, and the session is limited."""
 
     def judge(self, token: bytes, now_ms: int) -> Verdict:
         return TokenAccepted(token.decode(), expires_at_ms=NOW_MS + TOKEN_LIFETIME_MS)
@@ -64,7 +64,7 @@ def test_scenario_086_authenticating_again_renews_the_session(listener: Listener
 def test_a_session_neither_ends_nor_lasts_when_somebody_sets_the_clock(
     listener: Listener, client: Client, ahead_ms: int
 ) -> None:
-    """As in Kafka, which measures it by its monotonic clock."""
+    """Like Kafka, the broker measures sessions by a monotonic clock."""
     client.handshake()
     client.authenticate(ALICE)
     listener.clock.set(listener.clock.now_ms() + ahead_ms)

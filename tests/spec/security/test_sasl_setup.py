@@ -1,4 +1,4 @@
-"""What a broker with a SASL listener needs to start: docs/spec/security.md#s1-1."""
+"""The settings that a broker with a SASL listener needs to start (docs/spec/security.md#s1-1)."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ ACCOUNTS = Accounts(
 
 
 def offers(**settings: str) -> Offers:
-    """`__` stands for a dot."""
+    """Returns the mechanisms for these settings. `__` replaces a dot in their names."""
     given = {name.replace("__", "."): text for name, text in settings.items()}
     return offers_of(configure(given, {}, {})[0].listener_settings("SECURE"), ACCOUNTS)
 
@@ -153,7 +153,8 @@ SIGNED = {
 AUDIENCE, ISSUER = {"sasl.oauthbearer.expected.audience": "a"}, {"sasl.oauthbearer.expected.issuer": "i"}
 ANY_AUDIENCE = {"sasl.oauthbearer.allow.unverified.audience": "true"}
 ANY_ISSUER = {"sasl.oauthbearer.allow.unverified.issuer": "true"}
-NO_KEYS = "the keys at file:///no/such/file cannot be read"  # checked after the claims
+# The broker reads the keys after it has checked the claims.
+NO_KEYS = "the keys at file:///no/such/file cannot be read"
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ NO_KEYS = "the keys at file:///no/such/file cannot be read"  # checked after the
 def test_since_kafka_4_4_tokens_of_any_audience_or_issuer_have_to_be_allowed(
     settings: dict[str, str], words: str
 ) -> None:
-    """The broker refuses to start, and names the missing setting. Source: docs/spec/kafka-4.4.md#s5-6"""
+    """The broker refuses to start, and names the missing setting. Source: docs/spec/kafka-4.4.md#s5-6."""
     given = BEARER_LOGIN | {f"{BEARER}{name}": text for name, text in (SIGNED | settings).items()}
     assert words in refusal(given)
     config, _ = configure(given, {}, {})

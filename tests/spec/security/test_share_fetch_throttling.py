@@ -1,6 +1,6 @@
-"""A ShareFetch of a client that has fetched too much: docs/spec/security.md#s4-3.
+"""A ShareFetch of a client over its quota (docs/spec/security.md#s4-3).
 
-Kafka acquires records for it and answers without them; here they stay available to others.
+Kafka acquires records for the client and sends a response without them. Odradek leaves them available to other clients.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ VERSION = 2
 def share_fetch(
     scene: ShareBroker, peer: Peer, topic_id: bytes, epoch: int, member_id: str = "a"
 ) -> tuple[list[tuple[int, int]], int]:
-    """What was acquired, and the throttle time."""
+    """Returns the acquired ranges and the throttle time."""
     topics = [FetchTopic(topic_id=topic_id, partitions=[FetchPartition(partition_index=0)])] if epoch == 0 else []
     request = ShareFetchRequest(
         group_id=GROUP,

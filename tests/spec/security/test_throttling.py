@@ -1,4 +1,4 @@
-"""What a throttled client gets, and what happens to its connection: docs/spec/security.md#s4-3."""
+"""The responses to a throttled client, and the state of its connection (docs/spec/security.md#s4-3)."""
 
 import asyncio
 from typing import Any
@@ -25,13 +25,13 @@ from tests.support.peer import Peer, server_around
 from tests.support.requests import produce_request
 
 EVERYBODY: QuotaEntity = (("user", "ANONYMOUS"),)
-TEST_CLIENT: QuotaEntity = (("client-id", "test"),)  # what a Peer calls itself
+TEST_CLIENT: QuotaEntity = (("client-id", "test"),)  # the client id of a Peer
 PRODUCE_VERSION, FETCH_VERSION = 9, 12
 MEMORY_BYTES = 1_000_000
 
 
 class Scene(BrokerScene):
-    """A broker with quotas, and one client of it."""
+    """A broker with quotas, and one client."""
 
     def __init__(self, limits: ConnectionLimits | None = None, **quotas: float) -> None:
         super().__init__(FakeDisk(), "/data")
@@ -87,7 +87,7 @@ async def test_scenario_144_records_are_written_and_the_answer_leaves_at_once_wi
     assert scene.produce(75_000).throttle_time_ms == 0
     assert not scene.peer.transport.is_paused
     throttle_ms = scene.produce(75_000).throttle_time_ms
-    assert 5_000 <= throttle_ms <= 5_100  # what stands around the records counts too
+    assert 5_000 <= throttle_ms <= 5_100  # The bytes around the records count too.
     assert scene.end_offset == 2
 
 
@@ -104,7 +104,7 @@ async def test_scenario_144_then_the_connection_is_not_read_for_so_long() -> Non
 
 
 async def test_scenario_144_requests_that_came_along_wait_too() -> None:
-    """Also those that are in the broker's hands already."""
+    """This includes requests that the broker has already read."""
     scene = Scene(producer_byte_rate=10_000)
     scene.peer.send(request_bytes(produce_of(125_000), PRODUCE_VERSION, 1, "test"))
     big, small = produce_of(20_000), ApiVersionsRequest()
@@ -170,7 +170,8 @@ async def test_scenario_145_a_fetch_gets_no_more_than_ten_seconds_worth() -> Non
         scene.produce(10_000)
     scene.limit({"consumer_byte_rate": 10_000})
     response = scene.fetch()
-    assert response.throttle_time_ms < 10  # for what stands around the records; the time that passes makes room for it
+    # The bytes around the records exceed the quota a little, but some quota has become available meanwhile.
+    assert response.throttle_time_ms < 10
     scene.let_pass(response.throttle_time_ms)
     (partition,) = scene.fetch().responses[0].partitions
     assert len(partition.records or b"") == 100_000

@@ -1,10 +1,11 @@
-"""Every request of an administrator while acknowledgements are pending in transactions, beside a model, with restarts.
+"""Sends every administrative request while acknowledgements are pending in transactions, and compares the broker with a
+model across restarts.
 
-The model and the requests are in tests/simulation/share_administration.py. After each step it checks that no
-acknowledged record comes back, that none is lost, that a pending record is neither delivered nor accepted before its
-transaction ends, and that nothing of an old transaction touches what the next one has pending. The first test is for
-every day; `make test-slow` takes 10,000 steps more, `make sim` as many as it is told (test_share_administration.py).
-Rules: docs/spec/share-groups.md#s2-8, #s5.
+The model and the requests are in tests/simulation/share_administration.py. After each step the test checks that no
+acknowledged record returns, that none is lost, that a pending record is neither delivered nor accepted before its
+transaction ends, and that an old transaction changes nothing of the next one's pending records. The first test runs in
+every `make test`; `make test-slow` takes 10,000 more steps, and `make sim` takes as many as requested
+(test_share_administration.py). Rules: docs/spec/share-groups.md#s2-8, #s5.
 """
 
 import pytest

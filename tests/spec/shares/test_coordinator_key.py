@@ -1,4 +1,4 @@
-"""The key by which clients find the share coordinator: group:topic id:partition (docs/spec/share-groups.md#s1-7)."""
+"""The key with which clients find the share coordinator, group:topic id:partition (docs/spec/share-groups.md#s1-7)."""
 
 from base64 import urlsafe_b64encode
 

@@ -1,5 +1,5 @@
-"""Records that a member rejects inside a producer's transaction, of a group with a dead-letter queue:
-docs/spec/dead-letter-queues.md#s6."""
+"""Records that a member rejects within a producer's transaction, if the group has a dead-letter queue
+(docs/spec/dead-letter-queues.md#s6)."""
 
 import pytest
 

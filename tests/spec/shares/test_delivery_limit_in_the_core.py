@@ -1,6 +1,5 @@
-"""Every end of a staged acknowledgement, over the pure cores and over a replay of what they stored: its record is
-delivered as often as the limit allows and no more. Rules: docs/spec/share-groups.md#s5-8, #s5-12.
-"""
+"""Tries every end of a staged acknowledgement on the pure cores, and on a replay of their records. The record is
+delivered as often as the limit allows, and no more. Rules: docs/spec/share-groups.md#s5-8, #s5-12."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ HOUR_MS = 3_600_000
 
 
 class Story:
-    """One record of one share partition: its leader's memory, None where that is gone, and the log of its state."""
+    """A record of a share partition: the leader's memory (None while there is no leader) and the log of its state."""
 
     def __init__(self, updates_per_snapshot: int, epoch: int) -> None:
         self.config = ShareCoordinatorConfig(updates_per_snapshot=updates_per_snapshot)
@@ -74,7 +73,7 @@ class Story:
             self.core.replay(record, len(self.log) - 1, -1)
 
     def restart_at_lower_level(self) -> None:
-        """With a reader that knows neither markers nor what is pending."""
+        """Restarts with a reader that knows neither markers nor pending acknowledgements."""
         self.turn(lambda core: core.tell_all(self.now_ms))
         self.leader = None
         self.core = StateCore(self.config, lambda *_: True)
@@ -111,7 +110,7 @@ class Story:
             self.leader.written(write)
 
     def acquired(self, member_id: str) -> list[int]:
-        """The delivery counts of what the member is given."""
+        """Returns the delivery counts of the records that the member acquires."""
         leader = self.lead()
         wanted = Acquisition(member_id, leader.flight.next_fetch_offset, 10)
         return [each.delivery_count for each in leader.acquire(wanted, [(0, 0)], self.limits, self.now_ms)]
@@ -132,7 +131,7 @@ class Story:
         return write
 
     def end(self, epochs_further: int, transaction_version: int = 2) -> None:
-        """An abort marker comes: first to the log, then to the leader, if there is one."""
+        """Appends an abort marker: first to the log, then to the leader's state, if there is a leader."""
         epoch = min(self.transaction.producer_epoch + epochs_further, MAX_EPOCH)
         ending = Ending(PRODUCER_ID, epoch, is_commit=False, transaction_version=transaction_version)
         self.log.append(ending._replace(transaction_version=2))
@@ -161,12 +160,12 @@ def time_out(story: Story, _: StateWrite) -> None:
 
 
 def fence(story: Story, _: StateWrite) -> None:
-    """The marker of the transaction itself was missed, and a later one tells."""
+    """The transaction's own marker was missed. A later marker shows that the transaction has ended."""
     story.end(2)
 
 
 def keep_prepared(story: Story, _: StateWrite) -> None:
-    """The locks of a prepared transaction are long over when its coordinator comes back to it, and aborts it."""
+    """The locks of a prepared transaction have expired long before its coordinator returns and aborts it."""
     story.locks_run_out(HOUR_MS)
     story.lead()
     story.locks_run_out(HOUR_MS)
@@ -175,19 +174,19 @@ def keep_prepared(story: Story, _: StateWrite) -> None:
 
 
 def released(story: Story, _: StateWrite) -> None:
-    """The locks are over, and nobody knows the transaction."""
+    """The locks have expired, and no coordinator knows the transaction."""
     story.lead()
     story.locks_run_out(2 * LOCK_MS)
     story.store(story.lead().pending.release(story.transaction, story.limits, story.now_ms))
 
 
 def undone(story: Story, write: StateWrite) -> None:
-    """The request failed in another partition; the leader is the one that staged."""
+    """The request failed in another partition. The leader that undoes it is the one that staged it."""
     story.store(story.lead().pending.undo(write, story.limits, story.now_ms))
 
 
 def leave_memory(story: Story) -> None:
-    """With the last session."""
+    """The last session ends, so the share partition leaves the memory."""
     story.leave(OWNER)
     story.leader = None
 
@@ -223,7 +222,7 @@ LATER: dict[str, Callable[[Story], None]] = {
 
 
 def staged_at(count: int, updates_per_snapshot: int, epoch: int) -> tuple[Story, StateWrite]:
-    """The record is staged at its so manieth delivery, and only then the limit is LIMIT."""
+    """Stages the record at its `count`-th delivery. The limit becomes LIMIT only afterwards."""
     story = Story(updates_per_snapshot, epoch)
     story.limits = LIMITS._replace(delivery_count_limit=max(LIMIT, count))
     for number in range(1, count):
