@@ -1,4 +1,4 @@
-"""AlterConfigs and IncrementalAlterConfigs. Codes and words are Kafka 4.3.1's answers to the same requests."""
+"""AlterConfigs and IncrementalAlterConfigs. The codes and messages are Kafka 4.3.1's answers to the same requests."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def ask(
     incremental: bool = True,
     config: BrokerConfig | None = None,
 ) -> tuple[E | None, str | None]:
-    """What one resource is answered; a success takes effect."""
+    """Returns the answer for one resource. A successful change takes effect."""
     resources = [ResourceChanges(resource_type, name, [SettingChange(*change) for change in changes])]
     decision = decided(alter_configs(image, config or config_with(), resources, node_id=1, is_incremental=incremental))
     ((_, _, error),) = decision.response

@@ -1,4 +1,5 @@
-"""AlterReplicaLogDirs, as Kafka 4.3.1 answers with one directory (rights: `security/test_authorization_matrix.py`)."""
+"""AlterReplicaLogDirs answers like Kafka 4.3.1 with one directory. `security/test_authorization_matrix.py` tests
+rights."""
 
 import pytest
 

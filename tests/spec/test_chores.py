@@ -1,4 +1,4 @@
-"""Periodic chores run when the settings say so, and do not disturb clients."""
+"""Periodic chores run at the intervals of their settings, and do not disturb clients."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +17,7 @@ NEVER = 2**63 - 1
 
 
 class Scene(BrokerScene):
-    """A broker whose chores run; `live` lets time pass and everything happen that falls due."""
+    """A broker with running chores. `live` advances the clock, and runs whatever is due."""
 
     def __init__(self, **settings: Any) -> None:
         self.disk = FakeDisk()

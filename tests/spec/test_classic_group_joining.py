@@ -1,4 +1,4 @@
-"""JoinGroup: which members are admitted, under which member id, and when the next generation begins."""
+"""JoinGroup: which members are admitted, under which member id, and when the next generation starts."""
 
 import pytest
 
@@ -11,7 +11,7 @@ RANGE, STICKY = {"range": subscription("t")}, {"sticky": subscription("t")}
 
 
 def timers(scene: Scene, kind: TimerKind) -> list[int]:
-    """How long from now the timers of this kind will fire."""
+    """Returns the remaining times of the timers of this kind."""
     return sorted(due - scene.now_ms for key, due in scene.due.items() if key.kind is kind)
 
 
@@ -76,7 +76,7 @@ def test_a_rebalance_waits_for_whoever_was_given_a_member_id() -> None:
     scene = Scene()
     (leader,) = scene.come("a")
     newcomer = scene.join(client="b", version=4)
-    rejoined = scene.join(leader)  # a leader that joins again begins a rebalance
+    rejoined = scene.join(leader)  # A leader that joins again starts a rebalance.
     assert rejoined.is_parked
     scene.join(newcomer.answer.member_id, version=4)
     assert rejoined.answer.generation_id == 2
@@ -91,7 +91,7 @@ def test_a_rebalance_does_not_wait_for_longer_than_a_session_for_whoever_was_giv
     assert rejoined.answer.generation_id == 2
 
 
-# The initial rebalance is delayed, for company.
+# The initial rebalance is delayed, so that more members can join.
 
 
 def delayed(delay_ms: int = 3_000) -> Scene:
@@ -127,7 +127,7 @@ def test_whoever_came_during_the_initial_delay_makes_it_run_once_more() -> None:
     a, b = scene.join(client="a"), scene.join(client="b")
     scene.advance(3_000)
     assert a.is_parked
-    scene.advance(3_000)  # nobody came while it ran again
+    scene.advance(3_000)  # No member joined during the second delay.
     assert a.answer.generation_id == b.answer.generation_id == 1
 
 
@@ -140,7 +140,7 @@ def test_a_group_that_emptied_is_delayed_again() -> None:
     scene.advance(2_999)
     assert again.is_parked
     scene.advance(1)
-    assert again.answer.generation_id == 3  # the empty group was the second
+    assert again.answer.generation_id == 3  # The empty group was generation 2.
 
 
 # Protocols.
@@ -225,7 +225,7 @@ def test_in_a_rebalance_the_first_to_come_get_the_places() -> None:
     leader, follower = scene.come("a", "b")
     scene.join(leader)
     newcomer = scene.join(client="c")
-    assert newcomer.is_parked  # one place was not claimed yet
+    assert newcomer.is_parked  # One place has not been claimed yet.
     assert scene.join(follower).code is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert follower not in {member.member_id for member in scene.describe().members}
 
@@ -236,7 +236,7 @@ def test_who_was_given_a_member_id_may_still_find_the_group_full() -> None:
     scene.come("a")
     late = scene.join(asked.answer.member_id, version=4)
     assert late.code is ErrorCode.GROUP_MAX_SIZE_REACHED
-    # … and its member id is not waited for either.
+    # Nor does the group wait for its member id.
     assert scene.join(asked.answer.member_id, version=4).code is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
@@ -316,7 +316,7 @@ def test_a_join_that_is_repeated_over_another_connection_releases_the_first() ->
 
 
 def test_a_newcomer_has_more_time_than_a_session_to_wait_for_its_first_generation() -> None:
-    """It cannot send heartbeats before it is in."""
+    """A member cannot send heartbeats before its first generation."""
     scene = Scene()
     scene.come("a", session_timeout_ms=200_000, rebalance_timeout_ms=100_000)
     newcomer = scene.join(client="b", session_timeout_ms=6_000, rebalance_timeout_ms=100_000)

@@ -141,7 +141,7 @@ def test_the_offsets_of_a_topics_namesake_are_not_its_own() -> None:
     scene.commit(3, topic_id=TOPIC_ID)
     assert scene.fetch(topic_id=OTHER_TOPIC_ID) == -1
     assert scene.fetch(topic_id=TOPIC_ID) == 3
-    assert scene.fetch() == 3  # asked by name alone
+    assert scene.fetch() == 3  # The request names the topic only by name.
 
 
 def test_an_offset_committed_without_a_topic_id_belongs_to_whoever_has_the_name() -> None:

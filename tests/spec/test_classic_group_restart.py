@@ -1,4 +1,4 @@
-"""A restart of the broker: members, generation and offsets are as they were; only waiting members must ask again."""
+"""A restart of the broker preserves members, generation and offsets. Only members that were waiting must ask again."""
 
 from odradek.broker.groups.common.outcome import GroupConfig
 from odradek.protocol.errors import ErrorCode
@@ -41,7 +41,7 @@ def test_a_rebalance_that_was_under_way_is_begun_by_its_members_again() -> None:
     leader, follower = scene.come("a", "b")
     scene.join(client="c")
     scene.restart()
-    # The generation that was recorded last is in force, and the newcomer, of whom nothing is known, asks again.
+    # The last recorded generation is current. The new member was not recorded, and must ask again.
     assert scene.heartbeat(leader, 1) is ErrorCode.NONE
     newcomer = scene.join(client="c")
     again = [scene.join(leader), scene.join(follower)]
@@ -52,7 +52,7 @@ def test_a_generation_whose_assignment_was_not_recorded_is_given_again() -> None
     scene = Scene()
     (leader,) = scene.come("a")
     scene.join(client="b")
-    scene.join(leader)  # generation 2 begins, and is told to both
+    scene.join(leader)  # Generation 2 starts, and both members learn of it.
     scene.restart()
     assert scene.heartbeat(leader, 2) is ErrorCode.ILLEGAL_GENERATION
     again = scene.join(leader)

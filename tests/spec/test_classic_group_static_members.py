@@ -7,7 +7,7 @@ from tests.support.group_scene import GROUP, Scene, subscription
 
 
 def static_group(scene: Scene, *instances: str) -> list[str]:
-    """Stable; the leader first."""
+    """Returns the member ids of a stable group, starting with the leader."""
     asked = [scene.join(client=instance, instance=instance) for instance in instances]
     scene.advance(0)
     return scene.settle([each.answer for each in asked])
@@ -34,7 +34,8 @@ def test_the_old_member_id_is_fenced() -> None:
     assert scene.sync(old, 1, instance="b").code is fenced
     assert scene.join(old, instance="b").code is fenced
     assert scene.commit(1, member_id=old, generation=1, instance="b") is fenced
-    assert scene.heartbeat(old, 1) is ErrorCode.UNKNOWN_MEMBER_ID  # without its instance id it is nobody
+    # The member id alone is unknown without the instance id.
+    assert scene.heartbeat(old, 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_an_instance_id_that_is_no_members_is_unknown() -> None:
@@ -60,7 +61,7 @@ def test_who_waits_for_an_assignment_under_the_old_member_id_is_fenced_too() -> 
     waiting = scene.sync(asked[1].answer.member_id, 1, instance="b")
     back = scene.join(instance="b")
     assert waiting.code is ErrorCode.FENCED_INSTANCE_ID
-    assert back.is_parked  # the assignment is not made yet: everybody joins again
+    assert back.is_parked  # There is no assignment yet, so all members join again.
     assert scene.groups() == {GROUP: "PreparingRebalance"}
 
 
@@ -74,7 +75,7 @@ def test_a_leader_that_comes_back_leads_and_need_not_assign_anew() -> None:
 
 
 def test_an_older_leader_that_comes_back_is_told_that_its_old_self_leads() -> None:
-    """Else it would assign, and the group is not waiting for that."""
+    """Otherwise it would compute an assignment for which the group does not wait."""
     scene = Scene()
     old, _ = static_group(scene, "a", "b")
     back = scene.join(instance="a", version=8)
@@ -103,7 +104,7 @@ def test_a_member_that_comes_back_and_changes_the_chosen_protocol_begins_a_rebal
     scene.advance(0)
     scene.settle([asked.answer])
     back = scene.join(instance="a", protocols={"sticky": subscription("t")})
-    assert back.answer.generation_id == 2  # it is alone: the rebalance is over at once
+    assert back.answer.generation_id == 2  # It is the only member, so the rebalance ends at once.
     assert back.answer.protocol_name == "sticky"
 
 
@@ -134,7 +135,7 @@ def test_a_rebalance_waits_for_static_members_until_their_session_ends() -> None
     leader, follower = scene.settle([each.answer for each in asked])
     again = scene.join(leader, instance="a", session_timeout_ms=100_000, rebalance_timeout_ms=20_000)
     scene.advance(20_000)
-    # Not there in time, but still a member: its share is kept for it.
+    # The member did not join in time, but it is still a member, and its share of the assignment is reserved.
     assert again.answer.generation_id == 2
     assert {member.member_id for member in again.answer.members} == {leader, follower}
 

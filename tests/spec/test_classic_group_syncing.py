@@ -8,7 +8,7 @@ from tests.support.group_scene import GROUP, Scene, subscription
 
 
 def generation_of(scene: Scene, *clients: str) -> tuple[str, ...]:
-    """Members that have joined and not yet synced, the leader first."""
+    """Returns the ids of members that have joined and not synced yet, starting with the leader."""
     asked = [scene.join(client=client) for client in clients]
     scene.advance(0)
     return tuple(each.answer.member_id for each in asked)
@@ -34,7 +34,7 @@ def test_who_asks_after_the_decision_is_told_at_once() -> None:
     leader, follower = generation_of(scene, "a", "b")
     scene.sync(leader, 1, {follower: b"F"})
     assert scene.sync(follower, 1).answer.assignment == b"F"
-    assert scene.sync(leader, 1).answer.assignment == b""  # the leader left itself out
+    assert scene.sync(leader, 1).answer.assignment == b""  # The leader assigned nothing to itself.
 
 
 def test_the_assignment_is_recorded_before_anybody_learns_it() -> None:
@@ -47,7 +47,7 @@ def test_the_assignment_is_recorded_before_anybody_learns_it() -> None:
     assert waiting.is_parked
     assert scene.groups() == {GROUP: "CompletingRebalance"}
     scene.writes_fail = False
-    again = scene.join(leader)  # what a leader does whose coordinator was not to be found
+    again = scene.join(leader)  # A leader does this after it could not find its coordinator.
     assert again.answer.generation_id == 1
     scene.sync(leader, 1, {leader: b"L", follower: b"F"})
     assert waiting.answer.assignment == b"F"
@@ -100,7 +100,7 @@ def test_the_member_is_checked_before_its_generation_and_that_before_its_protoco
     assert scene.sync(member, 1, protocol_type="consumer", protocol_name="range").code is ErrorCode.NONE
 
 
-# Members that never ask for the assignment.
+# Members that never request their assignment.
 
 
 def test_members_that_do_not_sync_within_the_rebalance_timeout_are_out() -> None:
@@ -213,7 +213,7 @@ def test_a_session_that_ends_while_nothing_can_be_written_ends_as_soon_as_it_can
     scene = Scene()
     (member,) = scene.come("a", session_timeout_ms=10_000)
     scene.writes_fail = True
-    scene.advance(60_000)  # to become empty is a generation of its own, and to be recorded
+    scene.advance(60_000)  # The empty group is a new generation, which must be recorded.
     assert scene.groups() == {GROUP: "Stable"}
     scene.writes_fail = False
     scene.advance(1_000)

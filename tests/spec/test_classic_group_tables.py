@@ -1,4 +1,4 @@
-"""The classic group's tables are complete, and lead only to states that may follow."""
+"""The classic group's tables are complete, and lead only to permitted states."""
 
 from collections.abc import Mapping
 
@@ -58,7 +58,7 @@ def test_a_dead_group_answers_that_its_coordinator_is_gone_or_that_it_is_not_the
 @pytest.mark.parametrize(
     ("state", "is_leader", "same_protocols", "verdict"),
     [
-        (GroupState.STABLE, True, True, GroupVerdict.REBALANCE),  # how a leader asks for a new assignment
+        (GroupState.STABLE, True, True, GroupVerdict.REBALANCE),  # A leader requests a new assignment in this way.
         (GroupState.STABLE, False, True, GroupVerdict.SAME_GENERATION),
         (GroupState.STABLE, False, False, GroupVerdict.REBALANCE),
         (GroupState.COMPLETING_REBALANCE, True, True, GroupVerdict.SAME_GENERATION),

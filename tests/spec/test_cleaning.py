@@ -48,7 +48,7 @@ class Scene(BrokerScene):
         return self.partition(name)
 
     def write(self, *keys: str, topic: str = "t") -> None:
-        """A segment of these keys, followed by an empty one."""
+        """Writes a segment with these keys, followed by an empty segment."""
         partition = self.partition(topic)
         for key in keys:
             batch = build_batch([NewRecord(key.encode(), b"v", NOW_MS)])
@@ -64,7 +64,7 @@ class Scene(BrokerScene):
         self.settle()
 
     def keys(self, topic: str = "t") -> list[str]:
-        """As a client fetches them, from offset 0."""
+        """Returns the keys that a client fetches from offset 0."""
         log = self.partition(topic).log
         found, offset = [], 0
         while offset < log.high_watermark:
@@ -105,7 +105,7 @@ def test_one_log_follows_the_other_the_filthiest_first() -> None:
         scene.compacted(name)
         scene.write("a", "a", topic=name)
     scene.live()
-    scene.write("b", "b", topic="tidy")  # half of it is dirty, and three quarters of the other
+    scene.write("b", "b", topic="tidy")  # Half of this log is dirty, and three quarters of the other one.
     scene.write("b", "b", "b", "b", topic="filthy")
     scene.backoff_is_over()
     while scene.keys("filthy") != ["a", "b"]:
@@ -171,12 +171,12 @@ def test_what_comes_while_a_log_is_compacted_is_not_lost() -> None:
     scene.compacted()
     scene.write("a", "a")
     scene.backoff_is_over()
-    scene.workers.finish_one()  # it knows the keys
+    scene.workers.finish_one()  # The pass has read the keys.
     scene.partition("t").append(
         build_batch([NewRecord(b"new", b"v", NOW_MS)]), origin=Origin.CLIENT, now_ms=NOW_MS, on_done=lambda error: None
     )
     scene.settle()
-    scene.live(AGAIN_MS)  # the finished segment was synced meanwhile
+    scene.live(AGAIN_MS)  # The finished segment is synced meanwhile.
     assert scene.keys() == ["a", "new"]
 
 
@@ -266,7 +266,7 @@ def test_a_log_that_cannot_be_read_is_left_alone_and_others_are_not() -> None:
 
 
 def test_a_log_with_a_record_too_large_when_decompressed_is_left_alone() -> None:
-    """docs/spec/kafka-4.4.md#s4-3, M4."""
+    """M4: the cleaner does not try such a log again (docs/spec/kafka-4.4.md#s4-3)."""
     scene = Scene()
     limit_bytes = 1_000
     for name, compression in (("plain", Compression.NONE), ("packed", Compression.GZIP)):

@@ -35,7 +35,8 @@ from tests.support.metadata import (
     topic_records,
 )
 
-LEADER_CHANGE, BOOTSTRAP = 1, 3 + len(FEATURES)  # records at the log's beginning: begin, features, min ISR, end
+# Records at the start of the log: the two transaction markers, the features, and the minimum of in-sync replicas.
+LEADER_CHANGE, BOOTSTRAP = 1, 3 + len(FEATURES)
 METADATA = f"{DATA}/__cluster_metadata-0"
 FORMATTED = "00000000000000000000-0000000000.checkpoint"
 
@@ -79,7 +80,8 @@ def test_a_directory_that_was_formatted_keeps_the_features_that_it_was_formatted
 
 
 def test_a_directory_that_kafka_4_4_formatted_begins_with_the_levels_of_its_snapshot() -> None:
-    """P1, P4, P5 and P6 of docs/spec/kafka-4.4.md#s6-1: the snapshot counts before bootstrap.checkpoint, and stays."""
+    """P1, P4, P5 and P6: the snapshot takes precedence over bootstrap.checkpoint, and stays
+    (docs/spec/kafka-4.4.md#s6-1)."""
     disk = FakeDisk()
     disk.make_directory(DATA)
     disk.make_directory(METADATA)
@@ -95,7 +97,7 @@ def test_a_directory_that_kafka_4_4_formatted_begins_with_the_levels_of_its_snap
 
 
 def test_an_emulated_release_before_4_4_keeps_its_first_levels_in_the_root() -> None:
-    """docs/spec/kafka-4.4.md#s6-3."""
+    """Such a release writes bootstrap.checkpoint instead of a snapshot (docs/spec/kafka-4.4.md#s6-3)."""
     disk = FakeDisk()
     assert Running(disk, rules=KafkaRules.KAFKA_4_3).metadata.image.features == FEATURES
     assert "bootstrap.checkpoint" in disk.list_directory(DATA)
@@ -115,7 +117,7 @@ def test_an_emulated_release_before_4_4_keeps_its_first_levels_in_the_root() -> 
     ],
 )
 def test_a_directory_with_levels_that_nobody_knows_here_is_not_started_on(feature: str, level: int, told: str) -> None:
-    """docs/spec/kafka-4.4.md#s6-2."""
+    """The start fails and names the feature and its level (docs/spec/kafka-4.4.md#s6-2)."""
     running = Running(FakeDisk())
     running.metadata.commit([FeatureLevelRecord(name=feature, feature_level=level)])
     running.stop()
@@ -235,7 +237,7 @@ def test_a_partition_of_other_nodes_stays_theirs() -> None:
     assert (partition.leader, partition.leader_epoch) == (2, 3)
 
 
-# Directories that belong to nobody
+# Directories without an owner.
 
 
 def test_what_an_interrupted_deletion_left_is_set_aside(caplog: pytest.LogCaptureFixture) -> None:
@@ -274,7 +276,7 @@ def test_a_partition_beyond_those_of_its_topic_is_a_stray() -> None:
 
 
 class Parked:
-    """Runs jobs when told to, as threads would."""
+    """Runs jobs when the test says so, as threads would."""
 
     def __init__(self) -> None:
         self.jobs: list[tuple[Callable[[], Any], Callable[[JobResult[Any]], None]]] = []
@@ -347,7 +349,7 @@ def test_producer_ids_come_in_blocks_that_nobody_had_before() -> None:
     assert blocks == [0, 1000, 2000]
 
 
-# A disk that fails
+# Failures of the disk.
 
 
 def test_a_write_that_fails_changes_nothing_and_the_next_one_may_succeed() -> None:
@@ -368,7 +370,7 @@ def test_a_failed_sync_ends_all_changes_and_reads_go_on(caplog: pytest.LogCaptur
     disk = FakeDisk()
     running = Running(disk)
     running.create("t")
-    disk.fail(2, Fault.EIO)  # the write goes well, its sync does not
+    disk.fail(2, Fault.EIO)  # The write succeeds, and its sync fails.
     with caplog.at_level(logging.CRITICAL), pytest.raises(KafkaError):
         running.metadata.commit(topic_records("doubtful")).outcome()
     assert "the metadata log failed" in caplog.text

@@ -1,4 +1,4 @@
-"""Log compaction: what survives, what is removed when, and what compaction must never lose.
+"""Log compaction: which records survive, which are removed when, and which must never be lost.
 
 Rules: docs/spec/transactions.md#s7; scenarios: #s8-9.
 """
@@ -123,7 +123,7 @@ def test_log_append_time_stays_the_time_of_every_record() -> None:
     assert [record.timestamp for record in log.records()][:2] == [NOW_MS + 9, NOW_MS + 9]
 
 
-# --- tombstones
+# --- Tombstones.
 
 
 def test_a_tombstone_stays_until_its_horizon_and_takes_the_value_at_once() -> None:
@@ -167,7 +167,7 @@ def test_a_tombstone_that_is_not_the_latest_goes_like_any_record() -> None:
     assert log.values() == {"a": "1"}
 
 
-# --- how far a pass goes
+# --- The end of a pass.
 
 
 def test_scenario_133_an_open_transaction_holds_back_everything_behind_it() -> None:
@@ -345,7 +345,7 @@ def test_damage_is_reported_and_not_vouched_for_with_a_new_crc() -> None:
         log.clean()
 
 
-# --- which log is next
+# --- The choice of the next log.
 
 
 def test_the_log_with_the_largest_dirty_ratio_comes_first() -> None:

@@ -63,7 +63,7 @@ def test_scenario_132_a_marker_goes_two_passes_after_its_records() -> None:
     log = CompactedLog()
     log.append(("a", "1"), producer_id=7, transactional=True)
     log.end_txn(7, commit=True)
-    log.append(("a", "2"), producer_id=7, sequence=1)  # so that the producer's state does not rest on the marker
+    log.append(("a", "2"), producer_id=7, sequence=1)  # The producer's state then does not depend on the marker.
     log.append(("b", "1"))
     log.roll()
     log.clean()
@@ -137,7 +137,7 @@ def test_scenario_134_the_sequence_is_known_again_after_a_restart_without_snapsh
 
 def test_an_emptied_marker_ends_what_a_snapshot_from_before_it_says_is_open() -> None:
     log = CompactedLog(replace(COMPACT, segment_bytes=300))
-    log.append(("z", "x" * 200))  # segments that are too long to be merged
+    log.append(("z", "x" * 200))  # These segments are too long to be merged.
     log.append(("a", "1"), producer_id=7, epoch=3, transactional=True)
     log.roll()
     log.end_txn(7, commit=False, epoch=4)
@@ -171,18 +171,18 @@ def test_the_last_marker_of_an_active_producer_is_kept_for_its_epoch() -> None:
     assert log.control_batches() == []
 
 
-# --- whatever the past
+# --- Random histories.
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_readers_see_the_same_table_however_often_it_is_cleaned(seed: int) -> None:
-    """The table is told by the records of committed transactions in the order of their offsets."""
+    """The records of committed transactions, in the order of their offsets, define the table."""
     rng = Random(seed)
     log = CompactedLog(replace(COMPACT, segment_bytes=rng.choice((200, 1000, 10**9))))
     log.key_map_bytes = rng.choice((3, 10, 10_000)) * ENTRY_BYTES
-    history: dict[int, tuple[str, str | None]] = {}  # by offset, committed records only
-    pending: dict[int, dict[int, tuple[str, str | None]]] = {}  # by producer id
+    history: dict[int, tuple[str, str | None]] = {}  # committed records by offset
+    pending: dict[int, dict[int, tuple[str, str | None]]] = {}  # pending records by producer id and offset
     sequences = dict.fromkeys(range(3), 0)
 
     def write(step: int, producer: int | None) -> dict[int, tuple[str, str | None]]:
@@ -242,10 +242,10 @@ def test_readers_see_the_same_table_however_often_it_is_cleaned(seed: int) -> No
     assert len(keys) == len(set(keys)), "each key is left once"
 
 
-# The cleaner forgot open transactions between groups of segments, and took the marker too early.
+# The cleaner forgot open transactions between groups of segments, and removed the marker too early.
 @pytest.mark.known_bug(20, "another broker")
 def test_a_transaction_may_span_segments_and_groups_of_a_pass() -> None:
-    log = CompactedLog(replace(COMPACT, segment_bytes=100))  # every segment is a group of its own
+    log = CompactedLog(replace(COMPACT, segment_bytes=100))  # Every segment is a separate group.
     log.append(("a", "1"), producer_id=7, transactional=True)
     log.roll()
     log.append(("filler", "x"))
@@ -260,7 +260,7 @@ def test_a_transaction_may_span_segments_and_groups_of_a_pass() -> None:
     assert log.values()["a"] == "1"
 
 
-# A full key map ended the pass between aborted records and their marker; the records became committed ones.
+# A full key map ended the pass between aborted records and their marker, so that the records became committed.
 @pytest.mark.known_bug(21, "another broker")
 def test_a_pass_that_ends_within_a_transaction_keeps_it_aborted() -> None:
     log = CompactedLog()
@@ -281,7 +281,7 @@ def test_a_pass_that_ends_within_a_transaction_keeps_it_aborted() -> None:
     assert log.values()["a"] == "good"
 
 
-# Markers were looked up in the map of keys like records.
+# The cleaner looked up markers in the key map, like records.
 @pytest.mark.known_bug(22, "another broker")
 def test_keys_equal_to_a_markers_key_remove_no_marker() -> None:
     log = CompactedLog()
@@ -297,7 +297,7 @@ def test_keys_equal_to_a_markers_key_remove_no_marker() -> None:
     assert (marker.offset, marker.is_commit) == (1, True)
 
 
-# Control batches were deduplicated by key, which left one COMMIT per log.
+# The cleaner deduplicated control batches by key, which left one COMMIT per log.
 @pytest.mark.known_bug(24, "another broker")
 def test_each_transaction_keeps_its_own_marker() -> None:
     log = CompactedLog()
@@ -310,7 +310,7 @@ def test_each_transaction_keeps_its_own_marker() -> None:
     assert [header.base_offset for header in log.control_batches()] == [1, 3, 5, 7, 9]
 
 
-# Kafka keeps every emptied control batch with the epoch of an active producer; here it is the newest of them.
+# Kafka keeps every emptied control batch that has the epoch of an active producer. Odradek keeps the newest of them.
 @pytest.mark.known_bug(57, "another broker")
 def test_empty_control_batches_do_not_pile_up() -> None:
     log = CompactedLog()
@@ -327,8 +327,8 @@ def test_empty_control_batches_do_not_pile_up() -> None:
     assert entry is None or entry.producer_epoch == 5
 
 
-# When a cleaned segment overflowed, its batches were read a second time, with what was known of aborted transactions
-# used up by the first; aborted records came out as committed ones.
+# When a cleaned segment overflowed, the cleaner read its batches again, although the first reading had used up its list
+# of aborted transactions. Aborted records became committed.
 @pytest.mark.known_bug(23, "KAFKA-20036")
 def test_a_pass_that_begins_again_knows_the_aborted_transactions_again() -> None:
     call, has_failed = 0, True

@@ -1,6 +1,6 @@
-"""CreateTopics: what is refused, with which code and words, and what is recorded otherwise.
+"""CreateTopics: which requests are refused, with which code and message, and what is recorded otherwise.
 
-The expected words are Kafka 4.3.1's answers to the same requests.
+The expected messages are Kafka 4.3.1's answers to the same requests.
 """
 
 import pytest
@@ -238,7 +238,7 @@ def test_of_a_setting_given_twice_the_last_counts() -> None:
 
 
 def test_too_many_partitions_refuse_the_whole_request() -> None:
-    """Also O2 of docs/spec/kafka-4.4.md#s5-5."""
+    """O2: no topic of such a request is created (docs/spec/kafka-4.4.md#s5-5)."""
     with pytest.raises(KafkaError) as refused:
         create(image_with(), [NewTopic("small"), NewTopic("big", 10_000)])
     assert refused.value.code is E.POLICY_VIOLATION
@@ -329,7 +329,7 @@ def test_why_an_internal_topic_cannot_be_created_is_logged_once_per_cause(caplog
 
 
 class Refusing:
-    """A metadata log that takes nothing."""
+    """A metadata log that refuses every record."""
 
     def __init__(self, code: E, why: str) -> None:
         self.refusal = KafkaError(code, why)

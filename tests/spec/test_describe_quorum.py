@@ -1,4 +1,4 @@
-"""DescribeQuorum, as Kafka 4.3.1 answers with one voter (rights: `security/test_authorization_matrix.py`)."""
+"""DescribeQuorum answers like Kafka 4.3.1 with one voter. `security/test_authorization_matrix.py` tests rights."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""CreatePartitions and DeleteTopics. Codes, words and order are Kafka 4.3.1's answers to the same requests."""
+"""CreatePartitions and DeleteTopics. Codes, messages and order are Kafka 4.3.1's answers to the same requests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The levels of features that Kafka 4.4 brought, and how they are changed: docs/spec/kafka-4.4.md#s2."""
+"""The feature levels that Kafka 4.4 introduced, and how they are changed (docs/spec/kafka-4.4.md#s2)."""
 
 from types import SimpleNamespace
 
@@ -38,7 +38,7 @@ def refused(image: MetadataImage, feature: str, level: int, how: int) -> str:
 
 
 def test_the_supported_levels_are_those_of_kafka_beside_our_own_feature() -> None:
-    """F1."""
+    """F1: the supported levels are Kafka's. Only `odradek.share.transactions` is our own."""
     assert {name: levels for name, levels in SUPPORTED_FEATURES.items() if name != SHARE_TRANSACTIONS} == {
         "eligible.leader.replicas.version": (0, 1),
         "group.version": (0, 1),
@@ -51,7 +51,7 @@ def test_the_supported_levels_are_those_of_kafka_beside_our_own_feature() -> Non
 
 
 def test_metadata_version_rises_from_30_to_33_in_one_update() -> None:
-    """F3 and F4."""
+    """F3 and F4: an upgrade may skip levels."""
     (record,) = updated(image_at(metadata_version=30), "metadata.version", 33, UPGRADE)
     assert record == FeatureLevelRecord(name="metadata.version", feature_level=33)
 
@@ -65,26 +65,26 @@ def test_metadata_version_rises_from_30_to_33_in_one_update() -> None:
     ],
 )
 def test_metadata_version_does_not_go_back(level: int, how: int, why: str) -> None:
-    """F4."""
+    """F4: a downgrade of metadata.version is refused."""
     told = refused(image_at(metadata_version=33), "metadata.version", level, how)
     assert told == f"Unsupported metadata.version downgrade from 33 to {level}. {why}"
 
 
 def test_metadata_version_34_is_not_known() -> None:
-    """F4."""
+    """F4: level 34 is unknown to Kafka 4.4."""
     assert refused(image_at(metadata_version=33), "metadata.version", 34, UPGRADE) == (
         "Invalid update version 34 for feature metadata.version. Local controller 1 only supports versions 7-33"
     )
 
 
 def test_share_version_2_needs_no_metadata_version_of_4_4() -> None:
-    """F5."""
+    """F5: share.version does not depend on metadata.version."""
     image = image_at(metadata_version=30, share_version=1)
     assert updated(image, "share.version", 2, UPGRADE) == [FeatureLevelRecord(name="share.version", feature_level=2)]
 
 
 def test_share_version_is_lowered_by_a_downgrade_and_has_no_level_3() -> None:
-    """F5."""
+    """F5: a downgrade needs the matching upgrade type."""
     image = image_at(metadata_version=33, share_version=2)
     (record,) = updated(image, "share.version", 1, SAFE_DOWNGRADE)
     assert record == FeatureLevelRecord(name="share.version", feature_level=1)
@@ -94,7 +94,7 @@ def test_share_version_is_lowered_by_a_downgrade_and_has_no_level_3() -> None:
 
 @pytest.mark.parametrize("level", [0, 1])
 def test_streams_groups_are_served_from_streams_version_1_on(level: int) -> None:
-    """F6: each API of streams groups asks this first."""
+    """F6: each API of streams groups checks the feature first."""
     broker = SimpleNamespace(
         metadata=SimpleNamespace(image=image_at(streams_version=level)),
         config=config_with(group_coordinator_rebalance_protocols="classic,consumer,streams"),
@@ -108,7 +108,7 @@ def test_streams_groups_are_served_from_streams_version_1_on(level: int) -> None
 
 
 def test_a_feature_that_nobody_knows_is_refused() -> None:
-    """F7."""
+    """F7: the refusal names the feature."""
     assert refused(image_at(metadata_version=33), "odradek.version", 1, UPGRADE) == (
         "Invalid update version 1 for feature odradek.version. Local controller 1 does not support this feature."
     )

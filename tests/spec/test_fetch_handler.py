@@ -1,4 +1,4 @@
-"""Fetch: what is answered at once, what waits, and what is refused, compared with Kafka 4.3.1."""
+"""Fetch: which requests are answered at once, which wait, and which are refused, compared with Kafka 4.3.1."""
 
 import asyncio
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ class Scene(BrokerScene):
             self.topic("t", 3)
 
     def write(self, count: int = 1, *, index: int = 0, size: int = 5, topic: str = "t", **kind: Any) -> int:
-        """One batch, written by the end of the tick; its size in bytes."""
+        """Appends one batch, which is written at the end of the tick. Returns its size in bytes."""
         batch = build_batch([NewRecord(b"k", bytes(size), NOW_MS) for _ in range(count)], **kind)
         origin = Origin.COORDINATOR if kind.get("is_transactional") else Origin.CLIENT
         partition = self.partition(topic, index)
@@ -122,7 +122,7 @@ def data(partition: PartitionData) -> bytes:
 
 
 def offsets(partition: PartitionData) -> list[int]:
-    """Of the first record of every whole batch."""
+    """Returns the first offset of every complete batch."""
     return [header.base_offset for _, header in batches(data(partition))]
 
 
@@ -312,7 +312,7 @@ def test_who_leads_is_told_beside_a_fenced_epoch(scene: Scene, version: int, is_
 def test_a_reader_whose_history_parted_from_ours_is_told_where(
     scene: Scene, last_fetched: int, offset: int, parted_at: tuple[int, int] | None
 ) -> None:
-    """Epoch 1 held offsets 0 to 2, epoch 2 holds those from 3 on; epoch 0 never had a record here."""
+    """Epoch 1 has the offsets 0 to 2, epoch 2 has those from 3 on, and epoch 0 has no records."""
     log = scene.partition("t").log
     log.assign_leader_epoch(1)
     scene.write(3)
@@ -346,7 +346,7 @@ def test_an_unknown_topic_id_is_said_so(scene: Scene) -> None:
 
 
 def in_session(scene: Scene, topic_id: bytes) -> FetchResponse:
-    """Answers a full fetch that begins a session at version 13."""
+    """Sends a full fetch that opens a session at version 13, and returns the response."""
     begun = on_the_wire(scene.fetch(want(), topic_id=topic_id, version=13, max_wait_ms=0, session=(0, 0)), 13)
     assert begun.session_id > 0
     return begun
@@ -358,7 +358,7 @@ def next_of(scene: Scene, begun: FetchResponse, epoch: int = 1) -> ErrorCode:
 
 
 def test_a_session_is_told_that_its_topic_was_made_again(scene: Scene) -> None:
-    """Its client would otherwise wait at an id that never comes back."""
+    """Otherwise the client would wait for a topic id that never returns."""
     old = scene.topic("again").topic_id
     begun = in_session(scene, old)
     scene.delete_topic("again")
@@ -368,7 +368,7 @@ def test_a_session_is_told_that_its_topic_was_made_again(scene: Scene) -> None:
     assert next_of(scene, begun, 2) is E.INCONSISTENT_TOPIC_ID
     assert next_of(scene, begun, 3) is E.INCONSISTENT_TOPIC_ID
     answer = only(scene.fetch(want(), topic_id=old, version=13, max_wait_ms=0), 13)
-    assert answer.error_code == E.UNKNOWN_TOPIC_ID.value  # a full fetch knows nothing of what was
+    assert answer.error_code == E.UNKNOWN_TOPIC_ID.value  # A full fetch has no memory of the deleted topic.
 
 
 def test_a_session_that_names_its_partition_again_is_told_the_same(scene: Scene) -> None:
@@ -401,7 +401,7 @@ def test_a_fetch_that_waits_is_told_that_its_topic_is_gone(scene: Scene) -> None
     assert only(reply, 13).error_code == E.UNKNOWN_TOPIC_OR_PARTITION.value
 
 
-# --- transactions
+# --- Transactions.
 
 
 def test_read_committed_stops_at_the_last_stable_offset(scene: Scene) -> None:
@@ -475,7 +475,7 @@ def test_records_that_are_not_in_memory_are_read_in_a_thread() -> None:
 
 
 def test_a_follower_that_nobody_knows_is_turned_away(scene: Scene) -> None:
-    """There is one replica of everything here. Seen on a single Kafka, whatever the replica id."""
+    """Each partition has one replica. A Kafka with one broker answers the same for every replica id."""
     scene.write()
     for version in (12, 18):
         answer = only(scene.fetch(want(), version=version, replica_id=2), version)

@@ -1,4 +1,4 @@
-"""KIP-227: a consumer names its partitions once; afterwards it gets only those with something new."""
+"""KIP-227: a consumer names its partitions once. Later responses contain only partitions with news."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -61,7 +61,8 @@ def incremental(
 
 
 def established(cache: FetchSessions, *wanted: FetchPartition, now_ms: int = 0) -> int:
-    """A session that knows of high watermark 10 and log start offset 0 everywhere; answers its id."""
+    """Opens a session that has seen high watermark 10 and log start offset 0 in every partition. Returns the session
+    id."""
     return full(cache, *wanted, now_ms=now_ms).finish([Answer()] * len(wanted), now_ms).session_id
 
 
@@ -151,7 +152,7 @@ def test_a_request_moves_offsets_adds_and_forgets_partitions() -> None:
 
 
 def test_partitions_that_had_records_go_to_the_end() -> None:
-    """Else a busy partition would fill every response before the others get a turn."""
+    """Otherwise a busy partition would fill every response before the others get a turn."""
     cache = sessions()
     session_id = established(cache, at("a"), at("b"), at("c"))
     incremental(cache, session_id, 1).finish([Answer(size_bytes=5), Answer(), Answer()], 0)

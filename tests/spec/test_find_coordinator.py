@@ -1,4 +1,4 @@
-"""FindCoordinator: there is one broker, so the only question is when it can be named."""
+"""FindCoordinator: there is a single broker, so the tests are about when the response may name it."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +20,7 @@ SHARE_PARTITION = "a:group:AAAAAAAAAAAAAAAAAAAAAA:0"
 
 
 class Scene:
-    """A broker whose topics are made when the test says so."""
+    """A broker whose internal topics are created when the test says so."""
 
     def __init__(self) -> None:
         self.scene = BrokerScene(FakeDisk(), "/data")

@@ -1,8 +1,8 @@
-"""The metrics of KIP-98, 890, 932, 939 and 1289, as a scrape of a real core shows them in every state that moves them.
+"""The metrics of KIP-98, 890, 932, 939 and 1289, as a scrape shows them in every state that changes them.
 
-Nothing is invented here: coordinators, logs and share partitions are the real ones on a fake disk, the measures are
-collected from them, and the values are read from the text that Prometheus gets.
-Rules: docs/spec/transactions.md#s3, docs/spec/share-groups.md#s5-11; docs/metrics.md.
+Nothing is simulated: coordinators, logs and share partitions are the real ones on a fake disk, and the tests read the
+values from the text for Prometheus. Rules: docs/spec/transactions.md#s3, docs/spec/share-groups.md#s5-11;
+docs/metrics.md.
 """
 
 from __future__ import annotations
@@ -75,11 +75,12 @@ MOVED = {
     PRODUCER_IDS,
     PRODUCER_IDS_HERE,
 }
-ELSEWHERE = {"kafka_network_requestmetrics_totaltimems"}  # the latency of KIP-1289: tests/clients/test_pending_shows.py
+# The latency of KIP-1289 is tested in tests/clients/test_pending_shows.py.
+ELSEWHERE = {"kafka_network_requestmetrics_totaltimems"}
 
 
 class Scraped:
-    """One scrape of a scene."""
+    """A scrape of a scene."""
 
     def __init__(self, scene: TxnShareBroker) -> None:
         broker, now_ms = scene.broker, scene.clock.now_ms()
@@ -106,7 +107,8 @@ class Scraped:
         }
 
     def __getitem__(self, name: str | tuple[str, ...]) -> float | None:
-        """The value of a metric without labels, or of a metric with the values of its labels; None if missing."""
+        """Returns the value of a metric, or None if it is missing. A tuple gives the metric's name and the values of
+        its labels."""
         return self.values.get((name,) if isinstance(name, str) else name)
 
     def all_of(self, name: str) -> dict[tuple[str, ...], float]:
@@ -133,7 +135,8 @@ def ten_pending(scene: TxnShareBroker) -> tuple[bytes, Member, Producer]:
 
 
 def append(scene: TxnShareBroker, producer: Producer, topic: str = "out", sequence: int = 0) -> None:
-    """A record of the producer's transaction, in partition 0 of a topic that takes part in it."""
+    """Appends a record of the producer's transaction to partition 0 of a topic, which becomes part of the
+    transaction."""
     producer_id, producer_epoch = producer.pair
     added = scene.transactions.add_partitions(
         producer.transactional_id, producer_id, producer_epoch, {(topic, 0)}, verify_only=False, asked_version=2
@@ -363,7 +366,7 @@ def test_a_transaction_is_late_when_it_is_silent_for_longer_than_any_timeout_and
     scene: TxnShareBroker,
 ) -> None:
     scene.topic("out")
-    producer = scene.producer(two_phase=True)  # of any other the coordinator would abort it
+    producer = scene.producer(two_phase=True)  # The coordinator would abort any other transaction.
     append(scene, producer)
     scene.clock.advance(MAX_TIMEOUT_MS + LATE_AFTER_MS)
     assert Scraped(scene)[LATE] == 0
@@ -419,7 +422,8 @@ def test_verifications_are_timed_and_partitions_that_are_refused_are_counted(sce
     batches = [Unverified(scene.partition("out", index), 0) for index in (0, 1)]
     verify = scene.broker.verifier.verify
     asked = TransactionalProducer(producer.transactional_id, *producer.pair)
-    verify(asked, batches, True, lambda _: None, waits_for_the_last=False)  # adds them: none is refused
+    # The verification adds the partitions. None is refused.
+    verify(asked, batches, True, lambda _: None, waits_for_the_last=False)
     scene.settle()
     found = Scraped(scene)
     assert (found[f"{VERIFICATION_TIME}_count"], found[f"{VERIFICATION_TIME}_sum"]) == (1, 15)
@@ -432,7 +436,7 @@ def test_verifications_are_timed_and_partitions_that_are_refused_are_counted(sce
 
 
 class Slow:
-    """The transaction coordinator, whose answers take 15 ms."""
+    """A transaction coordinator that takes 15 ms to answer."""
 
     def __init__(self, scene: TxnShareBroker, coordinator: Any) -> None:
         self._scene, self._coordinator = scene, coordinator

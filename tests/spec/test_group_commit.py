@@ -1,4 +1,4 @@
-"""No record is acknowledged before it is written, and a record whose append failed is not in the log."""
+"""The broker acknowledges no record before it is written, and a record whose append failed is not in the log."""
 
 import pytest
 

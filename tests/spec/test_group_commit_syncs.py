@@ -1,4 +1,5 @@
-"""Where settings or a two-phase commit ask for an fsync, nothing is told or read before it has ended."""
+"""If settings or a two-phase commit require an fsync, the broker acknowledges and serves nothing before the fsync
+ends."""
 
 from collections.abc import Callable
 
@@ -78,7 +79,7 @@ def test_what_was_read_with_flush_messages_1_survives_a_power_failure() -> None:
 
 
 class Parked:
-    """A fetch that waits for more than it found."""
+    """A fetch that waits for more data than it found."""
 
     def __init__(self) -> None:
         self.counted: list[int] = []
@@ -99,7 +100,8 @@ def test_a_parked_fetch_is_woken_when_the_fsync_has_ended() -> None:
     scene.append(b"a")
     scene.scene.tick.run()
     assert sum(parked.counted) == 0
-    scene.append(b"b")  # is not readable when the first sync has ended, and must not keep the first one from being so
+    # This batch is not readable after the first sync, and must not keep the first batch from being readable.
+    scene.append(b"b")
     scene.scene.tick.run()
     scene.scene.workers.finish_one()
     scene.scene.tick.run()
@@ -171,7 +173,7 @@ def test_logs_are_synced_beside_one_another_and_the_next_group_of_one_waits_for_
     scene.tick.run()
     scene.workers.finish_one()
     assert sorted(map(len, told)) == [0, 0, 0, 1]
-    assert len(scene.workers.jobs) == 2  # that of the other log, which still runs, and the next of this one
+    assert len(scene.workers.jobs) == 2  # the sync of the other log, which still runs, and the next sync of this log
     scene.workers.jobs.rotate(1)
     scene.workers.finish_one()
     assert sorted(map(len, told)) == [0, 0, 1, 1]
@@ -188,7 +190,7 @@ def test_what_is_written_while_a_sync_waits_for_a_thread_is_part_of_it() -> None
     scene.tick.run()
     for _ in range(PARALLEL_SYNCS + 1):
         scene.workers.finish_one()
-    assert told.count([None]) == PARALLEL_SYNCS + 2  # one log had both of its batches in one sync
+    assert told.count([None]) == PARALLEL_SYNCS + 2  # One sync covered both batches of one log.
     scene.settle()
     assert all(each == [None] for each in told)
 
@@ -206,7 +208,7 @@ def test_a_topic_that_is_deleted_while_its_logs_wait_for_a_thread_is_not_synced(
 
 def test_acknowledged_with_flush_messages_1_means_that_a_power_failure_takes_nothing() -> None:
     scene = Scene(flush_messages=1)
-    scene.disk.sync_directory("/")  # the data directory itself was there before the broker
+    scene.disk.sync_directory("/")  # The data directory existed before the broker.
     scene.append(b"a")
     scene.scene.settle()
     unacknowledged = scene.append(b"b")

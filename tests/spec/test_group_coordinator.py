@@ -1,4 +1,4 @@
-"""The group coordinator on real partitions: finding the shard of a group, loading, the life of the topic, crashes."""
+"""The group coordinator on real partitions: the shard of a group, loading, the life of the topic, and crashes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from tests.support.fake_disk import Crashed, Fault
 from tests.support.group_coordinator_scene import SETTINGS, Scene, code_of_commit
 from tests.support.turns import outcome_and_turns
 
-# Which partition.
+# The partition of a group.
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ from tests.support.turns import outcome_and_turns
         ("", 0),
         ("a", 97),
         ("classic", 853620882),
-        ("polygenelubricants", 0),  # hashes to the one number that has no absolute value
-        ("ä😀", 1992007),  # three UTF-16 units
+        ("polygenelubricants", 0),  # Its hash is the only number without an absolute value.
+        ("ä😀", 1992007),  # three code units of UTF-16
     ],
 )
 def test_a_group_id_is_hashed_as_java_does(group_id: str, number: int) -> None:
@@ -124,13 +124,14 @@ async def test_clients_are_served_while_groups_are_listed() -> None:
     assert {scene.groups.partition_for(each) for each in groups} == {0, 1, 2}
     for each in groups:
         scene.commit(1, group=each)
-    scene.scene.broker.watch = LoopWatch(scene.scene.timers, count(0.0, SLICE_S * 1.5).__next__)  # all takes a slice
+    # Each step takes a whole slice.
+    scene.scene.broker.watch = LoopWatch(scene.scene.timers, count(0.0, SLICE_S * 1.5).__next__)
     answer, turns = outcome_and_turns(scene.ask(ListGroupsRequest(), 4))
     assert {group.group_id for group in answer.groups} == set(groups)
-    assert turns == 3 + 1  # each partition of `__consumer_offsets`, and the answer
+    assert turns == 3 + 1  # one turn for each partition of `__consumer_offsets`, and one for the response
 
 
-# Through a restart.
+# Restarts.
 
 
 async def test_offsets_and_members_are_there_after_a_kill() -> None:
@@ -232,7 +233,7 @@ async def test_partitions_added_to_the_offsets_topic_move_no_group() -> None:
     assert scene.committed() == {("t", 0): 1}
 
 
-# What a version makes of an answer.
+# Differences between the versions of a response.
 
 
 async def test_a_missing_protocol_name_is_empty_before_version_7_and_null_from_then_on() -> None:
@@ -356,7 +357,7 @@ async def test_an_offset_delete_answers_for_every_partition() -> None:
 
 
 class ComparedIndex(int):
-    """An index that counts how often it is compared with another one."""
+    """An index that counts how often it is compared."""
 
     comparisons = 0
 

@@ -235,7 +235,7 @@ def staged_at(count: int, updates_per_snapshot: int, epoch: int) -> tuple[Story,
 
 
 def deliveries_after(story: Story, count: int) -> int:
-    """How often it is delivered to members that die, the one that may still hold it included."""
+    """Returns how often the record is delivered to members that die, including the member that may still hold it."""
     story.leave(OWNER)
     for number in range(count + 1, count + 10):
         delivered = story.acquired(f"after-{number}")
@@ -277,7 +277,7 @@ def test_a_staging_that_is_undone_counts_as_the_delivery_that_it_was(later: str,
 @pytest.mark.parametrize("later", LATER)
 @pytest.mark.parametrize("count", [LIMIT - 1, LIMIT, LIMIT + 1])
 def test_a_committed_record_is_delivered_no_more(count: int, later: str, presence: str) -> None:
-    """The check of the check: `later` keeps what was decided, not only what is counted."""
+    """This checks the previous test: `later` preserves the decision, not only the delivery count."""
     story, _ = staged_at(count, 500, 0)
     PRESENCE[presence](story)
     ending = Ending(PRODUCER_ID, 1, is_commit=True)

@@ -1,4 +1,4 @@
-"""A directory where an earlier Odradek meant acknowledgements in transactions by `share.version` 2 (ADR 35)."""
+"""A directory in which an earlier Odradek used `share.version` 2 for acknowledgements in transactions (ADR 35)."""
 
 import logging
 from pathlib import Path
@@ -67,7 +67,8 @@ def test_w2_the_feature_is_raised_at_the_first_start_and_told_once(name: str, ca
 
 
 def test_w2_it_is_one_batch_of_one_record_before_the_registration() -> None:
-    """A registration says that it has been decided what to make of the level, so it comes after the decision."""
+    """The broker registers after it has decided how to interpret the level, so that a registration proves the
+    decision."""
     running = Running(on_fake_disk(PENDING))
     data = running.disk.read_bytes(f"{DATA}/__cluster_metadata-0/00000000000000000000.log")
     found = [

@@ -1,6 +1,6 @@
-"""A member may acknowledge every second record of very many. The work grows with their number and no faster.
+"""A member may acknowledge every second record of very many. The work grows linearly with the number of records.
 
-Other clients wait meanwhile: with a search through all ranges for each of 5,000, they waited for 1.6 s.
+Other clients wait meanwhile: when each of 5,000 ranges required a search through all ranges, they waited for 1.6 s.
 """
 
 import random
@@ -35,9 +35,12 @@ def every_second(count: int, epoch: int = 0) -> list[PendingRange]:
 
 
 def grows_linearly(prepared: Callable[[int], Callable[[], object]]) -> bool:
-    """prepared: makes the action for a number of ranges, of which only the action is counted"""
+    """Returns whether an action takes linear work.
+
+    prepared  prepares the action for a number of ranges; only the work of the action is counted
+    """
     few, many = (steps_of(prepared(count)) for count in (FEW, MANY))
-    assert few > FEW  # it has been seen
+    assert few > FEW  # The work was counted.
     return many < 2 * few * (MANY // FEW)
 
 
@@ -118,7 +121,7 @@ LIMITS = Limits(5, 2_000, 30_000)
 
 
 def test_the_overlay_keeps_the_later_of_two_ranges_whatever_their_order() -> None:
-    """Compared with a plain map of offsets."""
+    """The overlay is compared with a plain map of offsets."""
     choice = random.Random(3)
     for _ in range(200):
         overlay, expected = Overlay(), dict[int, tuple[int, int]]()
@@ -140,5 +143,5 @@ def test_the_overlay_keeps_the_later_of_two_ranges_whatever_their_order() -> Non
             for at in range(each.first_offset, each.last_offset + 1)
         }
         assert found == expected
-        assert sum(each.record_count for each in overlay.ranges) == len(expected)  # without overlaps
+        assert sum(each.record_count for each in overlay.ranges) == len(expected)  # The ranges do not overlap.
         assert overlay.ranges == sorted(overlay.ranges)

@@ -1,4 +1,4 @@
-"""Overlapping batches of stored state: docs/spec/share-groups.md#s4-3."""
+"""How overlapping batches of stored state are merged (docs/spec/share-groups.md#s4-3)."""
 
 from itertools import pairwise
 
@@ -29,7 +29,7 @@ def test_a_larger_delivery_count_wins_over_any_state() -> None:
 
 
 def test_of_overlapping_batches_the_larger_count_and_then_the_larger_state_wins_at_each_offset() -> None:
-    """S11 of docs/spec/kafka-4.4.md#s5-3."""
+    """S11: the result does not depend on the order of the batches (docs/spec/kafka-4.4.md#s5-3)."""
     assert after((10, 20, AVAILABLE, 1), (12, 14, ACKNOWLEDGED, 1), (13, 25, AVAILABLE, 2)) == [
         (10, 11, AVAILABLE, 1),
         (12, 12, ACKNOWLEDGED, 1),

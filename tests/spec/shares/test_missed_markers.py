@@ -1,4 +1,4 @@
-"""Markers that come twice, or before the leader has heard that what they end is stored.
+"""Markers that arrive twice, or before the leader learns that the acknowledgements they end are stored.
 
 Rules: docs/spec/share-groups.md#s5-6, #s5-7, #s5-8.
 """
@@ -27,7 +27,8 @@ OWNER, LIMITS, NOW_MS = "owner", Limits(delivery_count_limit=5), 1_000
 
 
 class Leader:
-    """A share partition whose ten records one member has acquired; state writes are answered when the test says so."""
+    """A share partition with ten records that one member has acquired. Writes of the state complete when the test says
+    so."""
 
     def __init__(self) -> None:
         self.core = SharePartition(0)
@@ -59,7 +60,7 @@ class Leader:
         self.core.write_failed(write, LIMITS)
 
     def states(self) -> list[RecordState]:
-        """Those of the records that are tracked still: what is done with at the front is not."""
+        """Returns the states of the tracked records. Finished records at the front are no longer tracked."""
         return [span.state for span in self.core.flight.spans()]
 
 
@@ -96,7 +97,7 @@ def test_and_of_another_write_of_the_same_transaction(leader: Leader, takes_back
 def test_a_marker_whose_write_was_taken_back_does_not_end_the_next_transaction_of_the_same_epoch(
     leader: Leader, takes_back: object
 ) -> None:
-    """Below version 2 of transactions the epoch stays."""
+    """Below transaction version 2 the next transaction has the same epoch."""
     assert callable(takes_back)
     first = leader.acknowledge(1, 0, 4)
     leader.end(1, epoch=0, version=0)
@@ -118,8 +119,8 @@ def test_a_write_that_is_stored_leaves_the_missed_markers_of_other_transactions(
 def test_a_marker_that_comes_twice_ends_the_next_transaction_only_if_it_says_that_it_is_of_the_old_protocol(
     version: int, pending: int
 ) -> None:
-    """It carries the epoch that the next transaction has. WriteTxnMarkers v1 cannot say which protocol it is of; v2
-    says here that it is below version 2, where the marker of a transaction has the transaction's own epoch."""
+    """The marker has the epoch of the next transaction. WriteTxnMarkers v1 cannot name the protocol. With v2 this
+    marker says that it is below transaction version 2, where a marker has its transaction's own epoch."""
     broker = TxnShareBroker()
     topic = broker.shared_topic("T", 10)
     member, producer = broker.joined("A"), broker.producer()

@@ -1,4 +1,4 @@
-"""No acknowledgement enters a transaction that somebody else has taken over with KeepPreparedTxn.
+"""No acknowledgement enters a transaction that another producer has taken over with KeepPreparedTxn.
 
 Rules: docs/spec/transactions.md#s3-7, docs/spec/share-groups.md#s5-3; scenarios 143 and 146 of
 docs/spec/transactions.md#s8-11.
@@ -27,7 +27,7 @@ def broker() -> TxnShareBroker:
 
 
 def prepared(broker: TxnShareBroker) -> tuple[bytes, Member, Producer]:
-    """A member has ten records, and its producer has acknowledged the first five in a two-phase commit."""
+    """A member has acquired ten records, and its producer has acknowledged the first five in a two-phase commit."""
     topic = broker.shared_topic("T", 10)
     member, producer = broker.joined("A"), broker.producer(two_phase=True)
     member.acquire(topic)
@@ -76,7 +76,7 @@ def test_scenario_143_a_request_that_was_registered_before_the_take_over_and_goe
 def test_scenario_143_a_request_whose_state_is_stored_after_the_take_over_is_refused_and_leaves_nothing(
     broker: TxnShareBroker, is_decided: bool
 ) -> None:
-    """The transaction may even be decided by then, and its markers on their way."""
+    """The transaction may even be decided by then, with its markers not written yet."""
     topic, member, old = prepared(broker)
     held: list[Callable[[], None]] = []
     broker.persister.held = held

@@ -1,4 +1,5 @@
-"""How many records one fetch acquires: limits, log batches, records released often. docs/spec/share-groups.md#s3-6."""
+"""How many records one fetch acquires: limits, log batches, and records that were often released
+(docs/spec/share-groups.md#s3-6)."""
 
 import pytest
 
@@ -102,7 +103,7 @@ def test_a_raised_or_lowered_limit_counts_from_the_next_decision() -> None:
         s.fetch("A")
         s.ack("A", (0, 9, RELEASE))
     s.limits = Limits(delivery_count_limit=2)
-    assert s.fetch("A") == [(0, 4, 3)]  # it was available already
+    assert s.fetch("A") == [(0, 4, 3)]  # The record was available before.
     s.ack("A", (0, 4, RELEASE))
     assert s.last_stored == [(0, 4, 4, 3)]
 

@@ -1,4 +1,4 @@
-"""What is stored of a share partition, when, and who may no longer write: docs/spec/share-groups.md#s4."""
+"""What the share coordinator stores, when it stores it, and which leaders are fenced (docs/spec/share-groups.md#s4)."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def initialized(state_epoch: int = 1, start_offset: int = 0, updates_per_snapsho
     return scene
 
 
-# What is written.
+# The records that are written.
 
 
 def test_an_initialisation_is_a_snapshot_without_batches() -> None:
@@ -40,7 +40,7 @@ def test_an_initialisation_is_a_snapshot_without_batches() -> None:
 def test_an_initialisation_replaces_what_was_stored() -> None:
     scene = initialized()
     scene.write((0, 9, 2, 1), count=10)
-    assert scene.initialize(1, 0) is True  # the same epoch and offset
+    assert scene.initialize(1, 0) is True  # repeats the epoch and the offset
     assert scene.read() == StoredState(1, 0, ())
 
 
@@ -110,7 +110,7 @@ def test_a_deletion_is_a_tombstone() -> None:
     assert scene.write((0, 9, 2, 1)) is INVALID
 
 
-# Who may write.
+# The leaders that may write.
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_unknown_states_are_stored_as_they_come() -> None:
     assert scene.read() == StoredState(1, 0, (StateBatch(0, 9, 77, 1),))
 
 
-# What happens by itself.
+# Events without a request.
 
 
 def test_the_state_of_a_deleted_topic_is_deleted() -> None:

@@ -1,4 +1,4 @@
-"""How a ShareFetch is served: docs/spec/share-groups.md#s1-12."""
+"""How the broker serves a ShareFetch (docs/spec/share-groups.md#s1-12)."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def broker() -> ShareBroker:
 
 
 def records_of(response: object, topic: bytes, index: int = 0) -> list[tuple[int, int]]:
-    """(first offset, last offset) of the log batches in the answer."""
+    """Returns (first offset, last offset) of the log batches in the response."""
     data = partitions_of(response)[topic, index].data.records
     return [(header.base_offset, header.last_offset) for _, header in batches(data)]
 
@@ -105,7 +105,7 @@ def test_the_budget_holds_over_all_partitions_and_each_has_its_turn(broker: Shar
 
 @pytest.mark.parametrize("max_records", [0, 5])
 def test_errors_are_told_even_where_no_more_records_are_wanted(broker: ShareBroker, max_records: int) -> None:
-    """Also S3 of docs/spec/kafka-4.4.md#s5-3: the other topics are served."""
+    """S3: the other topics of the request are served (docs/spec/kafka-4.4.md#s5-3)."""
     topics = [broker.shared_topic(name, 10) for name in ("T", "U")]
     unknown = [b"\x07" * 16, b"\x08" * 16]
     told = partitions_of(broker.member("A").fetch(unknown[0], *topics, unknown[1], max_records=max_records))
@@ -194,7 +194,7 @@ def test_scenario_060_retention_is_met_by_the_fetch_and_over_wire_too(broker: Sh
     assert broker.stored(topic).start_offset == 0
 
 
-# Where a share group begins.
+# The start offset of a share group.
 
 
 @pytest.mark.parametrize(("reset", "first"), [("earliest", 0), ("latest", 10)])

@@ -1,4 +1,4 @@
-"""Share groups at the group coordinator, over the wire: docs/spec/share-groups.md#s2, #s7-2."""
+"""Share groups at the group coordinator, with encoded requests (docs/spec/share-groups.md#s2, #s7-2)."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ def assigned(response: Any) -> dict[bytes, list[int]] | None:
 
 
 def settled(broker: ShareBroker, *members: Member, topics: list[str]) -> list[dict[bytes, list[int]]]:
-    """All join; then each is told what it has."""
+    """Lets all members join. Returns the assignment of each member."""
     for member in members:
         member.heartbeat(0, topics)
     for _ in range(3):
@@ -79,7 +79,7 @@ def delete_offsets(member: Member, *topics: str, group_id: str = GROUP) -> Any:
 
 
 def positions(member: Member, *topics: str, group_id: str = GROUP) -> list[tuple[str, int, int, int, ErrorCode]]:
-    """(topic, partition, start offset, lag, code); of all topics if none is named."""
+    """Returns (topic, partition, start offset, lag, code) of these topics, or of all topics."""
     asked = [DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=[0]) for name in topics]
     request = DescribeShareGroupOffsetsRequest(
         groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=asked or None)]
@@ -208,7 +208,7 @@ def test_scenario_031_a_topic_that_grows_is_assigned_after_its_state_is_there(br
     topic = broker.topic("T")
     a = broker.member("A")
     settled(broker, a, topics=["T"])
-    for _ in range(2):  # that find nothing to be done
+    for _ in range(2):  # These heartbeats have no effect.
         assert assigned(a.heartbeat()) is None
     epoch = a.member_epoch
     from odradek.protocol.messages.partition_record import PartitionRecord
@@ -475,7 +475,8 @@ def test_every_api_of_share_groups_is_answered(broker: ShareBroker) -> None:
 
 
 def test_what_a_member_acquires_before_the_group_hears_that_there_is_state_stays_its_own(broker: ShareBroker) -> None:
-    """The fetch finds the state that was just begun, and the group is told of it only when that is on the disk."""
+    """The fetch finds the state that was just initialised. The group learns of this state only when it is on the
+    disk."""
     topic = bytes(broker.topic("T").topic_id)
     broker.produce("T", 10)
     held = broker.persister.held_begins = []

@@ -1,4 +1,4 @@
-"""What Kafka 4.4 changed in share groups, and what emulated releases keep: docs/spec/kafka-4.4.md#s5-3."""
+"""Changes of Kafka 4.4 to share groups, and what emulated earlier releases keep (docs/spec/kafka-4.4.md#s5-3)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -52,7 +52,7 @@ def described(member: Member) -> tuple[str, int, int]:
 
 
 def test_the_target_of_a_group_that_was_emptied_is_at_its_epoch_and_the_next_member_does_not_wait() -> None:
-    """S1."""
+    """S1: emptying a share group also raises its assignment epoch."""
     broker = broker_of(NEWEST)
     broker.topic("T")
     a = broker.member("A")
@@ -76,7 +76,7 @@ def test_in_kafka_4_3_the_target_of_a_group_that_was_emptied_stays_behind() -> N
 
 @pytest.mark.parametrize(("rules", "start_offset"), [(KafkaRules.KAFKA_4_4, 0), (KafkaRules.KAFKA_4_3, -1)])
 def test_a_partition_that_was_added_begins_at_0_whatever_the_reset_says(rules: KafkaRules, start_offset: int) -> None:
-    """S2; a topic that is new to the group begins undecided in both."""
+    """S2: if the topic itself is new to the group, its partitions start undecided in both releases."""
     broker = broker_of(rules)
     topic = broker.topic("T")
     member = broker.member("A")
@@ -97,7 +97,7 @@ def summary(broker: ShareBroker, topic_id: bytes, partition: int) -> StateSummar
     return broker.share_coordinator.shard_for(key).look(lambda core: core.summarize(key))
 
 
-# Negative epochs: S4 to S7
+# Negative epochs: S4 to S7.
 
 NEGATIVE_LEADER_EPOCH = "The leader epoch cannot be a negative number."
 NEGATIVE_STATE_EPOCH = "The state epoch cannot be a negative number."
@@ -156,7 +156,7 @@ def write(
     ],
 )
 def test_negative_epochs_are_refused(rules: KafkaRules, ask: Any, fields: dict[str, int], message: str) -> None:
-    """S4 to S6."""
+    """S4 to S6: the refusal names the field."""
     broker = broker_of(rules)
     topic_id = broker.topic("T").topic_id
     settled(broker, broker.member("A"))
@@ -169,7 +169,7 @@ def test_negative_epochs_are_refused(rules: KafkaRules, ask: Any, fields: dict[s
 
 @BOTH
 def test_a_summary_does_not_look_at_the_leader_epoch(rules: KafkaRules) -> None:
-    """S7."""
+    """S7: ReadShareGroupStateSummary ignores the leader epoch."""
     broker = broker_of(rules)
     topic_id = broker.topic("T").topic_id
     settled(broker, broker.member("A"))
@@ -179,7 +179,7 @@ def test_a_summary_does_not_look_at_the_leader_epoch(rules: KafkaRules) -> None:
 
 
 def test_a_state_may_begin_at_any_negative_start_offset() -> None:
-    """S6: -2 is accepted."""
+    """S6: even -2 is accepted."""
     broker = broker_of(NEWEST)
     topic_id = broker.topic("T").topic_id
     settled(broker, broker.member("A"))
@@ -190,7 +190,7 @@ def test_a_state_may_begin_at_any_negative_start_offset() -> None:
 
 @BOTH
 def test_a_batch_of_state_that_ends_before_it_begins_is_refused(rules: KafkaRules) -> None:
-    """S10; neither its delivery state nor its delivery count is looked at."""
+    """S10: the delivery state and the delivery count are not checked."""
     broker = broker_of(rules)
     topic_id = broker.topic("T").topic_id
     settled(broker, broker.member("A"))
@@ -214,7 +214,7 @@ def test_a_batch_of_state_that_ends_before_it_begins_is_refused(rules: KafkaRule
     ],
 )
 def test_a_lower_state_epoch_is_refused_in_the_words_of_the_release(rules: KafkaRules, message: str) -> None:
-    """docs/spec/kafka-4.4.md#s1-3."""
+    """Kafka 4.4 changed the error message (docs/spec/kafka-4.4.md#s1-3)."""
     broker = broker_of(rules)
     topic_id = broker.topic("T").topic_id
     settled(broker, broker.member("A"))
@@ -226,7 +226,7 @@ def test_a_lower_state_epoch_is_refused_in_the_words_of_the_release(rules: Kafka
     assert (E(result.error_code), result.error_message) == (E.FENCED_STATE_EPOCH, message)
 
 
-# What is kept of a write: S8 and S9.
+# The stored part of a write: S8 and S9.
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_a_lower_state_epoch_is_refused_in_the_words_of_the_release(rules: Kafka
     [(KafkaRules.KAFKA_4_4, [4, 4, 4, 4, 1]), (KafkaRules.KAFKA_4_3, [4, 4, 9, 9, 1])],
 )
 def test_a_lower_start_offset_leaves_what_is_stored(rules: KafkaRules, counts: list[int]) -> None:
-    """S8 and S9."""
+    """S8 and S9: a write with a lower start offset does not change the stored state."""
     scene = ShareStateScene(ShareCoordinatorConfig(rules=rules))
     scene.initialize(1, 5)
     seen = []

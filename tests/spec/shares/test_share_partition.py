@@ -1,4 +1,5 @@
-"""The states of shared records, who holds them and for how long: docs/spec/share-groups.md#s3 and its scenarios."""
+"""The states of shared records, their owners, and how long an acquisition lasts (docs/spec/share-groups.md#s3 and its
+scenarios)."""
 
 import pytest
 
@@ -195,11 +196,11 @@ def test_a_renewal_beside_other_types_is_no_change_to_store() -> None:
     assert s.last_stored == [(0, 4, 2, 1)]
 
 
-# What the log no longer has, and what its readers must not see.
+# Records that the log has lost, and records that readers must not see.
 
 
 def test_scenario_058_compaction_holes_are_acquired_and_acknowledged_as_gaps() -> None:
-    s = scene(10)  # of which 0, 5 and 9 are left; a batch keeps its offsets when it is compacted
+    s = scene(10)  # Only 0, 5 and 9 remain. A compacted batch keeps its first and last offset.
     assert s.fetch("A") == [(0, 9, 1)]
     assert s.ack("A", (0, 9, [ACCEPT, GAP, GAP, GAP, GAP, ACCEPT, GAP, GAP, GAP, ACCEPT])) is NONE
     assert s.partition.flight.start_offset == 10
@@ -274,7 +275,7 @@ def test_scenario_063_read_committed_ends_at_the_last_stable_offset() -> None:
     assert scene(3, 5).fetch("A", end_offset=3) == [(0, 2, 1)]
 
 
-# While a write is under way.
+# Events during a write.
 
 
 def test_scenario_064_a_failed_write_leaves_the_record_with_its_owner() -> None:
@@ -307,7 +308,7 @@ def test_scenario_066_a_lock_that_runs_out_during_a_write_that_fails_gives_the_r
     assert s.fetch("B") == [(0, 9, 2)]
 
 
-# A late result, or a timer after it, must not bring the record back.
+# A late result, or a timer after it, must not make the record available again.
 @pytest.mark.known_bug(48, "another broker")
 def test_a_lock_that_runs_out_during_a_write_that_succeeds_changes_nothing() -> None:
     s = scene(10, lock_duration_ms=1_000)
@@ -386,7 +387,7 @@ def test_nothing_tracked_at_or_before_the_first_offset() -> None:
 
 
 def test_from_below_to_above_the_start_offset_while_nothing_is_tracked() -> None:
-    """Kafka 4.3.1 fails the whole request: docs/spec/share-groups.md#s8, row 20."""
+    """Kafka 4.3.1 fails the whole request (docs/spec/share-groups.md#s8, row 20)."""
     s = scene(10)
     s.fetch("A")
     s.ack("A", (0, 9, ACCEPT))

@@ -1,6 +1,6 @@
-"""The state of a share partition begins once: docs/spec/share-groups.md#s2-3.
+"""The state of a share partition is initialised once (docs/spec/share-groups.md#s2-3).
 
-A power failure may take what the group has noted, or what the share coordinator has, each in a log of its own.
+The group and the share coordinator each have their own log. A power failure may remove the end of either log.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""The corner cases of KIP-1289, by number: docs/spec/share-groups.md#s5-14. Rules: #s5-3 to #s5-13."""
+"""The numbered corner cases of KIP-1289 (docs/spec/share-groups.md#s5-14). Rules: #s5-3 to #s5-13."""
 
 import pytest
 
@@ -50,7 +50,7 @@ def test_case_03_a_producer_that_was_fenced(broker: TxnShareBroker) -> None:
     a, old = broker.joined("A"), broker.producer()
     a.acquire(topic)
     old.stage(a, {topic: [(0, 0, ACCEPT)]})
-    new = broker.producer()  # aborts what was open
+    new = broker.producer()  # The new instance aborts the open transaction.
     fencing = broker.markers.sent[-1]
     assert old.codes(a, {topic: [ALL]}) is ErrorCode.PRODUCER_FENCED
     assert broker.pending == 0
@@ -179,7 +179,7 @@ def test_case_11_one_partition_is_refused_and_the_other_stays_as_it_was(broker: 
     assert producer.codes(a, {topic: [ALL], other: [ALL]}) == [NOT_ATTEMPTED, WRONG]
     assert broker.pending == 0
     broker.sleep(LOCK_MS - 1)
-    assert a.ack_code(topic, ALL) is NONE  # the lock lasted as long as it would have
+    assert a.ack_code(topic, ALL) is NONE  # The lock lasted as long as without the transaction.
 
 
 def test_case_11_one_partition_cannot_be_stored_and_the_other_is_undone(broker: TxnShareBroker) -> None:
@@ -239,7 +239,7 @@ def test_case_14_an_old_request_and_the_marker_of_the_transaction_before(broker:
     producer.stage(a, {topic: [ALL]})
     producer_id, producer_epoch = producer.pair
     broker.shares.end_transaction(Ending(producer_id, producer_epoch, is_commit=True))
-    assert broker.shares.pending_record_count == 10  # of leaders: the markers come to them alone
+    assert broker.shares.pending_record_count == 10  # The leaders' count; only the leaders receive the markers.
     broker.shares.end_transaction(Ending(producer_id, producer_epoch + 1, is_commit=True))
     assert broker.shares.pending_record_count == 0
 

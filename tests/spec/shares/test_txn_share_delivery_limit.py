@@ -1,6 +1,5 @@
-"""However a staged acknowledgement ends, its record is delivered as often as the limit allows and no more, whether the
-share partition is in memory then or not. Rule: docs/spec/share-groups.md#s5-8.
-"""
+"""However a staged acknowledgement ends, its record is delivered as often as the limit allows and no more, whether or
+not the share partition is in memory. Rule: docs/spec/share-groups.md#s5-8."""
 
 from collections.abc import Callable
 
@@ -28,7 +27,8 @@ def fence(broker: TxnShareBroker, producer: Producer) -> None:
 
 
 def keep_prepared(broker: TxnShareBroker, producer: Producer) -> None:
-    """It is prepared for longer than locks and transactions last; a new instance keeps it, and then aborts it."""
+    """The transaction stays prepared for longer than locks and transactions last. A new instance keeps it, and then
+    aborts it."""
     broker.sleep(TRANSACTION_TIMEOUT_MS + 10_000)
     recovery = broker.producer(two_phase=True, keep=True)
     assert recovery.abort() is ErrorCode.NONE
@@ -38,7 +38,7 @@ ENDS = {"abort": abort, "time-out": time_out, "fencing": fence, "keep-prepared":
 
 
 def stays(broker: TxnShareBroker, member: Member) -> None:
-    """Somebody else keeps the share partition in memory."""
+    """Another member keeps the share partition in memory."""
     member.fetch(epoch=-1)
 
 
@@ -58,7 +58,7 @@ LATER: dict[str, Callable[[TxnShareBroker], None]] = {
 
 
 def delivered(broker: TxnShareBroker, topic: bytes, times: int) -> Member:
-    """Who has acquired the record, for the so manieth time."""
+    """Delivers the record `times` times. Returns the member that has acquired it."""
     for number in range(1, times):
         one = broker.joined(f"before-{number}")
         assert one.acquire(topic) == [(0, 0, number)]
@@ -90,7 +90,8 @@ def test_a_record_is_delivered_up_to_its_limit_however_its_staged_acknowledgemen
     ENDS[end](broker, producer)
     LATER[later](broker)
     after = broker.joined("after")
-    acquired = after.acquire(topic) or after.acquire(topic)  # the first fetch begins to load, and may not wait for it
+    # The first fetch starts to load the share partition, and does not wait for it.
+    acquired = after.acquire(topic) or after.acquire(topic)
     assert acquired == ([(0, 0, count + 1)] if count < LIMIT else [])
 
 

@@ -1,4 +1,4 @@
-"""Topics and tasks of a topology: docs/spec/streams-groups.md#s4 and #s13-3."""
+"""Topics and tasks that the broker derives from a topology (docs/spec/streams-groups.md#s4, #s13-3)."""
 
 from collections.abc import Iterable, Mapping
 
@@ -46,7 +46,11 @@ def sub(
     stores: str = "",
     together: Iterable[tuple[tuple[int, ...], tuple[int, ...]]] = (),
 ) -> Subtopology:
-    """A subtopology. `repartition` may fix a number of partitions: `r=5`. `together` has copartition groups."""
+    """Returns a subtopology.
+
+    repartition  repartition topics; `r=5` fixes the number of partitions
+    together     copartition groups
+    """
     return Subtopology(
         subtopology_id,
         source_topics=tuple(sources.split()),

@@ -1,4 +1,4 @@
-"""Members of streams groups join, stay, change and leave: docs/spec/streams-groups.md#s2, #s13-1, #s13-2."""
+"""Members of streams groups join, stay, change and leave (docs/spec/streams-groups.md#s2, #s13-1, #s13-2)."""
 
 import pytest
 
@@ -18,7 +18,7 @@ DELAYED, STALE, SHUTDOWN, MISSING_TAGS = 5, 0, 4, 6
 
 
 def two_members() -> StreamsScene:
-    """a has the tasks 0 and 1 of four, c has 2 and 3; the epoch is 3."""
+    """Prepares a group at epoch 3: a has the tasks 0 and 1 of four, and c has 2 and 3."""
     scene = StreamsScene()
     scene.member("a")
     scene.member("c")
@@ -74,7 +74,7 @@ def test_a_joining_member_is_ordered_after_the_members_of_the_group() -> None:
     scene = StreamsScene(topics={"i4": 5})
     for member in ("m425", "m400", "m532"):
         scene.member(member, process="P")
-    # m532 is before m400 in Kafka's table of members, to which it is added only after this decision.
+    # Kafka adds m532 to its table of members only after this decision, where it precedes m400.
     assert [scene.target(member) for member in ("m425", "m400", "m532")] == ["0:01", "0:24", "0:3"]
 
 
@@ -296,7 +296,7 @@ def test_scenario_067_a_member_that_gives_up_nothing_is_removed() -> None:
     scene.member("c")
     scene.beat("a")
     scene.advance(400)
-    scene.beat("a")  # does not begin the time anew
+    scene.beat("a")  # This heartbeat does not restart the timeout.
     scene.advance(200)
     assert scene.beat("a") == refused(E.UNKNOWN_MEMBER_ID)
     assert scene.beat("c") == ToldTasks(OK, 4, "0:0123")
@@ -333,7 +333,7 @@ def test_scenario_071_the_delay_of_a_group_without_members_ends_with_nothing() -
     assert scene.state[0] == "Empty"
 
 
-# What is not recorded.
+# Changes that are not recorded.
 
 
 def test_scenario_057_a_member_asks_all_members_to_shut_down() -> None:
@@ -396,7 +396,7 @@ def test_scenario_103_a_restart_forgets_what_is_not_recorded() -> None:
     assert scene.last.endpoint_information_epoch == 0
 
 
-# Settings that take part in the assignment.
+# Settings that affect the assignment.
 
 
 def test_scenario_107_more_standby_replicas_make_a_new_target() -> None:

@@ -1,4 +1,4 @@
-"""Offsets, lists, deletion and conversion of streams groups: docs/spec/streams-groups.md#s7, #s8, #s13-6."""
+"""Offsets, listing, deletion and conversion of streams groups (docs/spec/streams-groups.md#s7, #s8, #s13-6)."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def commit(scene: StreamsScene, member: str, epoch: int, *partitions: int, topic
 
 
 def told_to_revoke() -> StreamsScene:
-    """a has the tasks 0 and 1 at epoch 2, and must give up 2 and 3."""
+    """Prepares a group at epoch 2 whose member a has the tasks 0 and 1, and must revoke 2 and 3."""
     scene = StreamsScene()
     scene.member("a")
     scene.member("c")

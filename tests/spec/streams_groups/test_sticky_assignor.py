@@ -1,5 +1,5 @@
-"""The assignor `sticky`: docs/spec/streams-groups.md#s5-1. Ties depend on the names, so that members are named as they
-were when Kafka was asked.
+"""The assignor `sticky` (docs/spec/streams-groups.md#s5-1). Ties depend on the members' names, so the members here have
+the names that they had on Kafka.
 
 `targets_of_kafka.json` has target assignments that Kafka 4.4.0 computed for groups of random size, with the tasks that
 their members had at that time.
@@ -28,13 +28,13 @@ def assigned(group: GroupView) -> TargetAssignment:
 
 
 class Application:
-    """A group whose members take over each new target assignment at once."""
+    """A group whose members adopt each new target assignment at once."""
 
     def __init__(self, tasks: Mapping[str, int], *, stateful: str = "", standby: int = 0) -> None:
         self.group = GroupView({}, tasks, frozenset(stateful), standby)
 
     def join(self, *members: str) -> str:
-        """Members are written `m1`, or `m1@P` with their process."""
+        """Adds members. A member is written `m1`, or `m1@P` with its process."""
         joined = {}
         for member in members:
             member_id, _, process = member.partition("@")
@@ -145,7 +145,7 @@ def test_members_without_tasks_have_an_empty_target() -> None:
     assert assigned(GroupView({}, {"0": 3})) == {}
 
 
-# What Kafka decided.
+# Decisions of Kafka.
 
 
 def tasks(listed: Mapping[str, list[int]]) -> Tasks:
@@ -173,7 +173,7 @@ def test_targets_are_those_of_kafka(case: Mapping[str, Any]) -> None:
     assert assigned(group) == wanted
 
 
-# What holds for every group.
+# Properties of every group.
 
 NAMES = st.text("abcdefgh", min_size=1, max_size=3)
 

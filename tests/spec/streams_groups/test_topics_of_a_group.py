@@ -1,5 +1,5 @@
-"""Topics of a streams group that are missing, appear, change and are created: docs/spec/streams-groups.md#s4,
-#s13-3, #s13-5."""
+"""Topics of a streams group that are missing, appear, change and are created (docs/spec/streams-groups.md#s4, #s13-3,
+#s13-5)."""
 
 from odradek.broker.groups.common.group import TimerKey, TimerKind
 from odradek.broker.groups.streams.limits import MOST_TASKS, MOST_TOPICS
