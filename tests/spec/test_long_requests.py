@@ -1,6 +1,7 @@
-"""A request may hold very many entries. What that costs grows with their number and no faster, and others are served.
+"""A request may have very many entries. Its cost grows linearly with their number, and other clients are served
+meanwhile.
 
-C code that compares each entry with each other makes no calls: such costs show in `make hostile`.
+C code that compares all entries with each other makes no Python calls. Such costs show in `make hostile`.
 """
 
 import asyncio
@@ -62,9 +63,9 @@ from tests.support.long_requests import (
 )
 
 FEW, MANY = 100, 800
-MOST_GROWTH = 1.5  # of the calls for each entry
-LONG = 8_000  # make a request of LONG_REQUEST_BYTES
-IN_MANY_TURNS = (  # of those that change something, for which MAX_ENTRIES in one turn would take too long
+MOST_GROWTH = 1.5  # factor between the calls per entry
+LONG = 8_000  # With this number of entries a request has LONG_REQUEST_BYTES.
+IN_MANY_TURNS = (  # Requests that change something. With MAX_ENTRIES entries, one turn would take too long.
     "ALTER_CONFIGS-resources",
     "INCREMENTAL_ALTER_CONFIGS-resources",
     "CREATE_TOPICS-topics",
@@ -90,7 +91,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AskedBroker]:
 
 
 def calls(asked: AskedBroker, request: Message, version: int) -> int:
-    """How many functions are called until it is answered."""
+    """Returns how many functions are called until the response."""
     count = 0
 
     def called(frame: FrameType, event: str, argument: object) -> None:
@@ -102,14 +103,15 @@ def calls(asked: AskedBroker, request: Message, version: int) -> int:
     try:
         asked.ask(connection, request, version)
     except Closed:
-        pass  # it hung up, as it does where a request means nothing
+        pass  # The broker closes the connection if a request makes no sense.
     finally:
         sys.setprofile(None)
     return count
 
 
 def calls_in_the_longest_turn(asked: AskedBroker, request: Message, version: int) -> int:
-    """Functions that one turn of the loop calls until the request is answered; what threads do is not counted."""
+    """Returns the largest number of functions that one turn of the loop calls until the response. Threads do not
+    count."""
     turns = [0]
 
     def called(frame: FrameType, event: str, argument: object) -> None:
@@ -139,9 +141,10 @@ def calls_in_the_longest_turn(asked: AskedBroker, request: Message, version: int
 @pytest.mark.parametrize("name", IN_MANY_TURNS)
 def test_a_long_request_is_answered_in_many_turns_of_the_loop(name: str, asked: AskedBroker) -> None:
     (array,) = [array for arrays in ARRAYS.values() for array in arrays if str(array) == name]
-    asked.ask(asked.connection("User:somebody"), long_request(array, 1, UNKNOWN), array.version)  # once: imports
+    # The first request imports modules.
+    asked.ask(asked.connection("User:somebody"), long_request(array, 1, UNKNOWN), array.version)
     tries = (calls_in_the_longest_turn(asked, long_request(array, LONG, UNKNOWN), array.version) for _ in range(3))
-    assert any(most < 6 * LONG for most in tries)  # maybe a timer of the broker fired meanwhile
+    assert any(most < 6 * LONG for most in tries)  # A timer of the broker may have fired in one of the tries.
 
 
 @pytest.mark.slow
@@ -153,9 +156,10 @@ def test_cost_grows_with_the_number_of_entries_and_no_faster(api_key: ApiKey, as
     too_fast = []
     for array in ARRAYS[api_key]:
         for kind in KINDS:
-            cost(array, kind, FEW)  # imports what it needs
+            cost(array, kind, FEW)  # imports what the request needs
             few, many = cost(array, kind, FEW), cost(array, kind, MANY)
-            if many * FEW > MOST_GROWTH * few * MANY:  # maybe a timer of the broker fired meanwhile, and imported much
+            # A timer of the broker may have fired meanwhile, and imported modules.
+            if many * FEW > MOST_GROWTH * few * MANY:
                 many = min(cost(array, kind, MANY) for _ in range(3))
             if many * FEW > MOST_GROWTH * few * MANY:
                 too_fast.append((str(array), kind, few, many))
@@ -172,7 +176,7 @@ def test_more_entries_than_a_turn_of_the_loop_may_look_at_are_refused(asked: Ask
 
 
 def test_an_answer_has_no_more_entries_than_its_memory_allows() -> None:
-    """As where a request names a group of many members, or a broker of many settings, again and again."""
+    """For example, a request may name a large group, or a broker with all its settings, many times."""
     entries = AnswerEntries()
     entries.add(MAX_SLICED_ENTRIES - 1)
     entries.add(1)
@@ -189,7 +193,7 @@ def test_what_clients_have_stored_counts_with_its_size() -> None:
 
 
 def test_a_group_that_is_named_very_often_is_not_answered_as_often(asked: AskedBroker) -> None:
-    """Else 10 KB of a request made an answer of 60 MB."""
+    """Otherwise a request of 10 KB would produce a response of 60 MB."""
     connection = asked.connection("User:somebody")
     asked.ask(connection, FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
     partitions = [
@@ -217,7 +221,7 @@ def test_a_topic_that_is_deleted_while_its_offsets_are_being_committed_keeps_non
     context = RequestContext(ApiKey.OFFSET_COMMIT, 8, 1, "a-client", 0, connection, AllowAll())
 
     async def deleted_meanwhile(unknown_topics: int) -> list[OffsetCommitResponseTopic] | None:
-        """The answer, if the deletion had ended before it came."""
+        """Returns the response, if the deletion had ended before the response arrived."""
         topic = CreatableTopic(name="doomed", num_partitions=1, replication_factor=1)
         await asked.ask_on_loop(connection, CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
         names = ("doomed", *(f"unknown-{number}" for number in range(unknown_topics)), KNOWN_TOPIC)
@@ -243,7 +247,7 @@ def test_a_topic_that_is_deleted_while_its_offsets_are_being_committed_keeps_non
 
 
 def produce(partitions: int) -> ProduceRequest:
-    """One record for each of them; topics and partitions may be named twice."""
+    """Returns a request with one record for each partition. Topics and partitions may repeat."""
     batch = bytes(build_batch([NewRecord(None, b"x", 1_000, ())]))
     data = [PartitionProduceData(index=index % KNOWN_PARTITIONS, records=batch) for index in range(partitions)]
     topics = [TopicProduceData(name=KNOWN_TOPIC, partition_data=data[start::2]) for start in (0, 1)]

@@ -1,6 +1,6 @@
-"""Strings of a request may have 32,767 bytes. Answers and log lines quote only the beginning of each.
+"""A string in a request may have 32,767 bytes. Responses and log lines quote only the start of a string.
 
-30,000 backslashes, which `repr` doubles, used to make an error message that no answer could carry: the client was told
+30,000 backslashes, which `repr` doubles, once produced an error message that no response could carry. The client got
 UNKNOWN_SERVER_ERROR, and the log got a traceback with the whole request.
 """
 
@@ -27,12 +27,12 @@ from tests.support.asked_broker import AskedBroker, Closed
 
 LONGEST = 30_000
 BACKSLASHES = "\\" * LONGEST
-# An answer repeats the names of the request, where the protocol says so, but its own words are short.
+# A response repeats names of the request if the protocol requires it, but its own messages are short.
 WORDS = ("error_message", "error_string", "batch_index_error_message")
 
 
 def long_request(api_key: ApiKey, version: int, text: str, number: int) -> Message:
-    """A request with one element in each array, whose strings are all `text` and whose numbers are all `number`."""
+    """Returns a request with one element in each array. All strings are `text`, and all numbers are `number`."""
     request = request_class(api_key.value)()
     assert isinstance(request, Message)
     schema = load(type(request).__module__.rpartition(".")[2])
@@ -92,7 +92,8 @@ def test_a_request_of_long_strings_is_answered_in_few_words(
     except Closed as closed:
         said = [("error_message", str(closed))]
     assert [text for name, text in said if name in WORDS and len(str(text)) > 2 * MOST_IN_MESSAGE] == []
-    assert "Traceback" not in log_text(caplog)  # as a bug leaves, whose answer is UNKNOWN_SERVER_ERROR
+    # A bug would leave a traceback, and the response would be UNKNOWN_SERVER_ERROR.
+    assert "Traceback" not in log_text(caplog)
     assert len(log_text(caplog)) < 5 * MOST_IN_MESSAGE
 
 

@@ -1,6 +1,6 @@
-"""Lowering a feature from a level that Kafka does not support leaves a metadata snapshot that Kafka can begin with.
+"""Lowering a feature from a level that Kafka does not support leaves a metadata snapshot with which Kafka can start.
 
-tests/conformance/test_kafka_after_share_transactions.py shows Apache Kafka the directories.
+tests/conformance/test_kafka_after_share_transactions.py opens such directories with Apache Kafka.
 """
 
 from collections.abc import Sequence
@@ -37,13 +37,13 @@ def set_level(running: Running, level: int, feature: str = "share.version") -> N
 
 
 def snapshots(disk: FakeDisk) -> list[str]:
-    """Those that stand for records of the log; the one that formatting leaves does not."""
+    """Returns the snapshots of the log's records, without the snapshot that formatting creates."""
     names = (name for name in disk.list_directory(METADATA) if name.endswith(".checkpoint"))
     return sorted(name for name in names if name != FORMATTED)
 
 
 def raised() -> Running:
-    """At level 2, with topics from before and after."""
+    """Returns a broker at level 2, with topics from before and after the upgrade."""
     running = Running(FakeDisk())
     running.create("before")
     set_level(running, 2)
@@ -91,7 +91,7 @@ def test_other_features_leave_no_snapshot() -> None:
 
 
 def test_each_feature_that_no_kafka_or_not_every_kafka_knows_leaves_one_by_itself() -> None:
-    """Kafka 4.4.0 starts at share.version 2, with or without the snapshot of the next step, which is for 4.3.1."""
+    """Kafka 4.4.0 starts at share.version 2, with or without the snapshot of the next step, which Kafka 4.3.1 needs."""
     running = raised()
     set_level(running, 1, "odradek.share.transactions")
     assert snapshots(disk_of(running)) == []
@@ -110,7 +110,7 @@ def test_each_feature_that_no_kafka_or_not_every_kafka_knows_leaves_one_by_itsel
 
 def test_a_snapshot_that_cannot_be_written_is_written_at_the_next_start() -> None:
     running = raised()
-    disk_of(running).fail(3, Fault.ENOSPC)  # after the append and its sync
+    disk_of(running).fail(3, Fault.ENOSPC)  # The append and its sync come first.
     set_level(running, 1)
     assert snapshots(disk_of(running)) == []
     running.stop()
@@ -147,7 +147,7 @@ def test_a_crash_while_our_own_feature_is_lowered_leaves_level_1_or_a_snapshot_a
         assert features["share.version"] == 2
 
 
-# What the snapshot repeats.
+# The contents of the snapshot.
 
 
 def a_log(*batches_of_values: Sequence[Message | bytes]) -> bytes:

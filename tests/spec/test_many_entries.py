@@ -1,4 +1,5 @@
-"""An entry of a request must not be looked for among all others: the work grows with the sum of two numbers."""
+"""The broker does not search for each entry of a request among all others: the work grows with the sum of two numbers,
+not with their product."""
 
 from collections.abc import Callable
 

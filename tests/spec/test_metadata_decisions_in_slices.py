@@ -1,4 +1,4 @@
-"""Decisions about very many entries, which the metadata of a broker makes in slices."""
+"""The metadata of a broker decides about very many entries in slices."""
 
 from collections.abc import Callable
 

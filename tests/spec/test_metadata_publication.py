@@ -1,4 +1,4 @@
-"""What becomes visible of a commit to the metadata log: to listeners, in slices, before the answer."""
+"""When a commit to the metadata log becomes visible: listeners see it in slices, and before the response is sent."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -67,13 +67,13 @@ def test_the_answer_comes_after_the_listeners() -> None:
     assert heard_before_answer == [["created t with 1"]]
 
 
-# Many topics at once
+# Many topics at once.
 
 
 class ManyTopics:
-    """A creation whose records are durable, between two of the slices in which it is published."""
+    """A creation of topics whose records are durable, between two of the slices that publish it."""
 
-    def __init__(self, count: int = SLICE_RECORDS) -> None:  # a topic has two records
+    def __init__(self, count: int = SLICE_RECORDS) -> None:  # Each topic has two records.
         self.turns: list[Callable[[], None]] = []
         self.running = Running(FakeDisk(), later=self.turns.append)
         self.listener = Listening()
@@ -103,7 +103,7 @@ def test_many_topics_appear_in_slices_each_with_its_partitions_and_the_answer_co
 
 
 class Stepping(Listening):
-    """Takes a step for each partition."""
+    """A listener that takes a step for each partition."""
 
     steps = 0
 
@@ -122,7 +122,7 @@ def test_listeners_take_several_turns_over_the_partitions_of_a_topic_and_the_ans
     many.running.metadata.add_listener(listener)
     count = 2 * ENTRIES_PER_SLICE
     answer = many.running.metadata.submit(lambda image: create(image, [NewTopic("large", count, 1)]))
-    assert many.topics == []  # its records are encoded in several turns, too
+    assert many.topics == []  # The records are also encoded in several turns.
     while "large" not in many.topics:
         many.turns.pop(0)()
     assert listener.steps == STEPS_PER_TURN + 1
@@ -163,7 +163,7 @@ def test_a_broker_that_stops_publishes_the_rest_first() -> None:
     many.running.stop()
     assert many.answer.is_done
     assert many.topics == many.names
-    many.go_on()  # a turn that was asked for before has nothing left to do
+    many.go_on()  # A turn that was requested before has no work left.
     assert len(many.listener.heard) == len(many.names)
 
 

@@ -1,4 +1,4 @@
-"""Groups of the newer protocols that Kafka left behind: kept, listed, and their offsets served."""
+"""Groups of the newer protocols in a directory of Kafka are preserved and listed, and their offsets are served."""
 
 import pytest
 
@@ -73,7 +73,8 @@ WITH_MEMBER = [group_epoch(3), member("m", "t"), target_epoch(3), assigned("m", 
         ([*WITH_MEMBER, group_epoch(4), target_epoch(4)], "Reconciling"),
         ([*WITH_MEMBER, assigned("m", 3, state=1)], "Reconciling"),
         ([*WITH_MEMBER, gone("m")], "Empty"),
-        ([assigned("m", 3), group_epoch(3), target_epoch(3), member("m", "t")], "Stable"),  # as compaction may leave it
+        # Compaction may leave this order.
+        ([assigned("m", 3), group_epoch(3), target_epoch(3), member("m", "t")], "Stable"),
     ],
 )
 def test_its_state_follows_from_its_records(records: list[CoordinatorRecord], state: str) -> None:

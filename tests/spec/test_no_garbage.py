@@ -1,6 +1,5 @@
-"""What a request leaves behind is freed at once. The garbage collector rarely runs in a serving broker, so a reference
-cycle around a request would keep its frame, perhaps a megabyte, for a long time.
-"""
+"""The memory of a request is freed at once. The garbage collector rarely runs in a serving broker, so a reference cycle
+around a request would keep its frame, perhaps a megabyte, for a long time."""
 
 import gc
 from collections.abc import Callable
@@ -95,7 +94,7 @@ REQUESTS: dict[str, Callable[[Scene], None]] = {
 
 
 def left_after(ask: Callable[[], object]) -> int:
-    """Objects that wait for the collector after the request was sent three times."""
+    """Returns how many objects wait for the collector after the request was sent three times."""
     gc.collect()
     gc.disable()
     try:
@@ -110,13 +109,13 @@ def left_after(ask: Callable[[], object]) -> int:
 async def test_nothing_is_left_for_the_collector(request_: Callable[[Scene], None]) -> None:
     scene = Scene()
     scene.produce(0)
-    request_(scene)  # the first one imports, and compiles codecs
+    request_(scene)  # The first request imports modules and compiles codecs.
 
     def ask() -> None:
         request_(scene)
         scene.peer.frames()
 
-    # What a request leaves it leaves each time; threads of clients that other tests started do so now and then.
+    # A leak of the request would appear every time. Threads of clients in other tests leave objects only occasionally.
     assert min(left_after(ask) for _ in range(5)) == 0
 
 

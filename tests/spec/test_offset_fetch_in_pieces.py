@@ -1,4 +1,4 @@
-"""OffsetFetch of many topics is answered in pieces, and the client sees one answer."""
+"""OffsetFetch of many topics is answered in pieces, and the client sees one response."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +30,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AskedBroker]:
     directory: Path = tmp_path_factory.mktemp("data")
     with AskedBroker(directory, {"offsets.topic.num.partitions": "1"}) as asked:
         found = False
-        while not found:  # the topic of the coordinator is made, and loaded
+        while not found:  # The coordinator's topic is created and loaded.
             request = FindCoordinatorRequest(key="g")
             asked.ask(asked.connection("User:a"), request, 1)
             probe = OffsetFetchRequest(group_id="g", topics=[])

@@ -1,4 +1,5 @@
-"""DeleteRecords, OffsetForLeaderEpoch, DescribeProducers, DescribeLogDirs, InitProducerId, as Kafka 4.3.1 answers."""
+"""DeleteRecords, OffsetForLeaderEpoch, DescribeProducers, DescribeLogDirs and InitProducerId, as Kafka 4.3.1
+answers."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -135,7 +136,7 @@ def test_an_epoch_that_never_was_has_no_end(scene: Scene, epoch: int) -> None:
 
 
 def test_an_epoch_before_all_known_ones_ends_where_the_first_begins(scene: Scene) -> None:
-    """Below -1, which stands for none, a negative epoch is one like any other."""
+    """-1 means no epoch. Below that, a negative epoch is treated like any other."""
     assert epoch_end(scene, -2) == (E.NONE, -2, 0)
 
 

@@ -21,7 +21,7 @@ def index_entries(given: LogOnDisk) -> list[AbortedTxn]:
     return [entry for segment in given.log.segments for entry in segment.txn_index.entries()]
 
 
-# --- which markers are written (#s4-8)
+# --- Which markers are written (#s4-8).
 
 
 def test_a_marker_of_an_older_epoch_is_refused() -> None:
@@ -104,10 +104,11 @@ def test_the_same_marker_delivered_twice_is_written_twice() -> None:
     assert index_entries(given) == [], "the second one ends nothing"
 
 
-# --- last stable offset (#s4-9)
+# --- The last stable offset (#s4-9).
 
 
-# The transaction counted as decided once its marker was appended, though the marker was not below the high watermark.
+# The transaction counted as decided as soon as its marker was appended, although the marker was not below the high
+# watermark yet.
 @pytest.mark.known_bug(29, "apache/kafka 2910")
 def test_scenario_089_the_last_stable_offset_is_the_start_of_the_oldest_open_transaction() -> None:
     given = LogOnDisk()
@@ -176,7 +177,7 @@ def test_read_committed_is_given_nothing_of_an_open_transaction() -> None:
     assert given.log.reader.read(0, max_bytes=1000, end_offset=bound) == ReadResult([], 0, 0)
 
 
-# --- transaction index (#s4-10)
+# --- The transaction index (#s4-10).
 
 
 def test_scenario_092_commits_and_markers_without_data_leave_no_entry() -> None:
@@ -270,7 +271,7 @@ def test_scenario_093_a_marker_that_is_cut_off_leaves_its_transaction_open() -> 
     assert opened.log.last_stable_offset == 14
 
 
-# The supremum of what is stable was taken for its maximum, one record too far.
+# The first unstable offset was treated as the last stable one, one record too far.
 @pytest.mark.known_bug(30, "redpanda 3036")
 def test_the_first_record_of_an_open_transaction_is_not_stable() -> None:
     given = LogOnDisk()

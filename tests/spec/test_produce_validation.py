@@ -35,7 +35,7 @@ def rules_for(row: Produced) -> BatchRules:
 
 @pytest.mark.parametrize("row", everything(NOW_MS), ids=str)
 def test_produced(row: Produced) -> None:
-    """Among the rows: M1 to M3, M6 and M7 of docs/spec/kafka-4.4.md#s4-3, and O5 of #s5-5."""
+    """M1 to M3, M6 and M7 of docs/spec/kafka-4.4.md#s4-3 and O5 of #s5-5 are among the rows."""
     rules = rules_for(row)
     if row.is_whole_request:
         with pytest.raises(KafkaError) as whole:
@@ -87,8 +87,8 @@ def test_a_wrong_largest_timestamp_is_put_right() -> None:
 
 
 def test_a_refusal_that_is_kept_keeps_no_opened_records() -> None:
-    """In a broker it is kept until the answer has left, and in a cycle of its own until the next collection."""
-    opened = bytearray(4 * 1024 * 1024)  # not the records that the header announces
+    """A broker keeps a refusal until the response has been sent, and in a reference cycle until the next collection."""
+    opened = bytearray(4 * 1024 * 1024)  # These are not the records that the header announces.
     batch = pack_batch(
         replace(read_batch_header(good_batch()), attributes=Compression.GZIP.value), compress(Compression.GZIP, opened)
     )
@@ -123,7 +123,7 @@ def test_a_bomb_is_opened_only_as_far_as_its_records_may_reach(codec: Compressio
     assert peak_bytes < 4 * limit_bytes
 
 
-# Kafka writes a transactional batch whose producer id is -1. No marker can ever end its transaction.
+# Kafka appends a transactional batch whose producer id is -1. No marker can ever end its transaction.
 @pytest.mark.known_bug(56, "Kafka")
 def test_a_transactional_batch_without_a_producer_id_is_refused() -> None:
     rules = BatchRules.of("t", 0, LogConfig())

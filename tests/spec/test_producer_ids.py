@@ -14,7 +14,7 @@ LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 class MetadataLog:
-    """Gives out blocks, each when the test says that it is durable."""
+    """Allocates blocks. Each becomes durable when the test says so."""
 
     def __init__(self, next_id: int = 0) -> None:
         self.next_id = next_id

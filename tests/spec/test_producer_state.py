@@ -1,4 +1,4 @@
-"""Idempotence in one partition: what is accepted, what is a duplicate, what is refused, what is forgotten.
+"""Idempotence in one partition: which batches are accepted, duplicates or refused, and which producers are forgotten.
 
 Rules: docs/spec/transactions.md#s4-1 to #s4-5, #s4-11, #s4-12; scenarios: #s8-5, #s8-6.
 """
@@ -18,11 +18,11 @@ INT_MAX = 2**31 - 1
 DAY_MS = 24 * 60 * 60 * 1000
 PID, OTHER = 7, 8
 
-# --- sequence arithmetic (#s4-1)
+# --- Sequence arithmetic (#s4-1).
 
 
 def newest(entry: ProducerEntry) -> ProducerEntry:
-    """What a snapshot keeps of it."""
+    """Returns the part of a producer's state that a snapshot keeps."""
     return replace(entry, batches=entry.batches[-1:])
 
 
@@ -40,7 +40,7 @@ def test_what_follows_a_sequence(last: int, following: int, is_next: bool) -> No
     assert follows(last, following) == is_next
 
 
-# --- sequence rules (#s4-4)
+# --- Sequence rules (#s4-4).
 
 
 def test_scenario_077_a_producer_without_state_may_begin_anywhere() -> None:
@@ -142,7 +142,7 @@ def test_records_without_a_producer_id_are_nobodys_business() -> None:
     assert given.log.producers() == []
 
 
-# --- duplicates (#s4-2)
+# --- Duplicates (#s4-2).
 
 
 def six_batches() -> LogOnDisk:
@@ -161,7 +161,7 @@ def test_scenario_078_each_of_the_last_five_batches_is_answered_as_the_first_tim
 
 
 def test_scenario_078_an_older_one_is_out_of_order() -> None:
-    with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):  # formerly DUPLICATE_SEQUENCE_NUMBER
+    with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):  # In earlier versions this was DUPLICATE_SEQUENCE_NUMBER.
         six_batches().append(PID, sequence=0)
 
 
@@ -198,7 +198,7 @@ def test_a_batch_that_is_staged_but_not_written_is_known_already() -> None:
     assert given.log.log_end_offset == 3
 
 
-# --- transactions (#s4-3, rows e and f)
+# --- Transactions (#s4-3, rows e and f).
 
 
 def test_scenario_082_a_plain_batch_within_a_transaction_is_refused() -> None:
@@ -229,7 +229,7 @@ def test_a_refused_batch_changes_nothing() -> None:
     assert given.log.last_stable_offset == given.log.log_end_offset == 1
 
 
-# --- snapshots and restarts (#s4-11)
+# --- Snapshots and restarts (#s4-11).
 
 
 def test_scenario_087_after_a_clean_restart_only_the_last_batch_is_known() -> None:
@@ -330,7 +330,7 @@ def test_after_a_crash_the_producers_are_written_down_again_with_the_next_sync()
     assert [entry.last_sequence for entry in entries] == [5]
 
 
-# --- expiry (#s4-12)
+# --- Expiry (#s4-12).
 
 
 def test_scenario_097_an_idle_producer_is_forgotten_after_its_time_counted_in_record_time() -> None:
@@ -347,7 +347,7 @@ def test_scenario_097_a_producer_with_an_open_transaction_is_never_forgotten() -
     assert given.log.expire_producers(1_000 + 100 * DAY_MS) == []
 
 
-# Expiry looked at data only; a producer that had just been sent a marker was forgotten, and with it the coordinator
+# Expiry only considered data. A producer that had just received a marker was forgotten, and with it the coordinator
 # epoch that fences older coordinators.
 @pytest.mark.known_bug(19, "KAFKA-9144")
 def test_a_marker_keeps_a_producer_from_expiring() -> None:
@@ -373,8 +373,8 @@ def test_deleting_records_forgets_no_producer() -> None:
     assert given.append(PID, sequence=3).is_duplicate
 
 
-# Once the log started within a segment, the snapshot below it was dropped and the state was built from what lay above
-# the start alone.
+# If the log started within a segment, the snapshot below the start was dropped, and the state was built only from the
+# records above it.
 @pytest.mark.known_bug(27, "KAFKA-5435")
 @pytest.mark.parametrize("how", ["closed", "killed"])
 def test_a_log_start_within_a_segment_does_not_change_what_is_known_of_producers(how: str) -> None:
@@ -389,8 +389,8 @@ def test_a_log_start_within_a_segment_does_not_change_what_is_known_of_producers
     assert [newest(entry) for entry in opened.log.producers()] == [newest(entry) for entry in given.log.producers()]
 
 
-# A duplicate was answered "out of order", or not at all once its offset had left memory; clients then bump their
-# epoch and write twice.
+# A duplicate was answered "out of order", or not at all after its offset had left memory. Clients then increase their
+# epoch and write the records twice.
 @pytest.mark.known_bug(34, "redpanda 3039, 5355")
 @pytest.mark.known_bug(35, "redpanda 3039, 5355")
 @pytest.mark.parametrize("how", ["at once", "closed", "killed"])
@@ -398,7 +398,7 @@ def test_a_duplicate_is_answered_with_its_first_offset(how: str) -> None:
     given = LogOnDisk(config=LogConfig(segment_bytes=200))
     for sequence in range(0, 12, 2):
         given.append(PID, sequence=sequence, records=2)
-    given.log.delete_records_before(12)  # its offset may even be gone from the log
+    given.log.delete_records_before(12)  # The offset may even have left the log.
     given.log.retention(given.now_ms)
     if how == "closed":
         given = given.closed_and_opened()
@@ -408,8 +408,8 @@ def test_a_duplicate_is_answered_with_its_first_offset(how: str) -> None:
     assert (again.base_offset, again.last_offset, again.is_duplicate) == (10, 11, True)
 
 
-# With its only producer snapshot unreadable after a clean stop, a log started without producers. Its open transaction
-# was over without a marker, and a retry was written again.
+# If its only producer snapshot was unreadable after a clean stop, a log started without producers. Its open transaction
+# ended without a marker, and a retry was appended again.
 @pytest.mark.known_bug(61, "ours")
 @pytest.mark.parametrize("size_bytes", [None, 0, 20])
 def test_producers_are_replayed_where_no_snapshot_can_be_read(

@@ -1,6 +1,6 @@
 """Opening a log after a clean stop, after a crash, and when it is damaged.
 
-tests/simulation tries whatever a crash may leave; here each rule stands alone.
+tests/simulation tries everything that a crash may leave. Here each rule has its own test.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from odradek.storage.log_directory import LogDirectory, WrongDirectory
 from tests.support.fake_disk import Crashed, FakeDisk
 from tests.support.log_builder import NODE, NOW_MS, TOPIC_ID, LogOnDisk, offsets, refused
 
-SMALL = LogConfig(segment_bytes=200)  # two plain batches
+SMALL = LogConfig(segment_bytes=200)  # holds two plain batches
 LOG = "/data/t-0/00000000000000000000.log"
 MARK = "/data/.kafka_cleanshutdown"
 
@@ -35,7 +35,7 @@ def test_a_clean_start_reads_no_record_but_those_behind_the_last_index_entry() -
     given = filled(200, LogConfig())
     given.directory.close()
     data = bytearray(given.disk.read_bytes(LOG))
-    data[100] ^= 1  # in the first batch: nobody looks
+    data[100] ^= 1  # The first batch is not checked.
     given.disk.write_bytes(LOG, data)
     assert LogOnDisk(given.disk).log.log_end_offset == 200
 
@@ -45,7 +45,7 @@ def test_nothing_is_cut_off_a_log_that_was_stopped_cleanly() -> None:
     given.directory.close()
     data = bytearray(given.disk.read_bytes(LOG))
     size_bytes = len(data) // 5
-    data[3 * size_bytes + 7] ^= 7  # the base offset of the batch at 3 is 4; so the log seems to end there, at 5
+    data[3 * size_bytes + 7] ^= 7  # The batch at 3 gets the base offset 4, so that the log seems to end there, at 5.
     given.disk.write_bytes(LOG, data)
     directory = LogDirectory.open(given.disk, "/data", NODE)
     with refused(ErrorCode.KAFKA_STORAGE_ERROR):
@@ -89,7 +89,7 @@ def test_an_index_without_its_log_is_removed() -> None:
     assert not given.disk.exists("/data/t-0/00000000000000000077.index")
 
 
-# --- after a crash
+# --- After a crash.
 
 
 def test_a_segment_larger_than_one_read_is_whole_to_its_end() -> None:
@@ -147,7 +147,7 @@ def test_nothing_below_the_recovery_point_is_read_again() -> None:
     given = filled(5)
     given.sync()
     given.directory.write_checkpoints()
-    flip(given, LOG, 70)  # in the first segment, whose end is synced
+    flip(given, LOG, 70)  # The end of the first segment is synced.
     assert given.killed_and_opened().log.log_end_offset == 5
 
 
@@ -195,7 +195,7 @@ def test_a_directory_with_a_damaged_log_never_counts_as_cleanly_shut_down() -> N
     given.directory.write_checkpoints()
     flip(given, LOG, 70)
     damaged = given.disk.after_kill()
-    for _ in range(2):  # or the second start would take the log at its word
+    for _ in range(2):  # The second start must not trust the log either.
         directory = LogDirectory.open(damaged, "/data", NODE)
         with refused(ErrorCode.KAFKA_STORAGE_ERROR):
             directory.open_log("t", 0, TOPIC_ID, LogConfig(), now_ms=NOW_MS)
@@ -212,7 +212,7 @@ def test_synced_records_that_are_gone_take_the_partition_offline() -> None:
         directory.open_log("t", 0, TOPIC_ID, LogConfig(), now_ms=NOW_MS)
 
 
-# --- log start offset, leader epochs, leftovers
+# --- Log start offset, leader epochs, leftover files.
 
 
 def test_a_segment_that_was_synced_before_it_was_finished_is_read_for_what_was_aborted_in_it() -> None:
@@ -221,7 +221,7 @@ def test_a_segment_that_was_synced_before_it_was_finished_is_read_for_what_was_a
     given.end(7, commit=False)
     given.sync()
     given.log.roll(NOW_MS)
-    given.directory.write_checkpoints()  # the recovery point is just where the next segment begins
+    given.directory.write_checkpoints()  # The recovery point is exactly the start of the next segment.
     opened = given.killed_and_opened()
     assert opened.log.reader.aborted_transactions(0, 2) == [(7, 0)]
     opened.sync()
@@ -319,7 +319,7 @@ def test_control_batches_that_are_no_markers_are_not_taken_for_any() -> None:
     assert given.killed_and_opened().log.log_end_offset == 1
 
 
-# --- the directory itself
+# --- The directory itself.
 
 
 def test_a_directory_of_another_node_or_cluster_is_refused() -> None:
@@ -348,13 +348,13 @@ def test_a_checkpoint_that_cannot_be_read_is_not_taken_for_an_empty_one() -> Non
 
 
 def flip(given: LogOnDisk, path: str, position: int) -> None:
-    """Changes one byte on the disk, behind everybody's back."""
+    """Changes one byte on the disk without the log's knowledge."""
     data = bytearray(given.disk.read_bytes(path))
     data[position] ^= 0xFF
     given.disk.write_bytes(path, data)
 
 
-# The recovery point moved to the end of the log when it was merely opened or truncated, not synced.
+# The recovery point moved to the end of the log when the log was only opened or truncated, but not synced.
 @pytest.mark.known_bug(25, "KAFKA-10101")
 def test_the_recovery_point_is_never_ahead_of_a_sync() -> None:
     given = LogOnDisk()
@@ -362,10 +362,10 @@ def test_the_recovery_point_is_never_ahead_of_a_sync() -> None:
     opened = given.killed_and_opened()
     opened.directory.write_checkpoints()
     for state in opened.disk.after_power_failure(seed=25):
-        LogOnDisk(state.disk)  # with a recovery point of 1, a lost record would now count as damage
+        LogOnDisk(state.disk)  # With a recovery point of 1, a lost record would now count as damage.
 
 
-# The mark of a clean shutdown outlived the start, and vouched for a log that had crashed since.
+# The mark of a clean shutdown survived the start, so that the next start trusted a log that had crashed since.
 @pytest.mark.known_bug(25, "KAFKA-10471")
 def test_a_mark_of_a_clean_shutdown_vouches_for_one_start_only() -> None:
     given = LogOnDisk()
@@ -386,7 +386,7 @@ def test_a_mark_of_a_clean_shutdown_vouches_for_one_start_only() -> None:
         return
 
 
-# The checkpoint was rewritten in the background and renamed before its bytes were synced.
+# The checkpoint was rewritten in the background, and was renamed before its bytes were synced.
 @pytest.mark.known_bug(26, "KAFKA-16541")
 def test_no_crash_leaves_half_a_leader_epoch_checkpoint() -> None:
     call = 0

@@ -1,4 +1,4 @@
-"""ElectLeaders and the requests about reassignments on the only broker, as Kafka 4.3.1 answers them."""
+"""ElectLeaders and the requests about reassignments on a single broker, as Kafka 4.3.1 answers them."""
 
 from collections.abc import Iterator
 
@@ -36,7 +36,8 @@ def said(error: KafkaError | None) -> tuple[E | None, str | None]:
 
 
 def image_of_a_larger_cluster(*replicas: int, leader: int = NODE.node_id) -> MetadataImage:
-    """A topic "t" with one partition, as a directory of several brokers has it when this one took over."""
+    """Returns an image with a topic "t" of one partition. This broker has taken over the directory of several
+    brokers."""
     image = image_with("t")
     partition = image.topics["t"].partitions[0]
     partition.replicas, partition.leader, partition.isr = list(replicas), leader, [leader]
@@ -148,7 +149,7 @@ def test_nodes_that_share_a_log_stay_replicas_and_a_leader_is_kept_among_them() 
     for replicas, code in (
         ([NODE.node_id], None),
         ([ELSEWHERE, NODE.node_id], None),
-        ([ELSEWHERE], E.INVALID_REPLICA_ASSIGNMENT),  # which does not run
+        ([ELSEWHERE], E.INVALID_REPLICA_ASSIGNMENT),  # That broker is not running.
         ([NODE.node_id, ELSEWHERE + 1], E.INVALID_REPLICA_ASSIGNMENT),
     ):
         decision = reassign(image, [Reassignment("t", 0, replicas)], node=nodes, factor_may_change=True)
@@ -185,11 +186,11 @@ def test_a_partition_that_only_other_brokers_have_cannot_come_here() -> None:
     assert code is E.INVALID_REPLICA_ASSIGNMENT
 
 
-# --- the requests
+# --- The requests.
 
 
 class Client:
-    """Asks a whole broker, which has a topic "t" with two partitions."""
+    """Sends requests to a whole broker that has a topic "t" with two partitions."""
 
     def __init__(self, broker: AskedBroker) -> None:
         self._broker = broker

@@ -1,4 +1,4 @@
-"""UnregisterController in a cluster of one controller: docs/spec/kafka-4.4.md#s3-2."""
+"""UnregisterController in a cluster with one controller (docs/spec/kafka-4.4.md#s3-2)."""
 
 from types import SimpleNamespace
 
@@ -40,7 +40,7 @@ def refused(
 
 
 def test_it_takes_alter_on_the_cluster(scene: BrokerScene) -> None:
-    """U1."""
+    """U1: without this right the answer is CLUSTER_AUTHORIZATION_FAILED."""
     authorizer = Denying()
     authorizer.denied.add((Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME))
     assert refused(scene, NODE_ID, authorizer=authorizer)[0] is E.CLUSTER_AUTHORIZATION_FAILED
@@ -48,13 +48,13 @@ def test_it_takes_alter_on_the_cluster(scene: BrokerScene) -> None:
 
 @pytest.mark.parametrize("metadata_version", [30, 33])
 def test_the_active_controller_cannot_unregister_itself(scene: BrokerScene, metadata_version: int) -> None:
-    """U2."""
+    """U2: the active controller is the only one."""
     told = refused(scene, NODE_ID, metadata_version)
     assert told == (E.INVALID_REQUEST, "Controller cannot unregister itself while it is active.")
 
 
 def test_before_metadata_version_33_no_controller_can_be_unregistered(scene: BrokerScene) -> None:
-    """U3."""
+    """U3: an earlier metadata.version does not support the request."""
     told = refused(scene, 9, 32)
     assert told == (
         E.UNSUPPORTED_VERSION,
@@ -64,6 +64,6 @@ def test_before_metadata_version_33_no_controller_can_be_unregistered(scene: Bro
 
 @pytest.mark.parametrize("controller_id", [9, -1])
 def test_a_controller_that_nobody_registered_is_named(scene: BrokerScene, controller_id: int) -> None:
-    """U4."""
+    """U4: the message names the controller id."""
     told = refused(scene, controller_id)
     assert told == (E.CONTROLLER_ID_NOT_REGISTERED, f"Controller ID {controller_id} is not currently registered.")

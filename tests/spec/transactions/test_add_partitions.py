@@ -1,4 +1,4 @@
-"""Adding partitions and offsets, as far as the coordinator decides it.
+"""How the coordinator decides on adding partitions and offsets to a transaction.
 
 Rules: docs/spec/transactions.md#s2-3, #s2-4; scenarios 20 to 30: #s8-2.
 """

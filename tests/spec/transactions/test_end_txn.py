@@ -1,4 +1,4 @@
-"""EndTxn. `commit5` is EndTxn of version 5 (KIP-890), `commit4` that of older clients.
+"""EndTxn. `commit5` is EndTxn of version 5 (KIP-890), and `commit4` is EndTxn of older clients.
 
 Rules: docs/spec/transactions.md#s2-5; scenarios 35 to 52: #s8-3.
 """
@@ -12,11 +12,11 @@ from tests.support.transaction_scene import MAX, NEW_PID, NOW_MS, P0, P1, PID, E
 WAIT, FENCED, WRONG = E.CONCURRENT_TRANSACTIONS, E.PRODUCER_FENCED, E.INVALID_TXN_STATE
 UNMAPPED = E.INVALID_PRODUCER_ID_MAPPING
 LAST = MAX - 1
-KEPT = (-1, -1)  # what is answered to who keeps what it has
+KEPT = (-1, -1)  # the answer to a producer that keeps its id and epoch
 
 
 def overflowed(*, complete: bool = True) -> Scene:
-    """(7, 32766) has committed."""
+    """Returns the scene in which (7, 32766) has committed."""
     scene = given(txn(S.ONGOING, (PID, LAST)))
     scene.commit5((PID, LAST))
     if complete:
@@ -271,7 +271,7 @@ def test_a_producer_that_was_replaced_is_not_told_that_its_successors_commit_was
         scene.commit5((PID, 1))
 
 
-# "Not below the stored one" was the test of EndTxn's epoch, so that a client could invent a higher one.
+# EndTxn's epoch only had to be at least the stored one, so that a client could invent a higher epoch.
 @pytest.mark.known_bug(16, "KAFKA-9600")
 @pytest.mark.parametrize(("committed", "version"), list(END_TXN))
 @pytest.mark.parametrize("state", [S.EMPTY, S.ONGOING, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
@@ -302,7 +302,7 @@ def test_at_version_0_the_new_end_is_taken_for_the_old_one_and_nobody_gets_stuck
     assert scene.init() == (PID, 2)
 
 
-# With the epochs used up, EndTxn answered with the old producer id and the producer fenced itself.
+# After the last epoch EndTxn returned the old producer id, and the producer fenced itself.
 @pytest.mark.known_bug(5, "apache/kafka 18758")
 @pytest.mark.parametrize("committed", [True, False])
 def test_the_pair_that_an_end_answers_is_the_one_that_is_good_from_then_on(committed: bool) -> None:

@@ -115,7 +115,7 @@ def add_batched(
 
 
 def refusal(scene: TransactionBroker, request: Any, version: int) -> ErrorCode:
-    """The code of a request that fails as a whole."""
+    """Returns the error code of a request that fails as a whole."""
     with pytest.raises(KafkaError) as caught:
         scene.ask(request, version)
     return caught.value.code
@@ -126,7 +126,8 @@ def state(scene: TransactionBroker) -> str:
 
 
 def named_twice(scene: TransactionBroker, *more: AddPartitionsToTxnTopic, verify_only: bool = False) -> list[list[Any]]:
-    """What v3 and v5 answer for a partition that is named twice, and for `more`: (topic, partition, code) each."""
+    """Returns the (topic, partition, code) in the responses of v3 and v5 to a request that names a partition twice, and
+    `more`."""
     producer_id, producer_epoch = init(scene)
     twice = [*topics(orders=[0, 0, 1]), *topics(orders=[1]), *more]
     as_producer = AddPartitionsToTxnRequest(
@@ -160,13 +161,13 @@ def named_twice(scene: TransactionBroker, *more: AddPartitionsToTxnTopic, verify
 
 
 def test_a_partition_named_twice_has_a_result_for_each_mention() -> None:
-    """Seen in Kafka 4.3.1 at every version."""
+    """Kafka 4.3.1 does so at every version."""
     expected = [("orders", [(0, E.NONE), (0, E.NONE), (1, E.NONE)]), ("orders", [(1, E.NONE)])]
     assert named_twice(scene_with_topics()) == [expected, expected]
 
 
 def test_where_results_differ_a_partition_named_twice_has_one() -> None:
-    """Seen in Kafka 4.3.1 at every version; there the partitions come in the order of a hash."""
+    """Kafka 4.3.1 does so at every version, with the partitions in the order of a hash."""
     once = [("orders", [(0, E.OPERATION_NOT_ATTEMPTED), (1, E.OPERATION_NOT_ATTEMPTED)])]
     expected = [*once, ("nobody", [(0, E.UNKNOWN_TOPIC_OR_PARTITION)])]
     assert named_twice(scene_with_topics(), *topics(nobody=[0])) == [expected, expected]
@@ -291,7 +292,7 @@ def test_a_batch_of_no_transactions_is_answered(version: int) -> None:
     assert add_batched(scene_with_topics(), version=version) == []
 
 
-# An id that stood in a request twice got the other's results.
+# An id that a request named twice got the other id's results.
 @pytest.mark.known_bug(55, "Kafka 4.3.1")
 def test_an_id_that_a_batch_names_twice_is_refused_both_times() -> None:
     scene = scene_with_topics()
@@ -376,7 +377,7 @@ def test_listing_filters_by_state_producer_and_duration_as_kafka_does() -> None:
     assert ids(listing(scene)) == {"pay", "ship"}
     assert ids(listing(scene, state_filters=["Ongoing"])) == {"ship"}
     assert ids(listing(scene, producer_id_filters=[pay[0]])) == {"pay"}
-    # An id without a transaction passes for one that began long ago.
+    # An id without a transaction counts as one whose transaction started long ago.
     assert ids(listing(scene, duration_filter=60_000)) == {"pay"}
     assert ids(listing(scene, duration_filter=29_999)) == {"pay", "ship"}
     assert ids(listing(scene, duration_filter=29_999, state_filters=["Ongoing"])) == {"ship"}
@@ -441,18 +442,19 @@ def test_clients_are_served_while_many_ids_are_listed() -> None:
     scene = scene_with_topics()
     for name in ("pay", "ship"):
         init(scene, name)
-    scene.broker.watch = LoopWatch(scene.timers, count(0.0, SLICE_S * 1.5).__next__)  # all takes longer than a slice
+    # Every step takes longer than a slice.
+    scene.broker.watch = LoopWatch(scene.timers, count(0.0, SLICE_S * 1.5).__next__)
     connection = ConnectionInfo(1, "127.0.0.1", 50_000)
     context = RequestContext(ApiKey.LIST_TRANSACTIONS, 2, 1, "a-client", 0, connection, AllowAll())
     answer, turns = outcome_and_turns(list_transactions(ListTransactionsRequest(), context, scene.broker))
     assert ids(answer) == {"pay", "ship"}
-    assert turns == 2 + 2 + 1  # each shard that has been asked for, each id, and the answer
+    assert turns == 2 + 2 + 1  # one turn for each requested shard, for each id, and for the response
 
 
 def test_clients_are_served_while_one_id_is_compared_with_a_costly_pattern() -> None:
     scene = scene_with_topics()
     init(scene, "ab" * 5_000)
-    scene.broker.watch = LoopWatch(scene.timers, count(0.0, SLICE_S * 1.5).__next__)  # each step takes a slice
+    scene.broker.watch = LoopWatch(scene.timers, count(0.0, SLICE_S * 1.5).__next__)  # Each step takes a whole slice.
     connection = ConnectionInfo(1, "127.0.0.1", 50_000)
     context = RequestContext(ApiKey.LIST_TRANSACTIONS, 2, 1, "a-client", 0, connection, AllowAll())
     request = ListTransactionsRequest(transactional_id_pattern=".*a.{100}")

@@ -1,4 +1,4 @@
-"""InitProducerId, as far as the coordinator decides it.
+"""How the coordinator decides on InitProducerId.
 
 Rules: docs/spec/transactions.md#s2-2; scenarios 1 to 17: #s8-1.
 """
@@ -53,7 +53,7 @@ def test_scenario_007_a_producer_that_repeats_its_pair_gets_the_same_answer_with
         scene.init((PID, 2))
 
 
-# The epoch before the last bump was in memory only; after a failover its retry was a stranger's.
+# The epoch before the last increase was only in memory. After a failover the coordinator did not recognise its retry.
 @pytest.mark.known_bug(6, "apache/kafka 22096")
 def test_scenario_007_also_when_the_broker_was_restarted_in_between() -> None:
     scene = given(txn(S.EMPTY, (PID, 3)))
@@ -82,8 +82,8 @@ def test_scenario_009_an_open_transaction_is_aborted_for_the_new_owner_at_versio
     assert scene.init() == (PID, 7)
 
 
-# Who took over an open transaction bumped for the fence and again for the abort; at epoch 32766 the second bump made
-# it negative.
+# The new owner of an open transaction increased the epoch for the fence and again for the abort. At epoch 32766 the
+# second increase made it negative.
 @pytest.mark.known_bug(4, "apache/kafka 19910")
 def test_scenario_010_at_version_2_too_with_one_bump_by_the_abort_and_one_by_the_retry() -> None:
     scene = given(txn(S.ONGOING, (PID, 5)))
@@ -211,8 +211,8 @@ def test_an_open_transaction_at_the_last_epoch_is_aborted_into_a_new_producer_id
     assert scene.init() == (NEW_PID, 1)
 
 
-# Each attempt to fence bumped the epoch in memory, also when its record could not be written; retries used the epochs
-# up.
+# Each attempt to fence increased the epoch in memory, even if its record could not be written. Retries used up the
+# epochs.
 @pytest.mark.known_bug(17, "KAFKA-9666")
 @pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE])
 @pytest.mark.parametrize("transaction_version", [0, 1, 2])
@@ -239,7 +239,7 @@ def test_two_phase_commit_needs_the_brokers_leave() -> None:
         given().init(enable2_pc=True)
 
 
-# The abort for a new owner was sent with the old epoch, and its producer went on writing behind the marker.
+# The abort for a new owner had the old epoch, so that the old producer could write after the marker.
 @pytest.mark.known_bug(18, "KAFKA-5231")
 @pytest.mark.parametrize("transaction_version", [0, 1, 2])
 def test_the_markers_of_a_take_over_fence_who_was_taken_over(transaction_version: int) -> None:
@@ -251,7 +251,7 @@ def test_the_markers_of_a_take_over_fence_who_was_taken_over(transaction_version
     assert (owed.producer_epoch, owed.is_commit) == (6, False)
 
 
-# What was open before the restart was nobody's afterwards, and stood in the way of its own producer.
+# After a restart nobody owned the open transaction, and it blocked its own producer.
 @pytest.mark.known_bug(38, "redpanda 6311")
 def test_a_restored_open_transaction_gives_way_to_its_producer() -> None:
     again = given(txn(S.ONGOING, (PID, 1))).restarted()

@@ -1,7 +1,7 @@
-"""KIP-939, as far as the coordinator decides it.
+"""How the coordinator decides on KIP-939.
 
-A producer with Enable2Pc holds a transaction open until its own, external coordinator has decided. A recovery asks for
-the transaction to be kept, and gets a pair (producer id, epoch) of its own, with which it can only end it.
+A producer with Enable2Pc keeps a transaction open until an external coordinator has decided. A recovery keeps the
+transaction, and gets a new producer id and epoch, with which it can only end this transaction.
 
 Rules: docs/spec/transactions.md#s3; scenarios 109 to 130: #s8-8.
 """
@@ -248,7 +248,7 @@ def test_scenario_124_keeping_without_two_phase_commit_gives_a_transaction_no_mo
 
 
 def test_scenario_124_a_commit_that_comes_after_the_abort_never_happens() -> None:
-    # INVALID_TXN_STATE in the rule book (#s3-7); the loser of this race is told what it is told without keeping.
+    # The rule book has INVALID_TXN_STATE (#s3-7). Here the loser of this race gets the same answer as without keeping.
     scene = two_phase(kept(timeout_ms=TIMEOUT_MS))
     scene.advance(TIMEOUT_MS + 1)
     scene.time_out()
@@ -273,7 +273,7 @@ def test_scenario_125_force_termination_aborts_fences_the_owner_and_takes_two_ph
 
 
 def test_scenario_127_who_does_not_know_of_the_owners_pair_finishes_it_with_the_transactions_own() -> None:
-    # What such a reader makes of the record of `kept`: it passes over tag 3, and of the pair half is left.
+    # Such a reader skips tag 3 of the record of `kept`, and so has only the producer id of the next owner.
     half_read = replace(kept(by=(73, 5)), next_producer_epoch=None)
     scene = two_phase(half_read)
     assert scene.txn.next_producer_id is None
@@ -317,7 +317,7 @@ def test_scenario_130_forty_thousand_recoveries_leave_the_transaction_as_it_was_
         owner, ongoing = scene.keep()
         assert ongoing == OPEN
         owners.add(owner)
-    assert len(owners) == 40_000  # no pair is ever given twice
+    assert len(owners) == 40_000  # No id and epoch are assigned twice.
     assert owner == (NEW_PID, 40_000 - (MAX - OPEN[1]) - 1)
     commit = scene.commit5(owner)
     (owed,) = scene.write_markers()
@@ -325,7 +325,7 @@ def test_scenario_130_forty_thousand_recoveries_leave_the_transaction_as_it_was_
     assert commit.pair == (NEW_PID, owner[1] + 1)
 
 
-# What a request's own pair is held against.
+# The checks of the producer id and epoch in a request.
 
 
 @pytest.mark.parametrize("record", [opened(), kept()], ids=["open", "kept"])
@@ -358,7 +358,7 @@ def test_a_zombie_does_not_abort_what_may_be_decided_outside_either() -> None:
     with refused(FENCED):
         scene.init((PID, 9))
     assert scene.written == []
-    with refused(WAIT):  # a new owner, who names no pair
+    with refused(WAIT):  # a new owner, which sends no id and epoch
         scene.init()
 
 

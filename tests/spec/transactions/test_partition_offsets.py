@@ -1,4 +1,4 @@
-"""TxnOffsetCommit, versions 0-6: a group's offsets, which count only if the transaction is committed.
+"""TxnOffsetCommit, versions 0 to 6: offsets of a group that take effect only if the transaction commits.
 
 Rules: docs/spec/transactions.md#s2-6, #s2-7; scenarios: #s8-2, #s8-4. Version 6: docs/spec/kafka-4.4.md#s5-2.
 """
@@ -49,7 +49,7 @@ def scene() -> Clients:
     return Clients()
 
 
-# --- from commit to marker
+# --- From the commit to the marker.
 
 
 @pytest.mark.parametrize("version", range(7))
@@ -191,7 +191,7 @@ def test_each_topic_has_its_own_answer_and_the_others_are_committed(scene: Clien
 
 
 def by_id(pair: Pair, *topics: tuple[bytes, int]) -> TxnOffsetCommitRequest:
-    """A request of version 6: topics by id, one partition each."""
+    """Returns a request of version 6, which identifies topics by id. Each topic has one partition."""
     return TxnOffsetCommitRequest(
         transactional_id=ID,
         group_id=GROUP,
@@ -217,7 +217,8 @@ def told_by_id(answer: TxnOffsetCommitResponse) -> dict[tuple[bytes, int], Error
 
 
 def test_version_6_names_topics_by_their_ids_and_is_answered_by_them(scene: Clients) -> None:
-    """T1, T2 and T11 of docs/spec/kafka-4.4.md#s5-2: the unknown id needs no right, the known one that of its name."""
+    """T1, T2 and T11: the unknown id needs no right, and the known one needs READ on its topic
+    (docs/spec/kafka-4.4.md#s5-2)."""
     pair = scene.init()
     scene.topic("secret")
     scene.authorizer.denied.add((Operation.READ, ResourceType.TOPIC, "secret"))
@@ -258,7 +259,7 @@ def test_if_no_partition_is_left_nobody_is_asked(scene: Clients) -> None:
     assert coordinator.asked == []
 
 
-# --- what the coordinators say
+# --- The answers of the coordinators.
 
 
 def test_a_group_without_a_name_has_no_offsets(scene: Clients) -> None:
@@ -419,7 +420,7 @@ def test_a_note_that_is_too_long_refuses_its_partition(scene: Clients) -> None:
     assert scene.commit_offset_in_transaction(scene.init(), 10, metadata="x" * 4097) is E.OFFSET_METADATA_TOO_LARGE
 
 
-# --- whose offsets
+# --- The owner of the offsets.
 
 
 def ask(
@@ -452,7 +453,7 @@ def test_a_group_that_nobody_knows_is_made_by_who_names_no_generation() -> None:
 
 
 def test_version_6_is_told_that_there_is_no_such_group() -> None:
-    """T8 and T9 of docs/spec/kafka-4.4.md#s5-2."""
+    """T8 and T9: earlier versions answer with another code (docs/spec/kafka-4.4.md#s5-2)."""
     group = GroupScene()
     assert ask(group, member="anybody", generation=0, version=6) is E.GROUP_ID_NOT_FOUND
     assert ask(group, member="anybody", version=6) is E.NONE
@@ -460,7 +461,7 @@ def test_version_6_is_told_that_there_is_no_such_group() -> None:
 
 @pytest.mark.parametrize("version", [5, 6])
 def test_a_classic_group_refuses_another_generation_alike_at_every_version(version: int) -> None:
-    """T6, T7 and T10 of docs/spec/kafka-4.4.md#s5-2."""
+    """T6, T7 and T10: only groups of the newer protocols changed (docs/spec/kafka-4.4.md#s5-2)."""
     group = GroupScene()
     (member,) = group.come("a")
     assert ask(group, member=member, generation=2, version=version) is E.ILLEGAL_GENERATION
@@ -528,15 +529,14 @@ def test_in_a_consumer_group_the_generation_is_the_members_epoch() -> None:
     assert ask(group, member="m", generation=4) is E.ILLEGAL_GENERATION
     assert ask(group, member="m", generation=6) is E.ILLEGAL_GENERATION
     assert ask(group, member="n", generation=5) is E.UNKNOWN_MEMBER_ID
-    # From version 6 on a producer knows member epochs.
+    # From version 6 on a producer may send a member epoch.
     assert ask(group, member="m", generation=5, version=6) is E.NONE
     assert ask(group, member="m", generation=4, version=6) is E.STALE_MEMBER_EPOCH
     assert ask(group, member="m", generation=6, version=6) is E.STALE_MEMBER_EPOCH
     assert ask(group, member="n", generation=5, version=6) is E.UNKNOWN_MEMBER_ID
 
 
-# The marker was acknowledged before the group had taken the offsets over, and who fetched them next was given those
-# of before.
+# The marker was acknowledged before the group had the new offsets, so that the next reader got the previous ones.
 @pytest.mark.known_bug(14, "KAFKA-17507")
 def test_who_is_told_of_the_commit_fetches_its_offsets(scene: Clients) -> None:
     for offset in (10, 20, 30):
@@ -559,7 +559,7 @@ def test_a_group_that_cannot_take_them_over_yet_acknowledges_no_marker(scene: Cl
     assert again.committed_offset(require_stable=True) == 10
 
 
-# Whichever transaction ended last won, not whichever had written its offset last.
+# The transaction that ended last won, instead of the one that had written its offset last.
 @pytest.mark.known_bug(15, "apache/kafka 15183")
 @pytest.mark.parametrize("restarts", [True, False])
 def test_an_older_pending_offset_does_not_replace_a_newer_one(scene: Clients, restarts: bool) -> None:
@@ -575,14 +575,14 @@ def test_an_older_pending_offset_does_not_replace_a_newer_one(scene: Clients, re
     assert scene.restarted(killed=True).committed_offset(require_stable=True) == 20
 
 
-# The end of a transaction reached the partitions but not the group's coordinator.
+# The end of a transaction reached the partitions, but not the group's coordinator.
 @pytest.mark.known_bug(36, "redpanda 10669")
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("waits", [None, T0, OFFSETS])
 def test_records_and_offsets_of_a_transaction_stand_and_fall_together(
     scene: Clients, commit: bool, waits: tuple[str, int] | None
 ) -> None:
-    """Also when the process is killed between the two markers."""
+    """This holds even if the process is killed between the two markers."""
     scene.commit_offset(3)
     pair = scene.init()
     scene.produce(pair, 0, b"copied")

@@ -1,4 +1,4 @@
-"""Produce in transactions, versions 3-13: what is asked of the coordinator, in which order, and what is answered.
+"""Produce in transactions, versions 3 to 13: the requests to the coordinator, their order, and the responses.
 
 Rules: docs/spec/transactions.md#s2-8; scenarios: #s8-5. The coordinator is the real one, unless a test replaces it.
 """
@@ -29,7 +29,7 @@ def end_offset(scene: Clients, index: int = 0) -> int:
     return scene.partition("t", index).log.log_end_offset
 
 
-# --- who is asked what
+# --- The requests to the coordinator.
 
 
 @pytest.mark.parametrize("version", range(3, 14))
@@ -118,7 +118,7 @@ def test_a_large_batch_whose_transaction_ends_while_it_is_checked_stays_out_of_t
     assert scene.latest_offset(committed=True) == scene.latest_offset(committed=False)
 
 
-# --- the order of the checks
+# --- The order of the checks.
 
 
 def test_without_a_transactional_id_the_whole_request_is_refused(scene: Clients) -> None:
@@ -166,7 +166,7 @@ def test_two_batches_in_one_partition_are_refused_before_anybody_is_asked(scene:
     assert coordinator.asked == []
 
 
-# --- what the coordinator's answers mean
+# --- The effect of the coordinator's answers.
 
 
 @pytest.mark.parametrize(
@@ -209,11 +209,11 @@ def test_scenario_085_a_coordinator_that_cannot_be_asked_is_a_reason_to_come_aga
     assert end_offset(scene) == 0
 
 
-# --- the last transaction is about to be complete
+# --- The last transaction is about to complete.
 
 
 def stuck_in_prepare(scene: Clients) -> Pair:
-    """Its EndTxn is answered, its marker is not written yet; what it goes on with."""
+    """Ends a transaction whose marker is not written yet. Returns the producer id and epoch to continue with."""
     pair = scene.init()
     scene.produce(pair)
     scene.markers.refusals[T0] = E.NOT_LEADER_OR_FOLLOWER
@@ -265,7 +265,7 @@ def test_a_producer_that_is_fenced_while_it_waits_is_told_so(scene: Clients) -> 
     assert [answer.error_code for answer in scene.told(reply)] == [E.INVALID_PRODUCER_EPOCH.value]
 
 
-# --- scenarios with the real coordinator
+# --- Scenarios with the real coordinator.
 
 
 def test_scenario_024_a_late_produce_of_the_finished_transaction_is_fenced(scene: Clients) -> None:
@@ -342,7 +342,7 @@ def test_scenario_086_two_requests_of_one_producer_to_different_partitions_are_b
 
 
 class SwitchedOff:
-    """`transaction.partition.verification.enable=false`."""
+    """A broker with `transaction.partition.verification.enable=false`."""
 
     @pytest.fixture
     def scene(self) -> Clients:
@@ -383,7 +383,7 @@ def nothing_hangs(scene: Clients, index: int = 0) -> bool:
     return scene.latest_offset(committed=True, index=index) == scene.latest_offset(committed=False, index=index)
 
 
-# Between the coordinator's yes and the append the abort's marker was written; the batch then opened a transaction
+# Between the coordinator's approval and the append, the abort's marker was written. The batch then opened a transaction
 # that nothing would ever end.
 @pytest.mark.known_bug(8, "KAFKA-14884")
 @pytest.mark.parametrize("version", [TV1, TV2])
@@ -395,13 +395,13 @@ def test_a_marker_between_verification_and_append_leaves_no_hanging_transaction(
     scene.abort(pair, version=4 if version == TV1 else 5)
     coordinator.held.pop()()
     (answer,) = scene.told(reply, version)
-    # At version 2 the marker alone has fenced the epoch.
+    # At version 2 only the marker has fenced the epoch.
     assert ErrorCode(answer.error_code) is (E.INVALID_TXN_STATE if version == TV1 else E.INVALID_PRODUCER_EPOCH)
     assert nothing_hangs(scene)
 
 
-# A marker below version 2 carries the epoch of the transaction that it ends. A batch of Produce v12 that was being
-# checked in a thread kept its guard, was written behind the marker, and held readers back without end.
+# A marker below version 2 has the epoch of the transaction that it ends. A batch of Produce v12 that was being checked
+# in a thread kept its guard, was appended after the marker, and held back readers forever.
 @pytest.mark.known_bug(62, "ours")
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize(("transaction_version", "end_txn"), [(2, 4), (1, 4), (0, 4), (0, 5)])
@@ -418,7 +418,7 @@ def test_a_marker_while_the_batch_is_checked_in_a_thread_leaves_no_hanging_trans
     assert nothing_hangs(scene)
 
 
-# A request of a transaction that was over, delayed on its way, was taken for one of the next.
+# A delayed request of a transaction that had ended was treated as a request of the next one.
 @pytest.mark.known_bug(9, "KAFKA-17754")
 def test_what_comes_late_from_one_transaction_does_not_touch_the_next(scene: Clients) -> None:
     first = scene.init()
@@ -438,7 +438,7 @@ def test_what_comes_late_from_one_transaction_does_not_touch_the_next(scene: Cli
     assert scene.read(committed=True, index=1) == []
 
 
-# The client gave a batch up and aborted; the batch arrived behind the abort's marker, and held readers back for ever.
+# The client abandoned a batch and aborted. The batch arrived after the abort's marker, and held back readers forever.
 @pytest.mark.known_bug(10, "KAFKA-14053")
 @pytest.mark.parametrize("version", [10, 11, 12, 13])
 def test_a_batch_that_comes_behind_the_abort_holds_nobody_back(scene: Clients, version: int) -> None:
@@ -464,7 +464,7 @@ def test_nor_one_that_comes_behind_an_abort_for_its_time(scene: Clients) -> None
     assert scene.read(committed=True) == []
 
 
-# With its state the partition forgot an idle producer, and then refused the sequence that came next.
+# When the partition removed an idle producer's state, it refused the next sequence.
 @pytest.mark.known_bug(39, "redpanda 22670")
 def test_an_idle_idempotent_producer_goes_on_where_it_was(scene: Clients) -> None:
     assert scene.produce((50, 0), 0, b"a", b"b", transactional=False) is E.NONE
@@ -474,7 +474,7 @@ def test_an_idle_idempotent_producer_goes_on_where_it_was(scene: Clients) -> Non
     assert scene.read(committed=True) == [b"a", b"b", b"c"]
 
 
-# Nor may the end of an idle transactional id keep its producer from coming back.
+# Nor may the expiry of an idle transactional id keep its producer from returning.
 @pytest.mark.known_bug(39, "redpanda 22670")
 def test_an_idle_transactional_producer_comes_back(scene: Clients) -> None:
     pair = scene.init()
@@ -486,7 +486,7 @@ def test_an_idle_transactional_producer_comes_back(scene: Clients) -> None:
     assert scene.read(committed=True) == [b"v", b"v"]
 
 
-# The produce of a new client had an internal topic added to its transaction before it was refused.
+# A new client's Produce to an internal topic added the topic to the transaction before the request was refused.
 @pytest.mark.known_bug(54, "Kafka 4.3.1")
 def test_no_internal_topic_is_added_by_a_produce(scene: Clients) -> None:
     coordinator = scene.coordinator = Answering(E.NONE)

@@ -118,7 +118,7 @@ def test_a_marker_that_lets_too_little_through_does_not_end_the_wait(scene: Clie
 
 
 def test_what_was_read_from_the_disk_is_read_again_if_compaction_came_in_between(scene: Clients) -> None:
-    """The records may be those of before, and the list of aborted transactions that of after."""
+    """Otherwise the records might precede the compaction, and the list of aborted transactions follow it."""
     scene.topic("c", cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0)
     pair = scene.init()
     scene.produce(pair, 0, b"aborted", topic="c")
@@ -148,7 +148,7 @@ def test_what_was_read_from_the_disk_is_read_again_if_compaction_came_in_between
 
 
 def clean(scene: Clients, topic: str) -> None:
-    """One pass of the cleaner over everything but the active segment."""
+    """Runs one cleaning pass over everything except the active segment."""
     log = scene.partition(topic).log
     ticket = log.start_sync()
     ticket.run()
@@ -240,7 +240,7 @@ def test_a_hanging_transaction_can_be_found_and_ended_by_hand(scene: Clients) ->
     assert scene.latest_offset(committed=True) == scene.latest_offset(committed=False)
 
 
-# --- open transactions, and what may be deleted
+# --- Open transactions, and records that may be deleted.
 
 
 def test_scenario_098_deleting_the_start_of_an_open_transaction_leaves_its_marker_welcome(scene: Clients) -> None:
@@ -332,8 +332,8 @@ def test_a_search_by_time_may_find_a_marker_as_in_kafka(scene: Clients) -> None:
     assert scene.read_from(marker[0], committed=True) == [b"behind"]
 
 
-# After a restart the last stable offset was computed from what had been applied so far, and lay above records of
-# aborted and open transactions.
+# After a restart the last stable offset was computed from the records applied so far, and was above records of aborted
+# and open transactions.
 @pytest.mark.known_bug(31, "redpanda 10671, 5090")
 @pytest.mark.parametrize("killed", [True, False])
 def test_the_first_read_after_a_restart_knows_every_transaction(scene: Clients, killed: bool) -> None:
@@ -347,7 +347,7 @@ def test_the_first_read_after_a_restart_knows_every_transaction(scene: Clients, 
     assert again.latest_offset(committed=True) == 3
 
 
-# The abort of an older epoch, written late, ended the transaction of a newer one.
+# The late abort of an older epoch ended the transaction of a newer epoch.
 @pytest.mark.known_bug(32, "redpanda 3232")
 @pytest.mark.parametrize(("version", "transaction_version"), [(1, 0), (2, 2)])
 def test_a_late_abort_of_an_older_epoch_is_fenced(scene: Clients, version: int, transaction_version: int) -> None:
@@ -360,7 +360,7 @@ def test_a_late_abort_of_an_older_epoch_is_fenced(scene: Clients, version: int, 
     assert scene.read(committed=True) == [b"newer"]
 
 
-# The end of what was read was counted from the segment's start, so the search for aborted transactions ended too
+# The end of the data read was counted from the segment's start, so that the search for aborted transactions ended too
 # early in all segments but the first.
 @pytest.mark.known_bug(40, "AutoMQ 754")
 def test_aborted_transactions_are_listed_from_every_offset_of_every_segment(scene: Clients) -> None:
@@ -386,8 +386,8 @@ def test_aborted_transactions_are_listed_from_every_offset_of_every_segment(scen
         assert read == [value for at, value in expected if at >= start]
 
 
-# Records came from one tier, the list of aborted transactions from another that did not have them all. There is no
-# tiered storage here; the tiers are memory, the page cache and the disk behind a thread.
+# Records came from one tier, and an incomplete list of aborted transactions from another. Odradek has no tiered
+# storage; its tiers are memory, the page cache, and the disk with a thread.
 @pytest.mark.known_bug(42, "Redpanda 7819")
 @pytest.mark.parametrize("tier", ["memory", "page cache", "disk"])
 def test_aborted_transactions_are_listed_wherever_the_records_come_from(scene: Clients, tier: str) -> None:
@@ -413,7 +413,7 @@ def test_aborted_transactions_are_listed_wherever_the_records_come_from(scene: C
     assert consumed(data) == [b"committed"]
 
 
-# What had been read ahead was handed to committed readers before its transaction had ended.
+# Committed readers received data that had been read ahead before its transaction ended.
 @pytest.mark.known_bug(43, "KoP 1856")
 @pytest.mark.parametrize("version", [4, 12, 18])
 def test_committed_readers_see_nothing_of_an_open_transaction(scene: Clients, version: int) -> None:

@@ -1,7 +1,8 @@
-"""Table 3.2 (docs/spec/transactions.md#s3-2): what a recovery makes of the kept transaction, and of those after it.
+"""Table 3.2 (docs/spec/transactions.md#s3-2): the timeouts of a kept transaction and of the following ones.
 
-An ordinary transaction that is kept with Enable2Pc becomes a two-phase commit; no recovery takes that away again. What
-follows has the timeout that the last owner asked for. All of it before and after a restart at any point (ADR 11).
+An ordinary transaction that is kept with Enable2Pc becomes a two-phase commit, and no later recovery changes this.
+Later transactions have the timeout that the last owner requested. The tests check both before and after a restart at
+any point (ADR 11).
 """
 
 from collections.abc import Callable
@@ -22,7 +23,8 @@ SHORT_MS, OTHER_MS = 3_000, 7_000
 RESTARTS = pytest.mark.parametrize("restart", [lambda scene: scene, Scene.restarted], ids=["running", "restarted"])
 Restart = Callable[[Scene], Scene]
 
-# How the transaction was begun, with what the recovery comes, and what holds then: of the transaction, and of the next.
+# How the transaction was started, the recovery's request, and what applies then: to the transaction, and to the next
+# one.
 TABLE = [
     pytest.param(SHORT_MS, False, OTHER_MS, SHORT_MS, OTHER_MS, id="ordinary, recovered as such"),
     pytest.param(SHORT_MS, True, 0, NEVER_MS, NEVER_MS, id="ordinary, recovered with Enable2Pc"),
@@ -36,7 +38,7 @@ def opened(timeout_ms: int, pair: Pair = OPEN) -> Scene:
     return given(txn(S.ONGOING, pair, timeout_ms=timeout_ms), config=ALLOWED)
 
 
-# A recovered id passed the timeout of its old owner on to the next transaction. Two-phase ones timed out, ordinary
+# A recovered id passed the timeout of its old owner to the next transaction. Two-phase ones timed out, and ordinary
 # ones never did.
 @pytest.mark.known_bug(59, "ours")
 @RESTARTS
@@ -59,7 +61,7 @@ def test_the_kept_transaction_has_its_timeout_and_the_next_one_what_its_owner_as
     assert scene.time_out() == ([] if next_ms == NEVER_MS else ["pay"])
 
 
-# The same recovery was answered NONE, and the transaction that it kept was aborted by its old timeout.
+# The same recovery was answered NONE, and the old timeout aborted the transaction that the recovery kept.
 @pytest.mark.known_bug(60, "ours")
 @RESTARTS
 def test_a_transaction_that_became_a_two_phase_commit_is_not_timed_out(restart: Restart) -> None:
@@ -161,7 +163,7 @@ def test_a_recovery_that_cannot_be_recorded_changes_neither() -> None:
 
 
 def test_a_kept_transaction_of_an_older_broker_passes_its_own_timeout_on_until_its_owner_initialises_anew() -> None:
-    """Its record does not say what its owner asked for; `odradek.client` sends InitProducerId after the end."""
+    """The record lacks the timeout that its owner requested. `odradek.client` sends InitProducerId after the end."""
     scene = given(
         txn(S.ONGOING, OPEN, timeout_ms=SHORT_MS, following=42, following_epoch=11),
         config=ALLOWED,

@@ -1,7 +1,7 @@
-"""A transaction that somebody else has taken over with KeepPreparedTxn is sealed: nothing enters it any more.
+"""A transaction that another producer has taken over with KeepPreparedTxn is sealed: nothing can enter it any more.
 
-Its outcome may have been decided outside already. The partitions and groups that it is open in refuse what Kafka's
-would accept, because they look whether the coordinator has given it to a new owner. Rules:
+An external coordinator may already have decided the transaction. Its partitions and groups refuse requests that Kafka
+would accept, because they check whether the coordinator has given the transaction to a new owner. Rules:
 docs/spec/transactions.md#s3-7.
 """
 
@@ -37,7 +37,7 @@ from tests.support.turns import run
 
 E = ErrorCode
 PRODUCE_VERSIONS = [3, 9, TV1, TV2, 13]
-COMMIT_VERSIONS = range(6)  # of TxnOffsetCommit
+COMMIT_VERSIONS = range(6)  # versions of TxnOffsetCommit
 
 
 def scene_of(*, verification: bool = True) -> Clients:
@@ -53,7 +53,7 @@ def scene(request: pytest.FixtureRequest) -> Clients:
 
 
 def prepared(scene: Clients, *, two_phase: bool = True) -> Pair:
-    """A producer has written one record into t-0 and committed offset 5 of t-0 in its transaction, and is gone."""
+    """A producer writes one record to t-0 and commits offset 5 of t-0 in its transaction, and then disappears."""
     pair, _ = scene.init6(two_phase=two_phase)
     assert scene.produce(pair, 0, b"prepared") is E.NONE
     assert scene.commit_offset_in_transaction(pair, 5) is E.NONE
@@ -61,7 +61,7 @@ def prepared(scene: Clients, *, two_phase: bool = True) -> Pair:
 
 
 def sealed(scene: Clients, *, two_phase: bool = True) -> tuple[Pair, Pair]:
-    """The pair of the transaction, and the one with which its new owner ends it."""
+    """Returns the producer id and epoch of the transaction, and those with which its new owner ends it."""
     pair = prepared(scene, two_phase=two_phase)
     owner, ongoing = scene.init6(two_phase=two_phase, keep=True)
     assert ongoing == pair
@@ -69,7 +69,7 @@ def sealed(scene: Clients, *, two_phase: bool = True) -> tuple[Pair, Pair]:
 
 
 def assert_as_prepared(scene: Clients, owner: Pair) -> None:
-    """The new owner commits, and publishes what was there when it took over."""
+    """Lets the new owner commit, and checks that this publishes exactly what existed at the takeover."""
     scene.commit(owner)
     assert scene.read(committed=True) == [b"prepared"]
     assert scene.read(committed=True, index=1) == []
@@ -200,7 +200,7 @@ def test_the_seal_is_lifted_when_the_transaction_is_complete_and_the_id_goes_on(
     assert scene.produce(pair, 1, b"late") is E.INVALID_PRODUCER_EPOCH
 
 
-# Behind the last epoch, the new owner has a producer id of its own.
+# After the last epoch the new owner has a new producer id.
 
 
 @pytest.fixture
@@ -280,7 +280,7 @@ def test_an_abort_by_the_timeout_lifts_the_seal_with_its_last_marker(scene: Clie
         scene.commit(owner)
 
 
-# What was under way when the seal came.
+# Requests in progress at the time of the seal.
 
 
 @pytest.mark.parametrize("version", [TV1, TV2])
@@ -399,7 +399,7 @@ def test_a_second_recovery_seals_against_the_first_one_too(scene: Clients) -> No
 
 
 def begin_to_load(scene: Clients) -> Callable[[], None]:
-    """The coordinator of the transactional ids begins to load them, and has loaded them when the returned is called."""
+    """Makes the coordinator start to load its transactional ids. The returned function completes the loading."""
     held: list[Coroutine[Any, Any, None]] = []
     scene.spawn = held.append
     scene.restart_coordinator()
@@ -449,7 +449,7 @@ async def test_scenario_145_while_ids_are_being_loaded_the_fast_path_does_not_ac
 
 @pytest.mark.parametrize("version", [TV1, TV2])
 def test_an_open_transaction_goes_on_while_other_ids_cannot_be_read(scene: Clients, version: int) -> None:
-    """Its own id is loaded, and so its coordinator knows that it is not sealed."""
+    """The transaction's own id is loaded, so the coordinator knows that the transaction is not sealed."""
     pair = prepared(scene)
     scene.two_phase.are_all_known = False
     assert scene.produce(pair, 1, b"more", version=version) is E.NONE
@@ -460,7 +460,8 @@ def test_an_open_transaction_goes_on_while_other_ids_cannot_be_read(scene: Clien
 
 @pytest.mark.parametrize("is_over", [True, False])
 def test_a_recovery_of_long_ago_seals_nothing_while_the_log_is_read(is_over: bool) -> None:
-    """Its producer may be in another transaction by now, which its partitions must not take for the one of then."""
+    """The producer may be in another transaction by now, which its partitions must not confuse with the recovered
+    one."""
     seals = Seals()
     core = TransactionCore(TransactionConfig(), coordinator_epoch=1, seals=seals)
     core.replay(kept((42, 10), by=(42, 11)))

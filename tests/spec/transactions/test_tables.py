@@ -1,4 +1,4 @@
-"""The grids say what the tables of docs/spec/transactions.md#s2 and #s3 say, and leave no state without a row."""
+"""The grids agree with the tables of docs/spec/transactions.md#s2 and #s3, and have a row for every state."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The records of `__transaction_state`: Kafka's bytes, and what the loader makes of them.
+"""The records of `__transaction_state`: Odradek writes Kafka's bytes, and loads Kafka's records.
 
 Rules: docs/spec/transactions.md#s1-5; scenario 107: #s8-7.
 """
@@ -32,7 +32,7 @@ STARTED_MS, ADDED_MS, DECIDED_MS, ENDED_MS = 0x1A1FE7A4740, 0x1A1FE7A48B5, 0x1A1
 
 
 def tx1(state: TxnState, epoch: int, *, updated_ms: int, version: int = 2) -> Txn:
-    """Transactional id tx1 of producer 1044, with partition t1-1 in its transaction."""
+    """Returns the transactional id tx1 of producer 1044, with partition t1-1 in its transaction."""
     is_busy = state in (S.ONGOING, S.PREPARE_COMMIT)
     return txn(
         state,
@@ -225,7 +225,7 @@ def test_what_cannot_be_read_is_said_and_not_passed_over(key: bytes | None, valu
 
 
 def recorded(name: str, into: Path) -> list[list[Record]]:
-    """The records of each partition of `__transaction_state` in a directory that Kafka wrote."""
+    """Returns the records of each partition of `__transaction_state` in a directory that Kafka wrote."""
     directory = unpack(name, into)
     partitions = []
     for folder in sorted(directory.glob("__transaction_state-*")):
@@ -256,7 +256,7 @@ def test_records_that_kafka_wrote_are_written_again_to_the_same_bytes(name: str,
 
 
 def _stands_in_order(value: bytes | None, decoded: TxnRecord) -> bool:
-    """Kafka writes partitions as its sets have them; ours are sorted."""
+    """Returns whether the partitions are sorted. Kafka writes them in the order of its sets."""
     return isinstance(decoded, Forgotten) or len(decoded.partitions) <= 1
 
 

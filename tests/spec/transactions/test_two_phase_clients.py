@@ -1,4 +1,4 @@
-"""KIP-939 as clients see it: InitProducerId v6, permissions, and Produce beside a kept transaction.
+"""KIP-939 as clients see it: InitProducerId v6, permissions, and Produce while a transaction is kept.
 
 Rules: docs/spec/transactions.md#s3-1, #s3-7; scenarios: #s8-8.
 """
@@ -30,7 +30,7 @@ def scene() -> Clients:
 
 
 def prepared(scene: Clients) -> Pair:
-    """A producer has written one record into t-0, and is gone."""
+    """A producer writes one record to t-0, and then disappears."""
     pair, ongoing = scene.init6()
     assert ongoing == NO_PAIR
     assert scene.produce(pair, 0, b"prepared") is E.NONE
@@ -116,7 +116,7 @@ def test_scenario_125_an_operator_without_the_permission_aborts_what_nobody_will
     assert scene.transactions.describe(ID).transaction_timeout_ms == 60_000
 
 
-# Whose batches wait for the disk.
+# Producers whose batches wait for the disk.
 
 
 def test_a_producer_is_known_to_be_relied_on_from_its_record_on_also_after_a_restart(scene: Clients) -> None:
@@ -200,7 +200,7 @@ def test_its_records_are_kept_by_retention_from_then_on(scene: Clients) -> None:
 def test_a_partition_whose_records_cannot_be_synced_leaves_the_recovery_without_an_answer(scene: Clients) -> None:
     pair = scene.init()
     scene.produce(pair, 0, b"prepared")
-    scene.init6(transactional_id="another")  # so that the log of the coordinator takes a write and a sync from here on
+    scene.init6(transactional_id="another")  # The coordinator's log needs a write and a sync from here on.
     scene.disk.fail_from(3, Fault.EIO, 1)
     with refused(E.COORDINATOR_NOT_AVAILABLE):
         scene.init6(keep=True)
@@ -215,8 +215,8 @@ def test_a_topic_that_is_gone_has_nothing_to_be_synced(scene: Clients) -> None:
     assert scene.init6(keep=True)[1] == pair
 
 
-# What a producer had prepared was aborted by its next InitProducerId, or by a timeout while the external coordinator
-# decided; the other half of the dual write was committed.
+# A prepared transaction was aborted by its producer's next InitProducerId, or by a timeout while the external
+# coordinator decided. The other half of the dual write was committed.
 @pytest.mark.known_bug(50, "KIP-939")
 @pytest.mark.parametrize("killed", [True, False])
 def test_a_prepared_transaction_outlives_restarts_and_timeouts_and_is_kept(scene: Clients, killed: bool) -> None:

@@ -1,4 +1,4 @@
-"""A partition of `__transaction_state` that cannot be read leaves only its own ids without a coordinator."""
+"""If a partition of `__transaction_state` cannot be read, only its own transactional ids have no coordinator."""
 
 import logging
 

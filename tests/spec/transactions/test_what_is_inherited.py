@@ -1,8 +1,8 @@
-"""What the next transaction, the next owner and the next restart find of a transaction: each field, each event.
+"""What the next transaction, the next owner and the next restart inherit from a transaction, by field and event.
 
-The tables name every field of the coordinator's entry, and of what a partition tells of a producer, so that a new field
-needs a line here. The rest of what is passed on: verification guards in test_partition_guard.py, the client's session
-in tests/unit/client/test_transaction_session.py, the dual write's row in tests/spec/dualwrite.
+The tables name every field of the coordinator's entry, and every field of a partition about a producer, so that a new
+field needs a line here. Other tests cover the rest: verification guards in test_partition_guard.py, the client's
+session in tests/unit/client/test_transaction_session.py, and the dual write's row in tests/spec/dualwrite.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from tests.support.transactional_clients import TV1, TV2, Clients, Pair
 ALLOWED = TransactionConfig(transaction_two_phase_commit_enable=True)
 LATER_MS = NOW_MS + 1_000
 OWN_MS, NEXT_MS = 3_000, 7_000
-# Nothing in it is as it is by default.
+# No field has its default value.
 KEPT = Txn(
     "pay",
     42,
@@ -111,7 +111,7 @@ def test_what_is_kept_beside_the_entries_is_too(event: str) -> None:
 PARTITION_FIELDS: dict[str, tuple[object, object]] = {
     # field:                    after the end by the old protocol, by the new one
     "producer_epoch":           (0,  1),
-    "last_sequence":            (0,  -1),  # by the new one the next transaction begins with 0
+    "last_sequence":            (0,  -1),  # With the new protocol the next transaction starts with sequence 0.
     "coordinator_epoch":        (0,  0),
     "current_txn_start_offset": (-1, -1),
 }

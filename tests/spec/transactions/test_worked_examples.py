@@ -1,7 +1,8 @@
-"""The worked examples of KIP-939, step by step, with what is recorded at each: docs/spec/transactions.md#s3-6.
+"""The worked examples of KIP-939 with the record of each step (docs/spec/transactions.md#s3-6).
 
-A: the epochs of an ordinary transaction are used up. B: both pairs of a kept one are. C: one recovery and one end, from
-wherever the pairs may stand, and the end's retry. Each step is what the bytes of its record say, read back.
+In A, an ordinary transaction uses up its epochs. In B, a kept transaction uses up the epochs of both producer ids. C is
+one recovery and one end from every possible state, with a retry of the end. Each step is compared with its decoded
+record.
 """
 
 from collections.abc import Callable
@@ -20,7 +21,7 @@ NOBODY: Pair = (-1, -1)
 
 
 class Recorded(NamedTuple):
-    """Ids and epochs as the record has them; None where a field is left out."""
+    """Producer ids and epochs of a record; None if a field is omitted."""
 
     state: S
     producer_id: int
@@ -99,7 +100,11 @@ def kept(pair: Pair, by: Pair) -> Txn:
 
 
 class Row(NamedTuple):
-    """Example C. ends_with: the pair of the producer that ends it; previous: what clients knew the id by until then."""
+    """A row of example C.
+
+    ends_with  producer id and epoch of the producer that ends the transaction
+    previous   producer id by which clients have known the transactional id until then
+    """
 
     start: Txn
     is_recovered: bool
