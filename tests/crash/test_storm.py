@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import os
 import random
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,9 +20,6 @@ from odradek.broker.shares.core.state import Deletion
 from odradek.broker.shares.core.tables import RecordState
 from odradek.client import ConsumerRecord, TopicPartition
 from odradek.client.sync import Admin, Consumer, Producer
-from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
-from odradek.protocol.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse
 from odradek.protocol.topic_partition import SHARE_GROUP_STATE
 from tests.checker.queues import Fault, QueueHistory, faults
 from tests.clients.admin import create_topic
@@ -36,76 +30,15 @@ from tests.crash.copier import Job, copied
 from tests.crash.copying import CopierProcess, Watcher, first_difference, journal, python
 from tests.crash.queue_worker import POISON_LIMIT, Poison, poison
 from tests.crash.queueing import Workers, history_of, left
+from tests.crash.storm import Owners, Storm, partitions_of_members, stormy
 from tests.crash.test_exactly_once_queue import BROKER, JOBS_PER_ROUND, NAMES, PARTITIONS, add_jobs, seen
 from tests.support.broker_process import BrokerProcess
 from tests.support.flaky_proxy import FlakyProxy
-from tests.support.wire import Wire
 
 ROUNDS = int(os.environ.get("ROUNDS") or 100)
 SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
-SHARE_OF_EACH = 0.03  # of the requests; there are five ways to go wrong
 PATIENCE_S = 180.0
-LATE_S = 0.5
 STATE_PARTITIONS = 4  # of tests/clients/own_share_consumers.py
-LISTENERS = {
-    "listeners": "DIRECT://127.0.0.1:0,STORM://127.0.0.1:0",
-    "listener.security.protocol.map": "DIRECT:PLAINTEXT,STORM:PLAINTEXT",
-}
-# Without these nothing could begin; everything else comes late, twice or not at all.
-CALM = {ApiKey.API_VERSIONS.value, ApiKey.METADATA.value}
-
-
-class Storm:
-    """Chooses among the requests, by chance."""
-
-    def __init__(self, proxy: FlakyProxy, seed: int) -> None:
-        self._proxy = proxy
-        self._rng = random.Random(seed)
-        proxy.late_by_s, proxy.hangs_up = LATE_S, True
-
-    def begin(self) -> None:
-        proxy = self._proxy
-        proxy.loses = proxy.drops = proxy.repeats = proxy.doubles = proxy.holds = self._is_chosen
-
-    def counts(self) -> dict[str, int]:
-        """Requests that went wrong so far, by the way in which they did."""
-        proxy = self._proxy
-        return {
-            "lost": len(proxy.lost),
-            "dropped": len(proxy.dropped),
-            "repeated": len(proxy.repeated),
-            "doubled": len(proxy.doubled),
-            "late": len(proxy.delivered_late),
-        }
-
-    def end(self) -> str:
-        """Lets everything through from now on, and says what went wrong before."""
-        proxy, counts = self._proxy, self.counts()
-        keys = (*proxy.lost, *proxy.dropped, *proxy.repeated, *proxy.doubled, *proxy.delivered_late)
-        kinds = {ApiKey(key).name for key in keys}
-        proxy.forget()
-        assert min(counts.values()) > 0, f"this was no storm: {counts}"
-        return f"{counts} of {', '.join(sorted(kinds))}"
-
-    def _is_chosen(self, api_key: int, _version: int, _seen: int) -> bool:
-        return api_key not in CALM and self._rng.random() < SHARE_OF_EACH
-
-
-@pytest.fixture
-def proxy() -> Iterator[FlakyProxy]:
-    with FlakyProxy() as made:
-        yield made
-
-
-@contextmanager
-def stormy(data_dir: Path, proxy: FlakyProxy, settings: dict[str, object]) -> Iterator[BrokerProcess]:
-    """A broker whose listener STORM is reached through the proxy only."""
-    advertised = {"advertised.listeners": f"DIRECT://127.0.0.1:0,STORM://{proxy.bootstrap}"}
-    with BrokerProcess(data_dir, settings | LISTENERS | advertised) as broker:
-        assert isinstance(broker, BrokerProcess)
-        host, _, port = broker.ready["listeners"]["STORM"].rpartition(":")
-        proxy.target = (host, int(port))
-        yield broker
 
 
 def test_each_job_of_a_share_group_gives_one_result(tmp_path: Path, proxy: FlakyProxy) -> None:
@@ -220,38 +153,6 @@ def grown(workers: Workers, watcher: Watcher, count: int) -> bool:
     return watcher.count >= count
 
 
-class Owners(threading.Thread):
-    """Asks the broker, over and over, who has which partition, and notes what two have at once."""
-
-    def __init__(self, bootstrap: str, group: str) -> None:
-        super().__init__(daemon=True)
-        self.looks = 0
-        self.most_members = 0
-        self.shared: list[str] = []
-        self._asked = bootstrap
-        self._group = group
-        self._is_over = threading.Event()
-
-    def run(self) -> None:
-        with Wire(self._asked) as wire:
-            while not self._is_over.wait(0.01):
-                asked = ConsumerGroupDescribeRequest(group_ids=[self._group])
-                (found,) = wire.ask(asked, 1, ConsumerGroupDescribeResponse).groups
-                owners: dict[tuple[str, int], str] = {}
-                for member in found.members:
-                    for topic in member.assignment.topic_partitions:
-                        for index in topic.partitions:
-                            other = owners.setdefault((topic.topic_name, index), member.member_id)
-                            if other != member.member_id:
-                                self.shared.append(f"{topic.topic_name}-{index}: {other} and {member.member_id}")
-                self.looks += 1
-                self.most_members = max(self.most_members, len(found.members))
-
-    def finish(self) -> None:
-        self._is_over.set()
-        self.join()
-
-
 MEMBERS: dict[str, list[tuple[str, str | None]]] = {
     "dynamic": [("consumer", None)] * 3,
     "static": [("consumer", "a"), ("consumer", "b"), ("consumer", "c")],
@@ -293,7 +194,7 @@ def test_no_partition_of_a_consumer_group_has_two_owners(tmp_path: Path, proxy: 
             )
             for number, (protocol, instance) in enumerate(MEMBERS[kind])
         ]
-        owners, storm = Owners(broker.bootstrap, "copiers"), Storm(proxy, SEED)
+        owners, storm = Owners(broker.bootstrap, "copiers", partitions_of_members), Storm(proxy, SEED)
         watcher = Watcher(broker.bootstrap, "copy", copy.PARTITIONS, "watcher")
         watcher.start()
         rng = random.Random(SEED)

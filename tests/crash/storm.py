@@ -1,0 +1,172 @@
+"""A storm between clients and a broker, and a watch over who owns which partition or task of a group meanwhile.
+
+The broker has two listeners: clients reach STORM through a proxy that delivers requests late, twice or not at all, and
+loses answers or delivers them twice. Tests reach DIRECT, which no storm touches.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from odradek.protocol.api_keys import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from odradek.protocol.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse
+from odradek.protocol.messages.streams_group_describe_request import StreamsGroupDescribeRequest
+from odradek.protocol.messages.streams_group_describe_response import StreamsGroupDescribeResponse
+from tests.support.broker_process import BrokerProcess
+from tests.support.flaky_proxy import FlakyProxy
+from tests.support.reserved_port import ReservedPort
+from tests.support.wire import ClosedByBroker, Wire
+
+SHARE_OF_EACH = 0.03  # of the requests, for each way to go wrong
+LATE_S = 0.5
+LOOK_S = 0.01  # pause before the owners are looked at again
+# Without these nothing could begin; everything else comes late, twice or not at all.
+CALM = {ApiKey.API_VERSIONS.value, ApiKey.METADATA.value}
+# The ways in which a request can go wrong, by the rule of the proxy.
+RULES = {"lost": "loses", "dropped": "drops", "repeated": "repeats", "doubled": "doubles", "late": "holds"}
+
+Owned = Mapping[str, Collection[str]]
+"""The partitions or tasks that each member may work on."""
+
+
+class Storm:
+    """Chooses among the requests, by chance."""
+
+    def __init__(self, proxy: FlakyProxy, seed: int, ways: Collection[str] = tuple(RULES)) -> None:
+        """`ways`: in which a request can go wrong, of RULES."""
+        self._proxy = proxy
+        self._ways = ways
+        self._rng = random.Random(seed)
+        proxy.late_by_s, proxy.hangs_up = LATE_S, True
+
+    def begin(self) -> None:
+        for way in self._ways:
+            setattr(self._proxy, RULES[way], self._is_chosen)
+
+    def counts(self) -> dict[str, int]:
+        """Requests that went wrong so far, by the way in which they did."""
+        proxy = self._proxy
+        every = {
+            "lost": len(proxy.lost),
+            "dropped": len(proxy.dropped),
+            "repeated": len(proxy.repeated),
+            "doubled": len(proxy.doubled),
+            "late": len(proxy.delivered_late),
+        }
+        return {way: every[way] for way in self._ways}
+
+    def end(self) -> str:
+        """Lets everything through from now on, and says what went wrong before."""
+        proxy, counts = self._proxy, self.counts()
+        keys = (*proxy.lost, *proxy.dropped, *proxy.repeated, *proxy.doubled, *proxy.delivered_late)
+        kinds = {ApiKey(key).name for key in keys}
+        proxy.forget()
+        assert min(counts.values()) > 0, f"this was no storm: {counts}"
+        return f"{counts} of {', '.join(sorted(kinds))}"
+
+    def _is_chosen(self, api_key: int, _version: int, _seen: int) -> bool:
+        return api_key not in CALM and self._rng.random() < SHARE_OF_EACH
+
+
+@contextmanager
+def stormy(data_dir: Path, proxy: FlakyProxy, settings: Mapping[str, object]) -> Iterator[BrokerProcess]:
+    """A broker whose listener STORM is reached through the proxy only. It keeps both ports when it is started again."""
+    direct, storm = ReservedPort(), ReservedPort()
+    listeners: dict[str, object] = {
+        "listeners": f"DIRECT://127.0.0.1:{direct.number},STORM://127.0.0.1:{storm.number}",
+        "advertised.listeners": f"DIRECT://127.0.0.1:{direct.number},STORM://{proxy.bootstrap}",
+        "listener.security.protocol.map": "DIRECT:PLAINTEXT,STORM:PLAINTEXT",
+    }
+    proxy.target = ("127.0.0.1", storm.number)
+    with BrokerProcess(data_dir, {**settings, **listeners}, port=direct.number) as broker:
+        assert isinstance(broker, BrokerProcess)
+        yield broker
+
+
+def partitions_of_members(wire: Wire, group_id: str) -> Owned | None:
+    """The partitions of a consumer group's members, or None while the group is not served."""
+    request = ConsumerGroupDescribeRequest(group_ids=[group_id])
+    (found,) = wire.ask(request, 1, ConsumerGroupDescribeResponse).groups
+    if found.error_code != ErrorCode.NONE.value:
+        return None
+    return {
+        member.member_id: [
+            f"{topic.topic_name}-{index}" for topic in member.assignment.topic_partitions for index in topic.partitions
+        ]
+        for member in found.members
+    }
+
+
+def tasks_of_members(wire: Wire, group_id: str) -> Owned | None:
+    """The active tasks of a streams group's members, or None while the group is not served."""
+    request = StreamsGroupDescribeRequest(group_ids=[group_id])
+    (found,) = wire.ask(request, 1, StreamsGroupDescribeResponse).groups
+    if found.error_code != ErrorCode.NONE.value:
+        return None
+    return {
+        member.member_id: [
+            f"{tasks.subtopology_id}_{index}" for tasks in member.assignment.active_tasks for index in tasks.partitions
+        ]
+        for member in found.members
+    }
+
+
+class Owners(threading.Thread):
+    """Asks the broker, over and over, who owns what, and notes what two members own at once, and what nobody owns.
+
+    The broker may be killed meanwhile. Then, and while the group has no members, nothing counts as unowned.
+    """
+
+    def __init__(self, bootstrap: str, group_id: str, owned: Callable[[Wire, str], Owned | None]) -> None:
+        super().__init__(daemon=True)
+        self.looks = 0
+        self.most_members = 0
+        self.shared: list[str] = []
+        self.unowned_s: dict[str, float] = {}  # the longest time in which nobody owned it
+        self.last: Owned = {}
+        self._servers, self._group_id, self._owned = bootstrap, group_id, owned
+        self._seen_at: dict[str, float] = {}  # when it had an owner last
+        self._is_over = threading.Event()
+
+    def run(self) -> None:
+        while not self._is_over.is_set():
+            try:
+                with Wire(self._servers) as wire:
+                    self._watch(wire)
+            except (ClosedByBroker, OSError):  # it was killed
+                self._is_over.wait(LOOK_S)
+
+    def _watch(self, wire: Wire) -> None:
+        self._seen_at.clear()
+        while not self._is_over.wait(LOOK_S):
+            if owned := self._owned(wire, self._group_id):
+                self._look(owned, time.monotonic())
+            else:
+                self._seen_at.clear()
+
+    def _look(self, owned: Owned, now: float) -> None:
+        owners: dict[str, str] = {}
+        for member, names in owned.items():
+            for name in names:
+                other = owners.setdefault(name, member)
+                if other != member:
+                    self.shared.append(f"{name}: {other} and {member}")
+        for name in owners:
+            self._seen_at[name] = now
+            self.unowned_s.setdefault(name, 0.0)
+        for name, longest in self.unowned_s.items():
+            self.unowned_s[name] = max(longest, now - self._seen_at.setdefault(name, now))
+        self.looks += 1
+        self.most_members = max(self.most_members, len(owned))
+        self.last = owned
+
+    def finish(self) -> None:
+        self._is_over.set()
+        self.join()
