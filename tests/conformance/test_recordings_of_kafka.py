@@ -6,6 +6,8 @@ from pathlib import Path
 
 from odradek.testing.sync import Process
 from tests.clients.test_replay import Proxied, work
+from tests.clients.test_replay_of_kafka_4_4 import check_alike
+from tests.conformance.what_4_4_changed import record
 from tests.support.commands import command
 from tests.support.oracle import needs_kafka
 from tests.support.reserved_port import ReservedPort
@@ -46,3 +48,10 @@ def test_kafka_answers_a_recording_of_odradek_alike(tmp_path: Path) -> None:
         process.stop()
     with running_kafka(tmp_path) as kafka:
         replay(recording, "--bootstrap-server", kafka)
+
+
+def test_odradek_answers_what_kafka_4_4_changed_as_the_running_kafka_does(tmp_path: Path) -> None:
+    """The recording in the repository is made in the same way; this one is of today."""
+    recording = tmp_path / "recording"
+    record(recording, tmp_path)
+    check_alike(recording)

@@ -26,6 +26,7 @@ KINDS: Final = {
     ),
 }
 NO_IDS: Final[frozenset[Hashable]] = frozenset({None, "", 0, -1, ZERO_UUID})
+NO_PRODUCER: Final = -1  # unlike other ids, that of a producer may be 0
 _PRODUCER_AT: Final = 43
 _CRC_AT: Final = 17
 
@@ -42,7 +43,8 @@ class Ids:
         on. One live node may correspond to several recorded nodes."""
         if kind == "node":
             return self._live.setdefault(kind, {-1: -1}).setdefault(recorded, live) == live
-        if recorded in NO_IDS or live in NO_IDS:
+        no_ids = {NO_PRODUCER} if kind == "producer" else NO_IDS
+        if recorded in no_ids or live in no_ids:
             return recorded == live
         is_known = self._live.setdefault(kind, {}).setdefault(recorded, live) == live
         return self._recorded.setdefault(kind, {}).setdefault(live, recorded) == recorded and is_known

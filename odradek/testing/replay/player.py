@@ -98,17 +98,20 @@ class RecordingPlayer:
         *,
         control: Control | None = None,
         with_pauses: bool = True,
+        is_exact: bool = False,
         patience_s: float = PATIENCE_S,
     ) -> None:
         """Creates a player for one recording.
 
         control     calls the broker's control interface, for rules, holds and the clock
+        is_exact    whether requests that were refused with a temporary error are sent and compared like all others
         patience_s  how long a response may take
         """
         self._host = host
         self._port = port
         self._control = control
         self._with_pauses = with_pauses
+        self._is_exact = is_exact
         self._patience_s = patience_s
         self._ids = Ids()
         self._result = ReplayResult()
@@ -120,7 +123,8 @@ class RecordingPlayer:
     async def play(self, entries: Entries) -> ReplayResult:
         """Plays a recording and returns the result. `entries` is called twice, and returns all entries from the
         beginning each time. Raises MalformedMessage, OSError."""
-        self._refused = refused_for_a_while(entries(), calls_again=self._control is not None)
+        if not self._is_exact:
+            self._refused = refused_for_a_while(entries(), calls_again=self._control is not None)
         began_s = time.monotonic()
         try:
             for entry in entries():
@@ -226,7 +230,7 @@ class RecordingPlayer:
             self._result.left_out[why] += 1
             return
         ends_s = time.monotonic() + self._patience_s
-        is_refused = _is_refusal(recorded, played.version)
+        is_refused = self._is_exact or _is_refusal(recorded, played.version)
         while live is not None and not is_refused and _is_refusal(live, played.version) and time.monotonic() < ends_s:
             again = self._connections.get(played.connection)
             if again is None or again.is_waiting:  # another request waits for its response on this connection
@@ -242,7 +246,7 @@ class RecordingPlayer:
             return
         found = compare(recorded, live, played.version, self._ids)
         errors = (found.recorded_errors ^ found.live_errors) - {0}
-        is_temporary = bool(errors) and errors <= TEMPORARY
+        is_temporary = not self._is_exact and bool(errors) and errors <= TEMPORARY
         self._found(entry, played, found.differences, is_open=is_raced or is_temporary)
 
     async def _hung_up(self, entry: RecordingEntry) -> None:

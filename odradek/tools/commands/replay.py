@@ -43,6 +43,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-pauses", action="store_true", help="do not wait as long between requests as the clients did"
     )
+    parser.add_argument(
+        "--exact",
+        action="store_true",
+        help="also compare requests that were refused with a temporary error; they are left out by default, because "
+        "clients repeat them until a broker is ready",
+    )
     add_list(
         parser,
         "--ignore",
@@ -63,7 +69,9 @@ def run(options: argparse.Namespace) -> int:
         # Reject an unreadable recording before a broker is started for it.
         next(recorded_entries(options.recording), None)
         with _broker(options.bootstrap_server) as (host, port, control):
-            player = RecordingPlayer(host, port, control=control, with_pauses=not options.no_pauses)
+            player = RecordingPlayer(
+                host, port, control=control, with_pauses=not options.no_pauses, is_exact=options.exact
+            )
             replayed = asyncio.run(player.play(lambda: recorded_entries(options.recording)))
     except MalformedMessage as error:
         complain("odradek replay", f"{options.recording}: {error}")

@@ -55,6 +55,20 @@ def test_an_id_stands_for_the_same_one_throughout() -> None:
     assert paths(metadata("t"), metadata("t", first_id=10), 12, ids) == ["topics[].topicId"]
 
 
+def test_the_first_producer_of_a_kafka_has_the_id_0() -> None:
+    ids = Ids()
+    assert paths(InitProducerIdResponse(producer_id=0), InitProducerIdResponse(producer_id=7), 5, ids) == []
+    assert paths(InitProducerIdResponse(producer_id=-1), InitProducerIdResponse(producer_id=7), 5) == ["producerId"]
+    sent = ProduceRequest(
+        topic_data=[
+            TopicProduceData(
+                name="t", partition_data=[PartitionProduceData(index=0, records=bytes(batch(0, producer=(0, 0))))]
+            )
+        ]
+    )
+    assert ids.translate(sent, 11)
+
+
 def test_two_ids_do_not_become_one() -> None:
     ids = Ids()
     assert paths(InitProducerIdResponse(producer_id=3), InitProducerIdResponse(producer_id=8), 4, ids) == []
