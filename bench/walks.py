@@ -33,6 +33,7 @@ from odradek.protocol.file_slice import Chunk
 
 TURNS = 3  # the requests of the last turn are listed
 PACKAGE = str(Path(odradek.__file__).parent) + os.sep
+GENERATED = "protocol/messages/"
 
 
 class Walks(RequestFilter):
@@ -132,7 +133,8 @@ def main() -> None:
 
 
 def show(operation: str, api: ApiKey, passed: Mapping[str, set[str]], *, lists: bool, functions: bool) -> None:
-    print(f"{operation:<48}{api.kafka_name:<28}{len(passed):>4} files")
+    generated = sum(file.startswith(GENERATED) for file in passed)
+    print(f"{operation:<48}{api.kafka_name:<28}{len(passed):>4} files, {generated} of them generated from schemas")
     for file in sorted(passed) if lists else ():
         print("   ", file)
         for name in sorted(passed[file]) if functions else ():
