@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from odradek.broker.shares.core.acquisition import AcquireMode, Acquisition, Limits
-from odradek.broker.shares.core.in_flight import Acknowledgement, StateWrite
+from odradek.broker.shares.core.acquisition import AcquireMode, Acquisition
+from odradek.broker.shares.core.in_flight import Acknowledgement, Limits, StateWrite
 from odradek.broker.shares.core.partition import SharePartition
 from odradek.broker.shares.core.state import StateBatch
 from odradek.protocol.errors import ErrorCode, KafkaError

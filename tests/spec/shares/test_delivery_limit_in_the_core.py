@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import pytest
 
-from odradek.broker.shares.core.acquisition import Acquisition, Limits
-from odradek.broker.shares.core.in_flight import Acknowledgement, StateWrite
+from odradek.broker.shares.core.acquisition import Acquisition
+from odradek.broker.shares.core.in_flight import Acknowledgement, Limits, StateWrite
 from odradek.broker.shares.core.partition import SharePartition
 from odradek.broker.shares.core.records import decode_record, encode_record
 from odradek.broker.shares.core.state import (

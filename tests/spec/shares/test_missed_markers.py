@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.broker.shares.core.acquisition import Acquisition, Limits
-from odradek.broker.shares.core.in_flight import Acknowledgement, StateWrite
+from odradek.broker.shares.core.acquisition import Acquisition
+from odradek.broker.shares.core.in_flight import Acknowledgement, Limits, StateWrite
 from odradek.broker.shares.core.partition import SharePartition
 from odradek.broker.shares.core.state import ACCEPT, Ending, PendingTransaction
 from odradek.broker.shares.core.tables import RecordState

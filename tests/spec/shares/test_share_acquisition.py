@@ -3,7 +3,7 @@
 
 import pytest
 
-from odradek.broker.shares.core.acquisition import Limits
+from odradek.broker.shares.core.in_flight import Limits
 from tests.support.share_partition_scene import ACCEPT, RECORD_LIMIT, RELEASE, SharePartitionScene
 
 

@@ -3,8 +3,7 @@ scenarios)."""
 
 import pytest
 
-from odradek.broker.shares.core.acquisition import Limits
-from odradek.broker.shares.core.in_flight import EVENTS, Acknowledgement
+from odradek.broker.shares.core.in_flight import EVENTS, Acknowledgement, Limits
 from odradek.broker.shares.core.state import PendingTransaction
 from odradek.broker.shares.core.tables import GRID, TERMINAL, Event, RecordState
 from odradek.protocol.errors import ErrorCode, KafkaError

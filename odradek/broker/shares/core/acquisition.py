@@ -20,7 +20,7 @@ from enum import Enum
 from operator import itemgetter
 from typing import NamedTuple
 
-from odradek.broker.shares.core.in_flight import NO_DEADLINE, NOBODY, InFlight, Span, TrackedBatch
+from odradek.broker.shares.core.in_flight import NO_DEADLINE, NOBODY, InFlight, Limits, Span, TrackedBatch
 from odradek.broker.shares.core.tables import GRID, Event, RecordState
 
 LogBatches = Sequence[tuple[int, int]]
@@ -259,36 +259,3 @@ def archive_aborted(
         if first <= each.last_offset:
             left.append(Acquired(first, each.last_offset, each.delivery_count))
     return left
-
-
-# A limit of 2 or less has no special last attempt: otherwise every second delivery would contain only one record.
-LAST_ATTEMPT_ALONE_ABOVE = 2
-
-
-class Limits(NamedTuple):
-    """Limits of a share group: the setting of the group, or else the setting of the broker.
-
-    delivery_count_limit     share.delivery.count.limit
-    max_record_locks         share.partition.max.record.locks: the maximum number of offsets in flight
-    lock_duration_ms         share.record.lock.duration.ms
-    renew_enabled            share.renew.acknowledge.enable
-    has_dead_letter_queue    the group has errors.deadletterqueue.topic.name set, and share.version is 2
-    """
-
-    delivery_count_limit: int = 5
-    max_record_locks: int = 2000
-    lock_duration_ms: int = 30_000
-    renew_enabled: bool = True
-    has_dead_letter_queue: bool = False
-
-    @property
-    def throttled_from(self) -> int:
-        """Delivery count from which a record is delivered in ever smaller batches."""
-        return max(2, (self.delivery_count_limit + 1) // 2)
-
-    @property
-    def last_attempt(self) -> int | None:
-        """Delivery count from which a record is delivered a last time, and alone. None if the limit is too small for
-        that."""
-        limit = self.delivery_count_limit
-        return limit - 1 if limit > LAST_ATTEMPT_ALONE_ABOVE else None

@@ -56,7 +56,7 @@ class Overlay:
         for one in added:
             if one.first_offset > one.last_offset:
                 continue  # an empty range
-            self.record_count += one.record_count
+            self.record_count += one.last_offset - one.first_offset + 1
             # The usual case: ranges arrive in order.
             if not self.ranges or self.ranges[-1].last_offset < one.first_offset:
                 self.ranges.append(one)
@@ -85,14 +85,14 @@ class Overlay:
         if ended:
             gone = {id(pending) for pending, _ in ended}
             self.ranges = [each for each in self.ranges if id(each) not in gone]
-            self.record_count -= sum(pending.record_count for pending, _ in ended)
+            self.record_count -= sum(each.last_offset - each.first_offset + 1 for each, _ in ended)
         return ended
 
     def by_transaction(self) -> Counter[PendingTransaction]:
         """Counts the pending records of each transaction."""
         found: Counter[PendingTransaction] = Counter()
         for each in self.ranges:
-            found[each.transaction] += each.record_count
+            found[each.transaction] += each.last_offset - each.first_offset + 1
         return found
 
     def _cut(self, first_offset: int, last_offset: int, by: tuple[int, int] | None) -> list[PendingRange]:

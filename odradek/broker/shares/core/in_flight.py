@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from odradek.broker.shares.core.dead_letters import Cause, DeadLetter
 from odradek.broker.shares.core.state import PendingRange, PendingTransaction, ResolvedRange, StateBatch
-from odradek.broker.shares.core.tables import TERMINAL, Event, RecordState
+from odradek.broker.shares.core.tables import GRID, TERMINAL, Effect, Event, RecordState
 
 RENEW = 4
 EVENTS: Mapping[int, Event] = {
@@ -32,6 +32,37 @@ EVENTS: Mapping[int, Event] = {
 }
 NOBODY = ""
 NO_DEADLINE = 0
+# A limit of 2 or less has no special last attempt: otherwise every second delivery would contain only one record.
+LAST_ATTEMPT_ALONE_ABOVE = 2
+
+
+class Limits(NamedTuple):
+    """Limits of a share group: the setting of the group, or else the setting of the broker.
+
+    delivery_count_limit     share.delivery.count.limit
+    max_record_locks         share.partition.max.record.locks: the maximum number of offsets in flight
+    lock_duration_ms         share.record.lock.duration.ms
+    renew_enabled            share.renew.acknowledge.enable
+    has_dead_letter_queue    the group has errors.deadletterqueue.topic.name set, and share.version is 2
+    """
+
+    delivery_count_limit: int = 5
+    max_record_locks: int = 2000
+    lock_duration_ms: int = 30_000
+    renew_enabled: bool = True
+    has_dead_letter_queue: bool = False
+
+    @property
+    def throttled_from(self) -> int:
+        """Delivery count from which a record is delivered in ever smaller batches."""
+        return max(2, (self.delivery_count_limit + 1) // 2)
+
+    @property
+    def last_attempt(self) -> int | None:
+        """Delivery count from which a record is delivered a last time, and alone. None if the limit is too small for
+        that."""
+        limit = self.delivery_count_limit
+        return limit - 1 if limit > LAST_ATTEMPT_ALONE_ABOVE else None
 
 
 class Acknowledgement(NamedTuple):
@@ -355,6 +386,35 @@ class InFlight:
                 kept.append(batch)
         if len(kept) < below:
             batches[:below] = kept
+
+
+def after(flight: InFlight, span: Span, event: Event, limits: Limits) -> RecordState:
+    """Returns the state after an event, according to the grid. If the new state is ARCHIVING, the cause is stored in
+    the span."""
+    cell = GRID[span.state][event]
+    if isinstance(cell, RecordState):
+        return cell
+    if cell is Effect.DEAD_LETTER:
+        return dead_letter_state(span, Cause.REJECTED, limits)
+    assert cell is Effect.RETRY, (span.state, event)
+    return given_back(flight, span, limits)
+
+
+def given_back(flight: InFlight, span: Span, limits: Limits) -> RecordState:
+    """Returns the state of a record that its member has not finished. The record becomes AVAILABLE again unless it has
+    reached the delivery count limit or lies below the start offset."""
+    if span.delivery_count >= limits.delivery_count_limit:
+        return dead_letter_state(span, Cause.TOO_MANY_DELIVERIES, limits)
+    return RecordState.ARCHIVED if span.last_offset < flight.start_offset else RecordState.AVAILABLE
+
+
+def dead_letter_state(span: Span, cause: Cause, limits: Limits) -> RecordState:
+    """Returns the state of a record that is never delivered again. If the group has a dead-letter queue, the record is
+    copied there first, and the span stores the cause for the copy."""
+    if not limits.has_dead_letter_queue:
+        return RecordState.ARCHIVED
+    span.cause = cause
+    return RecordState.ARCHIVING
 
 
 class Change(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from odradek.broker.shares.core.acquisition import Acquired, Acquisition, Limits, LogBatches, acquire, archive_aborted
+from odradek.broker.shares.core.acquisition import Acquired, Acquisition, LogBatches, acquire, archive_aborted
 from odradek.broker.shares.core.dead_letters import Cause, DeadLetter, guessed
 from odradek.broker.shares.core.in_flight import (
     EVENTS,
@@ -18,13 +18,16 @@ from odradek.broker.shares.core.in_flight import (
     Acknowledgement,
     Change,
     InFlight,
+    Limits,
     Span,
     StateWrite,
     TrackedBatch,
+    after,
     complete_count,
+    dead_letter_state,
     stored,
 )
-from odradek.broker.shares.core.pending_records import PendingRecords, after, dead_letter_state
+from odradek.broker.shares.core.pending_records import PendingRecords
 from odradek.broker.shares.core.state import PendingRange, StateBatch
 from odradek.broker.shares.core.tables import GRID, LOADED_STATES, NOT_ACQUIRED, CellRefusal, Effect, Event, RecordState
 from odradek.protocol.errors import ErrorCode, KafkaError

@@ -12,7 +12,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from operator import attrgetter
 
-from odradek.broker.shares.core.acquisition import Limits
 from odradek.broker.shares.core.dead_letters import Cause
 from odradek.broker.shares.core.in_flight import (
     EVENTS,
@@ -20,10 +19,14 @@ from odradek.broker.shares.core.in_flight import (
     Acknowledgement,
     Change,
     InFlight,
+    Limits,
     PendingAcknowledgement,
     Span,
     StateWrite,
     TrackedBatch,
+    after,
+    dead_letter_state,
+    given_back,
     stored,
 )
 from odradek.broker.shares.core.state import (
@@ -72,35 +75,6 @@ def check_txn_form(acknowledgements: Sequence[Acknowledgement]) -> None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "There is no such acknowledgement type.")
     if not all({ACCEPT, REJECT}.issuperset(each.types) for each in acknowledgements):
         raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "Only ACCEPT and REJECT are possible inside a transaction.")
-
-
-def after(flight: InFlight, span: Span, event: Event, limits: Limits) -> RecordState:
-    """Returns the state after an event, according to the grid. If the new state is ARCHIVING, the cause is stored in
-    the span."""
-    cell = GRID[span.state][event]
-    if isinstance(cell, RecordState):
-        return cell
-    if cell is Effect.DEAD_LETTER:
-        return dead_letter_state(span, Cause.REJECTED, limits)
-    assert cell is Effect.RETRY, (span.state, event)
-    return given_back(flight, span, limits)
-
-
-def given_back(flight: InFlight, span: Span, limits: Limits) -> RecordState:
-    """Returns the state of a record that its member has not finished. The record becomes AVAILABLE again unless it has
-    reached the delivery count limit or lies below the start offset."""
-    if span.delivery_count >= limits.delivery_count_limit:
-        return dead_letter_state(span, Cause.TOO_MANY_DELIVERIES, limits)
-    return RecordState.ARCHIVED if span.last_offset < flight.start_offset else RecordState.AVAILABLE
-
-
-def dead_letter_state(span: Span, cause: Cause, limits: Limits) -> RecordState:
-    """Returns the state of a record that is never delivered again. If the group has a dead-letter queue, the record is
-    copied there first, and the span stores the cause for the copy."""
-    if not limits.has_dead_letter_queue:
-        return RecordState.ARCHIVED
-    span.cause = cause
-    return RecordState.ARCHIVING
 
 
 class PendingRecords:

@@ -126,10 +126,6 @@ class PendingRange(NamedTuple):
     transactional_id: str | None = None
 
     @property
-    def record_count(self) -> int:
-        return self.last_offset - self.first_offset + 1
-
-    @property
     def transaction(self) -> PendingTransaction:
         return PendingTransaction(self.transactional_id, self.producer_id, self.producer_epoch)
 

@@ -18,7 +18,7 @@ from odradek.broker.configuration.topic_settings import (
     GROUP_SETTINGS,
     clamped,
 )
-from odradek.broker.shares.core.acquisition import Limits
+from odradek.broker.shares.core.in_flight import Limits
 
 if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.runtime.clock import Clock, TimerHandle, Timers
     from odradek.broker.runtime.workers import Workers
-    from odradek.broker.shares.core.acquisition import Limits
     from odradek.broker.shares.core.dead_letters import DeadLetter
+    from odradek.broker.shares.core.in_flight import Limits
 
 log = logging.getLogger("odradek.shares")
 
