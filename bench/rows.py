@@ -6,13 +6,14 @@ from enum import Enum
 
 from bench import baselines, lifecycle
 from bench.clients import EndToEndLatency, ProduceLatency, Throughput
-from bench.groups import Heartbeats, Stabilisation, consumer_heartbeats, share_heartbeats, streams_heartbeats
+from bench.groups import ConsumerGroup, Heartbeats, consumer_heartbeats, share_heartbeats, streams_heartbeats
+from bench.heartbeat_groups import Stabilisation
 from bench.python_clients import PythonProduce
 from bench.python_consumers import MANY, ONE_BY_ONE, PythonConsume
 from bench.raw import RawLoad
 from bench.security import AuthorizedProduce, TlsThroughput, scram_logins
 from bench.shares import ShareConsumers, ShareTransactions
-from bench.streams_groups import StreamsStabilisation
+from bench.streams_groups import StreamsGroup
 from bench.subjects import Subject
 from bench.transactions import LibrdkafkaTransactions, RawTransactions
 
@@ -354,7 +355,7 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     transactions("txn_tv2_64", RawTransactions(64, 2), "transactions, raw TV2 × 64", None),
     Measurement(
         "group_100",
-        Stabilisation(100, 200).measure,
+        Stabilisation(ConsumerGroup, 100, 200).measure,
         (
             Row("seconds", "consumer group (KIP-848) of 100: join → stable", "s", at_most(1)),
             Row("cpu_ms", "· broker CPU", "ms", at_most(1)),
@@ -364,7 +365,7 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     heartbeats("heartbeat_group", Heartbeats(consumer_heartbeats), "a consumer group (KIP-848)"),
     Measurement(
         "streams_group_10",
-        StreamsStabilisation(10, 100).measure,
+        Stabilisation(StreamsGroup, 10, 100).measure,
         (
             Row("seconds", "streams group (KIP-1071) of 10, 100 tasks: join → stable", "s", at_most(1)),
             Row("cpu_ms", "· broker CPU", "ms", at_most(1)),

@@ -1,0 +1,130 @@
+"""The members' side of groups whose members join and receive their assignments by heartbeats: of consumer groups
+(KIP-848) and of streams groups (KIP-1071)."""
+
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from bench.clients import CLIENT_TIMEOUT_S
+from bench.coordinators import GROUP, await_coordinator
+from bench.subjects import Subject
+from bench.topics import topic
+from odradek.protocol.frames import request_bytes
+from odradek.protocol.struct import Message
+from tests.support.wire import Wire
+
+HEARTBEAT_VERSION: Final = 1
+DESCRIBE_VERSION: Final = 1
+CLIENT_ID: Final = "wire"  # as of all requests of a Wire: a heartbeat with another one would change the member
+REBALANCE_TIMEOUT_MS: Final = 60_000
+ROUND_S: Final = 0.005  # pause before the next heartbeats if a round has changed nothing
+
+
+class Assigned(Protocol):
+    """The partitions, or the tasks, of one entry of an assignment."""
+
+    @property
+    def partitions(self) -> Sequence[int]: ...
+
+
+A = TypeVar("A", bound=Assigned)
+
+
+@dataclass(slots=True)
+class Member(Generic[A]):
+    """A member. `owned` is its assignment. `unconfirmed` is the assignment that the next heartbeat must confirm, or
+    None if the broker knows that the member owns it."""
+
+    member_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    epoch: int = 0
+    owned: Sequence[A] = ()
+    unconfirmed: Sequence[A] | None = None
+
+
+class HeartbeatGroup(ABC, Generic[A]):
+    """A group whose members subscribe to one topic. Members send one heartbeat at a time."""
+
+    def __init__(self, wire: Wire, group_id: str, count: int) -> None:
+        self.members: list[Member[A]] = [Member() for _ in range(count)]
+        self.wire = wire
+        self.group_id = group_id
+
+    @abstractmethod
+    def request(self, member: Member[A]) -> Message:
+        """Returns the next heartbeat of a member, which joins if its epoch is 0."""
+
+    @abstractmethod
+    def ask(self, request: Message) -> Any:
+        """Sends a heartbeat, and returns its answer."""
+
+    @abstractmethod
+    def assigned(self, answer: Any) -> Sequence[A] | None:
+        """Returns the assignment in the answer to a heartbeat, or None if it did not change."""
+
+    @abstractmethod
+    def state(self) -> str:
+        """Returns the state of the group, as the broker describes it."""
+
+    def until_stable(self, partitions: int) -> None:
+        """Makes all members join, then sends heartbeats in rounds until all partitions, or tasks, are assigned and
+        owned."""
+        deadline = time.monotonic() + CLIENT_TIMEOUT_S
+        while time.monotonic() < deadline:
+            has_news = sum(self._heartbeat(member) for member in self.members) > 0
+            if not has_news and self._is_stable(partitions):
+                return
+            if not has_news:
+                time.sleep(ROUND_S)
+        raise RuntimeError(f"{self.group_id} was not stable in {CLIENT_TIMEOUT_S:g} s")
+
+    def heartbeats(self) -> bytes:
+        """Returns a heartbeat of each member, with no changes."""
+        requests = [self.request(member) for member in self.members]
+        return b"".join(request_bytes(request, HEARTBEAT_VERSION, 1, CLIENT_ID) for request in requests)
+
+    def _heartbeat(self, member: Member[A]) -> bool:
+        """Sends a heartbeat. Returns whether it changed anything."""
+        answer = self.ask(self.request(member))
+        if answer.error_code:
+            if member.epoch:
+                raise RuntimeError(f"a heartbeat was refused: {answer.error_message}")
+            time.sleep(ROUND_S)  # the coordinator is still loading
+            return True
+        has_news = answer.member_epoch != member.epoch or member.unconfirmed is not None
+        member.epoch = answer.member_epoch
+        assigned = self.assigned(answer)
+        member.unconfirmed = assigned
+        if assigned is not None:
+            member.owned = assigned
+        return has_news or assigned is not None
+
+    def _is_stable(self, partitions: int) -> bool:
+        owned = sum(len(each.partitions) for member in self.members for each in member.owned)
+        if owned != partitions or len({member.epoch for member in self.members}) > 1:
+            return False
+        return self.state() == "Stable"
+
+
+@dataclass(frozen=True, slots=True)
+class Stabilisation:
+    """Members join one after the other, and then send heartbeats until the group is stable."""
+
+    new_group: Callable[[Wire, str, str, int], HeartbeatGroup[Any]]  # from wire, group id, topic and number of members
+    members: int
+    partitions: int
+
+    def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
+        """Returns the seconds from the first join until the group is stable, and the milliseconds of the broker's
+        CPU."""
+        with topic(subject.bootstrap, self.partitions) as name, Wire(subject.bootstrap) as wire:
+            await_coordinator(wire, GROUP, f"{name}-group")
+            group = self.new_group(wire, f"{name}-group", name, max(2, int(self.members * share)))
+            cpu_before, began = subject.cpu_seconds(), time.perf_counter()
+            group.until_stable(self.partitions)
+            return {
+                "seconds": time.perf_counter() - began,
+                "cpu_ms": (subject.cpu_seconds() - cpu_before) * 1000,
+            }
