@@ -23,9 +23,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from odradek.protocol.errors import MalformedMessage
+from odradek.protocol.messages.alter_user_scram_credentials_request import ScramCredentialUpsertion
 
 MIN_ITERATIONS = 4096  # for both mechanisms, on both sides
 MAX_ITERATIONS = 16_384  # maximum that a broker stores
+NEW_SALT_BYTES = 24  # of a password that is set here
 
 _SAFE = "[^\x00=,]"
 _NAME = f"(?:{_SAFE}|=2C|=3D)+"
@@ -68,6 +70,19 @@ class ScramMechanism(Enum):
 
 
 SCRAM_MECHANISMS: Mapping[str, ScramMechanism] = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism}
+
+
+def scram_upsertion(
+    name: str, mechanism: ScramMechanism, password: str, iterations: int, salt: bytes
+) -> ScramCredentialUpsertion:
+    """Returns a new password of a user in the form in which requests carry it. Slow: see `salted_password`."""
+    return ScramCredentialUpsertion(
+        name=name,
+        mechanism=mechanism.value,
+        iterations=iterations,
+        salt=salt,
+        salted_password=salted_password(mechanism, password.encode(), salt, iterations),
+    )
 
 
 # The formulas.

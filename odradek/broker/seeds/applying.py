@@ -28,7 +28,6 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.key_partition import partition_for_key
 from odradek.protocol.messages.alter_user_scram_credentials_request import (
     AlterUserScramCredentialsRequest,
-    ScramCredentialUpsertion,
 )
 from odradek.protocol.messages.alter_user_scram_credentials_response import AlterUserScramCredentialsResponse
 from odradek.protocol.messages.create_acls_request import AclCreation, CreateAclsRequest
@@ -52,7 +51,7 @@ from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.produce_response import ProduceResponse
 from odradek.protocol.records import NewRecord, build_batch
-from odradek.protocol.scram import salted_password
+from odradek.protocol.scram import NEW_SALT_BYTES, scram_upsertion
 from odradek.seeds.plan import (
     DEFAULT,
     SeedAcl,
@@ -76,7 +75,6 @@ PRODUCE_WITH_NAMES: Final = 12  # the newest versions that name topics
 COMMIT_WITH_NAMES: Final = 9
 FETCH_OFFSETS_WITH_NAMES: Final = 9
 GROUP_KEY: Final = 0
-SALT_BYTES: Final = 24
 ASK_AGAIN_S: Final = 0.02
 MOST_ATTEMPTS: Final = 1_500
 COORDINATOR_NOT_READY: Final = frozenset(
@@ -237,7 +235,11 @@ class _Seeding:
         known = self._broker.metadata.image.scram_credentials
         missing = [user for user in users if known.find(user.name, user.mechanism.value) is None]
         for user in missing:
-            upsertion = await in_thread(self._broker.workers, partial(_upsertion, user))
+            salt = secrets.token_bytes(NEW_SALT_BYTES)
+            upsertion = await in_thread(
+                self._broker.workers,
+                partial(scram_upsertion, user.name, user.mechanism, user.password, user.iterations, salt),
+            )
             request = AlterUserScramCredentialsRequest(upsertions=[upsertion])
             (result,) = (await self._client.ask(request, AlterUserScramCredentialsResponse)).results
             _check(result.error_code, result.error_message, user.place)
@@ -278,17 +280,6 @@ def _placed(records: Sequence[SeedRecord], partition_count: int) -> Iterator[tup
         else:
             yield without_key % partition_count, record
             without_key += 1
-
-
-def _upsertion(user: SeedUser) -> ScramCredentialUpsertion:
-    salt = secrets.token_bytes(SALT_BYTES)
-    return ScramCredentialUpsertion(
-        name=user.name,
-        mechanism=user.mechanism.value,
-        iterations=user.iterations,
-        salt=salt,
-        salted_password=salted_password(user.mechanism, user.password.encode(), salt, user.iterations),
-    )
 
 
 def _check(error_code: int, message: str | None, place: str) -> None:

@@ -22,7 +22,6 @@ from odradek.protocol.messages.alter_client_quotas_response import AlterClientQu
 from odradek.protocol.messages.alter_user_scram_credentials_request import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
-    ScramCredentialUpsertion,
 )
 from odradek.protocol.messages.alter_user_scram_credentials_response import AlterUserScramCredentialsResponse
 from odradek.protocol.messages.create_acls_request import AclCreation, CreateAclsRequest
@@ -38,9 +37,8 @@ from odradek.protocol.messages.describe_user_scram_credentials_request import (
     UserName,
 )
 from odradek.protocol.messages.describe_user_scram_credentials_response import DescribeUserScramCredentialsResponse
-from odradek.protocol.scram import MIN_ITERATIONS, ScramMechanism, salted_password
+from odradek.protocol.scram import MIN_ITERATIONS, NEW_SALT_BYTES, ScramMechanism, scram_upsertion
 
-SALT_BYTES = 24
 Credentials = Mapping[ScramMechanism, int]
 """The number of iterations by mechanism."""
 
@@ -63,11 +61,8 @@ async def describe_users(asking: Asking, users: Iterable[str] | None = None) -> 
 async def set_password(
     asking: Asking, user: str, password: str, mechanism: ScramMechanism, iterations: int = MIN_ITERATIONS
 ) -> None:
-    salt = secrets.token_bytes(SALT_BYTES)
-    salted = await asyncio.to_thread(salted_password, mechanism, password.encode(), salt, iterations)
-    upsertion = ScramCredentialUpsertion(
-        name=user, mechanism=mechanism.value, iterations=iterations, salt=salt, salted_password=salted
-    )
+    salt = secrets.token_bytes(NEW_SALT_BYTES)
+    upsertion = await asyncio.to_thread(scram_upsertion, user, mechanism, password, iterations, salt)
     await _alter(asking, AlterUserScramCredentialsRequest(upsertions=[upsertion]))
 
 
