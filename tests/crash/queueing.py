@@ -2,12 +2,15 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
@@ -15,14 +18,28 @@ from typing import Any
 
 from examples.exactly_once_queue import GROUP, JOBS, RESULTS
 from odradek.client import ClientError, ShareRecord, TopicPartition, UpgradeType
-from odradek.client.sync import Admin, Consumer
+from odradek.client.sync import Admin, Consumer, Producer
 from odradek.protocol.errors import ErrorCode
 from tests.checker.queues import Finished, QueueHistory, Taken
-from tests.clients.own_share_consumers import poll, worker
+from tests.clients.own_share_consumers import SETTINGS, poll, worker
+from tests.clients.speakers import wait_for
+from tests.crash.copying import Watcher
 from tests.crash.queue_worker import GAVE_UP, Job
+from tests.support.broker_process import Broker
 from tests.support.oracle import REPOSITORY
 
-PATIENCE_S = 60.0
+JOBS_PER_ROUND = 24
+PARTITIONS = 2
+NAMES = tuple(f"worker-{number}" for number in range(3))
+VICTIMS = ("one worker", "one worker", "one worker", "all workers", "broker", "broker and worker")
+PATIENCE_S = 90.0
+BROKER = SETTINGS | {
+    "num.partitions": PARTITIONS,
+    "transaction.state.log.num.partitions": 3,
+    "log.segment.bytes": 1_048_576,
+    "group.share.session.timeout.ms": 2_000,  # whoever was killed keeps partitions from others for so long
+    "group.share.max.delivery.count.limit": 25,  # so that no job is given up
+}
 
 
 class Workers:
@@ -173,3 +190,37 @@ def history_of(bootstrap: str, partitions: int, workers: Workers, seen: list[str
         finished=finished,
         left=still_left + again,
     )
+
+
+def add_jobs(producer: Producer, number: int) -> None:
+    """Sends the jobs of a round. Does not wait for the broker, which may be dead."""
+    for each in range(number * JOBS_PER_ROUND, (number + 1) * JOBS_PER_ROUND):
+        producer.send(JOBS, b"job %d" % each, partition=each % PARTITIONS)
+
+
+def wait_for_results(workers: Workers, watcher: Watcher, count: int) -> None:
+    def are_there() -> bool:
+        time.sleep(0.005)
+        workers.keep_up()
+        return watcher.count >= count
+
+    wait_for(f"{count} results", are_there, PATIENCE_S)
+
+
+def kill_and_start(victims: str, broker: Broker, workers: Workers, kind: str, rng: random.Random) -> None:
+    """Kills the victims, then starts them again, both in a random order. The survivors must cope by themselves."""
+    names = {"one worker": 1, "all workers": len(NAMES), "broker": 0, "broker and worker": 1}[victims]
+    dead = rng.sample(NAMES, names)
+    kills: list[Callable[[], object]] = [partial(workers.kill9, name) for name in dead]
+    starts: list[Callable[[], object]] = [partial(workers.start, broker.bootstrap, name, kind) for name in dead]
+    if victims.startswith("broker"):
+        kills.append(broker.kill9)
+        starts.append(broker.start)
+    for steps in (kills, starts):
+        rng.shuffle(steps)
+        for step in steps:
+            step()
+
+
+def seen(watcher: Watcher) -> list[str]:
+    return [value for values in watcher.values().values() for value in values]

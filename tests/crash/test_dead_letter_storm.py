@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.exactly_once_queue import GROUP, JOBS, RESULTS, set_up
+from examples.exactly_once_queue import GROUP, JOBS, set_up
 from odradek.client import NewTopic, TopicPartition
 from odradek.client.sync import Admin, Consumer, Producer
 from tests.checker.queues import faults
@@ -27,16 +27,18 @@ from tests.clients.own_share_consumers import share_group
 from tests.clients.speakers import wait_for
 from tests.crash.copying import Watcher
 from tests.crash.queue_worker import Rejection, rejection
-from tests.crash.queueing import Workers, history_of, left
-from tests.crash.test_exactly_once_queue import (
+from tests.crash.queueing import (
     BROKER,
     JOBS_PER_ROUND,
     NAMES,
     PARTITIONS,
     PATIENCE_S,
     VICTIMS,
+    Workers,
     add_jobs,
+    history_of,
     kill_and_start,
+    left,
     seen,
 )
 from tests.support.broker_process import Broker, BrokerProcess
@@ -63,21 +65,6 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
             errors_deadletterqueue_copy_record_enable="true",
         )
         yield running
-
-
-@pytest.fixture
-def workers(tmp_path: Path) -> Iterator[Workers]:
-    made = Workers(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def watcher(broker: Broker) -> Iterator[Watcher]:
-    made = Watcher(broker.bootstrap, RESULTS, PARTITIONS, "watcher")
-    made.start()
-    yield made
-    made.finish(reached_end=False)
 
 
 def test_what_is_rejected_is_in_the_queue_and_nothing_else_whoever_is_killed(

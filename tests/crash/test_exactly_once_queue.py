@@ -11,38 +11,39 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from examples.exactly_once_queue import GROUP, JOBS, RESULTS, set_up
+from examples.exactly_once_queue import GROUP, JOBS, set_up
 from odradek.client.sync import Producer
 from tests.checker.queues import Fault, faults
 from tests.clients.own_consumers import produce
-from tests.clients.own_share_consumers import SETTINGS, share_group
+from tests.clients.own_share_consumers import share_group
 from tests.clients.speakers import wait_for
 from tests.crash.copying import Watcher
 from tests.crash.queue_worker import LOCK_S
-from tests.crash.queueing import Workers, history_of, left
+from tests.crash.queueing import (
+    BROKER,
+    JOBS_PER_ROUND,
+    NAMES,
+    PARTITIONS,
+    PATIENCE_S,
+    VICTIMS,
+    Workers,
+    add_jobs,
+    history_of,
+    kill_and_start,
+    left,
+    seen,
+    wait_for_results,
+)
 from tests.support.broker_process import Broker, BrokerProcess
 
 ROUNDS = int(os.environ.get("ROUNDS") or 200)
 SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
-JOBS_PER_ROUND = 24
 QUIET_ROUNDS = 4  # at least, without kills, after the others
-PARTITIONS = 2
-NAMES = tuple(f"worker-{number}" for number in range(3))
-VICTIMS = ("one worker", "one worker", "one worker", "all workers", "broker", "broker and worker")
-PATIENCE_S = 90.0
-BROKER = SETTINGS | {
-    "num.partitions": PARTITIONS,
-    "transaction.state.log.num.partitions": 3,
-    "log.segment.bytes": 1_048_576,
-    "group.share.session.timeout.ms": 2_000,  # whoever was killed keeps partitions from others for so long
-    "group.share.max.delivery.count.limit": 25,  # so that no job is given up
-}
 
 
 @pytest.fixture
@@ -51,21 +52,6 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         set_up(running.bootstrap)
         share_group(running.bootstrap, GROUP, share_delivery_count_limit=25)
         yield running
-
-
-@pytest.fixture
-def workers(tmp_path: Path) -> Iterator[Workers]:
-    made = Workers(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def watcher(broker: Broker) -> Iterator[Watcher]:
-    made = Watcher(broker.bootstrap, RESULTS, PARTITIONS, "watcher")
-    made.start()
-    yield made
-    made.finish(reached_end=False)
 
 
 def test_each_job_gives_one_result_whoever_is_killed(broker: Broker, workers: Workers, watcher: Watcher) -> None:
@@ -121,40 +107,6 @@ def run_rounds(rounds: int, kind: str, broker: Broker, workers: Workers, watcher
         broker.kill9()
         broker.start()
     print(f"{sum(len(each.jobs) for each in history.taken)} deliveries of {len(history.jobs)} jobs")
-
-
-def add_jobs(producer: Producer, number: int) -> None:
-    """The broker may be away: nobody waits for it."""
-    for each in range(number * JOBS_PER_ROUND, (number + 1) * JOBS_PER_ROUND):
-        producer.send(JOBS, b"job %d" % each, partition=each % PARTITIONS)
-
-
-def wait_for_results(workers: Workers, watcher: Watcher, count: int) -> None:
-    def are_there() -> bool:
-        time.sleep(0.005)
-        workers.keep_up()
-        return watcher.count >= count
-
-    wait_for(f"{count} results", are_there, PATIENCE_S)
-
-
-def kill_and_start(victims: str, broker: Broker, workers: Workers, kind: str, rng: random.Random) -> None:
-    """In any order; who is left has to find its way by itself."""
-    names = {"one worker": 1, "all workers": len(NAMES), "broker": 0, "broker and worker": 1}[victims]
-    dead = rng.sample(NAMES, names)
-    kills: list[Callable[[], object]] = [partial(workers.kill9, name) for name in dead]
-    starts: list[Callable[[], object]] = [partial(workers.start, broker.bootstrap, name, kind) for name in dead]
-    if victims.startswith("broker"):
-        kills.append(broker.kill9)
-        starts.append(broker.start)
-    for steps in (kills, starts):
-        rng.shuffle(steps)
-        for step in steps:
-            step()
-
-
-def seen(watcher: Watcher) -> list[str]:
-    return [value for values in watcher.values().values() for value in values]
 
 
 # The checks of the checks.

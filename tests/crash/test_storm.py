@@ -29,9 +29,8 @@ from tests.crash import test_exactly_once_copy as copy
 from tests.crash.copier import Job, copied
 from tests.crash.copying import CopierProcess, Watcher, first_difference, journal, python
 from tests.crash.queue_worker import POISON_LIMIT, Poison, poison
-from tests.crash.queueing import Workers, history_of, left
+from tests.crash.queueing import BROKER, JOBS_PER_ROUND, NAMES, PARTITIONS, Workers, add_jobs, history_of, left, seen
 from tests.crash.storm import Owners, Storm, partitions_of_members, stormy
-from tests.crash.test_exactly_once_queue import BROKER, JOBS_PER_ROUND, NAMES, PARTITIONS, add_jobs, seen
 from tests.support.broker_process import BrokerProcess
 from tests.support.flaky_proxy import FlakyProxy
 
