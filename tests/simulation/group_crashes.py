@@ -1,0 +1,277 @@
+"""A group whose members play one story, while their broker crashes at every disk call.
+
+Wherever the broker dies, the members repeat to the next one the requests that were not answered, as clients do, and go
+on. Whatever a member was told before the crash must hold after the restart. What a heartbeat contains, and what its
+answer assigns, depends on the kind of group: a subclass of `GroupWorld` says so, and tells the story.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy, deepcopy
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from odradek.broker.metadata.topic_creation import internal_topic
+from odradek.broker.metadata.topics import NewTopic
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
+from odradek.protocol.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from odradek.protocol.struct import Message
+from odradek.protocol.topic_partition import GROUP_OFFSETS
+from tests.simulation.stage import GROUP, Stage
+from tests.simulation.transaction_world import NOW_MS
+from tests.support.fake_disk import Crashed, FakeDisk
+
+SEED = int(os.environ.get("SEED", "1"))
+E = ErrorCode
+TOPIC = "orders"
+SESSION_MS, HEARTBEAT_MS = 45_000, 5_000
+
+
+@dataclass(slots=True)
+class GroupMember(ABC):
+    """A member as its client knows it.
+
+    epoch      as of the last answer; 0 before it has joined
+    tells_all  the next heartbeat repeats the subscription, because the last one was not answered
+    """
+
+    name: str
+    instance: str | None = None
+    epoch: int = 0
+    tells_all: bool = True
+    is_leaving: bool = False
+
+    @abstractmethod
+    def drop_all(self) -> None:
+        """Stops to work with everything that was assigned."""
+
+
+M = TypeVar("M", bound=GroupMember)
+
+
+class GroupStage(Stage):
+    """A broker with one topic, and with the feature that the groups need."""
+
+    def __init__(
+        self, disk: FakeDisk | None, now_ms: int, *, partitions: int, feature: str, settings: Mapping[str, str]
+    ) -> None:
+        self._partitions, self._feature = partitions, feature
+        super().__init__(disk, now_ms, settings=settings)
+
+    def _make_topics(self) -> None:
+        offsets = internal_topic(GROUP_OFFSETS, self.config)
+        assert offsets is not None
+        self.broker.auto_creation.create([NewTopic(TOPIC, self._partitions, 1), offsets])
+        self.broker.metadata.commit([FeatureLevelRecord(name=self._feature, feature_level=1)])
+
+
+class GroupWorld(ABC, Generic[M]):
+    """The story so far, across the brokers that played it.
+
+    committed, doubtful  the last offset that was committed; the last one of which a commit was sent
+    done                 the number of events of the story that have happened
+    """
+
+    story: ClassVar[Sequence[Callable[[Any], None]]]
+
+    def __init__(self, disk: FakeDisk) -> None:
+        self.stage = self.broker_on(disk)
+        self.members: dict[str, M] = {}
+        self.committed: int = -1
+        self.doubtful: int = -1
+        self.done = 0
+
+    # The kind of group.
+
+    @staticmethod
+    @abstractmethod
+    def broker_on(disk: FakeDisk | None = None, now_ms: int = NOW_MS) -> GroupStage: ...
+
+    @abstractmethod
+    def beat(self, member: M) -> None:
+        """Sends the member's heartbeat, and takes over its answer."""
+
+    @abstractmethod
+    def farewell(self, member: M, epoch: int) -> Message:
+        """Returns the heartbeat with which a member leaves."""
+
+    @abstractmethod
+    def recorded(self) -> dict[str, int]:
+        """Returns the members of the group and their epochs, as the broker describes them."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Checks what must hold after every event."""
+
+    @abstractmethod
+    def check_end(self) -> None:
+        """Checks how the story ended."""
+
+    # The story.
+
+    def play(self) -> None:
+        while self.done < len(self.story):
+            self.story[self.done](self)
+            self.check()
+            self.done += 1
+
+    def fork(self: W) -> W:
+        """Returns a copy for one of several states of the disk, with members of its own."""
+        other = copy(self)
+        other.members = deepcopy(self.members)
+        return other
+
+    def restart(self, disk: FakeDisk) -> None:
+        self.stage.broker.kill()
+        self.stage = self.broker_on(disk, self.stage.time.now_ms())
+        assert self.stage.offset() in (self.committed, self.doubtful)
+        told = {each.name: each.epoch for each in self.members.values() if each.epoch and not each.is_leaving}
+        recorded = self.recorded()
+        assert all(recorded.get(name, 0) >= epoch for name, epoch in told.items()), f"told {told}, recorded {recorded}"
+
+    def joined(self, member: M, request: Callable[[], Message]) -> Any:
+        """Returns the answer to a heartbeat. A static member that was not told of its joining cannot join again before
+        it times out, as with Kafka, so it waits for that."""
+        answer = self.stage.ask(request(), 1)
+        if answer.error_code == E.UNRELEASED_INSTANCE_ID.value and member.epoch == 0:
+            self._outlast_session(member)
+            answer = self.stage.ask(request(), 1)
+        return answer
+
+    def _outlast_session(self, member: M) -> None:
+        for _ in range(SESSION_MS // HEARTBEAT_MS + 1):
+            self.stage.wait(HEARTBEAT_MS)
+            for other in self.members.values():
+                if other is not member:
+                    self.beat(other)
+
+    def leave(self, member: M, epoch: int) -> None:
+        member.is_leaving = True
+        member.drop_all()
+        code = E(self.stage.ask(self.farewell(member, epoch), 1).error_code)
+        assert code in (E.NONE, E.UNKNOWN_MEMBER_ID), code
+        del self.members[member.name]
+
+    def commit(self, member: M, offset: int) -> None:
+        self.doubtful = offset
+        wanted = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+        request = OffsetCommitRequest(
+            group_id=GROUP,
+            member_id=member.name,
+            generation_id_or_member_epoch=member.epoch,
+            topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[wanted])],
+        )
+        assert self.stage.ask(request, 9).topics[0].partitions[0].error_code == 0
+        self.committed = offset
+
+
+W = TypeVar("W", bound=GroupWorld[Any])
+Event = Callable[[GroupWorld[Any]], None]
+
+
+def check_owners(work: Mapping[str, set[Any]]) -> None:
+    """Checks that nothing is with two members. `work` holds what each member works with, by name."""
+    owners: dict[object, str] = {}
+    for name, own in work.items():
+        for each in own:
+            other = owners.setdefault(each, name)
+            assert other == name, f"{each} is with {other} and {name}"
+
+
+# Events of a story.
+
+
+def beats(new_member: Callable[[str], GroupMember], name: str) -> Event:
+    """One heartbeat; the first one joins."""
+
+    def event(world: GroupWorld[Any]) -> None:
+        member = world.members.get(name)
+        if member is None:
+            member = world.members[name] = new_member(name)
+        world.beat(member)
+
+    return event
+
+
+def leaves(name: str, epoch: int = -1) -> Event:
+    return lambda world: world.leave(world.members[name], epoch)
+
+
+def commits(name: str, offset: int) -> Event:
+    return lambda world: world.commit(world.members[name], offset)
+
+
+def waits(world: GroupWorld[Any]) -> None:
+    """Lets timers run, for instance those that resolve a regular expression or create topics."""
+    world.stage.wait(100)
+
+
+# Crashes.
+
+
+def prepared_disk(broker_on: Callable[[], GroupStage]) -> FakeDisk:
+    """Returns the disk of a broker that has its topic and feature, and has died."""
+    stage = broker_on()
+    stage.broker.kill()
+    return stage.disk.after_kill()
+
+
+def calls_of(new_world: Callable[[FakeDisk], W], disk: FakeDisk) -> int:
+    """Returns how many disk calls the story makes."""
+    world = new_world(disk.after_kill())
+    start = world.stage.disk.calls
+    world.play()
+    world.stage.broker.kill()
+    return world.stage.disk.calls - start
+
+
+def crashed(new_world: Callable[[FakeDisk], W], prepared: FakeDisk, call: int, *, half_write: bool = False) -> W:
+    """Plays the story until the broker dies before this disk call, or in the middle of it."""
+    world = new_world(prepared.after_kill())
+    world.stage.disk.crash_before(call, half_write=half_write)
+    try:
+        world.play()
+    except Crashed:
+        pass
+    else:
+        raise AssertionError("it did not crash where it should")
+    return world
+
+
+def goes_on(world: GroupWorld[Any], disk: FakeDisk, why: str) -> None:
+    """Starts a broker on the disk, plays the rest of the story, and checks its end."""
+    try:
+        world.restart(disk)
+        world.play()
+        world.check_end()
+    except AssertionError as failure:
+        raise AssertionError(f"{why}, in event {world.done}: {failure}") from failure
+    finally:
+        world.stage.broker.kill()
+
+
+def play_without_a_crash(new_world: Callable[[FakeDisk], W], prepared: FakeDisk) -> None:
+    world = new_world(prepared.after_kill())
+    world.play()
+    goes_on(world, world.stage.disk.after_kill(), "restarted at the end")
+
+
+def kill_at_every_call(new_world: Callable[[FakeDisk], W], prepared: FakeDisk, *, half_write: bool) -> None:
+    for call in range(1, calls_of(new_world, prepared) + 1):
+        world = crashed(new_world, prepared, call, half_write=half_write)
+        goes_on(world, world.stage.disk.after_kill(), f"killed at call {call}, after {world.stage.disk.log[-2:]}")
+
+
+def fail_power_at_every_call(new_world: Callable[[FakeDisk], W], prepared: FakeDisk) -> None:
+    for call in range(1, calls_of(new_world, prepared) + 1):
+        world = crashed(new_world, prepared, call)
+        for state in world.stage.disk.after_power_failure(SEED + call, random_states=1):
+            goes_on(world.fork(), state.disk, f"power failed at call {call}, {state.name}")
