@@ -446,7 +446,7 @@ class Broker:
             image,
             self.log_directory,
             node_id=self.config.node_id,
-            log_config=lambda topic: self.config.log_config(image.topic_configs(topic)),
+            log_config=lambda topic: self.config.log_config(image.topic_configs(topic), self.rules),
             clock=self.clock,
             flush=self._flush,
             syncs=self.syncs,

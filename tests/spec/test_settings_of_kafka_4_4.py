@@ -227,3 +227,12 @@ def test_before_kafka_4_4_a_new_setting_of_the_broker_has_no_effect(
     running.metadata.commit([record])
     assert running.config.max_decompressed_message_bytes == limit_bytes
     assert running.config.log_config({}).max_decompressed_message_bytes == limit_bytes
+
+
+@pytest.mark.parametrize(
+    ("rules", "limit_bytes"), [(KafkaRules.KAFKA_4_4, 5_000), (KafkaRules.KAFKA_4_3, NO_RECORD_LIMIT_BYTES)]
+)
+def test_before_kafka_4_4_a_new_setting_of_a_topic_has_no_effect(rules: KafkaRules, limit_bytes: int) -> None:
+    recorded = {"max.decompressed.message.bytes": "5000", "retention.ms": "7"}
+    config = config_with().log_config(recorded, rules)
+    assert (config.max_decompressed_message_bytes, config.retention_ms) == (limit_bytes, 7)

@@ -125,14 +125,15 @@ class BrokerConfig(BrokerSettings):
             defaults["retention.ms"] = "-1"
         return defaults
 
-    def log_config(self, topic_overrides: Mapping[str, str]) -> "LogConfig":
+    def log_config(self, topic_overrides: Mapping[str, str], rules: KafkaRules = NEWEST) -> "LogConfig":
         """Returns the configuration of a topic's logs. `topic_overrides` take precedence over the broker's settings;
-        values that cannot be parsed count as unset."""
-        from odradek.broker.configuration.topic_log_config import log_config
+        values that cannot be parsed count as unset, and so do settings that the emulated release does not know."""
+        from odradek.broker.configuration.topic_log_config import known_overrides, log_config
 
         if self._topic_defaults is None:
             self._topic_defaults = self.topic_defaults()
             self._log_config = None
+        topic_overrides = known_overrides(topic_overrides, rules)
         if topic_overrides:
             return log_config(self._topic_defaults, topic_overrides, self.producer_id_expiration_ms)
         if self._log_config is None:

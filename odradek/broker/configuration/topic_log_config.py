@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from odradek.broker.configuration.settings import InvalidSetting, SettingValue
-from odradek.broker.configuration.topic_settings import TOPIC_SETTINGS
+from odradek.broker.configuration.topic_settings import TOPIC_SETTINGS, is_known
+from odradek.protocol.kafka_rules import KafkaRules
 from odradek.storage.log_config import LogConfig
 
 # Settings of logs for which -1 means "no limit".
@@ -31,6 +32,13 @@ def log_config(defaults: Mapping[str, str], overrides: Mapping[str, str], produc
     if isinstance(internal, int):
         fields["segment_bytes"] = internal
     return LogConfig(**fields, producer_id_expiration_ms=producer_id_expiration_ms)  # type: ignore[arg-type]
+
+
+def known_overrides(overrides: Mapping[str, str], rules: KafkaRules) -> Mapping[str, str]:
+    """Returns the settings of a topic that the emulated release knows."""
+    if all(is_known(name, TOPIC_SETTINGS, rules) for name in overrides):
+        return overrides
+    return {name: text for name, text in overrides.items() if is_known(name, TOPIC_SETTINGS, rules)}
 
 
 def _value(name: str, default: str | None, override: str | None) -> SettingValue:
