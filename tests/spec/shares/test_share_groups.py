@@ -427,6 +427,18 @@ def test_scenario_034_the_lag_counts_what_is_done_with(broker: ShareBroker) -> N
     assert positions(a, "T") == [("T", 0, 0, 5, NONE)]
 
 
+def test_a_partition_whose_log_cannot_be_used_has_an_error_and_the_others_have_their_lag(broker: ShareBroker) -> None:
+    for name in "TU":
+        broker.topic(name)
+        broker.produce(name, 10)
+    a = broker.member("A")
+    alter(a, "T", 1)
+    alter(a, "U", 2)
+    for _ in broker.partitions.deleting_topic(broker.image.topics["T"]):
+        pass
+    assert positions(a, "T", "U") == [("T", 0, 0, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER), ("U", 0, 2, 8, NONE)]
+
+
 def test_scenario_035_a_group_that_has_never_fetched(broker: ShareBroker) -> None:
     broker.topic("T")
     a = broker.member("A")

@@ -160,9 +160,14 @@ async def _topic(
 
 
 def _position(topic: str, index: int, summary: StateSummary, broker: HandlerBroker) -> Position:
+    """Describes a share partition. If the end of its log is needed for the lag and is not available, the answer for
+    this partition is an error without a start offset, as in Kafka 4.4.0."""
     lag = UNKNOWN_LAG
     if summary.start_offset != UNDECIDED_START_OFFSET and summary.delivery_complete_count != UNKNOWN_COUNT:
-        log_end = broker.partitions.get(topic, index).log.log_end_offset
+        try:
+            log_end = broker.partitions.get(topic, index).log.log_end_offset
+        except KafkaError as error:
+            return Position(partition_index=index, error_code=error.code.value, error_message=error.message)
         lag = log_end - summary.start_offset - summary.delivery_complete_count
     return Position(
         partition_index=index, start_offset=summary.start_offset, leader_epoch=summary.leader_epoch, lag=lag
