@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as Place
 
@@ -445,3 +446,37 @@ def test_a_client_that_names_the_node_that_it_means_is_answered_by_no_other(kafk
                 answers[meant] = wire.ask(names, 5, ApiVersionsResponse).error_code
             refused = ErrorCode.REBOOTSTRAP_REQUIRED.value
             assert answers == {meant: 0 if meant == node["id"] else refused for meant in NODES}
+
+
+def test_an_election_of_the_preferred_leader_moves_the_partition_back(kafka: Cluster) -> None:
+    """As in Kafka: none is needed where the first replica leads, and none is possible while its node is stopped."""
+    make_topic(kafka, "elected", len(NODES))
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    places = [TopicPartition("elected", index) for index in range(len(NODES))]
+
+    def elect() -> list[int]:
+        told = admin.elect_leaders(ElectionType.PREFERRED, places).result(20)
+        return [0 if told[place] is None else told[place].code() for place in places]
+
+    preferred = leaders(kafka, "elected")
+    not_needed, not_available = ErrorCode.ELECTION_NOT_NEEDED.value, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE.value
+    assert elect() == [not_needed] * len(NODES)
+    kafka.move_leader("elected", 0, preferred[1])
+    kafka.move_leader("elected", 2, preferred[1])
+    assert elect() == [0, not_needed, 0]
+    assert leaders(kafka, "elected") == preferred
+    kafka.stop_node(preferred[2])
+    assert elect() == [not_needed, not_needed, not_available]
+
+
+def test_each_node_describes_and_alters_its_own_settings(kafka: Cluster) -> None:
+    """As in Kafka: a client asks the node itself, which refuses to answer for another."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for node in NODES:
+        entry = ConfigEntry("log.cleaner.threads", str(node % 7 + 2), incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(node), incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result(20)
+    for node in NODES:
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(node))
+        told = admin.describe_configs([resource])[resource].result(20)
+        assert (told["node.id"].value, told["log.cleaner.threads"].value) == (str(node), str(node % 7 + 2))

@@ -7,6 +7,7 @@ file, `KAFKA_*` variables and overrides, of which later ones win.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -93,6 +94,14 @@ class BrokerConfig(BrokerSettings):
         self.dynamic_defaults = readable(dynamic_defaults, rules, but_not=UpdateMode.PER_BROKER)
         self.dynamic_broker = readable(dynamic_broker, rules)
         self._set_attributes()
+
+    def of_node(self, node_id: int, recorded: Mapping[str, str], rules: KafkaRules = NEWEST) -> "BrokerConfig":
+        """Returns the settings of another node of the same process, for their description. Only the settings in
+        `recorded`, which AlterConfigs has set for that node, and its id differ."""
+        other = copy(self)
+        other.given = {**self.given, "node.id": str(node_id), "broker.id": str(node_id)}
+        other.set_dynamic(self.recorded_defaults, recorded, rules)
+        return other
 
     @property
     def data_directory(self) -> Path:

@@ -9,22 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.api.dispatch import Dispatcher
 from odradek.broker.fetch.replicas import ReplicaFetch, Replicas
 from odradek.broker.handlers.by_api_key import handler_of
+from odradek.broker.handlers.cluster.replicas import elected
 from odradek.broker.handlers.groups.group_administration import list_groups
 from odradek.broker.handlers.handler_broker import HandlerBroker
 from odradek.broker.handlers.records.administration import describe_producers
 from odradek.broker.handlers.records.fetch import fetched
 from odradek.broker.handlers.shares.share_group_offsets import describe_share_group_offsets
+from odradek.broker.metadata.replicas import ElectionType, elect_leader
 from odradek.broker.network.request_filter import RequestFilter
 from odradek.broker.partitions.registry import LedPartitions
 from odradek.broker.security.authorization import authorizer_of
 from odradek.protocol.api_facts import API_OF_KEY, Coordinator, facts_of
 from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.exchange import api_and_version, read_request
 from odradek.protocol.topic_partition import GROUP_OFFSETS, TRANSACTION_STATE
 
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.verification import Verifier
     from odradek.broker.fetch.sessions import FetchSessions
     from odradek.broker.metadata.cluster_metadata import ClusterMetadata
+    from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.metadata.topic_creation import TopicCreation
     from odradek.broker.partitions.registry import Partitions
     from odradek.broker.runtime.clock import Clock, Timers
@@ -62,6 +65,8 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.describe_producers_response import DescribeProducersResponse
     from odradek.protocol.messages.describe_share_group_offsets_request import DescribeShareGroupOffsetsRequest
     from odradek.protocol.messages.describe_share_group_offsets_response import DescribeShareGroupOffsetsResponse
+    from odradek.protocol.messages.elect_leaders_request import ElectLeadersRequest
+    from odradek.protocol.messages.elect_leaders_response import ElectLeadersResponse
     from odradek.protocol.messages.fetch_request import FetchRequest
     from odradek.protocol.messages.fetch_response import FetchResponse
     from odradek.protocol.messages.list_groups_request import ListGroupsRequest
@@ -81,6 +86,12 @@ COORDINATED: Final = {
     Coordinator.GROUP: (GROUP_OFFSETS, GROUP_FIELDS),
     Coordinator.TRANSACTION: (TRANSACTION_STATE, TRANSACTION_FIELDS),
 }
+
+
+# Reasons why a broker that is alone elects no leader, although other nodes could lead.
+MAY_BE_ON_OTHER_NODES: Final = frozenset(
+    {ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
+)
 
 
 class NodeBroker(HandlerBroker):
@@ -218,12 +229,22 @@ class NodeBroker(HandlerBroker):
         return self._whole.has_started(coordinator)
 
 
+class LeadingNodes(Protocol):
+    """The nodes among which leaders are elected."""
+
+    def is_live(self, node_id: int) -> bool: ...
+
+    async def lead(self, places: Sequence[tuple[str, int, int]]) -> None:
+        """Makes nodes the leaders of partitions, given as topic, partition and node id."""
+
+
 class NodeHandlers:
     """The handlers of one node. A method with the name of an API replaces the handler of the whole broker."""
 
-    def __init__(self, whole: Broker, node_id: int, replicas: Replicas) -> None:
+    def __init__(self, whole: Broker, node_id: int, replicas: Replicas, cluster: LeadingNodes) -> None:
         self._whole = whole
         self._node_id = node_id
+        self._cluster = cluster
         self._make_fetch = partial(ReplicaFetch, node_id=node_id, whole=whole.partitions, replicas=replicas)
 
     def handler_of(self, api: ApiKey) -> HandlerCall[HandlerBroker]:
@@ -243,6 +264,28 @@ class NodeHandlers:
         ]
         return answer
 
+    async def elect_leaders(
+        self, request: ElectLeadersRequest, context: RequestContext, view: HandlerBroker
+    ) -> ElectLeadersResponse:
+        """Elects leaders among the running nodes, and answers once they lead."""
+        led: list[tuple[str, int, int]] = []
+
+        def elect(image: MetadataImage, name: str, index: int, election: ElectionType) -> KafkaError | None:
+            refusal = elect_leader(image, name, index, election)
+            if refusal.code not in MAY_BE_ON_OTHER_NODES:
+                return refusal
+            replicas = image.topics[name].partitions[index].replicas
+            candidates = replicas[:1] if election is ElectionType.PREFERRED else replicas
+            leader = next((each for each in candidates if self._cluster.is_live(each)), None)
+            if leader is None:
+                return refusal
+            led.append((name, index, leader))
+            return None
+
+        answer = elected(request, context, view, elect)
+        await self._cluster.lead(led)
+        return answer
+
     def describe_producers(
         self, request: DescribeProducersRequest, context: RequestContext, _view: HandlerBroker
     ) -> NowOrLater[DescribeProducersResponse]:
@@ -256,13 +299,15 @@ class NodeHandlers:
         return describe_share_group_offsets(request, context, self._whole)
 
 
-def node_dispatcher(serving: ServingBroker, node_id: int, replicas: Replicas) -> Dispatcher[HandlerBroker]:
+def node_dispatcher(
+    serving: ServingBroker, node_id: int, replicas: Replicas, cluster: LeadingNodes
+) -> Dispatcher[HandlerBroker]:
     """Creates the dispatcher of a node. It has no fast path for Produce, because that would cache partitions."""
     broker = serving.broker
     dispatcher: Dispatcher[HandlerBroker] = Dispatcher(
         NodeBroker(broker, node_id),
         broker.clock,
-        NodeHandlers(broker, node_id, replicas).handler_of,
+        NodeHandlers(broker, node_id, replicas, cluster).handler_of,
         served=broker.offered.apis,
         authorizer=authorizer_of(broker.config, broker.metadata.image.acls, broker.rules),
     )

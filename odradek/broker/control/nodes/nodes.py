@@ -115,7 +115,7 @@ class Nodes:
         for node_id in self._ids:
             node = Node(node_id, serving.dispatcher)
             if len(self._ids) > 1:
-                node.requests = NodeRequests(node_dispatcher(serving, node_id, self._replicas), broker, node_id)
+                node.requests = NodeRequests(node_dispatcher(serving, node_id, self._replicas, self), broker, node_id)
             for listener, server in zip(broker.bound, serving.servers, strict=True):
                 if node_id == first_id:
                     requests = server.requests
@@ -214,6 +214,15 @@ class Nodes:
             await self._commit([BrokerRegistrationChangeRecord(broker_id=node.id, broker_epoch=epoch, fenced=-1)])
         await self.decide(partial(self._in_sync, node))
         await self._lead(self._led_anew(None, lambda: node.id))
+
+    def is_live(self, node_id: int) -> bool:
+        """Returns whether this node belongs to the cluster and runs."""
+        node = self._by_id.get(node_id)
+        return node is not None and node.is_running
+
+    async def lead(self, places: Sequence[tuple[str, int, int]]) -> None:
+        """Makes nodes the leaders of partitions, given as topic, partition and node id."""
+        await self._lead(places)
 
     async def move(self, topic: str, index: int, node: Node) -> None:
         """Makes the node the leader of a partition, in a new leader epoch even if it already was. Raises Problem."""

@@ -31,6 +31,8 @@ from odradek.protocol.messages.elect_leaders_response import (
 from odradek.protocol.messages.list_partition_reassignments_response import ListPartitionReassignmentsResponse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from odradek.broker.api.context import RequestContext
     from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.metadata.image import MetadataImage
@@ -107,6 +109,19 @@ def elect_leaders(request: ElectLeadersRequest, context: RequestContext, broker:
     v1: the type of the election, an error code for the whole response. v2: flexible. Needs ALTER on the cluster. Null
     means all partitions, and then partitions that need no election are omitted.
     """
+    return elected(request, context, broker, elect_leader)
+
+
+def elected(
+    request: ElectLeadersRequest,
+    context: RequestContext,
+    broker: HandlerBroker,
+    elect: Callable[[MetadataImage, str, int, ElectionType], KafkaError | None],
+) -> ElectLeadersResponse:
+    """Builds the response to ElectLeaders.
+
+    elect  decides the election of a partition, as `elect_leader` does; returns None if it elects another leader
+    """
     context.require(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     image = broker.metadata.image
     wanted = request.topic_partitions
@@ -119,13 +134,15 @@ def elect_leaders(request: ElectLeadersRequest, context: RequestContext, broker:
         raise KafkaError(ErrorCode.INVALID_REQUEST, what) from None
 
     def results(name: str, indexes: list[int]) -> ReplicaElectionResult:
-        errors = [(index, elect_leader(image, name, index, election)) for index in indexes]
+        errors = [(index, elect(image, name, index, election)) for index in indexes]
         return ReplicaElectionResult(
             topic=name,
             partition_result=[
-                PartitionResult(partition_id=index, error_code=error.code.value, error_message=error.message)
+                PartitionResult(partition_id=index)
+                if error is None
+                else PartitionResult(partition_id=index, error_code=error.code.value, error_message=error.message)
                 for index, error in errors
-                if wanted is not None or error.code is not ErrorCode.ELECTION_NOT_NEEDED
+                if wanted is not None or error is None or error.code is not ErrorCode.ELECTION_NOT_NEEDED
             ],
         )
 

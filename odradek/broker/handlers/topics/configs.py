@@ -142,7 +142,7 @@ def _synonyms(described: DescribedConfig) -> list[DescribeConfigsSynonym]:
 def _describe(
     resource_type: ConfigResourceType, name: str, context: RequestContext, broker: HandlerBroker
 ) -> Iterable[DescribedConfig]:
-    image, config, node_id = broker.metadata.image, broker.config, broker.metadata.node.node_id
+    image, config, node_id = broker.metadata.image, broker.config, broker.node_id
     match resource_type:
         case ConfigResourceType.TOPIC:
             context.require(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
@@ -158,6 +158,8 @@ def _describe(
             if not name:
                 return describe_broker_defaults(config, broker.rules)
             _check_this_broker(name, node_id, f"expected {node_id} or empty string,")
+            if node_id != config.node_id:
+                config = config.of_node(node_id, image.configs.get((resource_type, str(node_id)), {}), broker.rules)
             return describe_broker(config, broker.rules)
         case ConfigResourceType.BROKER_LOGGER:
             context.require(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -244,7 +246,7 @@ async def _alter(
 ) -> list[R]:
     """Alters configs, and returns once all changes have taken effect. The results that were decided at once come
     first."""
-    config, certificates, node_id = broker.config, broker.certificates, broker.metadata.node.node_id
+    config, certificates, node_id = broker.config, broker.certificates, broker.node_id
     at_once, to_record = await done_in_slices(
         _decided_at_once(resources, context, broker, is_incremental, validate_only)
     )
@@ -271,7 +273,7 @@ def _decided_at_once(
     """Refuses invalid changes and sets the levels of loggers. Returns these results, and the changes to be recorded."""
     at_once: list[Result] = []
     to_record: list[ResourceChanges] = []
-    config, certificates, node_id = broker.config, broker.certificates, broker.metadata.node.node_id
+    config, certificates, node_id = broker.config, broker.certificates, broker.node_id
     for resource in resources:
         yield
         key: tuple[int, str] = (resource.resource_type, resource.resource_name)
