@@ -1,4 +1,5 @@
-"""Bugs of real clients by what brings their state about: presets, odd answers, calls and rules of `serve --control`."""
+"""Bugs of real clients, with what causes the state in which they appear: presets, rare answers, calls, or rules of
+`serve --control`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of the limits on connections while the broker runs."""
+"""Changes of the connection limits while the broker runs."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +21,7 @@ class SetLimits:
 
 
 class Running:
-    """A broker without clients, whose jobs beside the loop end when a test says so."""
+    """A broker without clients, whose background jobs end when a test says so."""
 
     def __init__(self) -> None:
         self.workers = ManualWorkers()

@@ -1,4 +1,4 @@
-"""What coordinators load is spared by the garbage collector, which runs again when all of them have loaded."""
+"""The garbage collector skips what coordinators load, and runs again when all of them have loaded."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ KAFKA, PAGE, REGISTRY = "kafka", "page", "registry"
 
 
 class Refusal(Exception):
-    """What a seed raises that cannot be applied."""
+    """Raised by a seed that cannot be applied."""
 
 
 @pytest.fixture
@@ -36,7 +36,8 @@ def settings(directory: Path, ports: Mapping[str, int], **others: str) -> dict[s
 
 
 def failure(settings: Mapping[str, str], prepare: Prepare | None = None) -> BaseException:
-    """The error of a start. As long as somebody has it, its traceback keeps every object of the start alive."""
+    """Returns the error of a start. While a test holds the error, its traceback keeps every object of the start
+    alive."""
 
     async def start() -> BaseException:
         serving = ServingBroker(config_with(**settings), asyncio.get_running_loop(), prepare=prepare)

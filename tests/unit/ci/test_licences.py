@@ -1,4 +1,4 @@
-"""The image holds nothing whose licence is unknown, or forbids to pass it on beside software under Apache-2.0."""
+"""Every licence in the image is known, and allows redistribution with software under Apache-2.0."""
 
 import re
 import subprocess

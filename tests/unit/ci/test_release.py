@@ -1,4 +1,4 @@
-"""A release has one version, wherever it is told, and its notes are what CHANGELOG.md says of it."""
+"""A release has the same version everywhere, and its notes are those of CHANGELOG.md."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""Workflows of GitHub Actions take no code that can change under them, and have no right that they do not use."""
+"""Workflows of GitHub Actions pin the code that they use, and have no rights that they do not need."""
 
 import re
 from pathlib import Path

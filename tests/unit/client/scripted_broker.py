@@ -1,4 +1,4 @@
-"""A minimal broker: answers each request with the bytes that a test provides, on a real socket."""
+"""A minimal broker that answers each request with bytes from the test, on a real socket."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Answers = Callable[[Request], bytes | None]
 
 
 def usual(request: Request) -> bytes | None:
-    """As a broker that knows three requests, and says nothing of topics."""
+    """Answers like a broker that supports three APIs and has no topics."""
     if request.api_key == ApiKey.API_VERSIONS.value:
         return request.answer(versions())
     return request.answer(MetadataResponse(cluster_id=str(request.correlation_id)))
@@ -60,7 +60,8 @@ def versions(newest_metadata: int = NEWEST_METADATA) -> ApiVersionsResponse:
 
 
 def of_an_older_broker(request: Request) -> bytes | None:
-    """It knows no ApiVersions of today, and says so in the oldest version, as Kafka does."""
+    """Answers like an old broker, which supports only old versions of ApiVersions and says so in the oldest one, as
+    Kafka does."""
     if request.api_key == ApiKey.API_VERSIONS.value and request.api_version == ApiVersionsRequest.MAX_VERSION:
         return request.answer(ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION.value), version=0)
     return usual(request)

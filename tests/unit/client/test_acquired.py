@@ -1,4 +1,4 @@
-"""What a member says of the offsets it has acquired, as batches. Source: docs/spec/share-groups.md#s1-13, #s6-1."""
+"""The acknowledgement batches for the offsets that a member has acquired (docs/spec/share-groups.md#s1-13, #s6-1)."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_renewed_record_may_be_acknowledged_again_and_nothing_waits_for_that()
     assert acquired.has_renewals
     sending = acquired.take()[NAMED]
     assert (batches(sending), sending.renews) == ([(0, 1, [ACCEPT, RENEW])], True)
-    assert not acquired.acknowledge(P, 1, ACCEPT)  # until the answer is there
+    assert not acquired.acknowledge(P, 1, ACCEPT)  # refused until the response arrives
     acquired.settle(sending, is_done=True)
     assert not acquired.has_open
     acquired.accept_all()
@@ -116,7 +116,7 @@ def test_what_is_undecided_is_said_again(kind: int) -> None:
     for offset in range(4):
         acquired.acknowledge(P, offset, kind)
     sending = acquired.take()[NAMED]
-    acquired.accept_all()  # which forgets what is done, and not this
+    acquired.accept_all()  # This removes finished records, but not this one.
     acquired.put_back(sending)
     assert acquired.to_send == [P]
     assert taken(acquired) == [(0, 3, [kind])]
@@ -195,7 +195,7 @@ def test_what_an_abort_has_given_back_is_not_waited_for_and_may_be_pending_again
     acquired.end_pending(acquired.make_pending({P: [AcknowledgedRange(0, 9)]}), committed=False)
     assert not acquired.has_open
     again = acquired.make_pending({P: [AcknowledgedRange(0, 4)]})
-    acquired.leave_returned()  # the next fetch
+    acquired.leave_returned()  # as the next fetch does
     acquired.end_pending(again, committed=False)
     assert [acquired.acknowledge(P, offset, RELEASE) for offset in (0, 4, 5, 9)] == [True, True, False, False]
 
@@ -203,7 +203,7 @@ def test_what_an_abort_has_given_back_is_not_waited_for_and_may_be_pending_again
 def test_the_end_of_one_transaction_leaves_alone_what_another_one_has_made_pending() -> None:
     acquired = holding(delivered(0, 9))
     first = acquired.make_pending({P: [AcknowledgedRange(0, 4)]})
-    second = acquired.make_pending({P: [AcknowledgedRange(0, 9)]})  # which the broker will refuse
+    second = acquired.make_pending({P: [AcknowledgedRange(0, 9)]})  # The broker will refuse this acknowledgement.
     acquired.end_pending(second, committed=False)
     assert [acquired.is_pending(P, offset) for offset in (0, 4, 5, 9)] == [True, True, False, False]
     acquired.end_pending(first, committed=True)
@@ -223,7 +223,7 @@ def test_an_acknowledgement_that_waits_to_be_sent_is_found_before_a_transaction_
 def test_what_is_acquired_anew_is_not_touched_by_the_end_of_an_older_transaction() -> None:
     acquired = holding(delivered(0, 9))
     pending = acquired.make_pending({P: [AcknowledgedRange(0, 9)]})
-    acquired.add(P, TOPIC, [delivered(0, 9)])  # its locks had expired
+    acquired.add(P, TOPIC, [delivered(0, 9)])  # The locks of these records had expired.
     acquired.end_pending(pending, committed=True)
     assert acquired.has_open
     assert acquired.acknowledge(P, 3, ACCEPT)

@@ -1,4 +1,4 @@
-"""Which fetched records are the member's, and which offsets are gaps. Source: docs/spec/share-groups.md#s1-5."""
+"""Which fetched records the member has acquired, and which offsets are gaps (docs/spec/share-groups.md#s1-5)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ P = TopicPartition("jobs", 3)
 
 
 def batch(first: int, last: int, *, missing: tuple[int, ...] = ()) -> bytes:
-    """With a record for each offset, but for those that compaction has taken."""
+    """Returns a batch with a record for each offset, except those that compaction has removed."""
     offsets = [offset for offset in range(first, last + 1) if offset not in missing]
     made = bytearray(HEADER_BYTES)
     for offset in offsets:

@@ -1,4 +1,4 @@
-"""Partitions are distributed as by Kafka's assignors of the same names: clients of any kind can be in one group."""
+"""The assignors distribute partitions like Kafka's assignors of the same names, so that a group may mix clients."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""The brokers of a cluster as a client discovers, asks and rediscovers them."""
+"""How a client discovers the brokers of a cluster, sends requests to them, and discovers them again."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def saying(broker: ScriptedBroker, answers: dict[ApiKey, Callable[[Request], byt
 
 
 def each_in_turn(*topics: MetadataResponseTopic) -> Iterator[MetadataResponseTopic]:
-    """The last one without end."""
+    """Yields the topics in turn, and repeats the last one forever."""
     return chain(topics, repeat(topics[-1]))
 
 
@@ -150,7 +150,7 @@ async def test_a_coordinator_is_looked_for_until_there_is_one_and_then_known() -
         for _ in range(3):
             assert await cluster.coordinator("id", CoordinatorType.TRANSACTION) == 1
         cluster.forget_coordinator("id", CoordinatorType.TRANSACTION)
-        with pytest.raises(RetriableError, match="lost"):  # there is no fourth answer
+        with pytest.raises(RetriableError, match="lost"):  # There is no fourth response.
             await cluster.coordinator("id", CoordinatorType.TRANSACTION, timeout_ms=0)
         await cluster.close()
 
@@ -184,7 +184,8 @@ async def test_a_connection_that_was_lost_is_opened_again() -> None:
 
 
 async def test_metadata_of_an_older_leader_epoch_moves_no_leader_back() -> None:
-    """KIP-320. A topic that was made anew is another one, whose epochs begin again."""
+    """KIP-320: metadata with an older epoch is outdated. A topic that was created again is another topic with new
+    epochs."""
     topics = each_in_turn(
         a_topic(1, leader_epoch=7),
         a_topic(2, leader_epoch=6),
@@ -208,7 +209,7 @@ async def test_metadata_of_an_older_leader_epoch_moves_no_leader_back() -> None:
 
 
 async def test_the_leader_that_an_answer_tells_is_taken_if_it_is_later_and_known() -> None:
-    """KIP-951."""
+    """KIP-951: the response names the new leader and its address."""
     async with scripted() as broker:
         saying(broker, {ApiKey.METADATA: lambda request: request.answer(of_one_broker(broker, a_topic(-1, 1)))})
         cluster = a_cluster(broker.port)

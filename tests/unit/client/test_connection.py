@@ -1,4 +1,5 @@
-"""One connection: the version spoken, the matching of answers, and the fate of requests when the connection is lost."""
+"""A connection: the choice of versions, the matching of responses, and the fate of requests when the connection is
+lost."""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ async def test_many_requests_are_under_way_at_once_and_each_gets_its_answer() ->
 
 @pytest.mark.parametrize("topics", [1, 2_000, 20_000])
 async def test_answers_of_all_sizes_come_whole(topics: int) -> None:
-    """The largest is several times the buffer that small ones share."""
+    """The largest response is several times as large as the shared buffer of small ones."""
 
     def long(request: Request) -> bytes:
         listed = [MetadataResponseTopic(name=f"topic-{number}") for number in range(topics)]
@@ -99,7 +100,7 @@ async def test_a_connection_that_is_closed_fails_what_waits() -> None:
 
 
 async def test_a_request_that_is_not_answered_in_time_loses_the_connection() -> None:
-    """What comes behind it would wait as well."""
+    """Later responses on this connection would have to wait as well."""
     async with scripted(instead_of_metadata(lambda _: b"")) as broker:
         connection = await connected(broker)
         late = connection.ask(MetadataRequest(), MetadataResponse, timeout_ms=1)
@@ -121,7 +122,7 @@ async def test_an_answer_that_nobody_waits_for_any_more_is_let_go() -> None:
 
 
 def throttled(first_ms: int) -> Answers:
-    """As a broker over whose quota the first Metadata goes."""
+    """Answers like a broker whose quota the first Metadata exceeds."""
     left = [first_ms]
 
     def answer(request: Request) -> bytes:
@@ -164,11 +165,11 @@ def test_a_throttle_time_is_heeded_where_the_client_is_to_wait() -> None:
     throttle = Throttle()
     heartbeat, member = ApiKey.HEARTBEAT.value, ApiKey.CONSUMER_GROUP_HEARTBEAT.value
     assert [
-        throttle.told(heartbeat, 1, 500, 10.0),  # the broker waits
-        throttle.told(member, 1, 500, 10.0),  # Kafka's clients do not
+        throttle.told(heartbeat, 1, 500, 10.0),  # With this version the broker waits.
+        throttle.told(member, 1, 500, 10.0),  # Kafka's clients do not wait here.
         throttle.told(heartbeat, 2, 0, 10.0),
         throttle.told(heartbeat, 2, 500, 10.0),
-        throttle.told(heartbeat, 2, 100, 10.25),  # shorter than what is left
+        throttle.told(heartbeat, 2, 100, 10.25),  # shorter than the remaining time
         throttle.told(heartbeat, 2, 500, 10.25),
     ] == [False, False, False, True, False, True]
     assert [throttle.left_s(now_s) for now_s in (10.25, 10.5, 10.75, 11.0)] == [0.5, 0.25, 0.0, 0.0]
@@ -217,5 +218,6 @@ async def test_where_nobody_listens_there_is_no_connection() -> None:
 
 async def test_a_broker_that_says_nothing_is_given_up() -> None:
     async with scripted(lambda _: b"") as broker:
-        with pytest.raises(RetriableError, match=str(broker.port)):  # before or after it is connected
+        # The error comes before or after the connection is established.
+        with pytest.raises(RetriableError, match=str(broker.port)):
             await connected(broker, request_timeout_ms=1)

@@ -1,4 +1,4 @@
-"""What a member of a consumer group (KIP-848) tells the coordinator, and what it makes of the answers."""
+"""The heartbeats of a member of a consumer group (KIP-848), and its reactions to the responses."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def reply(
 
 
 def joined(interest: Interest | None = None) -> ConsumerMembership:
-    """At epoch 2, with both partitions, and the coordinator knows it."""
+    """Returns a member at epoch 2 that owns both partitions and has reported them to the coordinator."""
     found = member(interest)
     found.answered(found.said(), reply(2, 0, 1))
     found.taken_over(BOTH)
@@ -49,7 +49,7 @@ def joined(interest: Interest | None = None) -> ConsumerMembership:
 
 
 def told(membership: ConsumerMembership) -> dict[str, object]:
-    """The fields of the next heartbeat that are not null, beside those that every one has."""
+    """Returns the optional fields of the next heartbeat that are not null."""
     request = membership.request()
     always = ("group_id", "member_id", "member_epoch", "instance_id")
     fields = {name: getattr(request, name) for name in request.__slots__ if name not in always}

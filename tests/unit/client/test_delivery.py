@@ -1,4 +1,4 @@
-"""Records are handed out one by one, and at any moment it is known which have not been."""
+"""Records are delivered one by one, and the consumer always knows which records it has not delivered yet."""
 
 from odradek.client.common.values import ConsumerRecord, TopicPartition
 from odradek.client.consuming.delivery import Delivery

@@ -10,8 +10,8 @@ import odradek.client.sync
 
 
 def undocumented(module: str, name: str, value: object) -> Iterator[str]:
-    """Yields the names of a public class and of its public methods and properties that have no docstring of their own
-    words. Named tuples and dataclasses get a generated one, which only repeats their fields."""
+    """Yields the names of a public class and of its public methods and properties that have no docstring of their own.
+    Named tuples and dataclasses get a generated docstring, which only repeats their fields and does not count."""
     if not inspect.isclass(value):
         return
     text = inspect.getdoc(value) or ""

@@ -1,6 +1,6 @@
-"""The client, the fixtures and the commands work without what only Linux and other Unixes have.
+"""The client, the fixtures and the commands work without the modules that only Unix systems have.
 
-It hides that, so that it runs on Linux; on Windows and macOS there is less to hide.
+The test hides those modules, so that it works on Linux. Windows and macOS have fewer modules to hide.
 """
 
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-# The standard library is loaded first: it asks for the platform too.
+# The standard library is loaded first, because it also checks the platform.
 HIDE = """
 import asyncio, concurrent.futures, ctypes, logging, multiprocessing, os, shutil, socket, ssl, subprocess, sys, tempfile
 import aiohttp, cryptography.x509, pytest
@@ -39,7 +39,7 @@ USED = (
 
 
 def run(platform: str, code: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    # On Windows a process does not start without what its environment says of the system.
+    # On Windows a process cannot start without the system's variables in its environment.
     command = [sys.executable, "-c", HIDE.format(platform=platform) + code]
     environment = os.environ | {"TMPDIR": str(folder), "ODRADEK_PURE": "1"}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)

@@ -1,4 +1,4 @@
-"""What a read_committed consumer gets of a stretch of log: KIP-98's rule for aborted transactions, batch by batch."""
+"""Which records of a log a read_committed consumer gets: KIP-98's rule for aborted transactions, batch by batch."""
 
 import pytest
 from hypothesis import given
@@ -16,7 +16,7 @@ ALL = 1_000
 
 
 class Log:
-    """Batches one after the other, each at the next offset."""
+    """Consecutive batches, each at the next offset."""
 
     def __init__(self, start: int = 0) -> None:
         self.bytes = b""
@@ -58,7 +58,7 @@ def _records(values: tuple[str, ...]) -> list[NewRecord]:
 
 
 def aborted(*transactions: tuple[int, int]) -> list[AbortedTransaction]:
-    """Of (producer id, first offset)."""
+    """Returns aborted transactions for these (producer id, first offset)."""
     return [AbortedTransaction(producer_id=producer_id, first_offset=first) for producer_id, first in transactions]
 
 
@@ -149,11 +149,13 @@ STEPS = st.lists(
 def test_wherever_reading_begins_exactly_the_records_that_are_not_aborted_are_given(
     steps: list[tuple[str, int]], choices: st.DataObject
 ) -> None:
-    """The broker answers up to the last stable offset, with the aborted transactions that reach behind the offset."""
+    """The broker returns records up to the last stable offset, with the aborted transactions that extend beyond the
+    offset."""
     log = Log()
-    begun: dict[int, int] = {}  # by producer: where its open transaction began
-    of_transaction: dict[int, tuple[int, int]] = {}  # by offset: whose record, of the transaction begun where
-    aborted_ones: list[tuple[int, int, int]] = []  # producer, first offset, offset of the marker
+    begun: dict[int, int] = {}  # first offset of the open transaction, by producer
+    # (producer, first offset of its transaction), by offset of the record
+    of_transaction: dict[int, tuple[int, int]] = {}
+    aborted_ones: list[tuple[int, int, int]] = []  # (producer, first offset, offset of the marker)
     plain: list[int] = []
     starts = [0]
     for what, producer in steps:

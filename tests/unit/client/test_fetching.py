@@ -1,4 +1,4 @@
-"""What a consumer does about the answers of a partition leader; the answers are scripted."""
+"""How a consumer reacts to the responses of a partition leader. The responses are scripted."""
 
 from __future__ import annotations
 
@@ -67,17 +67,18 @@ def data(records: bytes = b"", *, code: ErrorCode = E.NONE, aborted: tuple[tuple
 
 @dataclass
 class Leader:
-    """The one leader of the one partition. `answers` are given to Fetch in turn; then it has nothing more."""
+    """The leader of a single partition. It gives one of `answers` to each Fetch; then it has no more records."""
 
     answers: list[PartitionData]
     newest_fetch: int = 17
-    epochs: list[int] = field(default_factory=lambda: [4])  # in metadata, in turn, the last one repeated
+    # leader epochs of successive Metadata responses; the last one repeats
+    epochs: list[int] = field(default_factory=lambda: [4])
     topic_ids: list[bytes] = field(default_factory=lambda: [TOPIC_ID])
     start: int = 0
-    epoch_end: tuple[int, int] = (-1, -1)  # what OffsetForLeaderEpoch says: epoch, end offset
-    silences: int = 0  # of so many Fetch requests nothing is heard
+    epoch_end: tuple[int, int] = (-1, -1)  # epoch and end offset that OffsetForLeaderEpoch returns
+    silences: int = 0  # number of Fetch requests that get no response
     port: int = 0
-    fetched: list[tuple[int, int]] = field(default_factory=list)  # (offset, the epoch that the consumer knew)
+    fetched: list[tuple[int, int]] = field(default_factory=list)  # (offset, leader epoch) of each Fetch
     asked: list[ApiKey] = field(default_factory=list)
 
     def answer(self, request: Request) -> bytes | None:
@@ -167,7 +168,7 @@ async def values(consumer: Consumer, count: int) -> list[bytes | None]:
 
 @pytest.mark.parametrize("newest_fetch", [NAMES_TOPICS, 17])
 async def test_each_fetch_begins_where_the_last_one_ended(newest_fetch: int) -> None:
-    """By names and by ids of topics."""
+    """This holds for versions with topic names and with topic ids."""
     leader = Leader([data(batch(b"a", b"b", offset=0)), data(batch(b"c", offset=2))], newest_fetch)
     async with reading(leader) as consumer:
         assert await values(consumer, 3) == [b"a", b"b", b"c"]
@@ -212,14 +213,14 @@ async def test_a_fetch_that_is_never_answered_is_asked_again_on_another_connecti
     leader = Leader([data(batch(b"a", offset=0))], silences=1)
     async with reading(leader) as consumer:
         assert await values(consumer, 1) == [b"a"]
-    assert leader.asked.count(ApiKey.API_VERSIONS) == 3  # the main connection, and two for Fetch
+    assert leader.asked.count(ApiKey.API_VERSIONS) == 3  # the main connection and two for Fetch
 
 
 async def test_a_seek_does_not_wait_for_a_fetch_that_waits_for_records() -> None:
     """The broker would answer the first Fetch only after an hour."""
     leader = Leader([data(batch(b"a", offset=7))], silences=1)
     async with reading(leader, fetch_max_wait_ms=3_600_000) as consumer:
-        while leader.silences:  # until it was asked
+        while leader.silences:  # until the leader has received the Fetch
             assert await consumer.getmany(timeout_ms=20) == {}
         consumer.seek(T, 7)
         assert (await consumer.getone()).offset == 7
@@ -331,7 +332,7 @@ async def test_without_a_policy_the_application_hears_that_records_which_it_read
 
 
 async def test_a_position_whose_epoch_the_new_leader_does_not_know_is_reset_once() -> None:
-    """As in Java's client, the new position has no epoch that would have to be validated in its turn."""
+    """As in Java's client, the new position has no epoch that would need a validation again."""
     leader = after_a_change((-1, -1), data(batch(b"c", offset=0, epoch=5)))
     async with reading(leader) as consumer:
         assert await values(consumer, 3) == [b"a", b"b", b"c"]

@@ -1,4 +1,4 @@
-"""What a group member does about the coordinator's answers: it rejoins, loses its partitions, or gives up."""
+"""How a group member reacts to the coordinator's responses: it rejoins, loses its partitions, or fails."""
 
 import pytest
 
@@ -83,4 +83,4 @@ def test_joining_gives_back_what_was_lost() -> None:
     assert member.is_lost
     member.joined("m-2", 4)
     assert not member.is_lost
-    assert not member.is_stable  # before SyncGroup
+    assert not member.is_stable  # SyncGroup has not been sent yet.

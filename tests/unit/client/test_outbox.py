@@ -1,4 +1,4 @@
-"""The batches of one partition: what may be sent after which answer, and with which sequence."""
+"""The batches of one partition: which may be sent after which response, and with which sequence."""
 
 from odradek.client.common.values import TopicPartition
 from odradek.client.producing.outbox import Gap, Outbox
@@ -22,7 +22,7 @@ def fill(outbox: Outbox, count: int) -> list[ProducerBatch]:
 
 
 def send(outbox: Outbox, identity: ProducerIdentity = FIRST) -> list[ProducerBatch]:
-    """All that may go."""
+    """Sends all batches that may be sent."""
     sent = []
     while (batch := outbox.next_to_send(identity)) is not None:
         outbox.sent(batch, identity)
@@ -90,7 +90,7 @@ def test_a_batch_before_one_that_was_written_was_written_as_well() -> None:
 
 
 def test_a_batch_sent_before_its_turn_goes_again() -> None:
-    """The one before it was answered with an error that passes; the broker then finds a gap."""
+    """The previous batch got a transient error, so that the broker sees a gap."""
     outbox = an_outbox()
     first, second = fill(outbox, 2)
     send(outbox)
@@ -99,7 +99,7 @@ def test_a_batch_sent_before_its_turn_goes_again() -> None:
 
 
 def test_the_next_batch_in_line_cannot_be_too_early() -> None:
-    """The broker has forgotten the producer, or lost what it had acknowledged."""
+    """The broker has forgotten the producer, or has lost acknowledged records."""
     outbox = an_outbox()
     first, second = fill(outbox, 2)
     send(outbox)
@@ -135,7 +135,7 @@ def test_the_sequence_of_a_refused_batch_is_the_next_ones_if_none_was_sent() -> 
 
 
 def test_batches_that_followed_a_refused_one_take_a_new_epoch() -> None:
-    """Numbered anew in the old one, a copy on a connection that was lost could be written beside it."""
+    """If they were renumbered within the old epoch, a copy on a lost connection could be appended too."""
     outbox = an_outbox()
     first, second = fill(outbox, 2)
     send(outbox)

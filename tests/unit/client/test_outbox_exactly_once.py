@@ -1,7 +1,7 @@
-"""An outbox against a partition that checks sequences as a broker does, over connections that may be cut at any moment.
+"""An outbox and a partition that checks sequences like a broker, over connections that may be cut at any moment.
 
-Each batch is written at most once, in order; exactly once if it was acknowledged, and never if it was refused. What was
-sent on a connection that was cut may still arrive, after what came on the next one.
+Each batch is appended at most once, in order; an acknowledged one exactly once, and a refused one never. Batches sent
+on a cut connection may still arrive, after those of the next connection.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LIMIT_BYTES = 1_000
 
 @dataclass(frozen=True)
 class Sent:
-    """A batch as it was when it went out."""
+    """A batch in the form in which it was sent."""
 
     batch: ProducerBatch
     identity: ProducerIdentity
@@ -35,7 +35,7 @@ class Sent:
 
     @property
     def records(self) -> range:
-        """Their orders."""
+        """Returns the numbers of the records."""
         return range(self.batch.order, self.batch.order + self.batch.record_count)
 
     @property
@@ -45,7 +45,7 @@ class Sent:
 
 @dataclass
 class Partition:
-    """The sequence rules of a broker's log (non-transactional), and what it holds: the orders of the records."""
+    """The sequence rules of a broker's log without transactions, and the numbers of the appended records."""
 
     log: list[int] = field(default_factory=list)
     identity: ProducerIdentity = NO_IDENTITY
@@ -56,7 +56,7 @@ class Partition:
             return "written"
         if sent.identity.producer_epoch < self.identity.producer_epoch:
             return "fenced"
-        if self.identity != NO_IDENTITY:  # a producer without state may begin anywhere
+        if self.identity != NO_IDENTITY:  # A producer without state may start with any sequence.
             expected = self.cache[-1][1] if sent.identity == self.identity else 0
             if sent.base_sequence != expected:
                 return "out of order"
@@ -76,14 +76,14 @@ class World:
         self.partition = Partition()
         self.under_way: deque[Sent] = deque()
         self.answers: deque[tuple[Sent, str]] = deque()
-        self.late: deque[Sent] = deque()  # on connections that were cut
+        self.late: deque[Sent] = deque()  # batches sent on connections that were cut
         self.unopened = BATCHES
-        self.opened: list[int] = []  # the orders of records
+        self.opened: list[int] = []  # numbers of the records
         self.fates: dict[int, str] = {}
         self.trace = [f"SEED={seed}"]
 
     def run(self, faults: float) -> None:
-        """Faults happen with this share of all steps, and end so that everything can be finished."""
+        """Runs random steps, of which this share are faults, and then finishes all batches without faults."""
         for step in range(4_000):
             if step > 2_000:
                 faults = 0.0
@@ -129,22 +129,22 @@ class World:
             self.trace.append(f"late {sent.batch.order} {self.partition.append(sent)}")
 
     def refuse(self) -> None:
-        """Too large, say."""
+        """Refuses a batch, for example because it is too large."""
         if self.under_way:
             self.answers.append((self.under_way.popleft(), "refused"))
 
     def refuse_whole(self) -> None:
-        """Too large, as long as it has several records."""
+        """Refuses a batch that is too large as long as it has several records."""
         if self.under_way and self.under_way[0].batch.can_split:
             self.answers.append((self.under_way.popleft(), "too large"))
 
     def fail_passing(self) -> None:
-        """Not enough replicas, say."""
+        """Fails with a transient error, for example too few replicas."""
         if self.under_way:
             self.answers.append((self.under_way.popleft(), "retry"))
 
     def give_up(self) -> None:
-        """The oldest, as the delivery timeout does."""
+        """Abandons the oldest batch, as the delivery timeout does."""
         unanswered = [batch for batch in (*self.outbox.in_flight, *self.outbox.waiting) if not batch.is_done]
         if unanswered:
             oldest = min(unanswered, key=lambda batch: batch.order)
@@ -155,7 +155,7 @@ class World:
         lost = [sent.batch for sent, _ in self.answers] + [sent.batch for sent in self.under_way]
         self.late.extend(self.under_way)
         for _ in range(self.rng.randint(0, len(self.under_way))):
-            self.late.pop()  # what was sent last never left
+            self.late.pop()  # The last batch never left the client.
         self.answers.clear()
         self.under_way.clear()
         for batch in lost:
@@ -215,7 +215,7 @@ def test_no_batch_is_lost_doubled_or_out_of_order(faults: float) -> None:
 
 
 def test_storms_meet_everything_that_can_happen() -> None:
-    """So that the test above says something."""
+    """Otherwise the previous test would prove little."""
     met = set()
     for seed in SEEDS:
         world = World(seed)

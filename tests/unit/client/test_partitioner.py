@@ -1,4 +1,4 @@
-"""The partitions of records: the same as with Kafka's Java client."""
+"""The partitions of records are the same as with Kafka's Java client."""
 
 import random
 from collections import Counter
@@ -45,7 +45,7 @@ def test_all_partitions_get_about_the_same() -> None:
 
 
 def test_a_topic_that_shrank_is_chosen_from_anew() -> None:
-    """It was deleted, and made again with fewer partitions."""
+    """The topic was deleted and created again with fewer partitions."""
     choice = StickyChoice(1_000_000, random.Random(3))
     while choice.partition(1, 8) < 2:
         choice = StickyChoice(1_000_000, random.Random())

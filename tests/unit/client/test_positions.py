@@ -1,4 +1,4 @@
-"""A consumer's position: looked up, kept, validated under a new leader, and never lost silently."""
+"""A consumer's position: how it is looked up, kept, and validated under a new leader. It is never lost silently."""
 
 import pytest
 
@@ -33,14 +33,14 @@ def reading(*partitions: TopicPartition, at: int = 0) -> Positions:
 
 
 def bring(to: Positions, partition: TopicPartition, count: int) -> None:
-    """What a Fetch brings: so many records from where the partition wants them on, in one batch of epoch 4."""
+    """Adds fetched records: one batch of epoch 4, which starts at the position of the partition."""
     offset = to.of(partition).fetch_offset
     batch = build_batch([NewRecord(None, b"v", 0)] * count, base_offset=offset, leader_epoch=4)
     to.of(partition).fetched.append(FetchedRecords(partition, batch, offset, aborted=[]))
 
 
 def taken(from_: Positions, at_most: int = 100) -> list[tuple[int, int]]:
-    """(partition, offset) of all that can be taken."""
+    """Returns (partition, offset) of all records that can be taken."""
     found = []
     while (records := from_.take(at_most)) is not None:
         found += [(record.partition, record.offset) for record in records[1]]
@@ -114,7 +114,7 @@ def test_a_partition_is_hungry_until_enough_is_in_hand() -> None:
     bring(made, A, 5)
     assert made.hungry(made.of(A).fetched_bytes, PLENTY) == []
     assert made.has_plenty(made.of(A).fetched_bytes)
-    assert made.hungry(PLENTY, made.of(A).fetched_bytes) == []  # of all partitions together
+    assert made.hungry(PLENTY, made.of(A).fetched_bytes) == []  # the limit of all partitions together
 
 
 def test_nothing_is_asked_for_a_partition_that_is_paused_or_asked_about_or_in_error() -> None:
@@ -158,7 +158,7 @@ def test_a_paused_partition_is_passed_over_and_keeps_its_records() -> None:
 
 def test_what_is_committed_is_where_reading_would_go_on() -> None:
     made = reading(A)
-    made.assign([A, B], has_group=False)  # B has no position yet
+    made.assign([A, B], has_group=False)  # B has no position yet.
     bring(made, A, 3)
     made.take(2)
     assert made.to_commit() == {A: OffsetAndMetadata(2, "", 4)}
@@ -202,7 +202,7 @@ def test_there_is_nothing_to_validate_without_two_different_epochs(
 
 
 def test_a_position_behind_the_end_of_its_epoch_goes_back_to_that_end() -> None:
-    """Not to where the policy says: what is before the end was read, and is in the log."""
+    """The reset policy does not apply: the consumer has read the records before that end, and the log has them."""
     made = of_epoch(4)
     made.of(A).led_in(6)
     made.validated(made.of(A), 6, 3, 9)

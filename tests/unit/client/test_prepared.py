@@ -1,4 +1,4 @@
-"""The text of a prepared transaction's state, which is stored in a database column and read back."""
+"""The state of a prepared transaction as text, which applications store in a database column and read back."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What the client says in a SASL exchange, by mechanism: tokens in, tokens out."""
+"""The client's tokens in a SASL exchange, by mechanism."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Security settings of the client: what goes together, and certificates in every form that is taken."""
+"""Security settings of the client: which ones go together, and certificates in every accepted form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transaction that acknowledges records of a share group, against a broker that says what the test wants (KIP-1289).
+"""A transaction that acknowledges records of a share group, against a scripted broker (KIP-1289).
 
 Source: docs/spec/share-groups.md#s1-9, #s5-3, #s5-9.
 """
@@ -72,7 +72,8 @@ FATAL = {E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH, E.UNSUPPORTED_VERSION, E.T
 
 @dataclass
 class Leader:
-    """Of both partitions, and coordinator of everything; answers key 95 with one saying after the other, then well."""
+    """The leader of both partitions, and the coordinator of everything. It answers TxnShareAcknowledge (key 95) with
+    scripted responses, and then without errors."""
 
     broker: ScriptedBroker
     served: dict[ApiKey, int] = field(default_factory=lambda: dict(SERVED))
@@ -132,7 +133,7 @@ def pending(request: TxnShareAcknowledgeRequest) -> TxnShareAcknowledgeResponse:
 
 
 def said(*codes: ErrorCode, top: ErrorCode = E.NONE) -> TxnShareAcknowledgeResponse:
-    """One code for each partition from 0 on."""
+    """Returns a response with one code for each partition from 0 on."""
     partitions = [PartitionData(partition_index=index, error_code=code.value) for index, code in enumerate(codes)]
     topics = [TxnShareAcknowledgeTopicResponse(topic_id=TOPIC_ID, partitions=partitions)] if partitions else []
     return TxnShareAcknowledgeResponse(error_code=top.value, responses=topics)
@@ -207,7 +208,7 @@ async def test_outside_of_a_transaction_nothing_is_sent() -> None:
 
 async def test_a_cluster_without_the_request_is_told_from_before_anything_is_sent() -> None:
     without = {api: newest for api, newest in SERVED.items() if api is not ApiKey.TXN_SHARE_ACKNOWLEDGE}
-    # With the key alone, it may be a later Kafka's request of another kind.
+    # If only the key is advertised, it may be another request of a later Kafka.
     for more in ({"served": without}, {"transaction_version": 1}, {"share_transactions": 0}):
         async with in_transaction(**more) as (producer, leader):
             with pytest.raises(AbortableError, match=r"KIP-1289.*odradek\.share\.transactions 1") as refused:

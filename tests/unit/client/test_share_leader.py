@@ -1,4 +1,5 @@
-"""What a share consumer makes of a leader's answers: lost sessions, undecided and missing acknowledgements, the end.
+"""How a share consumer reacts to a leader's responses: lost sessions, unknown and missing results of acknowledgements,
+and the end of a session.
 
 Source: docs/spec/share-groups.md#s6-1.
 """
@@ -51,7 +52,7 @@ SETTINGS = ShareSettings("g", "m", AcquireMode.BATCH_OPTIMIZED, 500, 1, 1 << 20,
 
 @dataclass
 class Broker:
-    """Says one thing after the other to ShareFetch and ShareAcknowledge; None closes the connection."""
+    """Gives scripted responses to ShareFetch and ShareAcknowledge. None closes the connection."""
 
     scripted: ScriptedBroker
     sayings: list[Message | None] = field(default_factory=list)
@@ -72,7 +73,7 @@ class Broker:
 
     @property
     def asked(self) -> list[tuple[str, int, list[tuple[int, int, list[int]]]]]:
-        """Of each request the kind, the epoch and the batches."""
+        """Returns the kind, the epoch and the batches of each request."""
         found = []
         for request in self.scripted.requests:
             if request.api_key in (ApiKey.SHARE_FETCH.value, ApiKey.SHARE_ACKNOWLEDGE.value):
@@ -223,6 +224,6 @@ async def test_the_last_request_closes_the_session_with_what_was_acknowledged() 
         for record in delivered(leader, await leader.fetch(WANTED, 0))[:3]:
             leader.acquired.acknowledge(JOBS, record.offset, AcknowledgeType.ACCEPT.value)
         await leader.acknowledge(is_final=True)
-        await leader.acknowledge(is_final=True)  # there is no session any more
+        await leader.acknowledge(is_final=True)  # There is no session any more.
         assert broker.asked[1:] == [("acknowledge", -1, [(0, 2, [1])])]
         assert results(leader) == [([(0, 2)], None)]

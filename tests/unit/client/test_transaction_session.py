@@ -1,4 +1,4 @@
-"""What a transactional producer does about the answers of its coordinator, code by code."""
+"""How a transactional producer reacts to its coordinator's responses, error code by error code."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ WAITS = [E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COOR
 
 @dataclass
 class Coordinator:
-    """Says what it was given for each API, one thing after the other."""
+    """A coordinator with scripted responses for each API."""
 
     broker: ScriptedBroker
     transaction_version: int = 2
@@ -60,7 +60,7 @@ class Coordinator:
         self.sayings[api] = list(messages)
 
     def asked(self, api: ApiKey) -> list[int]:
-        """The versions of the requests that came."""
+        """Returns the versions of the requests of an API."""
         return [request.api_version for request in self.broker.requests if request.api_key == api.value]
 
     def last(self, kind: type[M]) -> M:
@@ -142,7 +142,7 @@ async def a_session(
 
 
 async def begun(session: TransactionSession, coordinator: Coordinator) -> None:
-    """In a transaction in which something was sent."""
+    """Begins a transaction and sends something in it."""
     coordinator.says(ApiKey.INIT_PRODUCER_ID, [initialised()])
     session.enter(Call.INIT)
     await session.init(keep_prepared=False)
@@ -192,7 +192,7 @@ async def test_an_id_that_is_not_permitted_can_be_initialised_once_it_is() -> No
 
 
 async def test_what_was_kept_is_prepared_under_its_own_name() -> None:
-    """The epoch to end it with is another."""
+    """The epoch that ends the transaction is another one."""
     async with a_session(two_phase_commit=True) as (session, coordinator):
         coordinator.says(ApiKey.INIT_PRODUCER_ID, [initialised(epoch=11, ongoing=(42, 10))])
         session.enter(Call.INIT)
@@ -202,7 +202,7 @@ async def test_what_was_kept_is_prepared_under_its_own_name() -> None:
 
 
 async def test_two_phase_commit_is_not_even_asked_for_at_an_older_transaction_version() -> None:
-    """InitProducerId would abort what is prepared."""
+    """InitProducerId would abort the prepared transaction."""
     async with a_session(two_phase_commit=True, transaction_version=1) as (session, coordinator):
         session.enter(Call.INIT)
         with pytest.raises(FatalError):
@@ -293,7 +293,7 @@ async def test_below_version_2_a_group_is_added_once_in_each_transaction() -> No
         coordinator.says(ApiKey.ADD_OFFSETS_TO_TXN, [waits, *([AddOffsetsToTxnResponse()] * 3)])
         for group_id in ("group", "group", "other", "group"):
             await send_offsets(session, group_id)
-        assert len(coordinator.asked(ApiKey.ADD_OFFSETS_TO_TXN)) == 3  # the first of them in vain
+        assert len(coordinator.asked(ApiKey.ADD_OFFSETS_TO_TXN)) == 3  # The first request had no effect.
         coordinator.says(ApiKey.END_TXN, [ended()])
         await end(session, commit=True)
         session.enter(Call.BEGIN)
@@ -327,7 +327,7 @@ async def test_of_several_errors_the_one_that_does_not_pass_counts() -> None:
 
 
 async def recovered(session: TransactionSession, coordinator: Coordinator, *later: Message) -> None:
-    """The recovered transaction has ended; `later` is what InitProducerId answers after it."""
+    """Returns to the state after the end of a recovered transaction. `later` answers the next InitProducerId."""
     coordinator.says(ApiKey.INIT_PRODUCER_ID, [initialised(epoch=11, ongoing=(42, 10)), *later])
     coordinator.says(ApiKey.END_TXN, [ended(epoch=12)])
     session.enter(Call.INIT)
@@ -339,7 +339,7 @@ async def recovered(session: TransactionSession, coordinator: Coordinator, *late
 async def test_after_a_recovered_transaction_the_producer_initialises_anew_without_keeping(
     two_phase_commit: bool,
 ) -> None:
-    """The timeout of the recovered one would be passed on by a broker that follows the KIP's draft."""
+    """A broker that follows the draft of the KIP would otherwise keep the timeout of the recovered transaction."""
     async with a_session(two_phase_commit=two_phase_commit) as (session, coordinator):
         await recovered(session, coordinator, initialised(epoch=13))
         assert coordinator.asked(ApiKey.INIT_PRODUCER_ID) == [6], "the end itself does not wait for it"
@@ -384,7 +384,7 @@ async def test_where_nothing_was_kept_nothing_is_initialised_anew() -> None:
         assert len(coordinator.asked(ApiKey.INIT_PRODUCER_ID)) == 1
 
 
-# transaction.version is changed while the producer is at work.
+# transaction.version changes while the producer works.
 
 
 async def test_when_the_level_is_lowered_to_0_the_producer_keeps_its_identity_and_goes_on_in_the_old_protocol() -> None:
@@ -441,7 +441,7 @@ async def test_but_now_and_then_since_level_1_answers_the_same() -> None:
 
 
 async def test_a_producer_with_two_phase_commit_ends_its_transaction_and_begins_no_other_below_level_2() -> None:
-    """Its epoch stays there, so the next transaction would have the name of the one that is decided."""
+    """Its epoch stays the same, so the next transaction would have the id and epoch of the decided one."""
     async with a_session(two_phase_commit=True) as (session, coordinator):
         await begun(session, coordinator)
         coordinator.changes_level(0)

@@ -1,4 +1,4 @@
-"""What error codes mean for a producer: the table of Kafka's Java client, row by row."""
+"""The meaning of error codes for a producer: the table of Kafka's Java client, row by row."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from odradek.client.producing.verdicts import Verdict, as_exception, verdict
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 
-# By API: the numbers of the codes that are retried, that abort, that are fatal.
+# By API: the codes that are retried, those that abort, and those that are fatal.
 TABLE = {
     ApiKey.INIT_PRODUCER_ID: ([14, 15, 16, 51, 7], [53, 31, 120], [47, 90, 35, 42, 50]),
     ApiKey.ADD_PARTITIONS_TO_TXN: ([14, 15, 16, 51, 3], [29, 55, 120], [47, 90, 53, 48, 49]),

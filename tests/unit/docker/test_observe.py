@@ -1,4 +1,5 @@
-"""Dashboard and alert rules name metrics that the broker has. `make image-test` has promtool check their syntax."""
+"""Dashboard and alert rules only use metrics that the broker has. `make image-test` checks their syntax with
+promtool."""
 
 import json
 import re
@@ -51,7 +52,7 @@ def test_alert_rules_are_about_metrics_that_there_are() -> None:
 def test_every_metric_of_the_broker_is_on_the_dashboard() -> None:
     text = json.dumps(DASHBOARD)
     left_out = {
-        "kafka_cluster_partition_produceridcount",  # by partition; the sum is another metric
+        "kafka_cluster_partition_produceridcount",  # This metric is per partition. The sum is another metric.
         "kafka_log_log_logendoffset",
         "kafka_log_log_logstartoffset",
         "kafka_network_requestmetrics_remotetimems_count",
@@ -61,7 +62,7 @@ def test_every_metric_of_the_broker_is_on_the_dashboard() -> None:
         "kafka_server_replicamanager_leadercount",
         "kafka_server_replicamanager_partitioncount",
         "kafka_server_replicamanager_produceridcount",
-        "odradek_info",  # nothing but a label
+        "odradek_info",  # This metric has only labels.
     }
     own = {name for name in NAMES if name.startswith(("kafka_", "odradek_"))}
     of_one_family = re.compile(r"_(?:bucket|count|sum|created)$")

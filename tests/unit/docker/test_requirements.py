@@ -1,4 +1,4 @@
-"""What the image installs is what pyproject.toml pins; `make lock` brings the lock file up to date."""
+"""The image installs the versions that pyproject.toml pins. `make lock` updates the lock file."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""Pages name code as `file::function`, and it exists; docs/architecture.md does so for each step of its walks.
+"""Code that pages name as `file::function` exists. docs/architecture.md names code for each step of its walks.
 
 Files are named from the root of the repository or, on the architecture page, from `odradek/`.
 """
@@ -14,7 +14,7 @@ CODE = REPOSITORY / "odradek"
 DOCS = REPOSITORY / "docs"
 PAGE = DOCS / "architecture.md"
 READERS_PAGES = ("architecture.md", "glossary.md", "reading.md")
-# A class, or a member of a class, as in `Shard.carry_out`.
+# A class, or a member of a class such as `Shard.carry_out`.
 CLASS = re.compile(r"`([A-Z][a-z]+\w*)(?:\.(\w+))?`")
 STEP = re.compile(r"`([a-z_/]+\.py)::([\w.]+)`")
 WALKS = (
@@ -35,13 +35,13 @@ def steps(text: str) -> list[tuple[str, str]]:
 
 
 def walk(title: str) -> str:
-    """The section of the page under this heading."""
+    """Returns the section of the page under this heading."""
     after = PAGE.read_text(encoding="utf-8").partition(f"### {title}\n")[2]
     return re.split(r"^##", after, maxsplit=1, flags=re.MULTILINE)[0]
 
 
 def names_in(path: Path) -> set[str]:
-    """What a file defines at its top, and in its classes as `Class.name`."""
+    """Returns the names that a file defines at its top level, and those in its classes as `Class.name`."""
 
     def defined(body: list[ast.stmt]) -> list[str]:
         names = []

@@ -1,8 +1,7 @@
 """Draws the states of a transactional id into docs/using-transactions.md, from the tables that decide.
 
-`python -m tests.unit.docs.transaction_diagram` renews it; a test says whether it is current. It shows the stored
-states, and Kept, which is Ongoing with a new owner. The other two states are names for the moment in which Kafka writes
-a record.
+`python -m tests.unit.docs.transaction_diagram` updates the diagram, and a test checks that it is current. It shows the
+stored states, and Kept, which is Ongoing with a new owner. The other two states only exist while Kafka writes a record.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ KEEPING = "InitProducerId with KeepPreparedTxn"
 
 
 def edges() -> dict[Edge, list[str]]:
-    """What leads from one state to another. DEAD stands for being forgotten."""
+    """Returns what leads from one state to another. DEAD means that the id is removed."""
     found: dict[Edge, list[str]] = {}
     for edge, reason in _reasons():
         reasons = found.setdefault(edge, [])
@@ -78,7 +77,7 @@ def _reasons() -> Iterator[tuple[Edge, str]]:
 
 
 def allowed() -> set[Edge]:
-    """Those of NEXT between states that are drawn."""
+    """Returns the edges of NEXT between states that are drawn."""
     drawn = ROWS | {TxnState.DEAD}
     return {(state, after) for state, successors in NEXT.items() for after in successors if {state, after} <= drawn}
 
@@ -92,12 +91,12 @@ def mermaid() -> str:
 
 
 def _place(row: Row) -> tuple[int, bool]:
-    """Kept behind Ongoing."""
+    """Sorts Kept after Ongoing."""
     return (TxnState.ONGOING.value, True) if row is KEPT else (row.value, False)
 
 
 def with_diagram(page: str) -> str:
-    """The page with the diagram of now. Raises ValueError for a page that has no place for one."""
+    """Returns the page with the current diagram. Raises ValueError if the page has no place for it."""
     start = page.index(BEGIN) + len(BEGIN)
     return page[:start] + mermaid() + page[page.index(END, start) :]
 

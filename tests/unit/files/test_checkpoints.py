@@ -66,7 +66,7 @@ def test_partition_metadata_that_is_torn_or_foreign_is_corrupt(data: bytes) -> N
 
 
 def test_meta_properties_as_kafka_writes_them() -> None:
-    """P3 of docs/spec/kafka-4.4.md#s6-1."""
+    """P3: the file has the properties that Kafka writes (docs/spec/kafka-4.4.md#s6-1)."""
     data = (
         b"#\n#Sat Nov 21 14:29:10 UTC 2026\nnode.id=1\ndirectory.id=9DitBXe7pyoCRUw-w\nversion=1\ncluster.id=b2R\\=\n"
     )

@@ -1,4 +1,4 @@
-"""Which releases can read a directory: two lines of meta.properties beside those of Kafka."""
+"""Which releases can read a directory: two properties of meta.properties besides Kafka's."""
 
 import pytest
 

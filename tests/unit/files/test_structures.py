@@ -1,4 +1,4 @@
-"""The fixed structures: the packed form and the one that construct declares are the same bytes."""
+"""The fixed structures: `struct` and construct describe the same bytes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The fixed header: its bytes, its bits, and what a broker changes in it."""
+"""The fixed batch header: its bytes, its bits, and the fields that a broker changes."""
 
 import struct
 from dataclasses import replace

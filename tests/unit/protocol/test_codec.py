@@ -1,4 +1,4 @@
-"""How messages become bytes and back, and what is refused."""
+"""How messages are encoded and decoded, and which bytes are refused."""
 
 import pytest
 
@@ -148,7 +148,7 @@ def test_a_tagged_struct_is_none_where_it_is_absent() -> None:
 
 
 def test_unknown_tagged_fields_are_skipped() -> None:
-    unknown = b"\2" + b"\x63\3abc" + b"\x80\x01\0"  # tags 99 (three bytes) and 128 (none)
+    unknown = b"\2" + b"\x63\3abc" + b"\x80\x01\0"  # tags 99 (three bytes) and 128 (empty)
     assert decode_from(HeartbeatRequest, 4, HEARTBEAT_V4[:-1] + unknown) == (HEARTBEAT, len(HEARTBEAT_V4) + 8)
 
 
@@ -181,11 +181,11 @@ def test_a_nullable_struct_behind_a_tag_has_another_byte_for_null() -> None:
         subscribed_topic_regex=None,
         classic_member_metadata=ClassicMemberMetadata(session_timeout_ms=5),
     )
-    written = bytes.fromhex("000002630268 01 00 ffffffff 00 01 00 07 01 00000005 01 00")  # by Kafka 4.3.1
+    written = bytes.fromhex("000002630268 01 00 ffffffff 00 01 00 07 01 00000005 01 00")  # encoded by Kafka 4.3.1
     assert encode(member, 0) == written
     assert decode(ConsumerGroupMemberMetadataValue, 0, written) == member
     member.classic_member_metadata = None
-    null = bytes.fromhex("000002630268 01 00 ffffffff 00 01 00 01 00")  # by Kafka 4.3.1, too
+    null = bytes.fromhex("000002630268 01 00 ffffffff 00 01 00 01 00")  # also encoded by Kafka 4.3.1
     assert encode(member, 0) == null
     assert decode(ConsumerGroupMemberMetadataValue, 0, null) == member
 

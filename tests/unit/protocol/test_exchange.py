@@ -1,4 +1,4 @@
-"""Requests and answers as whole frames: what is read is what was written, and what cannot be read says so."""
+"""Requests and responses as whole frames: decoding returns what was encoded, and an invalid frame raises an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where headers end: frames of requests and responses."""
+"""The end of the header in frames of requests and responses."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The checked-in classes are those that the schemas produce."""
+"""The message classes in the repository are those that the schemas generate."""
 
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.generate import MESSAGES, generated

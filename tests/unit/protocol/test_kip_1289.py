@@ -1,4 +1,4 @@
-"""The numbers of KIP-1289 stand in one place of the code, and the schemas, which are data, agree with it."""
+"""The numbers of KIP-1289 appear in one place of the code, and the schemas agree with it."""
 
 from odradek.protocol import kip_1289
 from odradek.protocol.schema import load

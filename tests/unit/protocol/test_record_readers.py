@@ -1,4 +1,4 @@
-"""The readers of the record format (docs/formats/record-batch.md) find the same in the same bytes."""
+"""The readers of the record format (docs/formats/record-batch.md) find the same records in the same bytes."""
 
 from collections.abc import Callable, Iterable
 
@@ -20,7 +20,7 @@ Read = list[tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes |
 
 CONTENT = st.none() | st.binary(max_size=70)
 HEADERS = st.lists(st.tuples(st.text(max_size=3), CONTENT), max_size=2)
-# Runs of records that look alike, which three of the readers take by columns, between others.
+# Runs of similar records, which three of the readers take by columns, between other records.
 RUNS = st.lists(
     st.tuples(CONTENT, CONTENT, HEADERS, st.integers(-3, 2**33), st.integers(1, 80)), min_size=1, max_size=4
 )

@@ -1,4 +1,5 @@
-"""From a frame to its handler and back: what is answered, what is refused, and where Kafka just disconnects."""
+"""From a frame to its handler and back: which requests are answered or refused, and when Kafka closes the
+connection."""
 
 import ast
 import asyncio
@@ -227,12 +228,12 @@ async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(
     assert not peer.is_disconnected
 
 
-# Had no place for an error of the whole request yet.
+# These versions have no field for an error of the whole request.
 SILENT = {(ApiKey.DESCRIBE_LOG_DIRS, 1), (ApiKey.DESCRIBE_LOG_DIRS, 2)}
 
 
 def filled(struct: Struct) -> Struct:
-    """With one element in every array, so that a reply has something to say."""
+    """Returns the struct with one element in every array, so that the response has an error code to set."""
     module = import_module(type(struct).__module__)
     schema = load(module.__name__.rpartition(".")[2])
     for field in schema.structs.get(type(struct).__name__, schema.fields):
@@ -310,7 +311,7 @@ async def test_the_time_of_a_parked_request_is_counted_when_it_is_answered() -> 
 
 
 async def test_what_took_several_slices_is_encoded_beside_the_loop() -> None:
-    """A short request may have a long answer: the names of all groups, say."""
+    """A short request may have a long response, such as the names of all groups."""
     deferred: Deferred[ListGroupsResponse] = Deferred()
     sliced = Handler(0, 5, is_sliced=True, call=lambda *_: deferred)
     dispatcher = dispatcher_with({ApiKey.LIST_GROUPS: sliced})

@@ -1,4 +1,4 @@
-"""The page of translations is one that can be read row by row."""
+"""The page of error translations can be read row by row."""
 
 from collections import Counter
 
@@ -37,7 +37,7 @@ def test_what_no_row_names_stays_as_it_is() -> None:
     assert translated(Asker.COORDINATOR, ErrorCode.INVALID_RECORD) is ErrorCode.INVALID_RECORD
 
 
-# docs/spec/share-groups.md#s3-9, and the codes with which a transaction refuses an acknowledgement.
+# The codes of docs/spec/share-groups.md#s3-9, and those with which a transaction refuses an acknowledgement.
 OF_THE_SHARE_COORDINATOR = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,

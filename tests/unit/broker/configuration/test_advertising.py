@@ -1,4 +1,4 @@
-"""What a client is told of this broker's address, from the addresses of both ends of its connection."""
+"""Which address of the broker a client gets, depending on the addresses of both ends of its connection."""
 
 from ipaddress import IPv4Address, IPv4Network
 
@@ -8,7 +8,7 @@ from odradek.broker.configuration.advertising import Arrival, Networks, by_arriv
 from odradek.broker.configuration.config import BrokerConfig, ConfigError
 from odradek.broker.configuration.listeners import Published
 
-# A container on two networks of Docker, as it sees its routes.
+# The routes of a container on two Docker networks, as the container sees them.
 ROUTES = """\
 Iface	Destination	Gateway 	Flags	RefCnt	Use	Metric	Mask		MTU	Window	IRTT
 eth0	00000000	010012AC	0003	0	0	0	00000000	0	0	0
@@ -34,16 +34,16 @@ def test_networks_and_gateways_are_read_from_the_routes() -> None:
         # another container, on either network
         ("172.18.0.3", LOCALHOST, HERE),
         ("172.19.0.3", LOCALHOST, HERE),
-        # the host, through a published port: by its gateway, or that of Docker Desktop
+        # the host, which connects through a published port and appears as its gateway, or as that of Docker Desktop
         ("172.18.0.1", LOCALHOST, ("localhost", 9092)),
         ("172.18.0.1", OTHER_PORT, ("broker.example", 29092)),
         ("192.168.65.1", LOCALHOST, ("localhost", 9092)),
-        # from further away
+        # another machine
         ("10.1.2.3", OTHER_PORT, ("broker.example", 29092)),
         ("2001:db8::7", OTHER_PORT, ("broker.example", 29092)),
-        # from within the container
+        # the same container
         ("172.18.0.2", LOCALHOST, HERE),
-        # nothing is said about published ports
+        # no published ports are configured
         ("172.18.0.1", {}, HERE),
         ("10.1.2.3", {}, HERE),
         ("unknown", {}, HERE),
@@ -69,13 +69,13 @@ def test_by_arrival_each_listener_has_its_own_published_port() -> None:
 @pytest.mark.parametrize(
     ("told", "client", "is_published", "is_astray"),
     [
-        ("localhost", "172.18.0.3", True, True),  # another container is sent to itself
+        ("localhost", "172.18.0.3", True, True),  # Another container would connect to itself.
         ("127.0.0.1", "172.18.0.3", True, True),
-        ("localhost", "10.1.2.3", True, True),  # and so is another machine
+        ("localhost", "10.1.2.3", True, True),  # Another machine would connect to itself.
         ("localhost", "2001:db8::7", True, True),
         ("localhost", "172.18.0.1", True, False),  # the host, where the port is published
         ("localhost", "192.168.65.1", True, False),
-        ("localhost", "172.18.0.1", False, True),  # no container: this is the router
+        ("localhost", "172.18.0.1", False, True),  # This is the router, because the broker does not run in a container.
         ("localhost", "127.0.0.1", True, False),
         ("localhost", "::1", True, False),
         ("localhost", "172.18.0.2", True, False),  # this machine, by another of its addresses

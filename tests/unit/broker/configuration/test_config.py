@@ -1,4 +1,4 @@
-"""The broker's configuration: sources and their order, refusals, listeners, defaults of topics."""
+"""The broker's configuration: sources and their precedence, refusals, listeners, and defaults of topics."""
 
 import ast
 import re
@@ -99,7 +99,7 @@ def test_broker_id_is_an_older_name_of_node_id(settings: dict[str, str]) -> None
     assert config.current_text("broker.id") == "5"
 
 
-# Refusals name the setting, the value and what is allowed.
+# Refusals name the setting, the value and the permitted values.
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_a_listener_that_cannot_be_served_is_refused(settings: dict[str, str], w
     assert words in refusal(settings)
 
 
-# Time limits in several units
+# Time limits in several units.
 
 
 def test_the_finest_unit_of_retention_and_of_rolling_counts() -> None:
@@ -243,7 +243,7 @@ def test_topics_of_the_same_settings_share_one_value_until_the_broker_changes() 
     assert config.log_config({}).segment_bytes == 3_000_000
 
 
-# What AlterConfigs set
+# Settings from AlterConfigs.
 
 
 def test_a_dynamic_value_of_the_broker_goes_before_the_clusters_and_that_before_what_was_given() -> None:
@@ -262,14 +262,14 @@ def test_recorded_values_that_may_not_be_dynamic_or_cannot_be_read_take_no_effec
     assert config.recorded_defaults["foo"] == "bar"
 
 
-# One row for each setting
+# One row for each setting.
 
 TABLES = ("broker_settings.py", "unused_settings.py", "topic_settings.py")
-MOST_NAMES_ELSEWHERE = 6  # in one list, of a rule that concerns some settings
+MOST_NAMES_ELSEWHERE = 6  # the largest list of settings in the code, which belongs to a rule about several settings
 
 
 def code_of_the_broker() -> Iterator[ast.AST]:
-    """Everything in its code besides the tables of settings and the rules of AlterConfigs."""
+    """Yields the broker's code without the tables of settings and the rules of AlterConfigs."""
     for path in (REPOSITORY / "odradek" / "broker").rglob("*.py"):
         if path.name not in (*TABLES, "config_rules.py"):
             yield from ast.walk(ast.parse(path.read_text()))

@@ -1,4 +1,4 @@
-"""Durations as Java reads them; the refusals and the limits are those of a running Kafka."""
+"""Durations are parsed as in Java. The refusals and the limits are those of a running Kafka."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Settings of groups that a broker's limits have overtaken: docs/spec/share-groups.md#s2-6."""
+"""Group settings that exceed limits which the broker has changed since (docs/spec/share-groups.md#s2-6)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Settings with a listener's prefix: which one counts, which names are known, and how they are shown."""
+"""Settings with a listener's prefix: which value applies, which names are valid, and how they are described."""
 
 import pytest
 
@@ -96,7 +96,7 @@ def test_a_location_is_shown_and_a_password_is_not() -> None:
     assert "swordfish" not in repr(describe_broker(config))
 
 
-# docs/spec/security.md#s1-1: where listeners contradict one another, the message names the setting.
+# If listeners contradict each other, the message names the setting (docs/spec/security.md#s1-1).
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Numbers of thousands of digits are no numbers for Python; they are refused like all that are too large."""
+"""Python does not parse numbers with thousands of digits. They are refused like all numbers that are too large."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How settings are written: Java properties and the environment of the apache/kafka image."""
+"""The two forms of settings: Java properties, and the environment of the apache/kafka image."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The cluster as groups see it follows the metadata image."""
+"""The groups' view of the cluster follows the metadata image."""
 
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.coordinators.cluster_view import ImageView

@@ -1,4 +1,4 @@
-"""Many transactional ids that expire at the same time are forgotten in slices; other turns come in between."""
+"""Transactional ids that expire at the same time are removed in slices, with other turns in between."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IDS = 2 * FORGOTTEN_AT_ONCE + 1
 
 
 class Scene(TransactionBroker):
-    """One partition of `__transaction_state`, and more ids than are forgotten in one turn."""
+    """A partition of `__transaction_state` with more ids than one turn removes."""
 
     def __init__(self) -> None:
         super().__init__(decisions=TransactionConfig(transactional_id_expiration_ms=EXPIRATION_MS))
@@ -28,7 +28,7 @@ class Scene(TransactionBroker):
 
     @property
     def tombstones(self) -> list[int]:
-        """How many there are in each batch that has some."""
+        """Returns the number of tombstones in each batch that has tombstones."""
         log = self.partition(TRANSACTION_STATE, 0).log
         counts = []
         for data in log.reader.scan(0, log.log_end_offset):

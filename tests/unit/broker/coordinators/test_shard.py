@@ -1,4 +1,5 @@
-"""The shell around a coordinator core: decide, append, replay, settle, reply, in this order or not at all."""
+"""The shell around a coordinator core: it decides, appends, replays, settles and replies, in this order or not at
+all."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ FULL = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no space left")
 
 
 class Log:
-    """A `ShardLog` in memory; `synced` answers the requests that wait for the disk."""
+    """A `ShardLog` in memory. `synced` completes the requests that wait for the disk."""
 
     def __init__(self, *batches: bytearray) -> None:
         self.batches = list(batches)
@@ -76,7 +77,7 @@ class Log:
 
 @dataclass(frozen=True)
 class Said:
-    """An outcome: words to record, and whom to answer what."""
+    """An outcome: words to record, and the replies with their receivers."""
 
     response: str | None = None
     records: tuple[str, ...] = ()
@@ -100,7 +101,7 @@ class Timer:
 
 
 class Core:
-    """Remembers what was replayed; says what it is told to say."""
+    """A core that remembers replayed words, and decides what the test sets."""
 
     def __init__(self) -> None:
         self.words: list[tuple[str, int, int]] = []
@@ -239,7 +240,7 @@ def test_the_answer_takes_the_shape_that_is_asked_for() -> None:
     assert stage.shard.submit(lambda core, now_ms: Said("done"), finish=str.upper) == "DONE"
 
 
-# Turns that follow.
+# Follow-up turns.
 
 
 def test_a_turn_that_follows_runs_when_the_turn_under_way_has_ended() -> None:
@@ -371,7 +372,7 @@ def test_a_timer_that_is_put_off_again_and_again_is_armed_once_and_fires_in_time
     for _ in range(10):
         stage.say(Said("x", timers=(Timer("t", 50),)))
         stage.timers.advance(1)
-    assert stage.timers.armed().count(40) == 1  # the first one's time, not the tenth's
+    assert stage.timers.armed().count(40) == 1  # The timer has the first request's time, not that of the tenth.
     stage.timers.advance(48)
     assert stage.core.fired == []
     stage.timers.advance(1)
@@ -414,7 +415,7 @@ def test_tidying_up_that_cannot_be_written_is_left_for_later() -> None:
     assert stage.core.words == []
 
 
-# Loading and letting go.
+# Loading and unloading.
 
 
 def test_loading_replays_records_and_markers_in_the_order_of_the_log() -> None:

@@ -1,4 +1,4 @@
-"""docs/using-groups.md shows the states that the tables have."""
+"""docs/using-groups.md shows the same states as the tables."""
 
 from pathlib import Path
 

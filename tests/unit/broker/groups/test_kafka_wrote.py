@@ -1,4 +1,4 @@
-"""The `__consumer_offsets` that Kafka wrote: read to the groups that Kafka serves, and written to the same bytes."""
+"""A `__consumer_offsets` of Kafka: Odradek loads the groups that Kafka serves, and encodes them to the same bytes."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ pytestmark = needs_oracle
 
 
 def stored_batches(directory: Path) -> Iterator[tuple[int, BatchHeader, bytes]]:
-    """Partition, header and bytes, in the order of each partition's log."""
+    """Yields partition, header and bytes of each batch, in the order of each partition's log."""
     for partition in sorted(directory.glob("__consumer_offsets-*")):
         for segment in sorted(partition.glob("*.log")):
             data = segment.read_bytes()
@@ -43,7 +43,7 @@ def stored_batches(directory: Path) -> Iterator[tuple[int, BatchHeader, bytes]]:
 
 
 def topics_of(directory: Path) -> FakeCluster:
-    """The topics by what lies beside their logs."""
+    """Returns the topics of a directory, from the files beside their logs."""
     ids: dict[str, bytes] = {}
     counts: Counter[str] = Counter()
     for partition in directory.glob("*/partition.metadata"):
@@ -76,7 +76,7 @@ def loaded(directory: Path) -> list[GroupCore]:
 
 
 def shown(core: GroupCore) -> dict[str, Any]:
-    """In the form of `served.json`. Offsets of share groups are not committed offsets."""
+    """Returns the groups in the form of `served.json`. Offsets of share groups are not committed offsets."""
     groups = {}
     for listed in core.list_groups((), ()):
         asked = OffsetFetchRequestGroup(group_id=listed.group_id, topics=None)
@@ -136,7 +136,7 @@ def test_the_groups_that_kafka_serves_are_those_we_load(name: str, tmp_path: Pat
         if group["type"] == "Share":
             group["offsets"] = {}
     for group_id, group in theirs.items():
-        if "described" not in group:  # recorded by an earlier kit
+        if "described" not in group:  # An earlier version of the kit recorded these groups.
             ours[group_id].pop("described", None)
     assert ours == theirs
 
@@ -185,7 +185,7 @@ def test_classic_groups_and_offsets_are_written_at_the_versions_that_kafka_write
 
 @pytest.mark.parametrize("name", TRANSACTIONS)
 def test_the_offset_of_an_open_transaction_is_pending_and_unstable(name: str, tmp_path: Path) -> None:
-    """`open-tv…` committed an offset for the group `copiers` in a transaction that was open when Kafka ended."""
+    """In `open-tv…`, a transaction that was open when Kafka stopped had committed an offset for the group `copiers`."""
     if "copiers" not in dump(name, "offsets").rpartition("isTransactional: true")[2]:
         pytest.skip("its last transactional batch is a marker: nothing is open in these offsets")
     (core,) = [core for core in loaded(unpack(name, tmp_path)) if "copiers" in shown(core)]

@@ -1,4 +1,4 @@
-"""Who is answered at the HTTP port."""
+"""Which requests to the HTTP port are answered."""
 
 from base64 import b64encode
 

@@ -1,4 +1,4 @@
-"""Peers of the HTTP port that are slow, or many, or say too much. Time is the loop's, and moves when a test says so."""
+"""HTTP peers that are slow, that are many, or that send too much. Tests advance the loop's time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TLS_BEGINS = b"\x16\x03\x01"
 
 
 class AheadLoop(asyncio.SelectorEventLoop):
-    """Its clock is `ahead_s` before the real one."""
+    """A loop whose clock is `ahead_s` ahead of the real one."""
 
     ahead_s = 0.0
 
@@ -35,7 +35,7 @@ class AheadLoop(asyncio.SelectorEventLoop):
 
 
 class Port:
-    """An HTTP port that says `hello` to everybody."""
+    """An HTTP port that answers every request with `hello`."""
 
     def __init__(self, loop: AheadLoop, port: int) -> None:
         self._loop = loop
@@ -48,7 +48,8 @@ class Port:
         self._loop.ahead_s += seconds
 
     async def answer(self, head: bytes = WHOLE) -> bytes:
-        """The first line of the answer to a request on a connection of its own; empty if there is none."""
+        """Sends a request on a new connection. Returns the first line of the response, or an empty text if there is
+        none."""
         reader, writer = await self.connect()
         writer.write(head)
         try:
@@ -89,7 +90,7 @@ def test_a_head_that_trickles_in_has_thirty_seconds_and_no_more() -> None:
         for _ in range(29):
             port.pass_(1)
             late_writer.write(b"X")
-            assert await port.answer() == OK  # others are served meanwhile, and the loop turns
+            assert await port.answer() == OK  # Others are served meanwhile, and the loop turns.
         in_time_writer.write(b"\r\n")
         assert (await in_time.readline()).rstrip() == OK
         port.pass_(1.1)
@@ -135,13 +136,13 @@ def test_a_head_that_is_too_large_is_refused_and_not_logged(head: bytes, caplog:
 def test_a_connection_too_many_is_closed_and_its_place_comes_back() -> None:
     async def scene(port: Port) -> None:
         slow = [await port.connect() for _ in range(LIMITS.most_connections)]
-        for reader, writer in slow:  # each has its place, and keeps it
+        for reader, writer in slow:  # Each slow peer keeps its place.
             writer.write(WHOLE)
             assert (await reader.readuntil(b"hello")).startswith(OK)
             writer.write(BEGINNING)
         assert await port.answer() == FULL
         slow[0][1].close()
-        while await port.answer() != OK:  # until the server has seen that one went
+        while await port.answer() != OK:  # until the server has noticed that one peer has left
             pass
         port.pass_(30.1)
         for reader, writer in slow[1:]:
@@ -152,7 +153,7 @@ def test_a_connection_too_many_is_closed_and_its_place_comes_back() -> None:
 
 
 def test_health_is_told_although_all_connections_are_taken_and_more_of_them_wait() -> None:
-    """Those beyond the most have the reserve, in which the oldest makes room."""
+    """Further connections use the reserve, where a new connection replaces the oldest one."""
 
     async def scene(port: Port) -> None:
         slow = [await port.connect() for _ in range(LIMITS.most_connections + 3 * LIMITS.reserve)]
@@ -162,7 +163,7 @@ def test_health_is_told_although_all_connections_are_taken_and_more_of_them_wait
             assert await port.answer(HEALTH) == OK
         assert await port.answer() == FULL
         for reader, writer in slow[LIMITS.most_connections : -LIMITS.reserve]:
-            with suppress(ConnectionResetError):  # there was something that nobody had read
+            with suppress(ConnectionResetError):  # The server closes the connection with unread bytes.
                 assert await reader.read() == b""
             writer.close()
 

@@ -1,4 +1,4 @@
-"""The page as one file: what its modules may be written as, and that nothing a broker holds can end the script."""
+"""The page as one file: which syntax its modules may use, and that no content of a broker can end the script."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from odradek.broker.http.page.document import ASSETS, EXPORT, IMPORT, VENDOR, do
 
 MODULES = sorted(ASSETS.rglob("*.js"))
 OWN = [each for each in MODULES if each.parent.name != VENDOR]
-# What the registry has as preact 10.29.8, dist/preact.module.js.
+# The digest of dist/preact.module.js in preact 10.29.8 from the registry.
 PREACT = "c30e721ebfdc6e2ad4c18c14d2dfb82667829c8aec27de1207774e3fc16858a8"
 WIDTH = 120
 

@@ -1,4 +1,4 @@
-"""Metrics in Prometheus' text form, and readiness."""
+"""Metrics in the text format of Prometheus, and readiness."""
 
 import re
 from dataclasses import replace
@@ -41,7 +41,7 @@ from tests.support.fake_disk import FakeDisk
 
 
 def answered_in(*times_us: int) -> list[int]:
-    """As `Way` counts them."""
+    """Returns the histogram of these times, as `Way` counts them."""
     counts = [0] * MOST_BITS
     for time_us in times_us:
         counts[time_us.bit_length()] += 1
@@ -85,7 +85,7 @@ MEASURES = Measures(
 
 
 def samples(measures: Measures) -> dict[tuple[str, ...], float]:
-    """(name, label values in the order of their names …) → value"""
+    """Returns the value of each sample by its name and the values of its labels, sorted by label name."""
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(exposition(measures).decode())
@@ -299,7 +299,7 @@ def test_partitions_that_cannot_be_used_are_named() -> None:
 
 
 class Refuses:
-    """A coordinator that takes its time to say no."""
+    """A coordinator that refuses after a while."""
 
     def __init__(self, scene: BrokerScene) -> None:
         self._scene = scene

@@ -1,4 +1,4 @@
-"""Whose requests the page answers."""
+"""Which requests the page accepts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""JSON is indented as it was written, by the broker's commands and by the page alike."""
+"""Both the broker's commands and the page indent JSON as text, without parsing it."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Views of the page: where there is much to look at, clients are served in between."""
+"""Views of the page with much content: the broker serves clients while it collects them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHARDS = 3
 
 @pytest.fixture
 def served() -> ViewedBroker:
-    """Of a broker on which a look at anything takes longer than a slice: a partition, an id, a shard."""
+    """Returns a broker on which each step, a partition, an id or a shard, takes longer than a slice."""
     scene = TransactionBroker()
     scene.topic(TRANSACTION_STATE, SHARDS)
     scene.topic("orders", PARTITIONS)
@@ -41,7 +41,7 @@ def served() -> ViewedBroker:
 
 
 def seen(view: Coroutine[Any, Any, Any]) -> tuple[Any, int]:
-    """The view, and how often others had their turn while it was made."""
+    """Returns the view, and the number of turns that others had meanwhile."""
     shown, turns = outcome_and_turns(view)
     return (shown() if callable(shown) else shown), turns - 1
 
@@ -49,7 +49,7 @@ def seen(view: Coroutine[Any, Any, Any]) -> tuple[Any, int]:
 def test_the_totals_of_all_partitions(served: ViewedBroker) -> None:
     totals, others = seen(partition_totals(served))
     assert totals.partitions == PARTITIONS + SHARDS
-    assert totals.records_in == IDS  # of the transaction log
+    assert totals.records_in == IDS  # records of the transaction log
     assert others == PARTITIONS + SHARDS
 
 

@@ -1,4 +1,4 @@
-"""The timeline of a partition: where the steps of the coordinator stand among batches and markers."""
+"""The timeline of a partition: the places of the coordinator's steps among batches and markers."""
 
 from collections.abc import Sequence
 
@@ -42,7 +42,7 @@ def committed(begin_ms: int, *, place: tuple[str, int] = HERE) -> list[tuple[int
 
 
 def words(runs: Sequence[BatchRun], of: dict[str, list[TxnStep]]) -> list[str]:
-    """Who says it, and its first word."""
+    """Returns the source and the first word of each entry."""
     found = []
     for each in timeline(runs, HERE, of, NAMES):
         assert isinstance(each, dict)

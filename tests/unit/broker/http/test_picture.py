@@ -1,4 +1,4 @@
-"""The picture of a timeline: its lanes and columns, and that nothing of it is cut off at any width."""
+"""The picture of a timeline: its lanes and columns, and that no part is cut off at any width."""
 
 import json
 import subprocess
@@ -38,7 +38,7 @@ def step(at_ms: int, state: TxnState, *places: tuple[str, int]) -> TxnStep:
 
 
 def caught() -> Mapping[str, Any]:
-    """A commit between its two markers. Batches carry clocks that are ahead, and behind."""
+    """Returns a commit between its two markers. Some batches have clocks that are ahead, and others are behind."""
     steps = [
         step(90, TxnState.EMPTY),
         step(100, TxnState.ONGOING, ONE, TWO),
@@ -112,7 +112,7 @@ def test_holds_of_others_are_left_out() -> None:
     [
         ([batch(0, 0), marker(1, at_ms=50), batch(2, 3)], True, None, [2]),
         ([batch(0, 0), marker(1, at_ms=50), batch(2, 3), marker(4, at_ms=90)], False, 90, [2, 4]),
-        ([batch(0, 0), marker(1, at_ms=50)], False, 90, []),  # that of the transaction before
+        ([batch(0, 0), marker(1, at_ms=50)], False, 90, []),  # the marker of the previous transaction
         ([batch(0, 0), marker(1, at_ms=50)], False, None, []),
         ([batch(0, 0, producer_id=8)], False, None, []),
     ],
@@ -132,7 +132,7 @@ def test_only_the_latest_columns_are_drawn() -> None:
 
 
 LONG = "a" * 249
-LETTER = 6.9  # pixels, at most
+LETTER = 6.9  # maximum width in pixels
 LAYOUT = """
 const { layout } = await import("%s");
 const told = JSON.parse(await new Response(Deno.stdin.readable).text());
@@ -141,7 +141,7 @@ console.log(JSON.stringify(told.widths.map((width) => layout(told.picture, width
 
 
 def drawn(shown: Mapping[str, Any], *widths: int) -> list[Any]:
-    """The shapes that a browser of each width draws."""
+    """Returns the shapes that a browser draws at each width."""
     code = LAYOUT % (ASSETS / "layout.js").as_uri()
     told = json.dumps({"picture": shown, "widths": widths})
     run = subprocess.run(

@@ -1,4 +1,4 @@
-"""The page's view of share partitions that no leader has in memory: the stored batches, with what is pending on top."""
+"""The page's view of share partitions that are not in memory: the stored batches, and pending records on top."""
 
 from __future__ import annotations
 

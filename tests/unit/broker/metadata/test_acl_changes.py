@@ -1,4 +1,4 @@
-"""Which ACLs are compared with a filter of DeleteAcls: the same ones are found as by comparing all with each."""
+"""A filter of DeleteAcls is compared only with some ACLs, and finds the same ones as a comparison with all."""
 
 from collections.abc import Callable
 from itertools import product

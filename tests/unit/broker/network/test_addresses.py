@@ -1,4 +1,4 @@
-"""Warnings about clients that are told to connect to themselves."""
+"""Warnings about clients that get an address which leads them to themselves."""
 
 import logging
 
@@ -70,7 +70,7 @@ def test_a_client_is_told_the_same_for_as_long_as_it_is_connected() -> None:
     by_arrival = ClientAddresses({}, is_by_arrival=True, networks=lambda: Networks.of_routes(routes.pop(0)))
     connection = client("172.18.0.3")
     assert by_arrival.told(LOCALHOST, connection) == by_arrival.told(LOCALHOST, connection)
-    assert routes == [""]  # it was decided once
+    assert routes == [""]  # The decision was made only once.
 
 
 def test_the_routes_of_this_host_can_be_read() -> None:

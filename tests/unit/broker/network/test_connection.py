@@ -1,4 +1,5 @@
-"""A connection: frames out of bytes, one request at a time, answers in order, and bounded buffers."""
+"""A connection: it splits bytes into frames, runs one request at a time, and sends responses in order with bounded
+buffers."""
 
 import asyncio
 from collections.abc import Callable
@@ -49,7 +50,7 @@ def produce(records: bytes, correlation_id: int = 0) -> bytes:
 
 
 class Desk:
-    """Handlers that a test answers by hand: what was asked, and the answers that are still owed."""
+    """Handlers whose responses the test sends: the received requests, and the responses that are still due."""
 
     def __init__(self, *, parks: bool = False, overlaps: bool = False) -> None:
         self.parks = parks
@@ -170,7 +171,7 @@ async def test_reading_stops_when_more_comes_behind_an_unanswered_request_and_go
     desk = Desk(parks=True)
     peer = Peer(desk.server())
     peer.send(heartbeat(1))
-    assert not peer.transport.is_paused  # a hang-up would still be noticed
+    assert not peer.transport.is_paused  # The connection would still notice that the peer closes it.
     for correlation_id in range(2, 1000):
         peer.send(heartbeat(correlation_id))
     assert peer.transport.is_paused
@@ -282,7 +283,7 @@ async def test_a_parked_request_learns_that_its_client_is_gone() -> None:
     desk.owed[0].on_disconnect(lambda: forgotten.append(1))
     peer.hang_up()
     assert forgotten == [1]
-    desk.owed[0].resolve(HeartbeatResponse())  # nobody reads it, and nothing breaks
+    desk.owed[0].resolve(HeartbeatResponse())  # Nobody reads the response, and nothing fails.
     assert peer.frames() == []
 
 

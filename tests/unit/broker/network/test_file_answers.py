@@ -1,4 +1,4 @@
-"""Answers with parts in files, over real sockets with small buffers, on both loops."""
+"""Responses with parts in files, over real sockets with small buffers, on both event loops."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def path(tmp_path: Path) -> Path:
 
 
 class ColdFile:
-    """Its pages are in the page cache once they were read."""
+    """A file whose pages enter the page cache when they are read."""
 
     def __init__(self, file: RealFile) -> None:
         self._file = file
@@ -69,14 +69,14 @@ class ColdFile:
 
 
 class Fetches:
-    """A server whose fetches bring parts of one file: the fetch offset is the position, the limit is the size."""
+    """A server whose fetches return parts of one file. The fetch offset is the position, and the limit is the size."""
 
     def __init__(self, file: SendableFile) -> None:
         self._file = file
         self.asked = 0
 
     async def serve(self) -> tuple[Server, socket.socket]:
-        """The server, and a client with little room for what it is sent."""
+        """Returns the server, and a client with a small receive buffer."""
         handlers = {
             ApiKey.FETCH: Handler(4, VERSION, call=self._fetch),
             ApiKey.HEARTBEAT: Handler(0, 4, call=lambda request, context, broker: HeartbeatResponse()),
@@ -106,7 +106,10 @@ class Fetches:
 
 
 def fetch(correlation_id: int, *parts: tuple[int, int]) -> bytes:
-    """parts: positions and sizes, one for each partition"""
+    """Returns a fetch request.
+
+    parts  position and size for each partition
+    """
     partitions = [
         FetchPartition(partition=index, fetch_offset=position, partition_max_bytes=size_bytes)
         for index, (position, size_bytes) in enumerate(parts)
@@ -121,7 +124,7 @@ def heartbeat(correlation_id: int) -> bytes:
 
 
 async def received(client: socket.socket, size_bytes: int, *, at_once: int = 64 * 1024) -> bytes:
-    """Less where the server has closed the connection. What comes is read in small portions."""
+    """Reads this many bytes in small portions. Returns fewer if the server closes the connection."""
     loop, data = asyncio.get_running_loop(), bytearray()
     while len(data) < size_bytes:
         try:
@@ -135,7 +138,7 @@ async def received(client: socket.socket, size_bytes: int, *, at_once: int = 64 
 
 
 async def next_answer(client: socket.socket) -> tuple[int, bytes]:
-    """Correlation id and body."""
+    """Returns correlation id and body."""
     size_bytes = int.from_bytes(await received(client, 4), "big")
     frame = await received(client, size_bytes)
     assert len(frame) == size_bytes
@@ -148,11 +151,11 @@ def records(body: bytes) -> list[bytes]:
 
 
 def descriptors() -> set[str]:
-    """What this process has open, and not merely because objects know each other."""
+    """Returns the open descriptors of this process, after unreachable objects have been collected."""
     gc.collect()
     names = set()
     for name in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # that of the directory itself
+        with suppress(FileNotFoundError):  # the descriptor of the directory itself
             names.add(os.readlink(f"/proc/self/fd/{name}"))
     return names
 

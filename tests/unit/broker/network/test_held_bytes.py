@@ -1,4 +1,4 @@
-"""What a peer sends before its connection can take it: kept, in order, on either loop."""
+"""Bytes that arrive before the connection can accept them are kept in order, on either event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from tests.support.peer import Handler, server_with
 
 HEARTBEAT = request_bytes(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4, 1, "test")
 ANSWER_BYTES = 4 + 4 + 1 + 4 + 2 + 1
-REQUESTS = 2000  # more bytes than a loop reads at once
+REQUESTS = 2000  # more bytes than a loop reads in one call
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
@@ -41,7 +41,7 @@ def test_what_came_while_there_was_no_place_is_answered_when_there_is(
         await first_reader.readexactly(ANSWER_BYTES)
         reader, waiting = await asyncio.open_connection("127.0.0.1", port)
         waiting.write(HEARTBEAT * REQUESTS)
-        for _ in range(20):  # the loop turns, and what came is not taken
+        for _ in range(20):  # The loop turns, and the connection does not take the bytes.
             first.write(HEARTBEAT)
             await first_reader.readexactly(ANSWER_BYTES)
         assert answered == 21

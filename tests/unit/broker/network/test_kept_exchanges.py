@@ -1,4 +1,4 @@
-"""The exchanges that connections keep for tests of clients: which, how many, and how many of their bytes."""
+"""Exchanges that connections keep for tests of clients: which ones, how many, and how many of their bytes."""
 
 from dataclasses import dataclass
 
@@ -87,7 +87,7 @@ async def test_an_answer_belongs_to_its_request_also_where_earlier_ones_have_non
     first, second = Later(), Later()
     peer, exchanges, _ = kept_by(first, second)
     peer.send(frame("one") + frame("two"))
-    second.give(answer())  # which waits for the first
+    second.give(answer())  # This response waits for the first one.
     assert [each["answered_ms"] for each in exchanges.since(0, None, None)] == [None, None]
     (client,) = exchanges.clients()
     assert (client.client_id, client.in_flight) == ("a-client", 2)

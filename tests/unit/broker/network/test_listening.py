@@ -1,4 +1,4 @@
-"""From settings to sockets and limits: Kafka's names, and refusals that say what to do."""
+"""From settings to sockets and limits: the names are Kafka's, and refusals say what to correct."""
 
 import re
 import socket

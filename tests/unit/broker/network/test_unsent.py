@@ -1,4 +1,4 @@
-"""What is left of an answer after any number of partial sends."""
+"""The remainder of a response after any number of partial sends."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Chores go through all partitions, repeat, and never hold up the loop for long."""
+"""Chores visit all partitions repeatedly, and never hold the loop for long."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""The registry of partitions follows the metadata: what it creates, opens, refuses and removes."""
+"""The registry of partitions follows the metadata: it creates, opens, refuses and removes partitions."""
 
 from dataclasses import replace
 

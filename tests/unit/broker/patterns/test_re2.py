@@ -1,4 +1,4 @@
-"""Patterns mean what RE2 means by them, and no pattern takes long."""
+"""Patterns have the meaning that RE2 gives them, and no pattern takes long."""
 
 import re
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from odradek.broker.patterns.re2 import WORK_PER_STEP, InvalidPattern, Pattern, TooMuchWork
 
-# Of each: what it matches, and what it does not. Most were put to Kafka 4.3.1 too.
+# Each pattern with texts that match and texts that do not. Most of them were also tried on Kafka 4.3.1.
 MATCHES: list[tuple[str, list[str], list[str]]] = [
     ("pay-.*", ["pay-", "pay-1"], ["prepay-1", "pay"]),
     ("pay", ["pay"], ["payx", "xpay", ""]),
@@ -108,7 +108,8 @@ def test_where_pythons_syntax_means_the_same_it_matches_the_same(pattern: str, t
     assert Pattern(pattern).matches(text) == (re.fullmatch(pattern, text) is not None)
 
 
-# RE2 itself, by google-re2. Kafka's RE2/J takes neither \C nor as many nested groups, so neither is asked of it.
+# The reference is RE2 itself, from google-re2. Kafka's RE2/J accepts neither \C nor as many nested groups, so the tests
+# use neither.
 SYNTAX = st.lists(
     st.one_of(
         ATOMS,
@@ -173,7 +174,7 @@ def test_a_state_for_each_position_costs_no_more_than_one_state() -> None:
     small, large = Pattern(".*a.{2}"), Pattern(".*a.{100}")
     small.matches(text)
     large.matches(text)
-    assert large.work <= small.work + 200  # a table of followed jumps is made once
+    assert large.work <= small.work + 200  # A table of followed jumps is created once.
 
 
 @pytest.mark.parametrize("pattern", ["(.?){1000}x", "((a?){100}){40}b", "(.*a){300}", "(a|b|ab|ba){900}c"])

@@ -1,4 +1,4 @@
-"""Freed memory that the C library has kept goes back to the kernel."""
+"""Freed memory that the C library keeps is returned to the kernel."""
 
 import os
 import platform
@@ -8,7 +8,7 @@ import pytest
 
 from odradek.broker.runtime.allocator import return_freed_memory
 
-BLOCK_BYTES = 20_000  # more than Python's own allocator takes, less than what the kernel maps for each
+BLOCK_BYTES = 20_000  # too large for Python's own allocator, and too small to be mapped separately by the kernel
 BLOCKS = 4_000
 KEPT_EVERY = 100
 

@@ -1,4 +1,4 @@
-"""Time under control: what is due happens in its order, whatever the system's clock does."""
+"""Time under control: due timers fire in order, whatever the system's clock does."""
 
 import asyncio
 from collections.abc import Callable
@@ -36,7 +36,7 @@ async def test_a_frozen_clock_stands_and_no_timer_fires() -> None:
 
 
 async def test_what_needs_no_time_happens_while_the_clock_stands() -> None:
-    """Each in a turn of the loop of its own, in the order in which it was armed."""
+    """Each fires in a separate turn of the loop, in the order in which the timers were armed."""
     time = ControlledTime(asyncio.get_running_loop(), 1000)
     fired: list[str] = []
     time.after(0, lambda: fired.append("armed before"))
@@ -112,7 +112,7 @@ async def test_a_clock_stands_at_any_millisecond() -> None:
 
 
 class SystemNs:
-    """The system's wall clock, which an administrator sets."""
+    """The system's wall clock, which an administrator may set."""
 
     def __init__(self) -> None:
         self.ms = 5_000
@@ -185,7 +185,7 @@ async def test_random_timers_fire_as_sorted_by_their_times(seed: int) -> None:
 
 
 class World:
-    """Things that fall due at times of their own, some of them made by others, and scans that look for them."""
+    """Events that are due at different times, some of them created by other events, and scans that look for them."""
 
     def __init__(self, seed: int, *, tells: bool) -> None:
         self.random = Random(seed)
@@ -242,10 +242,10 @@ Arm = Callable[[float, Callable[[], None]], Cancellable]
 
 
 class RandomTimers:
-    """Timers that arm and cancel others, as a seed draws them in the order in which they fire."""
+    """Timers that arm and cancel other timers. A seed decides when one fires."""
 
     def __init__(self, seed: int, now_ms: Callable[[], int], arm: Arm) -> None:
-        self.fired: list[tuple[int, int]] = []  # when, and which one
+        self.fired: list[tuple[int, int]] = []  # (time, number) of each fired timer
         self._random = Random(seed)
         self._now_ms = now_ms
         self._arm = arm

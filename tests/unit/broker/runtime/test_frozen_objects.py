@@ -1,4 +1,4 @@
-"""Frozen objects: the collector passes them over, and cycles among them are found all the same, later."""
+"""Frozen objects: the collector skips them, and still finds cycles among them later."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def is_looked_at(thing: object) -> bool:
 
 
 def nobody() -> ref[Circle]:
-    """A broker that is gone."""
+    """Returns a reference to a broker that no longer exists."""
     circle = Circle()
     del circle.itself
     return ref(circle)
 
 
 def frozen_circle(objects: FrozenObjects) -> ref[Circle]:
-    """A cycle that nobody else refers to once it is frozen."""
+    """Freezes a cycle to which nothing else refers."""
     began = objects.begin()
     circle = Circle()
     objects.made(began)

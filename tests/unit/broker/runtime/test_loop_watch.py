@@ -1,4 +1,4 @@
-"""The watchdog of the loop: how late ticks are, and what took long."""
+"""The watchdog of the loop: it measures the delay of ticks, and names the work that took long."""
 
 import gc
 import logging
@@ -21,7 +21,7 @@ class Scene:
     def __init__(self) -> None:
         self.clock = ManualClock(1_000_000)
         self.timers = ManualTimers(self.clock)
-        self.behind_s = 0.0  # what the loop needed besides the time that the timers know of
+        self.behind_s = 0.0  # time of the loop that the timers do not know of
         self.watch = LoopWatch(self.timers, lambda: self.clock.now_ms() / 1000 + self.behind_s)
         self.requests = 0
         self.watch.start(lambda: self.requests)
@@ -31,7 +31,7 @@ class Scene:
 
     @property
     def late_ticks(self) -> int:
-        """Those that came more than 4 ms late."""
+        """Returns the number of ticks that came more than 4 ms late."""
         return sum(self.watch.late[13:])
 
     @property
@@ -58,7 +58,7 @@ def test_a_tick_that_work_holds_up_is_as_late_as_the_work_was_long(scene: Scene)
 
 
 def test_ticks_are_few_while_no_requests_come(scene: Scene) -> None:
-    scene.timers.advance(BUSY_TICK_MS)  # the first one sees that there was no request
+    scene.timers.advance(BUSY_TICK_MS)  # The first tick sees that there was no request.
     scene.timers.advance(10 * IDLE_TICK_MS)
     assert scene.ticks == 11
     for _ in range(20):

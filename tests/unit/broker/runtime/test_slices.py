@@ -1,4 +1,4 @@
-"""Whoever looks at very many things lets others have their turn in between."""
+"""Work on very many items lets other work have its turn in between."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def visited(each_s: float) -> list[str]:
-    """What happened while a and b were visited, which took so long, and somebody else had two things to do."""
+    """Visits a and b, each for this time, while somebody else has two things to do. Returns the events in order."""
     happened: list[str] = []
 
     async def other() -> None:
@@ -55,7 +55,7 @@ def test_others_get_their_turn_after_each_slice() -> None:
 
 
 def test_however_many_visit_others_get_their_turn_after_each_slice_of_one() -> None:
-    """As 200 pages do, each of which shows all topics, once a second."""
+    """For example, each of 200 pages shows all topics once a second."""
     happened: list[str] = []
 
     async def other(visits: list[asyncio.Task[None]]) -> None:
@@ -167,7 +167,7 @@ async def test_very_many_short_requests_in_a_crowd_share_a_slice_of_each_turn_an
 
 
 class Decoders:
-    """Threads that decode when they are told to."""
+    """Threads that decode when the test says so."""
 
     def __init__(self, rotation: Rotation) -> None:
         self._rotation = rotation

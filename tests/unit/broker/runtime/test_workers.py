@@ -40,7 +40,7 @@ async def test_what_a_job_raises_comes_out_of_its_outcome() -> None:
 
 
 async def test_close_waits_for_jobs_and_later_ones_run_at_once() -> None:
-    """A broker that stops still has to sync what the last fdatasync brought to light."""
+    """A broker that stops still has to sync what the last fdatasync revealed."""
     workers = ThreadWorkers(asyncio.get_running_loop(), 1)
     done: list[str] = []
     workers.run(lambda: done.append("job"), lambda outcome: done.append("end of the job"))
@@ -110,7 +110,7 @@ async def test_what_several_jobs_lead_to_happens_in_one_turn_of_the_loop() -> No
 
     for _ in range(4):
         workers.run(threading.get_ident, lambda outcome: turns.append(turn))
-    workers.close()  # all have run, and the loop has not had a turn
+    workers.close()  # All jobs have run, and the loop has not had a turn.
     next_turn()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -119,13 +119,13 @@ async def test_what_several_jobs_lead_to_happens_in_one_turn_of_the_loop() -> No
 
 
 async def test_what_takes_long_after_jobs_happens_in_several_turns() -> None:
-    """Each of 500 long answers costs some milliseconds to send; others are served in between."""
+    """Each of 500 long responses takes some milliseconds to send. Others are served in between."""
     loop = asyncio.get_running_loop()
     workers = ThreadWorkers(loop, 2, now_s=itertools.count(0.0, 2 * SETTLING_S).__next__)
     happened: list[str] = []
     for _ in range(3):
         workers.run(threading.get_ident, lambda outcome: happened.append("end"))
-    workers.close()  # all have run, and the loop has not had a turn
+    workers.close()  # All jobs have run, and the loop has not had a turn.
     while not workers.is_idle:
         await asyncio.sleep(0)
         happened.append("other")
@@ -152,7 +152,7 @@ async def test_a_bug_after_one_job_does_not_keep_the_others_from_their_end() -> 
 
 async def test_threads_are_started_as_they_are_needed() -> None:
     workers = ThreadWorkers(asyncio.get_running_loop(), 3, "of this test")
-    together = threading.Barrier(2, timeout=60)  # else one thread may do both
+    together = threading.Barrier(2, timeout=60)  # Without the barrier one thread may run both jobs.
     names: list[str] = []
 
     def job() -> None:

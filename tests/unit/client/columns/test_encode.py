@@ -1,4 +1,4 @@
-"""Columns become batches that any reader of records reads, and that the broker would accept."""
+"""Columns become batches that any reader of records can read, and that the broker accepts."""
 
 import pyarrow as pa
 import pytest

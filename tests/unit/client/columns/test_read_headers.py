@@ -1,4 +1,4 @@
-"""One row per batch, equal to what `odradek.protocol.batch_header` reads of it."""
+"""Batch headers as columns: one row per batch, equal to what `odradek.protocol.batch_header` reads."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Record batches read as columns hold what `odradek.protocol.records` reads from them one record at a time."""
+"""Record batches as columns: the same contents as `odradek.protocol.records` reads one record at a time."""
 
 import random
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ BATCHES = st.lists(
 
 
 def log_of(*batches_of_records: Sequence[NewRecord], **options: int) -> bytes:
-    """One batch after the other, with the offsets of a log."""
+    """Returns consecutive batches with the offsets of a log."""
     data, offset = bytearray(), 0
     for records in batches_of_records:
         data += build_batch(records, base_offset=offset, producer_id=options.get("producer_id", -1))
@@ -80,7 +80,7 @@ def test_columns_hold_what_is_read_record_by_record(
             log_append_time_ms=append_time,
             delete_horizon_ms=horizon,
         )
-        offset += len(records) + 3  # compaction leaves gaps
+        offset += len(records) + 3  # Compaction leaves gaps.
     assert read_records(data).to_pylist() == one_by_one(bytes(data))
 
 
@@ -96,17 +96,17 @@ def test_runs_of_records_of_one_size_are_found_to_their_end(size: int, count: in
 
 @pytest.mark.parametrize("seed", range(6))
 def test_many_small_batches_are_read_as_each_of_them_alone(seed: int) -> None:
-    """Their records are found side by side, a step in all batches at once."""
+    """The reader finds their records in parallel, one step in all batches at a time."""
     rng = random.Random(seed)
     counts = [rng.randrange(1, rng.choice((3, 70))) for _ in range(rng.choice((47, 48, 90)))]
-    most = rng.choice((20, 200, 9_000))  # of one, two and three bytes for the length
+    most = rng.choice((20, 200, 9_000))  # lengths of one, two and three bytes
     data = log_of(*([NewRecord(b"k", bytes(rng.randrange(most)), 5) for _ in range(count)] for count in counts))
     assert read_records(data).to_pylist() == one_by_one(data)
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_runs_of_one_size_in_many_batches_are_found_to_their_end(seed: int) -> None:
-    """A size of its own in each batch, and in most batches some records of another one."""
+    """Each batch has its own size of records, and most batches also have some records of another size."""
     rng = random.Random(seed)
     most = rng.choice((20, 200, 9_000))
     per_batch = []
@@ -203,7 +203,7 @@ def test_aborted_transactions_are_left_out_up_to_their_marker() -> None:
         [
             transaction(1, 0, 2, commit=None),
             transaction(2, 2, 2, commit=True),  # 4: marker
-            transaction(1, 5, 1, commit=False),  # 6: marker; ends what began at 0
+            transaction(1, 5, 1, commit=False),  # offset 6: the marker, which ends the transaction that started at 0
             transaction(1, 7, 2, commit=True),  # 9: marker
         ]
     )

@@ -1,4 +1,5 @@
-"""What a client measures, by a clock that the test moves: rates and averages over the last two windows, as Kafka's."""
+"""Measurements of a client, on a clock that the test advances: rates and averages over the last two windows, like
+Kafka's."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ def test_what_is_older_than_two_windows_counts_in_the_total_only(clock: Seconds)
 
 
 def test_reading_changes_nothing(clock: Seconds) -> None:
-    """Another thread may read meanwhile."""
+    """Another thread may read at the same time."""
     sensor = Sensor(clock)
     sensor.record(10)
     clock.now_s += 29

@@ -1,4 +1,4 @@
-"""Directories that Apache Kafka wrote, read without a broker: exactly what Kafka serves of them."""
+"""Directories of Apache Kafka, read without a broker: the result is exactly what Kafka serves from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = needs_oracle
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Each directory once: it is only read."""
+    """Unpacks each directory once, because the tests only read them."""
     return cache(lambda name: unpack(name, tmp_path_factory.mktemp("oracle")))
 
 
@@ -33,7 +33,7 @@ def partitions_of(facts: dict[str, Any]) -> dict[tuple[str, int], dict[str, Any]
 
 
 def ranges(offsets: list[int]) -> list[list[int]]:
-    """[[first, last], …]"""
+    """Returns the ranges as [[first, last], …]."""
     found: list[list[int]] = []
     for offset in offsets:
         if found and found[-1][1] == offset - 1:

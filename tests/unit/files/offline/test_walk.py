@@ -1,4 +1,4 @@
-"""Where a log ends, and what is damage."""
+"""The end of a log, and what counts as damage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.written_log import WrittenLog, flip
 
 
 def offsets(log: WrittenLog, start: int = 0, end: int = 1 << 62, stretch_bytes: int = 1 << 20) -> list[int]:
-    """The first of each batch."""
+    """Returns the first offset of each batch."""
     found = []
     for stretch in stretches(log.directory, start, end, stretch_bytes=stretch_bytes):
         found += [first for first, _ in batches_in(stretch.data)]
@@ -31,7 +31,7 @@ def by_headers(log: WrittenLog) -> list[int]:
 
 @pytest.fixture
 def log(tmp_path: Path) -> WrittenLog:
-    """Ten batches of two records in two segments, the second from offset 12 on."""
+    """Returns a log with ten batches of two records in two segments. The second segment starts at offset 12."""
     log = WrittenLog(tmp_path)
     for number in range(10):
         if number == 6:
@@ -120,7 +120,7 @@ def test_files_that_are_no_part_of_the_log_are_left_out(log: WrittenLog) -> None
 
 
 def test_a_finished_swap_stands_for_the_segments_it_was_made_from(log: WrittenLog, tmp_path: Path) -> None:
-    """A crash, or a reader, may come between the renames of compaction."""
+    """A crash, or a reader, may come between the renames of a compaction."""
     compacted = WrittenLog(tmp_path / "elsewhere")
     compacted.append(2)
     compacted.skip(6)

@@ -1,6 +1,5 @@
-"""A disk that is full when a cluster's files are to be copied: the call is refused, and the cluster is what it was, or
-it is stopped and can be restarted.
-"""
+"""A full disk makes the copy of a cluster's files fail. The call is refused, and the cluster is unchanged, or it is
+stopped and can be restarted."""
 
 from __future__ import annotations
 
@@ -24,7 +23,10 @@ METADATA = 4
 
 @dataclass(slots=True)
 class FailingCopies:
-    """at: when the next copy fails: soon, or late, after clients were cut off; None for never"""
+    """Copies that can fail.
+
+    at  when the next copy fails: soon, or late, after clients were disconnected; None for never
+    """
 
     at: str | None = None
 
@@ -47,7 +49,7 @@ class Scene:
     copies: FailingCopies
 
     async def refused(self, at: str, call: Awaitable[object]) -> None:
-        """The next copy fails so far into it, and the call is told."""
+        """Lets the next copy fail at this point, and checks that the call is refused."""
         self.copies.at = at
         with pytest.raises(Problem, match="No space left on device") as refusal:
             await call
@@ -72,7 +74,7 @@ def topics(wire: Wire) -> list[str | None]:
 
 
 def make_topic(wire: Wire, name: str) -> None:
-    """Metadata creates it."""
+    """Creates a topic by a Metadata request."""
     while name not in topics(wire):
         wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), METADATA, MetadataResponse)
 
@@ -96,7 +98,7 @@ async def test_a_cluster_whose_files_cannot_be_copied_is_what_it_was(scene: Scen
     }
     await scene.refused("soon", calls[call]())
     assert (files(cluster), cluster.told()) == before
-    assert await asyncio.to_thread(topics, wire) == ["t"]  # the same connection
+    assert await asyncio.to_thread(topics, wire) == ["t"]  # The connection is still the same.
     await calls[call]()
     await asyncio.to_thread(wire.close)
 

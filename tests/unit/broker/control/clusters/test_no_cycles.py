@@ -1,6 +1,5 @@
-"""A cluster that is deleted goes at once: the garbage collector, which would find what it leaves, keeps all others
-waiting.
-"""
+"""The memory of a deleted cluster is freed at once, because a run of the garbage collector would delay all other
+clusters."""
 
 from __future__ import annotations
 
@@ -15,12 +14,12 @@ from odradek.broker.broker import Broker
 from odradek.broker.control.clusters.clusters import Clusters
 
 PATIENCE_S = 30
-# A cluster has 3,000 objects and more that the collector looks at: 100 partitions of internal topics alone.
+# The collector would have to visit more than 3,000 objects of a cluster, with its 100 partitions of internal topics.
 MOST_LEFT = 300
 
 
 def use(bootstrap: str) -> None:
-    """A transaction, a consumer, and an offset that is committed."""
+    """Uses a transaction and a consumer, and commits an offset."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "t"})
     producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
@@ -36,7 +35,7 @@ def use(bootstrap: str) -> None:
 
 
 async def live(clusters: Clusters) -> ref[Broker]:
-    """Returns what tells whether its broker is there still."""
+    """Creates and deletes a cluster. Returns a weak reference to its broker."""
     cluster = await clusters.create({}, None, None)
     await asyncio.to_thread(use, f"127.0.0.1:{next(iter(cluster.ports.values()))}")
     broker = ref(cluster.running.broker)
@@ -55,11 +54,11 @@ async def test_a_deleted_cluster_leaves_next_to_nothing_to_the_garbage_collector
     clusters = Clusters(asyncio.get_running_loop())
     gc.disable()
     try:
-        await until_gone(await live(clusters))  # what is imported leaves garbage
+        await until_gone(await live(clusters))  # The first run imports modules, which leaves garbage.
         gc.unfreeze()
         gc.collect()
         await until_gone(await live(clusters))
-        gc.unfreeze()  # else the collector would not find what was there when a cluster had started
+        gc.unfreeze()  # Otherwise the collector would skip objects that existed when a cluster had started.
         assert gc.collect() <= MOST_LEFT
     finally:
         gc.enable()

@@ -1,4 +1,4 @@
-"""A marker that was released is no longer held by rules, until it is written or its topic is deleted."""
+"""Rules do not hold a released marker again, until it is written or its topic is deleted."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicPartition
 
 PLACE: TopicPartition = ("orders", 0)
-MARKER = TxnMarker(7, 0, True, 0, 1, [PLACE])  # at transaction.version 1 the next transaction has the same epoch
+MARKER = TxnMarker(7, 0, True, 0, 1, [PLACE])  # At transaction.version 1 the next transaction has the same epoch.
 
 
 class RefusingWriter:
-    """Refuses each marker, as a leader that is gone."""
+    """Refuses each marker, like a leader that is gone."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -27,7 +27,7 @@ class RefusingWriter:
         then([dict.fromkeys(each.partitions, ErrorCode.NOT_LEADER_OR_FOLLOWER) for each in markers])
 
     def topic_deleted(self, topic: str) -> None:
-        """Holds no markers."""
+        """Does nothing, because this writer holds no markers."""
 
 
 def test_a_topic_that_is_created_again_is_another_one() -> None:
@@ -40,7 +40,7 @@ def test_a_topic_that_is_created_again_is_another_one() -> None:
     markers.write([MARKER], told.append)
     assert (writer.asked, faults.holds.counts()) == (0, {"marker": 1})
     faults.release("marker")
-    markers.write([MARKER], told.append)  # the retry is not held again
+    markers.write([MARKER], told.append)  # The rule does not hold the retry again.
     assert (writer.asked, faults.holds.counts()) == (2, {})
     markers.topic_deleted("orders")
     markers.write([MARKER], told.append)

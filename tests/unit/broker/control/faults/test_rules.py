@@ -1,4 +1,4 @@
-"""Rules of faults: what is refused, by name, and which requests a rule acts on."""
+"""Rules of faults: which rules are refused, with which name, and which requests a rule affects."""
 
 from dataclasses import replace
 
@@ -66,7 +66,7 @@ def seen(request: Message, **about: object) -> Seen:
         ({"match": {"when": "ProducerEpoch = 0", "api": "EndTxn"}}, "match.when", "a comparison"),
         ({"match": {"versions": "x"}}, "match.versions", "3-5"),
         ({"frequency": 1}, "frequency", "unknown"),
-        ({"match": {"api": "LeaderAndIsr"}}, "match.api", "unknown"),  # whose messages are not served
+        ({"match": {"api": "LeaderAndIsr"}}, "match.api", "unknown"),  # The broker does not serve messages of this API.
         (
             {"match": {"api": "EndTxn"}, "do": {"error": "NOT_COORDINATOR", "partitions": [0]}},
             "do.partitions",
@@ -121,7 +121,8 @@ def test_single_partitions_are_refused_where_that_version_answers_each_of_them()
     ]
     grouped = OffsetFetchRequest(groups=groups)
     assert rule(do=do).hit(replace(seen(old), version=7))
-    assert not rule(do=do).hit(replace(seen(grouped), version=8))  # its partitions stand below groups
+    # In this version the partitions are nested below groups.
+    assert not rule(do=do).hit(replace(seen(grouped), version=8))
 
 
 def test_a_topic_is_known_by_its_id() -> None:

@@ -1,4 +1,4 @@
-"""The table of control calls, the routes and the OpenAPI document say the same."""
+"""The table of control calls, the routes and the OpenAPI document agree."""
 
 import asyncio
 import json

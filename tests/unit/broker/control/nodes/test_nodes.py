@@ -1,4 +1,4 @@
-"""Nodes of a cluster with many partitions: what a stop and a start change is decided in slices."""
+"""Nodes of a cluster with many partitions. The changes of a stop and of a start are decided in slices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PARTITIONS = 8 * ENTRIES_PER_SLICE
 
 
 class Watched:
-    """Counts the turns of the loop that pass before each decision about many partitions, from the one before it on."""
+    """Counts the turns of the loop between one decision about many partitions and the next."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.turns: list[int] = []

@@ -1,4 +1,4 @@
-"""Lawful but rare answers: what they change stays decodable, and the same seed does the same."""
+"""Lawful but rare answers: changed responses can still be decoded, and the same seed makes the same changes."""
 
 import pytest
 
@@ -256,7 +256,7 @@ def test_metadata_is_one_change_behind() -> None:
 
 
 def drawn(odd: Odd, *requests: tuple[str, ApiKey]) -> dict[str, list[ErrorCode | None]]:
-    """The errors in the place of answers, by the client id of the requests."""
+    """Returns the errors that replaced responses, by the client id of the requests."""
     found: dict[str, list[ErrorCode | None]] = {}
     for number, (client_id, api) in enumerate(requests):
         odd.begin(api, client_id, number)

@@ -1,5 +1,5 @@
-"""A recorder costs the loop little, and its memory is bounded: by writing on the loop, or by ending a recording that
-nobody reads fast enough."""
+"""A recorder costs the loop little, and its memory is bounded: it writes on the loop, or it ends a recording whose
+reader is too slow."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ANSWER = b"\0\0\0\x04\0\0\0\x07"
 
 
 class CountedWrites(BytesIO):
-    """Counts writes, and stays readable."""
+    """Counts writes. The written data stays readable after `close`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,14 +45,14 @@ class CountedWrites(BytesIO):
         return super().write(data)  # type: ignore[arg-type]
 
     def close(self) -> None:
-        """What was written stays readable."""
+        """Does nothing, so that tests can read the written data."""
 
     def entries(self) -> list[RecordingEntry]:
         return list(Recording(BytesIO(self.getvalue()).read).entries())
 
 
 class Answers:
-    """Gives each request the next of these answers; None hangs up."""
+    """Gives each request the next of these responses. None closes the connection."""
 
     logins: LoginCounts | None = None
 
@@ -60,7 +60,7 @@ class Answers:
         self._answers = list(answers)
 
     def connected(self, connection: ConnectionInfo) -> None:
-        """All are welcome."""
+        """Accepts every connection."""
 
     def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
         return None
@@ -73,7 +73,7 @@ class Answers:
 
 
 class SlowTransport(FakeTransport):
-    """Keeps this many bytes unsent."""
+    """A transport that keeps this many bytes unsent."""
 
     unsent_bytes = 1
 
@@ -95,9 +95,9 @@ async def test_more_than_may_wait_is_written_by_the_loop_itself_in_order_and_who
     disk = CountedWrites()
     recorder = Recorder(disk, asyncio.get_running_loop(), most_waiting_bytes=1000)
     peer = peer_of(server_around(Answers(*[[ANSWER], []] * 50)), recorder)
-    for _ in range(100):  # in one turn of the loop, so that no thread is given anything
+    for _ in range(100):  # All requests arrive in one turn of the loop, so that no work is passed to a thread.
         peer.send(FRAME)
-    assert disk.writes > 5  # the head, and what the loop wrote
+    assert disk.writes > 5  # the head, and what the loop wrote itself
     recorder.close()
     entries = disk.entries()
     assert [entry.exchange for entry in entries if entry.kind is Kind.RECEIVED] == list(range(1, 101))
@@ -111,7 +111,7 @@ async def test_an_answer_has_left_when_nothing_is_unsent_and_never_before_what_c
     server = server_around(Answers(*[[ANSWER]] * 5))
     slow, quick = peer_of(server, recorder, transport=unsent), peer_of(server, recorder)
     slow.send(FRAME)
-    quick.send(FRAME + FRAME)  # which is read at once
+    quick.send(FRAME + FRAME)  # This peer reads at once.
     slow.send(FRAME)
     quick.send(FRAME)
     while recorder.unwritten:  # until a tick
@@ -138,9 +138,9 @@ async def test_under_load_a_request_is_held_to_follow_an_answer_only_where_someb
     disk, load = CountedWrites(), 2 * MOST_QUESTIONS
     recorder = Recorder(disk, asyncio.get_running_loop(), compression=Compression.NONE)
     peer = peer_of(server_around(Answers(*[[ANSWER]] * (load + 3))), recorder)
-    for _ in range(load):  # in one turn of the loop, so that no tick brings further questions
+    for _ in range(load):  # All requests arrive in one turn of the loop, so that no tick adds to the budget of queries.
         peer.send(FRAME)
-    while recorder.unwritten:  # until a tick, which looks as well
+    while recorder.unwritten:  # A tick writes, and also queries the unsent bytes.
         await asyncio.sleep(0.001)
     peer.send(FRAME)
     recorder.close()
@@ -275,7 +275,7 @@ async def test_a_recorder_that_is_closed_leaves_connections_alone() -> None:
     recorder = Recorder(disk, asyncio.get_running_loop())
     observe(server, [recorder.at(1)])
     peer.send(FRAME)
-    assert not peer.connection.info.sends_files  # what a file sends, nobody sees
+    assert not peer.connection.info.sends_files  # The recorder cannot see bytes that are sent from a file.
     recorder.close()
     written = disk.getvalue()
     peer.send(FRAME)
@@ -290,7 +290,7 @@ async def test_a_reader_that_is_too_slow_is_told_how_much_it_missed() -> None:
     unread.write(b"12345")
     unread.write(b"67890")
     unread.write(b"x")
-    unread.write(b"y")  # nothing after a hole
+    unread.write(b"y")  # Nothing may follow a gap.
     assert await unread.taken(1) == b"1234567890"
     assert unread.left_out == 2
     unread.write(b"z")
@@ -298,7 +298,7 @@ async def test_a_reader_that_is_too_slow_is_told_how_much_it_missed() -> None:
 
 
 async def test_the_last_exchanges_of_a_deleted_cluster_reach_the_reader() -> None:
-    """Also those that had not gathered for long enough to become a block when the cluster was deleted."""
+    """This includes exchanges that were too recent to form a block when the cluster was deleted."""
     loop = asyncio.get_running_loop()
     unread = UnreadBlocks(loop)
     recorder = Recorder(unread, loop, compression=Compression.NONE)

@@ -1,4 +1,4 @@
-"""Which handshake is given up when there are too many."""
+"""Which handshake is abandoned if there are too many."""
 
 from odradek.broker.security.tls.handshake import HandshakeSlots
 

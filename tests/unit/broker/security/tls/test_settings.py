@@ -1,4 +1,4 @@
-"""What the settings of a listener with TLS say, and what is refused at the start: docs/spec/security.md#s1-2."""
+"""The settings of a TLS listener, and which of them the broker refuses at the start (docs/spec/security.md#s1-2)."""
 
 import pytest
 

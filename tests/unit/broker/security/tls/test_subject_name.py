@@ -1,4 +1,4 @@
-"""The subject of a certificate: docs/spec/security.md#s1-3. What is expected is what Java 17 says."""
+"""The subject of a certificate as text, compared with the output of Java 17 (docs/spec/security.md#s1-3)."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
