@@ -24,7 +24,7 @@ Written by `python -m tests.unit.test_apis_page` from `odradek/broker/api/served
 
 
 def served() -> dict[int, tuple[str, int, int]]:
-    """key → (name, lowest, highest version)."""
+    """Returns name, lowest and highest version of each API by its key."""
     return {key.value: (name_of(key), each.min_version, each.max_version) for key, each in SERVED.items()}
 
 

@@ -1,4 +1,4 @@
-"""Code, tests and docs cite the rule book and one another: whatever they point at exists."""
+"""Code, tests and docs refer to the rule book and to each other. Every target of a reference exists."""
 
 import ast
 import io
@@ -16,14 +16,14 @@ CODE = ("odradek", "tests", "examples")
 
 CITATION = re.compile(r"docs/spec/[\w.-]+\.md(?:#[\w-]*)?")
 CITED_PAGE = re.compile(r"docs/spec/[\w.-]+\.md")
-SECTION = re.compile(r"#(s\d+(?:-\d+)*)\b")  # of a page that the same file cites by its path
+SECTION = re.compile(r"#(s\d+(?:-\d+)*)\b")  # a section of a page that the same file names by its path
 # A file by its path from the root of the repository, as pages and docstrings name it.
 FILE = re.compile(rf"(?<![\w/.-])((?:docs|{'|'.join(CODE)})/[\w/-]+\.(?:py|md|json))\b")
 # A file by the end of its path, as in `partitions/partition.py`.
 SHORT_FILE = re.compile(r"(?<![\w/.*-])((?:[\w-]+/)*[\w-]+\.(?:py|js))\b")
-# A module, or a name in one, as in `odradek.broker.broker.Broker`.
+# A module, or a name in a module, as in `odradek.broker.broker.Broker`.
 DOTTED = re.compile(r"`(odradek(?:\.\w+)+)`")
-# Files that only a reader's machine has, or that belong to clients: programs to be copied, and code of other projects.
+# Files that only exist elsewhere: programs for readers to copy, and code of client projects.
 ELSEWHERE = frozenset({"enrich.py", "test_orders.py", "src/broker/index.js", "net/manager.py"})
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 EXPLICIT_ANCHOR = re.compile(r'<a id="([^"]+)"></a>')
@@ -42,7 +42,8 @@ def code_files() -> Iterator[Path]:
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """What can follow `#` in a link to this page: its explicit anchors, and those that GitHub makes of headings."""
+    """Returns what may follow `#` in a link to this page: its explicit anchors, and those that GitHub derives from
+    headings."""
     text = without_code(page.read_text())
     found = set(EXPLICIT_ANCHOR.findall(text))
     for line in text.splitlines():
@@ -57,7 +58,7 @@ def without_code(text: str) -> str:
 
 
 def missing(target: str, page: Path) -> bool:
-    """Whether a link in `page` leads nowhere. `target` is relative to the page: a file, `#anchor`, or both."""
+    """Returns whether a link in `page` leads nowhere. `target` is relative to the page: a file, `#anchor`, or both."""
     path, _, anchor = target.partition("#")
     file = page.parent / path if path else page
     return not file.exists() or (anchor != "" and anchor not in anchors(file))
@@ -80,7 +81,7 @@ def test_each_file_that_code_or_a_page_names_exists() -> None:
 
 
 def prose(file: Path) -> str:
-    """The text of a page, or the docstrings and comments of a file of code."""
+    """Returns the text of a page, or the docstrings and comments of a file of code."""
     text = file.read_text()
     if file.suffix != ".py":
         return text
@@ -91,14 +92,15 @@ def prose(file: Path) -> str:
 
 
 def described_files() -> Iterator[Path]:
-    """Hand-written code and pages that describe the present: not the changelog, decisions of the past, or the rules."""
+    """Yields hand-written code and the pages about the present: not the changelog, past decisions, or the rules."""
     yield from (file for file in code_files() if "messages" not in file.parts)
     yield from (page for page in pages() if page.name != "CHANGELOG.md" and page.parent.name not in ("adr", "spec"))
 
 
 @cache
 def paths_of_files() -> frozenset[str]:
-    """Each file of the repository by its path and by each end of its path that begins with a folder or its name."""
+    """Returns each file of the repository by its path, and by each end of its path that starts with a folder or its
+    name."""
     roots = (*CODE, "pyspark_odradek", "bench", "docs", "docker", "native", ".ci")
     found = [named(file) for root in roots for file in (REPOSITORY / root).rglob("*") if file.suffix in (".py", ".js")]
     found += [path.name for path in REPOSITORY.glob("*.py")]
@@ -106,9 +108,9 @@ def paths_of_files() -> frozenset[str]:
 
 
 def names_nothing(dotted: str) -> bool:
-    """Whether a dotted path below `odradek` leads to no module, or to a name that its module lacks.
+    """Returns whether a dotted path below `odradek` leads to no module, or to a name that its module lacks.
 
-    The name of a setting also begins with `odradek`; it leads nowhere by intention, and is not reported.
+    Names of settings also start with `odradek`. They are not paths, and are not reported.
     """
     place, rest = REPOSITORY, dotted.split(".")
     while rest and (place / rest[0]).is_dir():

@@ -1,4 +1,4 @@
-"""The command line: what `serve` accepts, and its messages for what it does not."""
+"""The command line: which arguments `serve` accepts, and its messages for the others."""
 
 import json
 import os
@@ -169,7 +169,7 @@ def test_time_since_exec_is_counted_from_the_start_of_the_process() -> None:
 
 
 class Serving:
-    """`odradek serve` as a person starts it."""
+    """A process `odradek serve`, started as a person does."""
 
     def __init__(self, folder: Path, *words: str) -> None:
         self.ready_file = folder / "ready.json"
@@ -181,7 +181,8 @@ class Serving:
             text=True,
         )
         assert self.process.stdout is not None
-        self.line = self.process.stdout.readline()  # comes when connections are accepted, or is empty at its end
+        # This line arrives when the broker accepts connections. It is empty if the process has ended.
+        self.line = self.process.stdout.readline()
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(how)
@@ -239,7 +240,7 @@ def test_the_line_says_what_the_http_port_serves(tmp_path: Path) -> None:
 def test_the_page_takes_a_free_port_if_the_default_one_is_taken(tmp_path: Path) -> None:
     kafka = ReservedPort()
     with ExitStack() as stack:
-        with suppress(OSError):  # another process has it, which does as well
+        with suppress(OSError):  # Another process has the port, which is just as good.
             stack.enter_context(socket.create_server(("127.0.0.1", 9644)))
         broker = Serving(tmp_path, "--port", str(kafka.number), "--ephemeral")
         port = json.loads(broker.ready_file.read_text())["http_port"]

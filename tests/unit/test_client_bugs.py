@@ -1,6 +1,6 @@
-"""Each bug of a client that `client_bugs.py` names is shown with old releases, or why it is not is told.
+"""Each client bug in `client_bugs.py` is demonstrated with old releases, or has a reason why it is not.
 
-A bug is shown by the evidence of a row of tests/client_lab: an application sees it, or a rule convicts it.
+A row of tests/client_lab demonstrates a bug: either an application sees the bug, or a rule of the judge is broken.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NAME = re.compile(r"(?:([\w.-]+/[\w.-]+))?#(\d+)")
 
 
 def names(told: str) -> Iterator[str]:
-    """`project#1, #2` names two bugs of a project, and text without a number is one name."""
+    """Yields the names of bugs. `project#1, #2` names two bugs of a project, and text without a number is one name."""
     project = ""
     for found in NAME.finditer(told):
         project = found[1] or project

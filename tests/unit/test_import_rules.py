@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-# The layers below `odradek/`; everything else there is what people use: client, dual write, Spark, tools.
+# The layers below `odradek/`. Everything else there is for users: client, dual write, Spark, tools.
 LAYERS = ("schemas", "protocol", "files", "control_calls", "registry", "seeds", "storage", "broker")
 PACKAGES = (*LAYERS, "odradek")
 MAY_IMPORT = {
@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "broker": {"broker", "storage", "control_calls", "registry", "seeds", "files", "protocol"},
     "odradek": {"odradek", "control_calls", "registry", "seeds", "files", "protocol"},
 }
-# Folders and files of odradek/: each imports only itself and the ones before it, types included.
+# Folders and files of odradek/. Each imports only itself and earlier ones, including imports for types.
 ODRADEK_ORDER = (
     "schemas",
     "protocol",
@@ -44,18 +44,18 @@ ODRADEK_ORDER = (
     "cli.py",
     "__main__.py",
 )
-# Where the command line, or the image, starts a broker or asks for it.
+# Files in which the command line, or the image, starts a broker or refers to its start.
 STARTS_THE_BROKER = ("odradek/serve.py", "odradek/tools/container/entry.py", "odradek/tools/container/health.py")
 
-# Folders and files of broker/: each imports only itself and what stands before it, types included.
+# Folders and files of broker/. Each imports only itself and earlier ones, including imports for types.
 BROKER_ORDER = (
-    "runtime",  # clock, threads, answers given later
+    "runtime",  # clock, threads, responses that are completed later
     "patterns",
-    "api",  # what every API shares
+    "api",  # code that every API shares
     "configuration",
     "network",
-    "security",  # decisions, and shells by name: see below
-    "groups",  # three cores, which do not import one another
+    "security",  # decisions, and the shells named below
+    "groups",  # three cores that do not import each other
     "transactions",
     "shares/core",
     "metadata",
@@ -63,23 +63,23 @@ BROKER_ORDER = (
     "coordinators",
     "produce",
     "fetch",
-    "shares/leader",  # what leaders do for share groups
-    "broker.py",  # what handlers reach for
+    "shares/leader",  # the work of leaders for share groups
+    "broker.py",  # the broker as its handlers see it
     "handlers",
-    "client_limits.py",  # puts quotas into force
-    "in_process",  # a client of the broker's own, without a socket
+    "client_limits.py",  # applies quotas to connections
+    "in_process",  # the broker's client of itself, without a socket
     "facts",  # state as values, for the page and for control
     "http",  # metrics, health and the page
-    "seeds",  # what is created before the first client
+    "seeds",  # topics, records and users that are created before the first client connects
     "registry",  # the port, the topic and the rights of the schema registry
     "serving.py",  # sockets, dispatch and pages around the broker
     "control",  # brokers that tests of clients control
     "process.py",
 )
 
-# Cores decide: what happens to them comes in as arguments.
+# Cores decide. They learn of events only through arguments.
 CORES = tuple(f"odradek.broker.{name}" for name in ("groups", "transactions", "shares.core"))
-# Of broker/security/, all files decide but these, which read files, use sockets, or log.
+# All files of broker/security/ decide, except these, which read files, use sockets, or log.
 SHELLS_OF_SECURITY = frozenset(
     {
         "odradek/broker/security/authorization.py",
@@ -130,7 +130,8 @@ SLOW_TO_IMPORT = (
     "xxhash",
     "cryptography",
 )
-VERSION = ("odradek", "odradek.__version__")  # that of the release, which any file may import from odradek/__init__.py
+# the version of the release, which any file may import from odradek/__init__.py
+VERSION = ("odradek", "odradek.__version__")
 BUILT_IN_NAMES = sys.stdlib_module_names
 LIBRARIES = {
     "uvloop",
@@ -159,8 +160,8 @@ OPTIONAL = {
     "google",  # google.protobuf
     "proto_schema_parser",
     "antlr4",  # comes with proto-schema-parser
-    "pytest",  # finds odradek/testing/pytest_plugin.py itself
-}  # comes with an extra; what needs it is imported only when it is used
+    "pytest",  # loads odradek/testing/pytest_plugin.py itself
+}  # These come with an extra. Code that needs them is imported only when it is used.
 
 
 def modules(*packages: str) -> Iterator[Path]:
@@ -170,7 +171,7 @@ def modules(*packages: str) -> Iterator[Path]:
 
 
 def package_of(module: str) -> str:
-    """The layer that a module of ours belongs to, `odradek` for those in none; of other modules the first name."""
+    """Returns the layer of one of our modules, `odradek` if it is in none, and the first name of other modules."""
     names = module.split(".")
     return names[1] if names[0] == "odradek" and len(names) > 1 and names[1] in LAYERS else names[0]
 
@@ -181,7 +182,7 @@ def named(path: Path) -> str:
 
 @cache
 def imports(path: Path) -> tuple[tuple[str, int], ...]:
-    """Full names of imported modules with their lines, wherever in the file they are imported; types included."""
+    """Returns the full names of imported modules with their lines, wherever the file imports them, including types."""
     found: list[tuple[str, int]] = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -278,7 +279,8 @@ def test_in_security_only_shells_have_a_clock_a_file_or_a_socket() -> None:
 
 @cache
 def imports_within(*packages: str) -> dict[str, dict[str, int]]:
-    """File → the files of these packages that it imports, with the line; at the head, in a function, or for types."""
+    """Returns for each file the imported files of these packages with the line: at the top, in a function, or for
+    types."""
     files = {
         path.relative_to(REPOSITORY).with_suffix("").as_posix().replace("/", "."): path for path in modules(*packages)
     }
@@ -290,7 +292,7 @@ def imports_within(*packages: str) -> dict[str, dict[str, int]]:
 
 
 def place_in_broker(file: str) -> str:
-    """The folder below broker/ (of shares/, core or leader), or the file itself where it stands in none."""
+    """Returns the folder below broker/ (for shares/: core or leader), or the file itself if it is in no folder."""
     below = file.split("/")[2:]
     return "/".join(below[: 2 if below[0] == "shares" else 1])
 
@@ -319,12 +321,12 @@ def test_the_folders_of_odradek_import_one_another_in_their_order_only() -> None
 
 @cache
 def rooms() -> list[str]:
-    """Folders that hold files of code. A folder that only groups others, such as `shares/`, is no room."""
+    """Returns the folders with files of code. Folders such as `shares/` that only group others do not count."""
     return sorted({named(path.parent) for path in modules(*PACKAGES) if path.name != "__init__.py"})
 
 
 def within(folder: str, file: str) -> str | None:
-    """The place below `folder` that a file belongs to, a room or a file; None for a file elsewhere."""
+    """Returns the place below `folder` to which a file belongs, a folder or a file; None for a file elsewhere."""
     if not file.startswith(f"{folder}/"):
         return None
     parts = file.removeprefix(f"{folder}/").split("/")
@@ -337,7 +339,7 @@ def within(folder: str, file: str) -> str | None:
 
 
 def in_circles(pairs: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Of pairs (importing place, imported place) those that lie on a circle, or between two circles."""
+    """Returns the pairs (importing place, imported place) that lie on a cycle, or between two cycles."""
     while True:
         importing, imported = {first for first, _ in pairs}, {second for _, second in pairs}
         left = {(first, second) for first, second in pairs if second in importing and first in imported}
@@ -348,7 +350,7 @@ def in_circles(pairs: set[tuple[str, str]]) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("folder", rooms())
 def test_no_two_places_of_a_folder_import_each_other_by_any_detour(folder: str) -> None:
-    """An `__init__` is left out: it is the list of what a package shows, and takes its names from the files."""
+    """An `__init__` does not count, because it only lists what a package exports."""
     pairs = set()
     for file, imported_at in imports_within(*PACKAGES).items():
         here = within(folder, file)
@@ -386,36 +388,40 @@ def test_protocol_reads_no_clock_and_no_randomness() -> None:
     assert breaches == []
 
 
-# A cluster under test has a clock and timers of its own (docs/testing.md), and whatever looks at another clock
-# disobeys it. `perf_counter` only measures what the broker itself takes. HTTP keeps the system's time.
+# A cluster under test has its own clock and timers (docs/testing.md), which code with another clock would ignore.
+# `perf_counter` only measures the broker's own work. HTTP uses the system's time.
 CLOCKS = ("odradek/broker/runtime/clock.py", "odradek/broker/runtime/controlled_time.py")
 CLOCK_MODULES = frozenset({"time", "datetime"})
 OTHER_CLOCKS = frozenset({"time", "time_ns", "monotonic", "monotonic_ns", "now", "utcnow", "today"})
 OTHER_TIMERS = frozenset({"call_later", "call_at", "wait_for", "timeout", "timeout_at", "sleep", "Timer"})
 BY_THE_SYSTEM = {
-    "odradek/broker/broker.py": {"time"},  # the steady time of a broker that is given none
-    "odradek/broker/control/clusters/chosen_listeners.py": {"now"},  # when certificates begin, which clients judge
-    "odradek/broker/control/clusters/clusters.py": {"time"},  # real time, which exchanges are kept for
+    "odradek/broker/broker.py": {"time"},  # the monotonic time of a broker that gets no clock
+    # the start time of certificates, which clients check
+    "odradek/broker/control/clusters/chosen_listeners.py": {"now"},
+    "odradek/broker/control/clusters/clusters.py": {"time"},  # real time, for which exchanges are kept
     "odradek/broker/control/http/live_recording.py": {"wait_for"},  # HTTP
-    "odradek/broker/control/nodes/nodes.py": {"sleep"},  # until the disk is done
-    "odradek/broker/control/presets/preset_client.py": {"sleep", "timeout"},  # how long a caller waits, and asks again
-    "odradek/broker/control/recording/recorder.py": {"call_later", "monotonic_ns", "time_ns"},  # when bytes really came
+    "odradek/broker/control/nodes/nodes.py": {"sleep"},  # waits for the disk
+    # how long a caller waits, and when it asks again
+    "odradek/broker/control/presets/preset_client.py": {"sleep", "timeout"},
+    # the real arrival times of bytes
+    "odradek/broker/control/recording/recorder.py": {"call_later", "monotonic_ns", "time_ns"},
     "odradek/broker/control/http/request_events.py": {"sleep"},  # HTTP
-    "odradek/broker/control/http/waiting.py": {"sleep", "time"},  # how long a caller waits, and looks again
+    "odradek/broker/control/http/waiting.py": {"sleep", "time"},  # how long a caller waits, and when it looks again
     "odradek/broker/http/connections.py": {"sleep"},  # HTTP
-    "odradek/broker/http/page/actions.py": {"sleep"},  # HTTP: an action asks again
+    "odradek/broker/http/page/actions.py": {"sleep"},  # HTTP: an action repeats its request
     "odradek/broker/http/page/routes.py": {"timeout"},  # HTTP
     "odradek/broker/http/pages.py": {"timeout"},  # HTTP
-    "odradek/broker/network/server.py": {"timeout"},  # for what is in flight when the process stops
+    "odradek/broker/network/server.py": {"timeout"},  # for requests in flight when the process stops
     "odradek/broker/registry/routes.py": {"timeout"},  # HTTP
-    "odradek/broker/seeds/applying.py": {"sleep"},  # until the coordinator has loaded
-    "odradek/broker/registry/topic.py": {"sleep"},  # until the topic can be read again
-    "odradek/broker/partitions/cleaning.py": {"sleep"},  # how much of the disk a worker takes
+    "odradek/broker/seeds/applying.py": {"sleep"},  # waits until the coordinator has loaded
+    "odradek/broker/registry/topic.py": {"sleep"},  # waits until the topic can be read again
+    "odradek/broker/partitions/cleaning.py": {"sleep"},  # limits the share of the disk that a worker uses
 }
 
 
 def clocks_in(source: str) -> set[str]:
-    """Names of clocks and timers of the system, called or handed on. `asyncio.sleep(0)` is a turn of the loop."""
+    """Returns the names of the system's clocks and timers that the source uses. `asyncio.sleep(0)` is only a turn of
+    the loop."""
     found: set[str] = set()
     nodes = list(ast.walk(ast.parse(source)))
     turns = {id(each.func) for each in nodes if isinstance(each, ast.Call) and ast.unparse(each) == "asyncio.sleep(0)"}
@@ -466,7 +472,7 @@ def test_a_clock_of_the_system_is_found_however_it_is_named(source: str, found: 
 
 
 def test_a_broker_that_has_started_has_imported_nothing_slow() -> None:
-    """As the process itself says it: a whole start and stop, then the modules that it had."""
+    """The process itself lists its modules, after a complete start and stop."""
     script = (
         "import os, signal, sys, tempfile, threading\n"
         "from pathlib import Path\n"

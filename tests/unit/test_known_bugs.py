@@ -1,6 +1,6 @@
-"""Each known bug of a broker is held by a test: the test of the rule that the bug broke has its number as a marker.
+"""Each known bug of a broker has a test: the test of the rule that the bug broke is marked with the bug's number.
 
-The numbers are those of a list of bugs in Kafka, in brokers that speak its protocol, and in this one.
+The numbers refer to a list of bugs in Kafka, in other brokers with its protocol, and in this one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NUMBERS = {*range(1, 63)}
 
 
 def marked(path: Path) -> Iterator[tuple[int, str]]:
-    """The numbers of known bugs in a file of tests, and the name of the test that holds each."""
+    """Yields the numbers of known bugs in a test file, each with the name of its test."""
     text = path.read_text(encoding="utf-8")
     if "known_bug" not in text:
         return

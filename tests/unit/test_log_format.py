@@ -20,7 +20,7 @@ def _as_before() -> Iterator[None]:
 
 def said(log_format: str, environ: dict[str, str] | None = None) -> str:
     stream = io.StringIO()
-    logging.root.handlers.clear()  # one of them takes every traceback for a bug
+    logging.root.handlers.clear()  # One of the handlers would treat every traceback as a bug.
     set_up_logging(stream, log_format, environ or {})
     logger = logging.getLogger("odradek.transactions")
     logger.debug("not shown unless asked for")

@@ -1,4 +1,4 @@
-"""The constructors that mypyc compiles are those that `dataclasses` would make at run time."""
+"""The constructors that mypyc compiles are the ones that `dataclasses` would generate at run time."""
 
 import ast
 import dataclasses
@@ -114,7 +114,8 @@ def test_a_written_constructor_makes_what_the_generated_one_does(source: str) ->
             hash(one)
 
 
-def test_a_frozen_one_is_written_too() -> None:  # compiled, it assigns in C; Python would not let it
+# The compiled constructor assigns in C, which Python would refuse for a frozen class.
+def test_a_frozen_one_is_written_too() -> None:
     assert methods(with_constructors(START + FROZEN), "Point").keys() == {"__init__", "is_flat"}
 
 
@@ -143,7 +144,7 @@ def test_lines_keep_their_numbers() -> None:
         ("(slots=True)", ""),
         ("slots=True", "slots=True, kw_only=True"),
         ("slots=True", "slots=True, order=True"),
-        ("seen: list[int]", "seen: list[int] | None"),  # None is a value of its own
+        ("seen: list[int]", "seen: list[int] | None"),  # None is a valid value of its own
         ("repr=False", "init=False"),
         ("x: int", "x: ClassVar[int]"),
         ("is_flat", "__post_init__"),

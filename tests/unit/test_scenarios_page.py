@@ -1,7 +1,7 @@
-"""Each numbered scenario of the rule book has tests with its number, and the page Scenarios of the site lists them.
-So has each row of the page about Kafka 4.4.
+"""Each numbered scenario of the rule book has tests with its number, and the page Scenarios of the site lists them. The
+same applies to each row of the page about Kafka 4.4.
 
-A page of the rule book (docs/spec/README.md) whose scenarios all have tests is named in `COMPLETE`.
+`COMPLETE` names the pages of the rule book (docs/spec/README.md) whose scenarios all have tests.
 """
 
 import pytest
@@ -25,9 +25,9 @@ from tests.support.scenarios_page import (
 from tests.unit.test_citations import DOCS, LINK
 from tests.unit.test_citations import missing as leads_nowhere
 
-# The pages that have a test for every scenario. The others list the tests they have so far.
+# The pages with a test for every scenario. The other pages list the tests that they have so far.
 COMPLETE = ("transactions", "consumer-groups", "share-groups", "dead-letter-queues", "streams-groups")
-# Rows of Kafka 4.4 without a test of Odradek alone: most were only read, or need several nodes.
+# Rows of Kafka 4.4 without a test of Odradek alone. Most of them were only read, or need several nodes.
 NOT_TESTED = {"U5", "M5", "C5", "O1", "O4"}
 # Rows of Kafka 4.4 without a test that asks a running Kafka.
 NOT_ASKED = {"U5", "M5", "C5", "T11", "S12", "O1", "O2", "O4"}

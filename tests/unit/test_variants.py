@@ -1,6 +1,5 @@
-"""The compiled variant (docs/variants.md): what belongs to it, that it is what runs where a suite asks for it, and that
-ODRADEK_PURE is stronger than what is installed.
-"""
+"""The compiled variant (docs/variants.md): its modules, that it runs if a suite asks for it, and that ODRADEK_PURE
+overrides what is installed."""
 
 import ast
 import importlib.util
@@ -44,12 +43,13 @@ def test_every_module_of_compiled_toml_is_of_the_same_variant() -> None:
 
 
 def test_types_of_the_fields_of_compiled_classes_are_there_at_run_time() -> None:
-    """mypyc looks them up where the class is made, also if only for an annotation; and `object` it does not find."""
+    """mypyc looks up these types where it creates the class, even if only an annotation names them. It does not find
+    `object`."""
     assert [found for path in build().modules() for found in unknown_types(path)] == []
 
 
 def test_nothing_that_was_set_to_none_is_read_again_after_a_call() -> None:
-    """mypyc believes that it still is None, and raises TypeError where the call has changed it."""
+    """mypyc assumes that the attribute is still None, and raises TypeError if the call has changed it."""
     sources = [(path, (REPOSITORY / path).read_text()) for path in build().modules()]
     assert [f"{path}:{found}" for path, source in sources for found in believed_to_be_none(source)] == []
 
@@ -69,7 +69,7 @@ def test_what_mypyc_believes_to_be_none_is_found(body: str, found: list[str]) ->
 
 
 def test_each_name_of_an_error_has_one_type() -> None:
-    """mypyc gives the name of an `except … as error` the type that it has first, for the whole function."""
+    """mypyc gives the name in `except … as error` its first type throughout the whole function."""
     sources = [(path, (REPOSITORY / path).read_text()) for path in build().modules()]
     assert [f"{path}:{found}" for path, source in sources for found in errors_of_two_types(source)] == []
 
@@ -88,8 +88,8 @@ def errors_of_two_types(source: str) -> Iterator[str]:
 
 
 def test_no_function_refers_to_itself() -> None:
-    """mypyc keeps a nested function that holds another, or that a sibling names, where it refers to itself: each call
-    leaves it, with all that it knows, to the collector, which rarely runs."""
+    """A nested function that contains another one, or that a sibling names, refers to itself in mypyc. Each call leaves
+    it, with everything that it refers to, to the garbage collector, which rarely runs."""
     sources = [(path, (REPOSITORY / path).read_text()) for path in build().modules()]
     assert [f"{path}:{found}" for path, source in sources for found in left_to_the_collector(source)] == []
 
@@ -98,7 +98,7 @@ def left_to_the_collector(source: str) -> Iterator[str]:
     functions = ast.FunctionDef | ast.AsyncFunctionDef
     module = ast.parse(source)
     imports = [each for node in module.body if isinstance(node, ast.ImportFrom) for each in node.names]
-    # A module's function counts as a sibling, too, where it is named first in the function outside.
+    # A function of the module also counts as a sibling if the outer function names it first.
     unseen = {each.asname or each.name for each in imports} | {
         each.name for each in module.body if isinstance(each, functions)
     }
@@ -134,11 +134,12 @@ def test_a_function_that_refers_to_itself_is_found(body: str, found: list[str]) 
 
 
 def believed_to_be_none(source: str) -> Iterator[str]:
-    """Line and attribute of each read, in the order of the lines, that follows `self.x = None` and then a call."""
+    """Yields line and attribute of each read that follows `self.x = None` and then a call, in the order of the
+    lines."""
     for function in ast.walk(ast.parse(source)):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             nodes = [node for node in ast.walk(function) if isinstance(node, ast.expr | ast.stmt)]
-            unset: dict[str, bool] = {}  # attribute → whether something was called since
+            unset: dict[str, bool] = {}  # whether something was called since, by attribute
             for node in sorted(nodes, key=lambda node: (node.end_lineno, node.end_col_offset, node.col_offset)):
                 if isinstance(node, ast.Call | ast.Await):
                     unset = dict.fromkeys(unset, True)
@@ -178,7 +179,7 @@ def is_of_fields(node: ast.ClassDef) -> bool:
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """The sources, with an extension module beside one of them which no Python can load."""
+    """Returns the sources with an extension module beside one of them that no Python can load."""
     source = Path(odradek.__file__).parent
     ignored = shutil.ignore_patterns("*.so", "__pycache__", "schemas", "messages")
     shutil.copytree(source, tmp_path / "odradek", ignore=ignored)

@@ -1,6 +1,6 @@
-"""A class name means one thing in the product.
+"""A class name has one meaning in the product.
 
-Names that several files define are listed with the reason why each file has a class of its own.
+If several files define the same name, the table gives the reason why each file has its own class.
 """
 
 import ast
@@ -12,7 +12,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 GENERATED = REPOSITORY / "odradek" / "protocol" / "messages"
 
-# Class names that mean one thing in several files, and why each file has a class of its own.
+# Class names with one meaning in several files, and why each file has its own class.
 ONE_MEANING: Mapping[str, str] = {
     **dict.fromkeys(
         ("Admin", "Consumer", "Producer", "ShareConsumer", "Odradek"), "the client with asyncio, and without"
@@ -48,7 +48,7 @@ ONE_MEANING: Mapping[str, str] = {
 
 @cache
 def modules() -> Mapping[str, ast.Module]:
-    """The hand-written files of the product, by their path."""
+    """Returns the hand-written files of the product by their paths."""
     paths = sorted((REPOSITORY / "odradek").rglob("*.py"))
     return {
         path.relative_to(REPOSITORY).as_posix(): ast.parse(path.read_text())
@@ -58,7 +58,7 @@ def modules() -> Mapping[str, ast.Module]:
 
 
 def statements(node: ast.AST) -> Iterator[ast.AST]:
-    """The node and all statements below it, without their expressions, which are most of a tree."""
+    """Yields the node and all statements below it, without their expressions, which are most of a tree."""
     yield node
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):

@@ -28,7 +28,7 @@ EDITS = st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), max_si
 
 
 def one_by_one(batch: bytes) -> Read:
-    """`odradek.protocol.records.records_of`: the reader that the others are compared with."""
+    """Reads with `odradek.protocol.records.records_of`, the reader with which the others are compared."""
     return [as_row(each) for each in records_of(batch)]
 
 
@@ -55,7 +55,7 @@ def as_table(batch: bytes) -> Read:
 
 
 def as_text(key: str) -> str:
-    """Header keys in a table are valid text; elsewhere bytes that are not UTF-8 survive as surrogates."""
+    """Header keys in a table are valid text. Elsewhere bytes that are not UTF-8 survive as surrogates."""
     return key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -66,14 +66,14 @@ def with_valid_text(read: Read | None) -> Read | None:
 
 
 def latest_offsets(batch: bytes, keys: Iterable[bytes | None]) -> dict[bytes, int]:
-    """As compaction learns them, of these keys."""
+    """Returns the latest offset of each of these keys, as compaction reads them."""
     learnt = KeyMap(1 << 20)
     collect_keys([(read_batch_header(batch), memoryview(batch))], learnt, PassTransactions(()), 0)
     return {key: learnt.latest(key) for key in keys if key is not None}
 
 
 def outcome(reader: Callable[[bytes], Read], batch: bytes) -> Read | None:
-    """None for bytes that are no records."""
+    """Returns what the reader finds, or None if the bytes are not records."""
     try:
         return reader(batch)
     except MalformedMessage:
@@ -81,7 +81,7 @@ def outcome(reader: Callable[[bytes], Read], batch: bytes) -> Read | None:
 
 
 def is_surveyed(data: bytes, count: int) -> bool:
-    """Whether the walk that validation uses accepts the records. It builds none."""
+    """Returns whether the walk of the validation accepts the records. The walk builds no records."""
     try:
         survey_records(data, count)
     except MalformedMessage:
@@ -91,9 +91,10 @@ def is_surveyed(data: bytes, count: int) -> bool:
 
 @settings(max_examples=examples(150))
 @given(runs=RUNS, edits=EDITS)
-# The offset delta of record 9 takes two bytes in place of one, so that its key begins later than in those behind it.
+# The offset delta of record 9 takes two bytes instead of one, so that its key starts later than in the following
+# records.
 @example(runs=[(None, None, [("", b"")], 0, 33), (None, None, [], 0, 1)], edits=[(84, 0x80)])
-# The value becomes empty, and what was its content the number of headers: 1,610,612,736.
+# The value becomes empty, and its former content becomes the number of headers: 1,610,612,736.
 @example(runs=[(None, b"\x80\x80\x80\x80\x0c", [("a", None)], 0, 1)], edits=[(5, 0)])
 def test_all_readers_find_the_same_records_in_the_same_bytes_or_none(
     runs: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int, int]],

@@ -18,7 +18,7 @@ SHAPES: st.SearchStrategy[Shape] = st.tuples(
     st.none() | st.sampled_from([0, 1, 40, 63, 64, 5000, 9000]),
     st.integers(0, 3),
 )
-# runs of records that look alike, as producers send them, of any length
+# Runs of similar records, as producers send them, of any length.
 RUNS = st.lists(
     st.tuples(SHAPES, st.integers(1, 200), st.integers(-3, 3), st.sampled_from([0, 63, 64, 9000, 2**40])),
     min_size=1,

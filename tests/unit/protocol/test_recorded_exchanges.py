@@ -1,7 +1,8 @@
-"""Exchanges between real clients and Apache Kafka 4.3.1 are read and written alike here.
+"""Exchanges between real clients and Apache Kafka 4.3.1 are decoded and encoded here as in Kafka.
 
-Kafka's own codec is the reference: beside each frame stands what it reads there. Exempt are only the exchanges that it
-cannot read itself, and, for writing, those whose bytes it does not reproduce either (surplus bytes behind a request).
+Kafka's own codec is the reference: each recorded frame comes with what Kafka reads from it. The only exceptions are
+exchanges that Kafka cannot read itself and, for encoding, those whose bytes Kafka does not reproduce either (extra
+bytes after a request).
 """
 
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ pytestmark = needs_oracle
 RECORDED = list(exchanges()) if IS_THERE else []
 READABLE = [exchange for exchange in RECORDED if exchange.request_json is not None]
 
-RENAMED = {  # by API, the fields for which Kafka 4.4.0 has other names
+RENAMED = {  # The fields that Kafka 4.4.0 has renamed, by API.
     ApiKey.TXN_OFFSET_COMMIT.value: {"generationId": "generationIdOrMemberEpoch"},
     ApiKey.STREAMS_GROUP_HEARTBEAT.value: {"acceptableRecoveryLag": "acceptableRecoveryLagLegacy"},
 }
@@ -40,7 +41,7 @@ def response_body_position(exchange: Exchange) -> int:
 
 
 def as_named_since(key: int, recorded: dict[str, Any] | None) -> dict[str, Any] | None:
-    """What Kafka 4.3.1 read, by the names that Kafka 4.4.0 has given to fields: docs/spec/kafka-4.4.md#s3-1."""
+    """Returns what Kafka 4.3.1 read, with the field names of Kafka 4.4.0 (docs/spec/kafka-4.4.md#s3-1)."""
     if recorded is None:
         return None
     renamed = RENAMED.get(key, {})

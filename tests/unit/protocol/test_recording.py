@@ -1,4 +1,4 @@
-"""What a recording is after it was cut or damaged anywhere."""
+"""What a reader gets from a recording that was cut off or damaged anywhere."""
 
 from io import BytesIO
 

@@ -1,5 +1,5 @@
-"""A judge gets frames without records: headers as they were, zeros in the place of the rest, and whole whatever is
-unusual."""
+"""A judge gets frames without records: the headers are unchanged, and the rest is zeros. Unusual frames stay
+complete."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def produce(version: int, *records: Buffer | None) -> memoryview:
 
 
 def produce_one(version: int, records: Buffer | None, transactional_id: str | None = None) -> memoryview:
-    """As most are: one batch for one partition."""
+    """Returns a typical request with one batch for one partition."""
     request = produce_request("orders", records, topic_id=bytes(16), transactional_id=transactional_id)
     return memoryview(request_bytes(request, version, 7, "a-client"))[LENGTH_BYTES:]
 
@@ -158,7 +158,7 @@ def test_damaged_frames_are_kept_whole_or_come_back_in_their_size(version: int) 
 
 @dataclass
 class Disk:
-    """A file, and how much of it was read."""
+    """A file that counts how much of it was read."""
 
     data: bytes
     read: int = 0

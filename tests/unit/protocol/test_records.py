@@ -1,4 +1,4 @@
-"""Records ↔ batches: what is built is read again, by Odradek and by client libraries, and nothing else is accepted."""
+"""Records and batches: Odradek and client libraries read what was built, and nothing else is accepted."""
 
 from typing import Any
 

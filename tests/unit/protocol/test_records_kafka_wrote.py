@@ -1,4 +1,4 @@
-"""Every log file that Kafka wrote reads as Kafka's own DumpLogSegments says, line by line."""
+"""Every log file of Kafka is read as Kafka's own DumpLogSegments prints it, line by line."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.records import Record, records_of
 from tests.support.oracle import IS_THERE, directories, dump, dump_kinds, needs_oracle, unpack
 
-# kinds whose records are printed in words of their own; of these we compare what stands before
+# Kinds whose records the tool prints in its own words. The tests compare only the text before them.
 DECODED = ("offsets", "transaction-state", "share-group-state", "metadata", "metadata-snapshot")
 FILES = [
     (name, kind)
@@ -92,10 +92,11 @@ def lines_of(file: Path, is_plain: bool) -> Iterator[str]:
 
 
 def comparable(lines: str, is_plain: bool) -> list[str]:
-    """Kafka and Python replace what is not UTF-8 by different numbers of U+FFFD."""
+    """Replaces invalid UTF-8 in the lines, for which Kafka and Python print different numbers of U+FFFD."""
     if not is_plain:
         lines = re.sub(r"(headerKeys: \[\]).*", r"\1", lines)
-    lines = lines.split("Non-consecutive offsets in ")[0].rstrip("\n")  # said of good files too, at the very end
+    # The tool also prints this at the end of valid files.
+    lines = lines.split("Non-consecutive offsets in ")[0].rstrip("\n")
     lines = lines.replace("\r\n", "\n").replace("\r", "\n")
     shown = [
         line

@@ -1,4 +1,4 @@
-"""Two codecs made from the same schemas agree: the compiled one, and one declared with construct."""
+"""Two codecs made from the same schemas agree: the compiled codec, and one declared with construct."""
 
 from random import Random
 

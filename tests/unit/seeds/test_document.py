@@ -1,4 +1,4 @@
-"""What a seed may contain, in YAML and in JSON, and the line and field that errors name."""
+"""What a seed may contain, in YAML and in JSON. Errors name the line and the field."""
 
 import json
 

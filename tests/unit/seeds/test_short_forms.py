@@ -1,4 +1,4 @@
-"""Topics in one word: `--topic` and KAFKA_CREATE_TOPICS."""
+"""Topics in a single word: `--topic` and KAFKA_CREATE_TOPICS."""
 
 import re
 

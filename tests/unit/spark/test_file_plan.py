@@ -1,4 +1,4 @@
-"""Which parts of a directory a query reads, and what it reads there. No JVM."""
+"""Which parts of a directory a query reads, and which records it finds there. The tests need no JVM."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from tests.support.written_log import WrittenLog, flip
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """t-0: offsets 0 to 29, a second apart, ten a batch, in three segments; t-1: 2 records; u-0: 1 record."""
+    """Creates t-0 with the offsets 0 to 29, a second apart, ten per batch, in three segments; t-1 with 2 records; and
+    u-0 with 1 record."""
     first = WrittenLog(tmp_path)
     for number in range(3):
         if number:
@@ -204,7 +205,7 @@ class StringContains(EqualTo): ...
         ([EqualTo(("topic",), "t"), EqualTo(("topic",), "u")], {}),
         ([GreaterThan(("offset",), 27), LessThanOrEqual(("offset",), 28)], {"t-0": [28]}),
         ([StringContains(("value",), "x"), EqualTo(("headers", "key"), "x"), EqualTo(("topic",), "u")], {"u-0": [0]}),
-        # A timestamp leaves out parts of files; what is left has to be filtered.
+        # A timestamp excludes parts of files. The remaining records must be filtered.
         (
             [GreaterThanOrEqual(("timestamp",), datetime.fromtimestamp(NOW_MS / 1000 + 21, UTC))],
             {"t-0": span(20, 30)},

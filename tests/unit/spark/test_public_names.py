@@ -1,4 +1,4 @@
-"""What docs/using-spark.md tells applications to import is there by that name; pyspark is not needed to know it."""
+"""Applications can import the names in docs/using-spark.md. The test does not need pyspark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""All ways in which what a stream reads can shrink between two of its batches, as Spark's own source refuses them."""
+"""All ways in which a stream's input can shrink between two batches. The source refuses them like Spark's own
+source."""
 
 import pytest
 
@@ -78,7 +79,7 @@ def test_an_option_that_names_some_partitions_only_is_refused(name: str, is_stre
         pytest.skip("a stream has no end")
     options = SourceOptions.read(SERVERS | {name: '{"t": {"0": 5}}'}, is_stream=is_stream)
     bound = options.starting if name.startswith("starting") else options.ending
-    with pytest.raises(OptionError, match=r"missing.*partition=1"):  # before it asks anybody
+    with pytest.raises(OptionError, match=r"missing.*partition=1"):  # The error comes before any request.
         OffsetReader(options).resolve(bound, [A, B])
 
 

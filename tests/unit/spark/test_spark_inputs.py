@@ -1,4 +1,4 @@
-"""Where a job of Spark reads: what people write, and what they are told when nothing is there."""
+"""The input of a Spark job: what people write, and the errors if nothing is found there."""
 
 import argparse
 import io
@@ -18,7 +18,7 @@ from tests.support.oracle import REPOSITORY
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A data directory with two topics."""
+    """Creates a data directory with two topics."""
     for name in ("orders-0", "orders-1", "order-lines-0"):
         (tmp_path / "data" / name).mkdir(parents=True)
         (tmp_path / "data" / name / "00000000000000000000.log").touch()

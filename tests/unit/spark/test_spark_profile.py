@@ -1,4 +1,4 @@
-"""The page of a profile: what it says, and that it needs nothing but itself."""
+"""The page of a profile: its content, and that it needs no other file."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def a_profile() -> Profile:
 
 
 class Reader(HTMLParser):
-    """Opens and closes; text without style."""
+    """Collects opening and closing tags, and the text outside of styles."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Rows of a Spark task: the partition of each, and a digest that does not depend on their order."""
+"""Rows of a Spark task: the partition of each row, and a digest that does not depend on the order of the rows."""
 
 import pickle
 import random
@@ -63,7 +63,7 @@ def test_columns_that_cannot_be_written_are_refused(columns: dict[str, list[obje
 @pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
 @pytest.mark.parametrize("kind", ["string", "binary"])
 def test_keys_and_values_may_be_of_the_large_types_of_arrow(kind: str, large: bool) -> None:
-    """Spark makes them with `spark.sql.execution.arrow.useLargeVarTypes`."""
+    """Spark creates these types with `spark.sql.execution.arrow.useLargeVarTypes`."""
     of_kind = {"string": (pa.string(), pa.large_string()), "binary": (pa.binary(), pa.large_binary())}[kind]
     column = pa.array([b"a", b"b"]).cast(of_kind[large])
     header = pa.struct(
@@ -124,7 +124,8 @@ def test_the_digest_covers_every_column() -> None:
 
 
 def test_the_digest_leaves_out_what_does_not_change_a_record() -> None:
-    """The partition that was drawn for a row without a key, and the difference between no headers and an empty list."""
+    """The digest excludes the partition that was drawn for a row without a key, and the difference between null and
+    empty headers."""
     plain = digest_of_columns({"value": [b"v"]}, seed=1)
     assert {digest_of_columns({"value": [b"v"]}, seed) for seed in range(2, 20)} == {plain}
     assert digest_of_columns({"value": [b"v"], "partition": [None]}) == plain
@@ -133,11 +134,11 @@ def test_the_digest_leaves_out_what_does_not_change_a_record() -> None:
     assert digest_of_columns({"value": [b"v"], "topic": ["t"]}) == plain
 
 
-FIRST_DIGEST = 8550815191753442549  # computed by the release that stored no version
+FIRST_DIGEST = 8550815191753442549  # computed by the release that did not store a version
 
 
 def test_the_digest_of_an_earlier_release_is_computed_as_that_release_did() -> None:
-    """Ledgers hold it for as long as their keys are known."""
+    """Ledgers contain the digest as long as they know its key."""
     batch = pa.RecordBatch.from_pydict({"key": [b"k", None], "value": [b"v", None], "partition": [0, 0]})
     (found,) = groups(batch, "t", lambda name: 1, random.Random(1))
     assert found.first_digest() == FIRST_DIGEST
@@ -217,7 +218,7 @@ def test_options_that_mean_nothing_are_refused_by_name(options: dict[str, str], 
 
 @pytest.mark.parametrize("which", ["starting", "ending"])
 def test_a_timestamp_may_be_the_beginning_of_time(which: str) -> None:
-    """As for Spark's Kafka source."""
+    """Spark's Kafka source allows this too."""
     options = SourceOptions.read(SERVERS | {"subscribe": "a", f"{which}Timestamp": "0"}, is_stream=False)
     bound = options.starting if which == "starting" else options.ending
     assert bound.timestamp_ms == 0

@@ -1,6 +1,5 @@
-"""Whoever closes an unlinked file as the last one waits until its pages are freed: that must not be the event loop, nor
-the garbage collector, which runs in it.
-"""
+"""Closing the last descriptor of an unlinked file waits until its pages are freed. The event loop must not do this, nor
+the garbage collector, which runs in the loop's thread."""
 
 from weakref import WeakKeyDictionary
 
@@ -12,7 +11,7 @@ UNIQUE = "0123456789abcdef" * 2
 
 
 class WatchedDisk(FakeDisk):
-    """Knows which names were unlinked while a file of that name was open."""
+    """A disk that knows which names were unlinked while a file with that name was open."""
 
     def __init__(self) -> None:
         super().__init__()

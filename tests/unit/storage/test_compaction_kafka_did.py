@@ -1,4 +1,5 @@
-"""Kafka's cleaner left its input (`.deleted`) beside its output; Odradek's produces the same bytes from it."""
+"""Kafka's cleaner left its input (`.deleted`) beside its output. Odradek's cleaner creates the same bytes from this
+input."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Data directories that a real Apache Kafka wrote: opened, with the contents that Kafka sees in them."""
+"""Data directories of a real Apache Kafka: Odradek opens them, and finds the contents that Kafka sees."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from tests.support.oracle import acknowledged, directories, dump, dump_kinds, ne
 pytestmark = needs_oracle
 
 STOPPED = [name for name in directories() if served(name)["end"] == "stop"]
-UNEDITED = [name for name in directories() if name != "unclean-torn"]  # the tool dies of that one's torn segments
+# The tool fails on the torn segments of that directory.
+UNEDITED = [name for name in directories() if name != "unclean-torn"]
 DUMPED_FILE = re.compile(r"Dumping (\S+)/(\d{20})\.\w+")
 
 
@@ -38,7 +39,7 @@ def opened(name: str, tmp_path: Path) -> LogDirectory:
 
 
 def ranges(offsets: list[int]) -> list[list[int]]:
-    """[[first, last], …]"""
+    """Returns the ranges as [[first, last], …]."""
     found: list[list[int]] = []
     for offset in offsets:
         if found and found[-1][1] == offset - 1:
@@ -49,7 +50,7 @@ def ranges(offsets: list[int]) -> list[list[int]]:
 
 
 def readable(log: Log, *, committed: bool) -> list[int]:
-    """Offsets of the data records that a consumer of this isolation level would be given, worked out as clients do."""
+    """Returns the offsets of the data records that a consumer of this isolation level gets, computed as clients do."""
     end_offset = log.last_stable_offset if committed else log.high_watermark
     aborted = sorted(log.reader.aborted_transactions(log.log_start_offset, end_offset), key=lambda txn: txn[1])
     open_aborted: set[int] = set()
@@ -69,7 +70,7 @@ def readable(log: Log, *, committed: bool) -> list[int]:
 
 
 def described(entry: ProducerEntry) -> dict[str, int]:
-    """As DescribeProducers tells it, with the wire's -1."""
+    """Returns the producer as DescribeProducers shows it, with -1 as on the wire."""
 
     def wire(value: int | None) -> int:
         return -1 if value is None else value
@@ -148,11 +149,11 @@ def test_what_kafka_acknowledged_before_it_was_killed_is_there(tmp_path: Path) -
         assert numbers["flood", line["partition"]][line["offset"]] == line["n"]
 
 
-# --- file by file, against what DumpLogSegments prints
+# --- File by file, compared with the output of DumpLogSegments.
 
 
 def dumped(name: str, kind: str) -> Iterator[tuple[str, int, list[str]]]:
-    """Directory, base offset and printed lines of every file of a kind."""
+    """Yields directory, base offset and printed lines of every file of a kind."""
     if kind not in dump_kinds(name):
         return
     current: tuple[str, int, list[str]] | None = None
@@ -173,15 +174,15 @@ def numbers_in(line: str) -> list[int]:
 
 
 def printed_entries(lines: list[str], zeros: list[int]) -> list[list[int]]:
-    """The tool prints preallocated space as one entry of zeros where nothing is before it, and dies of an index
-    without any entry."""
+    """Returns the entries of an index. The tool prints preallocated space as one entry of zeros if nothing precedes it,
+    and fails on an index without any entry."""
     entries = [numbers_in(line) for line in lines if line.startswith(("offset:", "timestamp:"))]
     return [entry for entry in entries if entry != zeros]
 
 
 @pytest.mark.parametrize("name", UNEDITED)
 def test_offset_indexes_are_read_as_kafka_reads_them_and_written_back_byte_for_byte(name: str, tmp_path: Path) -> None:
-    """P7 of docs/spec/kafka-4.4.md#s6-1: of Kafka 4.3.1 and 4.4.0 alike."""
+    """P7: the format is the same in Kafka 4.3.1 and 4.4.0 (docs/spec/kafka-4.4.md#s6-1)."""
     path = unpack(name, tmp_path)
     for directory, base_offset, lines in dumped(name, "index"):
         if directory.endswith("-delete"):
@@ -194,7 +195,7 @@ def test_offset_indexes_are_read_as_kafka_reads_them_and_written_back_byte_for_b
 
 @pytest.mark.parametrize("name", UNEDITED)
 def test_time_indexes_are_read_as_kafka_reads_them_and_written_back_byte_for_byte(name: str, tmp_path: Path) -> None:
-    """P7 of docs/spec/kafka-4.4.md#s6-1: of Kafka 4.3.1 and 4.4.0 alike."""
+    """P7: the format is the same in Kafka 4.3.1 and 4.4.0 (docs/spec/kafka-4.4.md#s6-1)."""
     path = unpack(name, tmp_path)
     for directory, base_offset, lines in dumped(name, "timeindex"):
         if directory.endswith("-delete"):
@@ -222,7 +223,7 @@ def test_transaction_indexes_are_read_as_kafka_reads_them_and_written_back(name:
 
 @pytest.mark.parametrize("name", directories())
 def test_producer_snapshots_are_read_as_kafka_reads_them_and_written_back(name: str, tmp_path: Path) -> None:
-    """P7 of docs/spec/kafka-4.4.md#s6-1: of Kafka 4.3.1 and 4.4.0 alike."""
+    """P7: the format is the same in Kafka 4.3.1 and 4.4.0 (docs/spec/kafka-4.4.md#s6-1)."""
     path = unpack(name, tmp_path)
     for directory, offset, lines in dumped(name, "snapshot"):
         data = (path / directory / f"{offset:020d}.snapshot").read_bytes()
@@ -232,7 +233,7 @@ def test_producer_snapshots_are_read_as_kafka_reads_them_and_written_back(name: 
 
 
 def printed_snapshot_entry(entry: ProducerEntry) -> str:
-    """The line that DumpLogSegments prints."""
+    """Returns the line that DumpLogSegments prints."""
     first_offset = entry.current_txn_first_offset
     line = (
         f"producerId: {entry.producer_id} producerEpoch: {entry.producer_epoch} "
@@ -251,8 +252,8 @@ def printed_snapshot_entry(entry: ProducerEntry) -> str:
 
 @pytest.mark.parametrize("name", UNEDITED)
 def test_indexes_built_from_the_log_are_the_bytes_that_kafka_wrote_while_appending(name: str, tmp_path: Path) -> None:
-    """Not for compacted topics, whose indexes Kafka writes batch by cleaned batch. An active segment that Kafka could
-    not close lacks the last entry of its time index, and has its files preallocated."""
+    """Compacted topics are excluded, because Kafka writes their indexes batch by cleaned batch. An active segment that
+    Kafka could not close lacks the last entry of its time index, and its files are preallocated."""
     path = unpack(name, tmp_path)
     disk = RealDisk()
     for topic, facts in served(name)["topics"].items():

@@ -1,4 +1,4 @@
-"""A log whose files are a copy of a known one begins in the state that recovery would find, without being read."""
+"""A log whose files are a copy of a known log starts in the state that recovery would find, without being read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def known_logs(given: LogOnDisk) -> dict[tuple[str, int], KnownLog]:
 
 
 def with_transactions() -> LogOnDisk:
-    """Of three transactions one is aborted, one committed, and one is open."""
+    """Returns a log with three transactions: one is aborted, one committed, and one open."""
     given = LogOnDisk(config=INDEXED)
     given.log.assign_leader_epoch(3)
     for sequence in range(4):
@@ -39,11 +39,11 @@ def with_transactions() -> LogOnDisk:
 
 
 def stopped_and_gone_on() -> LogOnDisk:
-    """Index files and a snapshot of the clean stop lie beside the log, which has grown since."""
+    """Returns a log that has grown since its clean stop, from which it has index files and a snapshot."""
     given = with_transactions().closed_and_opened()
     given.log.assign_leader_epoch(6)
     given.append(7, sequence=4)
-    assert given.log.segments[0].offset_index  # read from its file
+    assert given.log.segments[0].offset_index  # The index was read from its file.
     assert given.log.segments[0].time_index
     return given
 

@@ -16,7 +16,7 @@ from odradek.storage.staging import TailCache
 from tests.support.fake_disk import FakeDisk, Fault
 from tests.support.log_builder import NODE, NOW_MS, LogOnDisk, offsets, refused
 
-BATCH_BYTES = 76  # of one plain record
+BATCH_BYTES = 76  # size of a batch with one plain record
 TWO_BATCHES = LogConfig(segment_bytes=2 * BATCH_BYTES)
 
 
@@ -24,7 +24,7 @@ def bases(given: LogOnDisk) -> list[int]:
     return [segment.base_offset for segment in given.log.segments]
 
 
-# --- appending
+# --- Appending.
 
 
 def test_offsets_and_leader_epoch_are_written_into_the_batch_and_its_crc_stays_right() -> None:
@@ -204,7 +204,7 @@ def test_jitter_makes_segments_roll_earlier() -> None:
         .create_log("u", 0, None, given.config, now_ms=0)
     )
     jittered.append(build_batch([NewRecord(None, b"", 0)]), now_ms=0)
-    jittered.append(build_batch([NewRecord(None, b"", 1_001)]), now_ms=0)  # rolled by age; this one has jitter
+    jittered.append(build_batch([NewRecord(None, b"", 1_001)]), now_ms=0)  # This log rolls by age, with jitter.
     jittered.append(build_batch([NewRecord(None, b"", 1_001 + 801)]), now_ms=0)
     jittered.write_staged()
     assert [segment.base_offset for segment in jittered.segments] == [0, 1, 2]
@@ -247,7 +247,7 @@ def test_what_is_written_during_a_sync_is_not_counted_as_synced() -> None:
 
 
 def big_log(*, cached: bool) -> LogOnDisk:
-    """Nine batches in five segments, from the tail cache or from the files."""
+    """Returns a log with nine batches in five segments, read from the tail cache or from the files."""
     given = LogOnDisk(config=TWO_BATCHES)
     given.directory._tail_cache = TailCache(10_000 if cached else 0)
     given.log = given.directory.create_log("u", 0, None, TWO_BATCHES, now_ms=NOW_MS)
@@ -260,9 +260,9 @@ def big_log(*, cached: bool) -> LogOnDisk:
 @pytest.mark.parametrize(
     ("start", "max_bytes", "first", "size_bytes"),
     [
-        (0, 10_000, 0, 2 * BATCH_BYTES),  # one segment at a time, as Kafka does
+        (0, 10_000, 0, 2 * BATCH_BYTES),  # A read covers one segment, as in Kafka.
         (0, 100, 0, 100),
-        (0, 1, 0, BATCH_BYTES),  # at least one batch
+        (0, 1, 0, BATCH_BYTES),  # A read returns at least one batch.
         (1, 10_000, 1, BATCH_BYTES),
         (8, 10_000, 8, BATCH_BYTES),
         (9, 10_000, None, 0),

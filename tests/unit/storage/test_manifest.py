@@ -1,4 +1,4 @@
-"""The manifest of a clean stop: when it counts, and what it still knows at the second stop."""
+"""The manifest of a clean stop: when it is valid, and what it still contains at the second stop."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def filled() -> LogOnDisk:
 
 
 def flip(given: LogOnDisk | CompactedLog, path: str) -> bytes:
-    """Returns what was there before."""
+    """Changes a byte of a file. Returns the previous content."""
     data = given.disk.read_bytes(path)
     given.disk.write_bytes(path, bytes([data[0] ^ 1]) + data[1:])
     return data

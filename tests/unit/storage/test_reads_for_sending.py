@@ -1,4 +1,4 @@
-"""Reads whose bytes the kernel sends: when they stay in the file, and that it is the same bytes."""
+"""Reads whose bytes the kernel sends: when the bytes stay in the file, and that the same bytes are sent."""
 
 import pytest
 
@@ -13,7 +13,7 @@ HALF_SLICE = NewRecord(None, bytes(LEAST_SLICE_BYTES // 2), NOW_MS)
 
 
 def large_log(*, cached: bool) -> LogOnDisk:
-    """Of twice what a read brings at most, from the tail cache or from the file."""
+    """Returns a log twice as large as the largest read, cached or on the disk."""
     given = LogOnDisk()
     given.directory._tail_cache = TailCache() if cached else TailCache(0)
     given.log = given.directory.create_log("u", 0, None, given.log.config, now_ms=NOW_MS)

@@ -1,4 +1,4 @@
-"""What retention deletes, and what remains on disk."""
+"""Which segments retention deletes, and which remain on the disk."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from odradek.storage.log_config import LogConfig
 from tests.support.fake_disk import Fault
 from tests.support.log_builder import LogOnDisk, offsets, refused
 
-BATCH_BYTES = 76  # of one plain record
+BATCH_BYTES = 76  # size of a batch with one plain record
 CONFIG = LogConfig(segment_bytes=2 * BATCH_BYTES, retention_ms=None)
 
 
@@ -18,7 +18,8 @@ def segments(given: LogOnDisk) -> list[int]:
 
 
 def five_segments(config: LogConfig = CONFIG) -> LogOnDisk:
-    """Base offsets 0, 2, 4, 6, 8; record n was made at n * 100 ms; the last segment is half full."""
+    """Returns a log with the base offsets 0, 2, 4, 6 and 8. Record n has the time n * 100 ms; the last segment is half
+    full."""
     given = LogOnDisk(config=config)
     for at in range(9):
         given.append(timestamp=at * 100)

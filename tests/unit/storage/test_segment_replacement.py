@@ -1,4 +1,4 @@
-"""Compacted segments replace the old ones, at whatever disk call a crash happens."""
+"""Compacted segments replace the old ones, even if a crash happens at any call to the disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ NEW = [1, 3, 4, 5, 6]
 
 
 def four_segments() -> LogOnDisk:
-    """Base offsets 0, 2, 4, 6; all but the last synced, as what is compacted must be."""
+    """Returns a log with the base offsets 0, 2, 4 and 6. All segments but the last are synced, as compaction
+    requires."""
     given = LogOnDisk(config=CONFIG)
     for _ in range(7):
         given.append()
@@ -31,7 +32,8 @@ def four_segments() -> LogOnDisk:
 
 
 def cleaned(given: LogOnDisk, keep: list[int], base_offset: int) -> Segment:
-    """The batches of these offsets in a `.cleaned` segment, durable with its indexes, as a cleaner leaves it."""
+    """Returns a `.cleaned` segment with the batches of these offsets. The segment and its indexes are durable, as after
+    a cleaning pass."""
     segment = Segment.new(given.disk, given.log.directory, base_offset, now_ms=NOW_MS, file_suffix=".cleaned")
     segment.create_file()
     for portion in given.log.reader.scan(0):
@@ -141,7 +143,7 @@ def test_after_a_crash_the_log_is_the_old_or_the_new_one(shape: Callable[[LogOnD
 
 
 def read_one_by_one(log: Log) -> list[int]:
-    """By way of the indexes."""
+    """Reads all records one by one, with the help of the indexes."""
     found: list[int] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:

@@ -1,4 +1,4 @@
-"""A log is cut at an offset, as by an unclean election: what is left is a log as if the rest had never been there."""
+"""Truncating a log at an offset, as an unclean election does: the result is a log that never had the later records."""
 
 from __future__ import annotations
 
@@ -103,7 +103,8 @@ def test_what_the_log_does_not_have_is_refused_and_nothing_changes() -> None:
         with refused(ErrorCode.OFFSET_OUT_OF_RANGE):
             truncated(given, offset)
     assert given.log.offline_reason is None
-    assert truncated(given, 2).log_end_offset == 2  # within the only batch: the log is empty, and begins there
+    # The offset is within the only batch, so the log is empty and starts at this offset.
+    assert truncated(given, 2).log_end_offset == 2
 
 
 def test_the_log_from_before_takes_nothing_any_more() -> None:

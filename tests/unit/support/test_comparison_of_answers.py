@@ -1,4 +1,4 @@
-"""The differential run compares everything that can be compared, and ignores nothing else."""
+"""The differential run compares everything that can be compared, and ignores only the rest."""
 
 import time
 

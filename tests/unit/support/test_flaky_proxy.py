@@ -1,4 +1,4 @@
-"""The flaky proxy delivers every request, and loses just the answers it is told to lose."""
+"""The flaky proxy delivers every request, and loses only the responses that a test selects."""
 
 import socket
 import threading
@@ -13,7 +13,7 @@ PRODUCE, FETCH = 0, 1
 
 
 class Echo:
-    """Answers each frame with its correlation id, and counts them."""
+    """Answers each frame with its correlation id, and counts the frames."""
 
     def __init__(self) -> None:
         self.received: list[bytes] = []

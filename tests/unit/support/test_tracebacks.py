@@ -1,4 +1,5 @@
-"""A traceback in a broker's log is seen, wherever it is logged; the mark fails a test whose traceback does not come."""
+"""A traceback in a broker's log is found, wherever it is logged. A test with the mark fails if its traceback is
+missing."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Whether clients that are sent to an address come to a listener."""
+"""Whether clients that get an address reach a listener."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/fixtures.md names every method of every fixture, and each of them exists."""
+"""docs/fixtures.md names every method of every fixture, and no others."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from odradek.testing import sync
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PAGE = (REPOSITORY / "docs/fixtures.md").read_text(encoding="utf-8")
-# How each language declares a method or field with a name; the second is that of all public ones.
+# How each language declares a method or field with a given name, and how it declares any public one.
 LANGUAGES = {
     "Go": (
         "go/odradek/odradek.go",

@@ -1,4 +1,4 @@
-"""The partitions that a driver's connections still fetch, in sessions and without."""
+"""The partitions that a driver's connections still fetch, with sessions and without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`odradek acls`: from words to ACLs."""
+"""`odradek acls` turns its arguments into ACLs."""
 
 from __future__ import annotations
 

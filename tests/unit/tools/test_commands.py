@@ -1,4 +1,4 @@
-"""What commands make of their options, and of errors, before and after a cluster is asked."""
+"""How commands treat their options and errors, before and after a request to a cluster."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""The commands that the page shows where a person could change something are commands that `odradek` accepts."""
+"""`odradek` accepts the commands that the page shows for changes."""
 
 import re
 import shlex
@@ -15,7 +15,7 @@ STARTS_A_BROKER = "odradek serve "
 
 
 def commands() -> list[str]:
-    """The commands in the page's scripts, with a number in place of each value that a script fills in."""
+    """Returns the commands in the page's scripts, with a number instead of each value that a script fills in."""
     texts = [path.read_text() for path in sorted(ASSETS.rglob("*.js"))]
     found = {PLACEHOLDER.sub("1", command) for text in texts for command in COMMAND.findall(text)}
     return sorted(command for command in found if not command.startswith(STARTS_A_BROKER))

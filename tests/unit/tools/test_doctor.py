@@ -1,4 +1,4 @@
-"""What the doctor makes of what it sees."""
+"""The doctor's conclusions from what it finds."""
 
 import os
 from dataclasses import replace

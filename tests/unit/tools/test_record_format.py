@@ -1,4 +1,4 @@
-"""Records on a line, as kcat prints them."""
+"""One record per line, in the format of kcat."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Which cluster a command talks to, from what was typed, the environment and the file with the profiles."""
+"""Which cluster a command uses, depending on its options, the environment, and the file with the profiles."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -27,7 +27,7 @@ security.protocol=SASL_PLAINTEXT
 
 @pytest.fixture
 def home(tmp_path: Path) -> dict[str, str]:
-    """An environment in which the file with the profiles is there."""
+    """Returns an environment in which the file with the profiles exists."""
     (tmp_path / "odradek").mkdir()
     (tmp_path / "odradek/profiles").write_text(PROFILES)
     return {"XDG_CONFIG_HOME": str(tmp_path)}

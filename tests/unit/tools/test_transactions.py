@@ -1,4 +1,4 @@
-"""What is made of the answers about transactions."""
+"""How the commands present responses about transactions."""
 
 from odradek.client.administration.transactions import TransactionDescription
 from odradek.client.common.values import TopicPartition
@@ -9,6 +9,6 @@ def test_a_transaction_is_open_from_its_start_until_all_its_partitions_have_thei
         return TransactionDescription("pay", 1, "any", 7, 0, 60_000, started_ms, partitions)
 
     assert described(1_000, TopicPartition("t", 0)).open_for_ms(1_500) == 500
-    assert described(1_000, TopicPartition("t", 0)).open_for_ms(900) == 0  # another machine's clock
+    assert described(1_000, TopicPartition("t", 0)).open_for_ms(900) == 0  # The other machine's clock is ahead.
     assert described(1_000).open_for_ms(1_500) is None
     assert described(None).open_for_ms(1_500) is None

@@ -1,4 +1,4 @@
-"""Requests of brokers to one another, in a recording in front of Apache Kafka, are no client's."""
+"""Requests between brokers, in a recording in front of Apache Kafka, do not count as a client's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.traces import Trace
 
 
 def clients(*requests: tuple[Message, int]) -> int:
-    """How many clients are judged where these come on one connection."""
+    """Returns how many clients are judged if these requests come on one connection."""
     trace = Trace()
     peer = trace.connect()
     peer.ask(ApiVersionsRequest(client_software_name="apache-kafka-java", client_software_version="4.3.1"), 4)

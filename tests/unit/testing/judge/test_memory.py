@@ -1,4 +1,4 @@
-"""A judge remembers exchanges, and not the records in them."""
+"""A judge remembers exchanges without their records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RECORD_BYTES = 100_000
 
 
 def produced() -> Iterator[RecordingEntry]:
-    """Requests without an answer; each skips the first sequences of a producer of its own."""
+    """Yields requests without a response. Each skips the first sequences of another producer."""
     for number in range(1, PRODUCERS + 1):
         records = build_batch([NewRecord(None, bytes(RECORD_BYTES), 1)], producer_id=number, producer_epoch=0)
         data = PartitionProduceData(index=0, records=records)

@@ -1,4 +1,5 @@
-"""Answers compared: what the protocol leaves open is no difference, and all else is one, named by its field."""
+"""Comparison of responses: values that the protocol leaves open may differ, and every other difference is reported with
+its field."""
 
 from __future__ import annotations
 

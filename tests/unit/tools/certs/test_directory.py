@@ -1,4 +1,4 @@
-"""`odradek certs`: makes what is missing or expires soon, and leaves the rest."""
+"""`odradek certs` creates what is missing or expires soon, and leaves the rest unchanged."""
 
 import os
 import ssl

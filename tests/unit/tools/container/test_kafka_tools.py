@@ -1,4 +1,4 @@
-"""Kafka's scripts in health checks and start-up jobs, and the commands that take their place."""
+"""Kafka's scripts in health checks and start-up jobs, and the commands that replace them."""
 
 import shlex
 from pathlib import Path
@@ -56,7 +56,7 @@ def test_a_script_is_a_command(script: str, command: str) -> None:
     tool, *words = shlex.split(script)
     found = translated(tool, words)
     assert found == shlex.split(command)
-    parser(found[0]).parse_args(found)  # that there is such a command, with these options
+    parser(found[0]).parse_args(found)  # Such a command exists, and has these options.
 
 
 @pytest.mark.parametrize(

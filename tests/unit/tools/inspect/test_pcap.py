@@ -1,4 +1,4 @@
-"""A recording as a capture: whole TCP connections with right sums and sequence numbers, and the frames in them."""
+"""A recording as a capture: complete TCP connections with valid checksums and sequence numbers, and their frames."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def conversation() -> Trace:
 
 
 class Side:
-    """One direction of a connection, as a reader of the capture puts it together."""
+    """One direction of a connection, as a reader of the capture reassembles it."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -35,7 +35,7 @@ class Side:
 
 
 def read(capture: bytes) -> dict[Way, Side]:
-    """Checks every packet on its way."""
+    """Checks every packet, and returns the data of each direction."""
     sides: dict[Way, Side] = defaultdict(Side)
     position = len(HEAD)
     while position < len(capture):

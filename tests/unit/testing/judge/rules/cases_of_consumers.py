@@ -1,4 +1,4 @@
-"""FET, SHR, MET and TEL: how each rule is kept, and how it is broken."""
+"""Cases of FET, SHR, MET and TEL: for each rule a trace that keeps it and one that breaks it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ def fetch(
     after_ms: float = 100,
     answered_after_ms: float = 1,
 ) -> None:
-    """Of one partition; session: id and epoch."""
+    """Adds a Fetch of one partition.
+
+    session  id and epoch
+    """
     topic = FetchTopic(topic="t", topic_id=topic_id, partitions=[FetchPartition(partition=0, fetch_offset=offset)])
     request = FetchRequest(session_id=session[0], session_epoch=session[1], isolation_level=isolation, topics=[topic])
     part = PartitionData(partition_index=0, error_code=partition_error, records=records)
@@ -188,7 +191,7 @@ def pushes(
 
 
 class Sharer:
-    """A member of a share group on one connection to a leader."""
+    """A member of a share group with one connection to a leader."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -228,7 +231,7 @@ class Sharer:
 
 
 def shares(*epochs: int, error: int = 0, after_ms: float = 100) -> Story:
-    """ShareFetches; the first but one is answered with `error`."""
+    """Returns a story of ShareFetches. The response to the last but one has `error`."""
 
     def story(trace: Trace) -> None:
         sharer = Sharer(trace)
@@ -259,7 +262,7 @@ def acknowledges_twice(trace: Trace) -> None:
 
 
 def renews(kind: int) -> Story:
-    """The last of ten records is renewed, or not, and acknowledged later."""
+    """Returns a story in which the last of ten records is renewed, or not, and acknowledged later."""
 
     def story(trace: Trace) -> None:
         sharer = Sharer(trace)

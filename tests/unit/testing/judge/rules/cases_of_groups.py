@@ -1,4 +1,4 @@
-"""GRP and 848: how each rule is kept, and how it is broken."""
+"""Cases of GRP and 848: for each rule a trace that keeps it and one that breaks it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def given_an_id(then: str) -> Story:
 
 
 def given_an_id_at_once(later: str) -> Story:
-    """It joins with the id given before it is held to know it, and once more later, as a new member or as itself."""
+    """Returns a story in which a member joins with its new id before the judge holds it to know the id, and joins once
+    more later, as a new member or as itself."""
 
     def story(trace: Trace) -> None:
         peer = trace.connect()
@@ -206,7 +207,7 @@ def joined(*, full: bool = True, member: str = "m", epoch: int = 0) -> Story:
 
 
 def then_beats(epoch: int = 3, *, names: list[str] | None = None, after_ms: float = 5000, error: int = 0) -> Story:
-    """A member joins, is answered epoch 3 (or an error after that), and sends this heartbeat."""
+    """Returns a story in which a member joins, gets epoch 3 (or then an error), and sends this heartbeat."""
 
     def story(trace: Trace) -> None:
         member = Member(trace)
@@ -230,7 +231,8 @@ def leaves(then: int | None = None) -> Story:
 
 
 def leaves_and_commits(epoch: int) -> Story:
-    """With -1, as Java 4.3.1 does for an application whose member was too slow: it claims to be no member."""
+    """Returns a story with a commit after the member has left. Java 4.3.1 commits with epoch -1, as if it were not a
+    member, if its application was too slow."""
 
     def story(trace: Trace) -> None:
         member = Member(trace)
@@ -242,7 +244,8 @@ def leaves_and_commits(epoch: int) -> Story:
 
 
 def left_before_an_answer(then: int) -> Story:
-    """A heartbeat is answered after the member has left, which then sends another one."""
+    """Returns a story in which a heartbeat is answered after the member has left, which then sends another
+    heartbeat."""
 
     def story(trace: Trace) -> None:
         member = Member(trace)
@@ -282,7 +285,8 @@ def commits_at(epoch: int, *, stale: bool = False) -> Story:
 
 
 def asks_for_its_epoch(is_refused: bool) -> Story:
-    """A heartbeat without news soon after a commit; as of librdkafka 2.16 after STALE_MEMBER_EPOCH."""
+    """Returns a story with a heartbeat without news soon after a commit. librdkafka 2.16 sends it after
+    STALE_MEMBER_EPOCH."""
 
     def story(trace: Trace) -> None:
         member = Member(trace)
@@ -296,7 +300,12 @@ def asks_for_its_epoch(is_refused: bool) -> Story:
 def cooperates(
     claims: Mapping[str, tuple[int, tuple[int, ...]]], given: Mapping[str, tuple[int, ...]], then: tuple[int, ...] = ()
 ) -> Story:
-    """The leader `m` is told what members claim, with which generation, gives, and joins again with `then`."""
+    """Returns a story of cooperative rebalancing.
+
+    claims  the generation and the partitions that each member claims
+    given   the assignments of the leader `m`
+    then    the leader's claim when it joins again
+    """
 
     def metadata(generation: int, *partitions: int) -> bytes:
         owned = frozenset(TopicPartition("t", each) for each in partitions)

@@ -1,4 +1,4 @@
-"""VER, CON, PRD and IDM: how each rule is kept, and how it is broken."""
+"""Cases of VER, CON, PRD and IDM: for each rule a trace that keeps it and one that breaks it."""
 
 from __future__ import annotations
 
@@ -146,7 +146,10 @@ def repeats(times: int) -> Story:
 
 
 def sequences(*sent: tuple[int, int], epochs: tuple[int, ...] = (), errors: dict[int, int] | None = None) -> Story:
-    """Batches of (sequence, count) on one connection, after InitProducerId. errors: code by place."""
+    """Returns a story of batches (sequence, count) on one connection, after InitProducerId.
+
+    errors  error codes by the place of the batch
+    """
 
     def story(trace: Trace) -> None:
         peer = trace.connect()
@@ -172,7 +175,7 @@ def on_a_new_connection(sequence: int) -> Story:
 
 
 def begins_again(value: bytes) -> Story:
-    """Three batches are acknowledged; then sequences begin at 0 again."""
+    """Returns a story in which three batches are acknowledged, and then the sequences start at 0 again."""
 
     def story(trace: Trace) -> None:
         peer = trace.connect()
@@ -186,7 +189,7 @@ def begins_again(value: bytes) -> Story:
 
 
 def sends_again(value: bytes, *, error: int | None = None, timestamp: int = 0) -> Story:
-    """A batch whose answer is lost, or that is answered with `error`, and the batch that has its sequence next."""
+    """Returns a story of a batch whose response is lost or has `error`, and of a batch with the next sequence."""
 
     def story(trace: Trace) -> None:
         peer = trace.connect()
@@ -204,7 +207,7 @@ def at_once(count: int) -> Story:
         peer = trace.connect()
         for sequence in range(count):
             produce(peer, batch(sequence, producer=P), lost=True)
-            trace.entries.pop()  # it stays in flight
+            trace.entries.pop()  # The request stays in flight.
 
     return story
 

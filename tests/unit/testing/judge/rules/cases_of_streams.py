@@ -1,4 +1,4 @@
-"""STG: how each rule is kept, and how it is broken."""
+"""Cases of STG: for each rule a trace that keeps it and one that breaks it."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ INTERVAL_MS = 5000
 
 
 def topology(epoch: int = 0, *topics: str) -> Topology:
-    """One subtopology "0" that reads these topics, or `t`."""
+    """Returns a topology with one subtopology "0" that reads these topics, or `t`."""
     return Topology(epoch=epoch, subtopologies=[Subtopology(subtopology_id="0", source_topics=list(topics or ["t"]))])
 
 
 def joining(**other: object) -> StreamsGroupHeartbeatRequest:
-    """A heartbeat with which a member joins."""
+    """Returns a heartbeat with which a member joins."""
     request = StreamsGroupHeartbeatRequest(
         group_id="g",
         member_id="m",
@@ -63,7 +63,7 @@ def joining(**other: object) -> StreamsGroupHeartbeatRequest:
 
 
 def beat(epoch: int, **other: object) -> StreamsGroupHeartbeatRequest:
-    """A heartbeat of a member that has joined."""
+    """Returns a heartbeat of a member that has joined."""
     request = StreamsGroupHeartbeatRequest(
         group_id="g", member_id="m", member_epoch=epoch, endpoint_information_epoch=7
     )
@@ -77,7 +77,7 @@ def changed(request: StreamsGroupHeartbeatRequest, other: dict[str, object]) -> 
 
 
 class Member:
-    """A member of a streams group, which is answered epoch 3 unless a test says otherwise."""
+    """A member of a streams group. Unless a test says otherwise, it gets epoch 3."""
 
     def __init__(self, trace: Trace) -> None:
         self.peer = trace.connect()
@@ -106,7 +106,8 @@ class Member:
 
 
 def sends(*requests: StreamsGroupHeartbeatRequest, error: int = 0, after_ms: float = INTERVAL_MS) -> Story:
-    """These heartbeats. All but the last one are answered with `error`, the last one comes `after_ms` later."""
+    """Returns a story of these heartbeats. All responses but the last have `error`. The last heartbeat comes `after_ms`
+    later."""
 
     def story(trace: Trace) -> None:
         member = Member(trace)
@@ -120,7 +121,7 @@ def sends(*requests: StreamsGroupHeartbeatRequest, error: int = 0, after_ms: flo
 def joined_and_sends(
     request: StreamsGroupHeartbeatRequest, *, error: int = 0, last: int = 0, after_ms: float = INTERVAL_MS
 ) -> Story:
-    """A member joins, and sends this heartbeat, after another one that is answered with `error`."""
+    """Returns a story in which a member joins, sends a heartbeat that gets `error`, and then sends this heartbeat."""
 
     def story(trace: Trace) -> None:
         member = Member(trace)
@@ -157,7 +158,7 @@ def joined_and_fetches_offsets(epoch: int) -> Story:
 
 
 def asks_for_its_epoch(trace: Trace) -> None:
-    """A heartbeat without news, soon after a commit that was refused."""
+    """Adds a heartbeat without news soon after a refused commit."""
     member = Member(trace)
     member.join()
     commit(member.peer, 3, error=113, version=9)
@@ -165,7 +166,8 @@ def asks_for_its_epoch(trace: Trace) -> None:
 
 
 def left_before_an_answer(then: StreamsGroupHeartbeatRequest) -> Story:
-    """A heartbeat is answered after the member has left, which then sends another one."""
+    """Returns a story in which a heartbeat is answered after the member has left, which then sends another
+    heartbeat."""
 
     def story(trace: Trace) -> None:
         member = Member(trace)
@@ -210,12 +212,12 @@ def tasks(*partitions: int, subtopology: str = "0") -> list[TaskIds]:
 
 
 def reports(*partitions: int, **other: object) -> StreamsGroupHeartbeatRequest:
-    """A heartbeat that reports these active tasks."""
+    """Returns a heartbeat that reports these active tasks."""
     return changed(beat(3, active_tasks=tasks(*partitions), standby_tasks=[], warmup_tasks=[]), other)
 
 
 def assigned(*partitions: int, is_described: bool = False) -> StreamsGroupHeartbeatResponse:
-    """An answer that assigns these active tasks."""
+    """Returns a response that assigns these active tasks."""
     return StreamsGroupHeartbeatResponse(
         member_id="m",
         member_epoch=3,
@@ -243,7 +245,7 @@ def nothing_new() -> StreamsGroupHeartbeatResponse:
 
 
 def holds_tasks_and_sends(*requests: StreamsGroupHeartbeatRequest, after_ms: float = INTERVAL_MS) -> Story:
-    """A member is assigned 0_0 and 0_1, reports them, and sends these heartbeats."""
+    """Returns a story in which a member gets the tasks 0_0 and 0_1, reports them, and sends these heartbeats."""
 
     def story(trace: Trace) -> None:
         peer = trace.connect()
@@ -256,7 +258,7 @@ def holds_tasks_and_sends(*requests: StreamsGroupHeartbeatRequest, after_ms: flo
 
 
 def loses_a_task_and_sends(request: StreamsGroupHeartbeatRequest, after_ms: float) -> Story:
-    """A member holds 0_0 and 0_1, loses 0_1, and sends this heartbeat."""
+    """Returns a story in which a member with 0_0 and 0_1 loses 0_1, and sends this heartbeat."""
 
     def story(trace: Trace) -> None:
         peer = trace.connect()
@@ -269,7 +271,8 @@ def loses_a_task_and_sends(request: StreamsGroupHeartbeatRequest, after_ms: floa
 
 
 def gives_a_task_up_and_commits(partition: int, version: int = 9) -> Story:
-    """By topic ids, which Metadata told, from version 10 on."""
+    """Returns a story in which a member closes a task and commits. From version 10 on the commit has topic ids from
+    Metadata."""
 
     def story(trace: Trace) -> None:
         peer = trace.connect()
@@ -289,7 +292,7 @@ def gives_a_task_up_and_commits(partition: int, version: int = 9) -> Story:
 
 
 def joins_another_member(answered: int, *topics: str) -> Story:
-    """Member m joins with topic t, and member n with these topics."""
+    """Returns a story in which member m joins with topic t, and member n with these topics."""
 
     def story(trace: Trace) -> None:
         Member(trace).join()

@@ -1,4 +1,4 @@
-"""Each rule with a trace that keeps it, one that was broken on purpose, and one in which nothing of it happens."""
+"""Each rule with a trace that keeps it, a trace that breaks it, and a trace that does not exercise it."""
 
 import pytest
 
@@ -61,7 +61,7 @@ def test_what_was_not_exercised_is_neither_kept_nor_broken() -> None:
 
 
 def test_where_the_broker_waits_by_itself_the_client_need_not() -> None:
-    """Nor where Kafka's own clients do not, in APIs younger than KIP-219."""
+    """The same applies to APIs younger than KIP-219 for which Kafka's own clients do not wait."""
     assert told(cases_of_produce.throttled(100, version=5)).verdict("CON.2") == "not exercised"
     trace = Trace()
     peer = trace.connect()
@@ -72,7 +72,7 @@ def test_where_the_broker_waits_by_itself_the_client_need_not() -> None:
 
 @pytest.mark.parametrize(("sequence", "verdict"), [(1, "kept"), (2, "broken")])
 def test_a_retry_keeps_its_sequence_where_its_topic_was_created_again(sequence: int, verdict: str) -> None:
-    """As with Java 4.3.1."""
+    """Java 4.3.1 does so."""
     trace = Trace()
     peer, producer = trace.connect(), (7, 0)
     init(peer, producer)
@@ -91,7 +91,7 @@ def test_a_member_of_a_streams_group_whose_epoch_is_stale_may_ask_for_it_at_once
 
 
 def test_offsets_of_tasks_may_come_with_each_report_of_tasks() -> None:
-    """As with Kafka Streams 4.4.0."""
+    """Kafka Streams 4.4.0 does so."""
     story = cases_of_streams.holds_tasks_and_sends(cases_of_streams.offsets(), cases_of_streams.reports_with_offsets(0))
     assert told(story).verdict("STG.27") == "not exercised"
 
@@ -106,20 +106,20 @@ def test_every_rule_says_when_it_is_decided_or_why_it_is_not() -> None:
 
 
 def test_a_client_that_followed_before_it_is_held_to_know_is_not_accused_later() -> None:
-    """Nor by the rules beside. The trace has no ApiVersions, which is another matter."""
+    """No other rule accuses the client either, except for the missing ApiVersions."""
     tallies = told(cases_of_groups.given_an_id_at_once("")).tallies()
     assert {rule: tally.first for rule, tally in tallies.items() if tally.broken} == {"VER.1": tallies["VER.1"].first}
 
 
 @pytest.mark.parametrize("error", [10, 45, 87])
 def test_a_sequence_whose_batch_was_refused_is_free_for_other_records(error: int) -> None:
-    """As with Java's producer, which moves the sequences of later batches down."""
+    """Java's producer moves the sequences of later batches down like this."""
     tallies = told(cases_of_produce.sends_again(b"other", error=error)).tallies()
     assert [rule for rule in ("IDM.1", "IDM.2", "IDM.3", "IDM.5") if rule in tallies and tallies[rule].broken] == []
 
 
 def test_other_records_after_a_lost_answer_are_no_acknowledged_sequence() -> None:
-    """IDM.3 alone: the client does not know whether the first batch was written."""
+    """Only IDM.3 is broken, because the client does not know whether the first batch was appended."""
     tallies = told(cases_of_produce.sends_again(b"other")).tallies()
     assert (tallies["IDM.2"].broken, tallies["IDM.3"].broken) == (0, 1)
 
@@ -160,7 +160,7 @@ def test_a_topic_that_was_made_again_has_new_sequences(is_told_by: str, begins_w
 
 @pytest.mark.parametrize(("sequence", "log_start"), [(1, -1), (0, 0)])
 def test_an_unknown_producer_id_is_asked_again_as_kafkas_own_client_does(sequence: int, log_start: int) -> None:
-    """Without a log start, or of the first batch."""
+    """The response has no log start, or is about the first batch."""
     trace = Trace()
     peer = trace.connect()
     init(peer, (7, 0))

@@ -1,4 +1,4 @@
-"""A client that changes from names of topics to their ids, or back, is judged as if it had kept to one of them.
+"""A client that changes from topic names to topic ids, or back, is judged as if it had always used the same.
 
 Java's producer does so when the highest version of Produce that all its brokers serve changes from 12 to 13.
 """
@@ -96,7 +96,7 @@ def test_a_gap_or_a_restart_is_found_across_the_change(versions: tuple[int, int]
 
 
 def test_nobody_is_accused_where_metadata_comes_after_both_were_used() -> None:
-    """The recording began too late, so the judge cannot know which sequence comes next."""
+    """The recording started too late, so the judge cannot know which sequence comes next."""
     trace = Trace()
     peer = trace.connect()
     init(peer, PRODUCER)
