@@ -1,11 +1,9 @@
 """The HTTP interface of the schema registry, on a running broker."""
 
-import json
 import threading
 from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -14,39 +12,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.broker_process import IS_KAFKA, BrokerProcess
+from tests.support.registry_caller import SETTINGS, RegistryCaller, record
 
 pytestmark = pytest.mark.skipif(IS_KAFKA, reason="Kafka has no registry")
-
-V1 = "application/vnd.schemaregistry.v1+json"
-SETTINGS = {"odradek.schema.registry.enable": "true", "odradek.schema.registry.port": "0"}
-
-
-class RegistryCaller:
-    """Sends requests to the registry of a broker."""
-
-    def __init__(self, broker: BrokerProcess) -> None:
-        self._broker = broker
-
-    def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
-        """Returns status and body. A text is sent as it stands, anything else as JSON."""
-        connection = HTTPConnection("127.0.0.1", self._broker.ready["schema_registry_port"], timeout=30)
-        try:
-            sent = body if isinstance(body, str | None) else json.dumps(body)
-            given = {"Content-Type": V1} if sent is not None else {}
-            given.update({name.replace("_", "-"): value for name, value in headers.items()})
-            connection.request(method, path, sent, given)
-            answer = connection.getresponse()
-            return answer.status, json.loads(answer.read())
-        finally:
-            connection.close()
-
-    def register(self, subject: str, *fields: str) -> tuple[int, Any]:
-        return self.ask("POST", f"/subjects/{subject}/versions", {"schema": record(*fields)})
-
-
-def record(*fields: str) -> str:
-    rows = [{"name": name, "type": "long", "default": 0} for name in fields]
-    return json.dumps({"type": "record", "name": "R", "fields": rows})
 
 
 @pytest.fixture

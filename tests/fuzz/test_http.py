@@ -1,4 +1,5 @@
-"""Mutated HTTP requests to the pages, actions and control: each is answered without a 500, or the connection is closed.
+"""Mutated HTTP requests to the pages, actions, control and the schema registry: each is answered without a 500, or the
+connection is closed.
 
 HTTP is the number of requests, FUZZ_SEED another series of them.
 """
@@ -14,6 +15,8 @@ import pytest
 
 from odradek.control_calls import table
 from tests.support.broker_process import BrokerProcess
+from tests.support.registry_caller import SETTINGS as REGISTRY_SETTINGS
+from tests.support.registry_caller import V1, RegistryCaller
 
 REQUESTS = int(os.environ.get("HTTP", "1000"))
 PATIENCE_S = float(os.environ.get("HTTP_PATIENCE_S", "0.05"))  # most of the time nothing will come
@@ -37,6 +40,29 @@ CONTROL: tuple[tuple[str, object], ...] = (
     ("wait", {"group": "g", "members": 1, "timeout_ms": 0}), ("wait", {"transaction": "t", "state": "Empty"}),
     ("holds/h/release", {}), ("checkpoint", {"name": "c"}), ("clusters/c1/restart", {"clean": False}),
     ("clusters/c1/rewind", {"name": "c"}), ("clusters/c1/crash", {}), ("clusters/c1/lease", {"ttl_s": 1}),
+)  # fmt: skip
+REGISTRY_PATHS = (
+    "GET /", "GET /subjects?deleted=true", "POST /subjects/a", "DELETE /subjects/b?permanent=true",
+    "DELETE /subjects/b", "GET /subjects/a/versions?offset=0&limit=2", "POST /subjects/a/versions?normalize=true",
+    "GET /contexts", "POST /subjects/b/versions", "GET /subjects/a/versions/latest", "GET /exporters",
+    "GET /subjects/a/versions/1/referencedby", "DELETE /subjects/b/versions/1", "GET /schemas?subjectPrefix=a",
+    "GET /schemas/ids/1?format=serialized", "GET /schemas/ids/1/versions", "GET /schemas/types",
+    "GET /config/a?defaultToGlobal=true", "PUT /config/b", "DELETE /config/b", "PUT /mode/b?force=true",
+    "DELETE /mode/b", "GET /mode", "POST /compatibility/subjects/a/versions/latest?verbose=true",
+    "POST /compatibility/subjects/a/versions", "GET /v1/metadata/id",
+)  # fmt: skip
+PROTO = (
+    'syntax = "proto3"; import "m.proto";'
+    " message A { repeated M m = 1; map<string, int32> n = 2; oneof o { string s = 3; } }"
+)
+AVRO = {"type": "record", "name": "A", "fields": [{"name": "f", "type": ["null", "long"], "default": None}]}
+JSON_SCHEMA = {"$ref": "#/definitions/a", "definitions": {"a": {"anyOf": [{"type": "string"}, {"minimum": 1}]}}}
+REFERENCES = [{"name": "m.proto", "subject": "m", "version": 1}]
+REGISTRY_BODIES: tuple[object, ...] = (
+    {"schema": json.dumps(AVRO)}, {"schema": json.dumps(AVRO), "references": REFERENCES, "schemaType": "AVRO"},
+    {"schema": json.dumps(JSON_SCHEMA), "schemaType": "JSON"}, {"schema": '"bytes"', "id": 7, "version": 3},
+    {"schema": PROTO, "schemaType": "PROTOBUF", "references": REFERENCES}, {"schema": PROTO, "schemaType": "PROTOBUF"},
+    {"schema": "CgdhLnByb3RvEgFh", "schemaType": "PROTOBUF"}, {"compatibility": "FULL"}, {"mode": "READWRITE"}, [], {},
 )  # fmt: skip
 # Every call of the interface, with values that may mean something in its path; bodies are those above.
 CALLS = [(call.method, path.lstrip("/")) for call in table.CALLS for path, _ in call.paths()]
@@ -62,15 +88,16 @@ ODD = (
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     with BrokerProcess(
-        tmp_path_factory.mktemp("data"), {"odradek.http.actions": "true", "odradek.control.enable": "true"}
+        tmp_path_factory.mktemp("data"),
+        {"odradek.http.actions": "true", "odradek.control.enable": "true", **REGISTRY_SETTINGS},
     ) as broker:
         assert isinstance(broker, BrokerProcess)
         yield broker
 
 
-def ask(broker: BrokerProcess, request: bytes) -> int | None:
+def ask(broker: BrokerProcess, request: bytes, port: str = "http_port") -> int | None:
     """The status of the answer; None where the connection was closed without one, or the broker waits for more."""
-    with socket.create_connection(("127.0.0.1", broker.ready["http_port"]), 30) as connection:
+    with socket.create_connection(("127.0.0.1", broker.ready[port]), 30) as connection:
         connection.sendall(request)
         connection.settimeout(PATIENCE_S)
         try:
@@ -111,6 +138,18 @@ def mutated(rng: Random, token: bytes) -> bytes:
         request = f"GET {rng.choice(PATHS)} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
     else:
         request = post(token, json.dumps(rng.choice(BODIES)).encode(), rng.choice(ACTIONS))
+    return damaged(rng, request)
+
+
+def registry_request(rng: Random) -> bytes:
+    body = json.dumps(rng.choice(REGISTRY_BODIES)).encode()
+    body = damaged(rng, body) if rng.random() < 0.5 else body  # with the length of what is sent
+    head = f"{rng.choice(REGISTRY_PATHS)} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    request = f"{head}Content-Type: {V1}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    return damaged(rng, request) if rng.random() < 0.5 else request
+
+
+def damaged(rng: Random, request: bytes) -> bytes:
     for _ in range(rng.randrange(4)):
         at, end = sorted(rng.randrange(len(request) + 1) for _ in range(2))
         match rng.randrange(4):
@@ -131,6 +170,18 @@ def test_no_mutated_request_is_answered_500(broker: BrokerProcess) -> None:
         request = mutated(rng, token)
         status = ask(broker, request)
         assert status is None or status < 500 or status == 503, f"FUZZ_SEED={SEED}, request {number}: {request!r}"
+
+
+def test_no_mutated_request_to_the_registry_is_answered_500(broker: BrokerProcess) -> None:
+    rng, registry = Random(f"{SEED}/registry"), RegistryCaller(broker)
+    money = 'syntax = "proto3"; message M { int32 a = 1; }'
+    assert registry.ask("POST", "/subjects/m/versions", {"schema": money, "schemaType": "PROTOBUF"})[0] == 200
+    assert registry.register("a", "f")[0] == 200
+    for number in range(REQUESTS):
+        request = registry_request(rng)
+        status = ask(broker, request, "schema_registry_port")
+        words = f"FUZZ_SEED={SEED}, request {number}: {request!r}"
+        assert status is None or status < 500 or status in (501, 503), words
 
 
 @pytest.mark.parametrize(
