@@ -14,5 +14,6 @@ protobuf_values  values of Protobuf schemas
 levels           the compatibility levels: which earlier versions a new schema is compared with, and in which direction
 records          the keys and values of the topic `_schemas`
 state            subjects, versions, ids, levels and modes, changed by replaying records only
+facts            what decisions ask about schemas: parsed schemas and comparisons, found at once or in threads
 core             the requests: decisions over the state that return the records to write
 """

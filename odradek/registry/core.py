@@ -1,29 +1,31 @@
 """The registry's requests: decisions over the state that return an answer and the records to write.
 
-The caller writes the records to the topic `_schemas` and gives each to `RegistryState.replay`. Only one request that
-writes may run at a time. Requests may run in a thread, since parsing and comparing large schemas takes long.
+The caller writes the records to the topic `_schemas` and gives each to `RegistryState.replay`. Between a decision and
+its replay, no other request that writes may be decided.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from odradek.registry import errors
 from odradek.registry.errors import MODES, RegistryError
+from odradek.registry.facts import Facts, ParsedAtOnce, SchemaSource
 from odradek.registry.levels import DEFAULT_LEVEL, LEVELS, incompatibilities
 from odradek.registry.records import LevelRecord, ModeRecord, RegistryRecord, SchemaRecord, SubjectDeleted
-from odradek.registry.schemas import Incompatibility, ParsedSchema, Reference, SchemaText, parse
+from odradek.registry.schemas import Incompatibility, ParsedSchema, Reference, SchemaText
 from odradek.registry.state import RegistryState, Version
 
 LATEST: Final = "latest"
 VersionName = int | Literal["latest"]
 DEFAULT_MODE: Final = "READWRITE"
 LAST_NUMBER: Final = 2**31 - 1
-MOST_PARSED: Final = 1_000  # schemas that stay parsed
-MOST_REFERENCES: Final = 1_000  # of one schema, with those of its references
+# Limits of a schema. A larger one would not fit into a record of `_schemas` with the default max.message.bytes.
+MOST_SCHEMA_BYTES: Final = 1_000_000
+MOST_REFERENCES: Final = 1_000  # with those of its references
+MOST_REFERENCE_DEPTH: Final = 100  # a reference of a reference has the depth 2
+MOST_REFERENCED_BYTES: Final = 4_000_000  # all of these together
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,16 @@ class Registry:
     """Decides about requests.
 
     level  the compatibility level of subjects without one of their own, unless a request has changed it
+    facts  parses and compares schemas. Decisions raise NotGathered if it has no answer yet
     """
 
     level: str = DEFAULT_LEVEL
     state: RegistryState = field(default_factory=RegistryState)
-    _parsed: OrderedDict[tuple[SchemaText, tuple[str, ...]], ParsedSchema] = field(default_factory=OrderedDict)
+    facts: Facts = field(default_factory=ParsedAtOnce)
+
+    def using(self, facts: Facts) -> Registry:
+        """Returns a registry with the same state that decides with other facts."""
+        return replace(self, facts=facts)
 
     # Schemas.
 
@@ -58,13 +65,13 @@ class Registry:
             raise errors.not_permitted(f"Subject {subject} is not in import mode")
         if asked.schema_id is None and mode == "IMPORT":
             raise errors.not_permitted(f"Subject {subject} is not in read-write mode")
-        text, parsed = self._canonical(asked.text, normalize=asked.normalize)
+        text, source = self._canonical(asked.text, normalize=asked.normalize)
         versions = self.state.versions(subject)
         for version in versions:
             if version.text == text and asked.schema_id in (None, version.schema_id):
                 return version.schema_id, []
         if mode != "IMPORT":
-            self._require_compatible(subject, text, parsed, versions)
+            self._require_compatible(subject, source, versions)
         known = self.state.ids.get(text)
         schema_id = asked.schema_id if asked.schema_id is not None else known or self.state.last_id + 1
         if self.state.texts.get(schema_id, text) != text:
@@ -126,15 +133,7 @@ class Registry:
         return sorted({version.schema_id for version in found if not version.is_deleted})
 
     def parsed(self, text: SchemaText) -> ParsedSchema:
-        """Parses a schema with all that it refers to, or returns it from the cache."""
-        resolved = self._resolved(text)
-        key = text, tuple(referenced for _, referenced in resolved)
-        known = self._parsed.get(key)
-        if known is None:
-            known = self._parsed[key] = parse(text.schema_type, text.text, resolved)
-            while len(self._parsed) > MOST_PARSED:
-                self._parsed.popitem(last=False)
-        return known
+        return self.facts.parsed(self._source(text))
 
     # Deletion.
 
@@ -203,8 +202,8 @@ class Registry:
         versions = self.state.versions(subject)
         if number is not None:
             versions = versions[-1:] if number == LATEST else [self.version(subject, number)]
-        _, parsed = self._canonical(text, normalize=normalize)
-        return self._incompatible(subject, text.schema_type, parsed, versions)
+        _, source = self._canonical(text, normalize=normalize)
+        return self._incompatible(subject, source, versions)
 
     # Modes.
 
@@ -226,10 +225,18 @@ class Registry:
             raise errors.mode_not_configured(subject)
         return mode, [ModeRecord(subject, None)]
 
-    def _canonical(self, text: SchemaText, *, normalize: bool) -> tuple[SchemaText, ParsedSchema]:
+    def _canonical(self, text: SchemaText, *, normalize: bool) -> tuple[SchemaText, SchemaSource]:
+        """Returns the schema as it is stored, and as it was sent."""
+        size = len(text.text.encode())
+        if size > MOST_SCHEMA_BYTES:
+            raise errors.invalid_schema(f"it has {size} bytes; the most are {MOST_SCHEMA_BYTES}")
         text = replace(text, references=tuple(self._numbered(each) for each in text.references))
-        parsed = self.parsed(text)
-        return replace(text, text=parsed.normalized() if normalize else parsed.canonical), parsed
+        source = self._source(text)
+        parsed = self.facts.parsed(source)
+        return replace(text, text=parsed.normalized() if normalize else parsed.canonical), source
+
+    def _source(self, text: SchemaText) -> SchemaSource:
+        return SchemaSource(text, self._resolved(text))
 
     def _numbered(self, reference: Reference) -> Reference:
         """Replaces the version -1 of a reference by the latest one."""
@@ -246,43 +253,52 @@ class Registry:
                 f'No schema reference found for subject "{reference.subject}" and version {reference.version}'
             ) from None
 
-    def _resolved(self, text: SchemaText) -> Sequence[tuple[Reference, str]]:
+    def _resolved(self, text: SchemaText) -> tuple[tuple[Reference, str], ...]:
         """Returns all that a schema refers to, each after those that it refers to itself."""
         found: dict[str, tuple[Reference, str]] = {}
-        waiting: list[tuple[Reference, bool]] = [(each, False) for each in reversed(text.references)]
+        waiting: list[tuple[Reference, int, bool]] = [(each, 1, False) for each in reversed(text.references)]
+        size = 0
         while waiting:
-            reference, is_complete = waiting.pop()
+            reference, depth, is_complete = waiting.pop()
             if reference.name in found:
                 continue
             if len(found) + len(waiting) > MOST_REFERENCES:
                 raise errors.invalid_schema(f"it has more than {MOST_REFERENCES} references")
+            if depth > MOST_REFERENCE_DEPTH:
+                raise errors.invalid_schema(
+                    f"its references refer to others more than {MOST_REFERENCE_DEPTH} times, down to {reference.name}"
+                )
             version = self._referenced(reference)
             if is_complete:
                 found[reference.name] = reference, version.text.text
+                size += len(version.text.text)
+                if size > MOST_REFERENCED_BYTES:
+                    raise errors.invalid_schema(
+                        f"the schemas that it refers to have more than {MOST_REFERENCED_BYTES} bytes together"
+                    )
             else:
-                waiting.append((reference, True))
-                waiting.extend((each, False) for each in reversed(version.text.references) if each.name not in found)
-        return list(found.values())
+                waiting.append((reference, depth, True))
+                below = reversed(version.text.references)
+                waiting.extend((each, depth + 1, False) for each in below if each.name not in found)
+        return tuple(found.values())
 
-    def _require_compatible(
-        self, subject: str, text: SchemaText, parsed: ParsedSchema, versions: list[Version]
-    ) -> None:
-        details = self._incompatible(subject, text.schema_type, parsed, versions)
+    def _require_compatible(self, subject: str, source: SchemaSource, versions: list[Version]) -> None:
+        details = self._incompatible(subject, source, versions)
         if details:
             raise errors.incompatible(subject, details)
 
-    def _incompatible(self, subject: str, schema_type: str, parsed: ParsedSchema, versions: list[Version]) -> list[str]:
+    def _incompatible(self, subject: str, source: SchemaSource, versions: list[Version]) -> list[str]:
         level = self.level_of(subject)
 
         def differences(reader: Version | None, writer: Version | None) -> list[str]:
             """None stands for the new schema."""
             earlier = reader or writer
-            if earlier is not None and earlier.text.schema_type != schema_type:
+            if earlier is not None and earlier.text.schema_type != source.text.schema_type:
                 words = f"The earlier schema is {earlier.text.schema_type}"
                 return [str(Incompatibility("SCHEMA_TYPE_CHANGED", words))]
-            reads = parsed if reader is None else self.parsed(reader.text)
-            writes = parsed if writer is None else self.parsed(writer.text)
-            return [str(each) for each in reads.cannot_read(writes)]
+            reads = source if reader is None else self._source(reader.text)
+            writes = source if writer is None else self._source(writer.text)
+            return self.facts.differences(reads, writes)
 
         found = incompatibilities(LEVELS[level], None, versions, differences)
         if found is None:

@@ -2,7 +2,7 @@
 
 serving   starts and stops the registry of a broker
 topic     reads and writes the topic `_schemas`
-service   runs requests one after the other where they write, and beside the loop where they parse
+service   runs requests: decisions on the loop, one after the other where they write; parsing in threads
 access    who may do what: logins with the broker's users, and ACLs of the topic that a subject names
 routes    the HTTP interface
 """

@@ -56,7 +56,8 @@ SCHEMA_FIELDS: Final = frozenset(
 NOT_SERVED_FIELDS: Final = ("metadata", "ruleSet", "schemaTags", "schemaTagsToAdd", "schemaTagsToRemove")
 LEVEL_FIELDS: Final = frozenset({"compatibility", "compatibilityLevel"})
 BODY_TIMEOUT_S: Final = 30.0
-MOST_BODY_BYTES: Final = 8 << 20
+MOST_BODY_BYTES: Final = 4 << 20  # JSON takes more bytes than the schema in it
+LARGE_BODY_BYTES: Final = 64 << 10  # is parsed in a thread
 Handler = Callable[[web.Request, Rights], Awaitable[Json]]
 
 
@@ -266,7 +267,7 @@ class RegistryRoutes:
     async def set_level(self, request: web.Request, rights: Rights) -> Json:
         subject = _subject(request) if "subject" in request.match_info else None
         self._require_config(rights, subject, is_change=True)
-        body = await _body(request)
+        body = await self._body(request)
         if left_out := sorted(name for name in body.keys() - LEVEL_FIELDS if body[name] is not None):
             raise not_served(f"the setting {left_out[0]} of a subject")
         level = str(body.get("compatibility", body.get("compatibilityLevel", "")))
@@ -290,7 +291,7 @@ class RegistryRoutes:
     async def set_mode(self, request: web.Request, rights: Rights) -> Json:
         subject = _subject(request) if "subject" in request.match_info else None
         self._require_config(rights, subject, is_change=True)
-        mode, is_forced = str((await _body(request)).get("mode", "")), _flag(request, "force")
+        mode, is_forced = str((await self._body(request)).get("mode", "")), _flag(request, "force")
         await self._service.change(lambda registry: (None, registry.set_mode(subject, mode, is_forced=is_forced)))
         return {"mode": mode}
 
@@ -345,7 +346,7 @@ class RegistryRoutes:
         raise not_served(f"the format {wanted} of {text.schema_type} schemas")
 
     async def _body_schema(self, request: web.Request) -> tuple[SchemaText, Mapping[str, Json]]:
-        body = await _body(request)
+        body = await self._body(request)
         if unknown := sorted(body.keys() - SCHEMA_FIELDS):
             raise RegistryError(422, f"Unrecognized field: {unknown[0]}")
         for name in NOT_SERVED_FIELDS:
@@ -358,6 +359,20 @@ class RegistryRoutes:
         if not isinstance(schema_type, str):
             raise RegistryError(422, "schemaType has to be a text")
         return SchemaText(schema_type, text, _references(body.get("references") or [])), body
+
+    async def _body(self, request: web.Request) -> Mapping[str, Json]:
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                content = await request.read()
+        except TimeoutError:
+            raise web.HTTPRequestTimeout from None
+        except ConnectionResetError:  # the client has disconnected
+            raise web.HTTPBadRequest from None
+        except web.HTTPRequestEntityTooLarge:
+            raise RegistryError(413, f"The body has more than {MOST_BODY_BYTES} bytes") from None
+        if len(content) > LARGE_BODY_BYTES:
+            return await in_thread(self._workers, lambda: _parsed_body(content))
+        return _parsed_body(content)
 
     def _require_config(self, rights: Rights, subject: str | None, *, is_change: bool) -> None:
         if subject is None:
@@ -466,13 +481,10 @@ def _page(request: web.Request, found: list[Json]) -> list[Json]:
     return found if limit < 0 else found[:limit]
 
 
-async def _body(request: web.Request) -> Mapping[str, Json]:
+def _parsed_body(content: bytes) -> Mapping[str, Json]:
     try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            body = json.loads(await request.read() or b"{}")
-            json.dumps(body, ensure_ascii=False).encode()  # fails for lone surrogates, which are not valid text
-    except TimeoutError:
-        raise web.HTTPRequestTimeout from None
+        body = json.loads(content or b"{}")
+        json.dumps(body, ensure_ascii=False).encode()  # fails for lone surrogates, which are not valid text
     except (ValueError, RecursionError) as error:
         raise RegistryError(400, f"The body is not JSON: {error}") from None
     if not isinstance(body, dict):

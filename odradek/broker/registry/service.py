@@ -1,12 +1,13 @@
-"""Runs the requests of the registry: one after the other if they write, beside the loop if they parse schemas."""
+"""Runs the requests of the registry: decisions on the loop, one after the other if they write; parsing in threads."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from odradek.broker.runtime.workers import Workers, in_thread
+from odradek.registry.facts import GatheredFacts, NotGathered, ParsedSchemas
 
 if TYPE_CHECKING:
     from odradek.broker.registry.topic import SchemaTopic
@@ -15,26 +16,55 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# Threads that parse or compare at the same time. The others are left for the broker, and large schemas have one for
+# themselves, so that they delay only one another.
+THREADS: Final = 2
+THREADS_FOR_LARGE_SCHEMAS: Final = 1
+LARGE_BYTES: Final = 64 << 10
+
 
 class RegistryService:
+    """
+    lock  held between a decision and its replay, so that two requests that register the same schema get one id. No
+          schema is parsed meanwhile
+    """
+
     def __init__(self, registry: Registry, topic: SchemaTopic, workers: Workers) -> None:
         self.registry = registry
+        self.lock = asyncio.Lock()
         self._topic = topic
         self._workers = workers
-        # Held while a thread looks at the state, so that nothing changes meanwhile, and between a decision and its
-        # replay, so that two requests that register the same schema get one id.
-        self.lock = asyncio.Lock()
+        self._schemas = ParsedSchemas()
+        self._threads = asyncio.Semaphore(THREADS)
+        self._threads_for_large = asyncio.Semaphore(THREADS_FOR_LARGE_SCHEMAS)
 
     async def change(self, decide: Callable[[Registry], tuple[T, list[RegistryRecord]]]) -> T:
-        """Decides beside the loop, and writes what was decided. Raises RegistryError, or KafkaError if the records
-        could not be written."""
-        async with self.lock:
-            answer, records = await in_thread(self._workers, lambda: decide(self.registry))
-            if records:
-                await self._topic.write(records)
-            return answer
+        """Decides, and writes what was decided. Raises RegistryError, or KafkaError if the records could not be
+        written."""
+        facts = GatheredFacts()
+        registry = self.registry.using(facts)
+        while True:
+            try:
+                async with self.lock:
+                    answer, records = decide(registry)
+                    if records:
+                        await self._topic.write(records)
+                    return answer
+            except NotGathered as missing:
+                await self._gather(facts, missing)
 
     async def parse(self, look: Callable[[Registry], T]) -> T:
-        """Answers beside the loop a request that parses schemas and writes nothing."""
-        async with self.lock:
-            return await in_thread(self._workers, lambda: look(self.registry))
+        """Answers a request that parses schemas and writes nothing."""
+        facts = GatheredFacts()
+        registry = self.registry.using(facts)
+        while True:
+            try:
+                return look(registry)
+            except NotGathered as missing:
+                await self._gather(facts, missing)
+
+    async def _gather(self, facts: GatheredFacts, missing: NotGathered) -> None:
+        """Finds one fact beside the loop. Each request waits for its turn between two facts, so a request that compares
+        many schemas lets others pass."""
+        async with self._threads_for_large if missing.size > LARGE_BYTES else self._threads:
+            facts.add(missing, await in_thread(self._workers, lambda: missing.work(self._schemas)))

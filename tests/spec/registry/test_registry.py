@@ -303,3 +303,22 @@ def test_what_other_registries_add_to_a_record_is_ignored() -> None:
         "ruleSet": None,
     }
     assert decode(key, json.dumps(value).encode()) == SchemaRecord("a", 1, 3, SchemaText("AVRO", '"int"'))
+
+
+def chain(scene: Scene, length: int) -> SchemaText:
+    """Registers records of which each uses the one before, and returns one that uses the last."""
+    text = SchemaText("AVRO", '{"type":"record","name":"R0","fields":[]}')
+    for number in range(1, length + 1):
+        scene.register(f"r{number - 1}", text)
+        fields = f'[{{"name":"f","type":"R{number - 1}"}}]'
+        uses = Reference(f"R{number - 1}", f"r{number - 1}", 1)
+        text = SchemaText("AVRO", f'{{"type":"record","name":"R{number}","fields":{fields}}}', (uses,))
+    return text
+
+
+def test_a_schema_beyond_a_limit_is_refused_by_name(scene: Scene) -> None:
+    large = SchemaText("AVRO", '{"type":"fixed","size":1,"name":"' + "a" * 1_000_000 + '"}')
+    with pytest.raises(RegistryError, match="it has 1000035 bytes; the most are 1000000"):
+        scene.register("a", large)
+    with pytest.raises(RegistryError, match="its references refer to others more than 100 times, down to R0"):
+        scene.register("a", chain(scene, 101))

@@ -1,0 +1,116 @@
+"""What a decision has to know about schemas, and takes long to find out: a parsed schema, the result of a comparison.
+
+A decision asks its `Facts`. `ParsedAtOnce` parses and compares while the decision waits. `GatheredFacts` never does:
+if it does not have a fact yet, it raises NotGathered with the work, and the caller does the work in a thread and then
+decides again. So a decision is short whatever the size of its schemas, and no lock is held while a schema is parsed.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, Final, Protocol, cast
+
+from odradek.registry.schemas import ParsedSchema, Reference, SchemaText, parse
+
+MOST_PARSED: Final = 1_000  # schemas that stay parsed,
+MOST_PARSED_BYTES: Final = 8 << 20  # and the most bytes of their texts, with those of their references
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaSource:
+    """A schema with all that it refers to, each after those that it refers to itself."""
+
+    text: SchemaText
+    references: tuple[tuple[Reference, str], ...] = ()
+
+    @property
+    def size(self) -> int:
+        return len(self.text.text) + sum(len(text) for _, text in self.references)
+
+
+class Facts(Protocol):
+    def parsed(self, source: SchemaSource) -> ParsedSchema:
+        """Raises RegistryError if the schema is invalid, or NotGathered."""
+
+    def differences(self, reader: SchemaSource, writer: SchemaSource) -> list[str]:
+        """Returns why the reader's schema cannot read the data of the writer's, which is of the same type. Raises
+        NotGathered."""
+
+
+@dataclass(slots=True)
+class ParsedSchemas:
+    """Parses schemas, and remembers those that were used last. Thread-safe."""
+
+    _parsed: OrderedDict[SchemaSource, ParsedSchema] = field(default_factory=OrderedDict)
+    _bytes: int = 0
+    _lock: Lock = field(default_factory=Lock)
+
+    def of(self, source: SchemaSource) -> ParsedSchema:
+        """Raises RegistryError if the schema is invalid."""
+        with self._lock:
+            found = self._parsed.get(source)
+            if found is not None:
+                self._parsed.move_to_end(source)
+                return found
+        found = parse(source.text.schema_type, source.text.text, source.references)
+        with self._lock:
+            if source not in self._parsed:
+                self._parsed[source] = found
+                self._bytes += source.size
+            while len(self._parsed) > MOST_PARSED or self._bytes > MOST_PARSED_BYTES:
+                oldest, _ = self._parsed.popitem(last=False)
+                self._bytes -= oldest.size
+        return found
+
+    def compare(self, reader: SchemaSource, writer: SchemaSource) -> list[str]:
+        return [str(each) for each in self.of(reader).cannot_read(self.of(writer))]
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedAtOnce:
+    schemas: ParsedSchemas = field(default_factory=ParsedSchemas)
+
+    def parsed(self, source: SchemaSource) -> ParsedSchema:
+        return self.schemas.of(source)
+
+    def differences(self, reader: SchemaSource, writer: SchemaSource) -> list[str]:
+        return self.schemas.compare(reader, writer)
+
+
+Question = tuple[SchemaSource, ...]  # a schema to parse, or a reader's and a writer's to compare
+
+
+class NotGathered(Exception):
+    """A decision needs a fact first. `work` finds it, in any thread; the result goes to `GatheredFacts.add`.
+
+    size  of the texts that are parsed or compared, in characters
+    """
+
+    def __init__(self, question: Question, work: Callable[[ParsedSchemas], Any]) -> None:
+        super().__init__("a fact about a schema is missing")
+        self.question = question
+        self.work = work
+        self.size = sum(each.size for each in question)
+
+
+@dataclass(slots=True)
+class GatheredFacts:
+    """The facts that were gathered for one request. They stay, so each attempt to decide gets further."""
+
+    _found: dict[Question, Any] = field(default_factory=dict)
+
+    def add(self, missing: NotGathered, result: Any) -> None:
+        self._found[missing.question] = result
+
+    def parsed(self, source: SchemaSource) -> ParsedSchema:
+        if (source,) not in self._found:
+            raise NotGathered((source,), lambda schemas: schemas.of(source))
+        return cast(ParsedSchema, self._found[source,])
+
+    def differences(self, reader: SchemaSource, writer: SchemaSource) -> list[str]:
+        if (reader, writer) not in self._found:
+            raise NotGathered((reader, writer), lambda schemas: schemas.compare(reader, writer))
+        return cast("list[str]", self._found[reader, writer])
