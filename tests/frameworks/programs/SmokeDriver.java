@@ -1,0 +1,38 @@
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.Map;
+import java.util.stream.Collectors;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.streams.tests.SmokeTestDriver;
+
+/**
+ * Kafka's own driver of the smoke test of Kafka Streams: BOOTSTRAP KEYS RECORDS SECONDS. It makes the topics and says
+ * `ready`, spreads RECORDS records of each of KEYS keys over so many seconds, says `generated`, and compares what the
+ * applications have written with what they should have. It says `verified`, or what is wrong.
+ */
+public class SmokeDriver {
+    private static final int PARTITIONS = 4;
+
+    public static void main(String[] arguments) throws Exception {
+        var bootstrap = arguments[0];
+        int keys = Integer.parseInt(arguments[1]), records = Integer.parseInt(arguments[2]);
+        try (var admin = Admin.create(Map.<String, Object>of("bootstrap.servers", bootstrap))) {
+            var topics = Arrays.stream(SmokeTestDriver.topics()).map(name -> new NewTopic(name, PARTITIONS, (short) 1));
+            admin.createTopics(topics.collect(Collectors.toList())).all().get();
+        }
+        say("ready");
+        var written = SmokeTestDriver.generate(
+            bootstrap, keys, records, Duration.ofSeconds(Long.parseLong(arguments[3])));
+        say("generated");
+        var found = SmokeTestDriver.verify(bootstrap, written, records, true);
+        say(found.passed() ? "verified" : "wrong: " + found.result());
+        System.exit(found.passed() ? 0 : 1);
+    }
+
+    /** The driver prints a lot, so that its own words need a mark. */
+    private static void say(String words) {
+        System.out.println("\n> " + words);
+        System.out.flush();
+    }
+}
