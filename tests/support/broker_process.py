@@ -18,6 +18,7 @@ from typing import Any
 
 from odradek.protocol.variant import PURE
 from tests.support import killed_brokers, tracebacks
+from tests.support.leash import Leash
 from tests.support.oracle import ORACLE, REPOSITORY
 from tests.support.reserved_port import ReservedPort
 from tests.support.running_kafka import TAKEN
@@ -239,6 +240,7 @@ class KafkaProcess(Broker):
     ) -> None:
         super().__init__(data_dir, overrides, port=port)
         self.version, self._heap, self._log = version, heap, ""
+        self._leash: Leash | None = None
 
     def is_running(self) -> bool:
         return self.pid is not None and _is_alive(self.pid)
@@ -269,9 +271,12 @@ class KafkaProcess(Broker):
                 raise RuntimeError(done.stderr)
         ready = json.loads(ready_file.read_text())
         self.port, self.pid, self._log = ready["port"], ready["pid"], ready["log"]
+        self._leash = Leash(ready["pid"])
 
     def _end(self, how: signal.Signals) -> None:
         assert self.pid is not None
+        assert self._leash is not None
+        self._leash.release()
         os.kill(self.pid, how)
         deadline = time.monotonic() + STOP_TIMEOUT_S
         while _is_alive(self.pid):

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.leash import Leash
 from tests.support.oracle import run_kafka
 
 ATTEMPTS = 3
@@ -27,7 +28,9 @@ def running_kafka(work: Path, *options: str, version: str = "4.4.0") -> Iterator
             if TAKEN not in str(error) or attempt == ATTEMPTS - 1:
                 raise
     told = json.loads(ready.read_text())
+    leash = Leash(told["pid"])
     try:
         yield str(told["bootstrap"])
     finally:
+        leash.release()
         run_kafka("stop", "--port", told["port"])
