@@ -94,6 +94,9 @@ TRANSACTIONAL_GROUP_ID_NOT_FOUND_SINCE: Final = 6  # version of TxnOffsetCommit:
 class GroupCore:
     def __init__(self, config: GroupConfig, cluster: ClusterView, first_epoch: Callable[[], int] = int) -> None:
         self.registry = GroupRegistry(config, cluster, first_epoch)
+        # The number of times since this core began that the epoch of a consumer, share or streams group advanced,
+        # except because members left. Kafka counts the same.
+        self.rebalances: dict[str, int] = {}
 
     # State.
 
@@ -119,6 +122,9 @@ class GroupCore:
         """Applies the unrecorded part of an outcome after its records were replayed. The core now owns these groups."""
         for group in outcome.groups:
             self.registry.groups[group.group_id] = group
+            if outcome.is_rebalance:
+                group_type = group.group_type.value
+                self.rebalances[group_type] = self.rebalances.get(group_type, 0) + 1
 
     def on_loaded(self, now_ms: int) -> Outcome[None]:
         asked = [

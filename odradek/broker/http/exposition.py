@@ -38,6 +38,7 @@ STATES_OF_GROUPS = {
     "share": ("Empty", "Stable", "Dead"),
     "streams": ("Empty", "NotReady", "Assigning", "Reconciling", "Stable", "Dead"),
 }
+REBALANCED = ("consumer", "share", "streams")
 RUNNING = 3  # Kafka's number for the state RUNNING
 
 # Key of a quota → type of Kafka's MBean, name of its rate, help text of that rate.
@@ -266,6 +267,12 @@ def groups(measures: Measures) -> Families:
             family.add_metric((state,), counts.get((group_type, state), 0))
         yield family
     yield gauge(f"{prefix}_offset_count", "Committed offsets of groups", measures.groups.offsets)
+    for group_type in REBALANCED:
+        yield CounterMetricFamily(
+            f"{prefix}_{group_type}_group_rebalance",
+            f"New epochs of groups of type {group_type}, except because members left",
+            value=measures.groups.rebalances.get(group_type, 0),
+        )
 
 
 def disk(measures: Measures) -> Families:

@@ -135,10 +135,15 @@ class PartitionMeasure(NamedTuple):
 
 
 class GroupMeasure(NamedTuple):
-    """The number of groups by type and state, and the number of committed offsets of groups of all types."""
+    """Measures of all groups.
+
+    offsets     the number of committed offsets of groups of all types
+    rebalances  by type; see `GroupCore.rebalances`
+    """
 
     by_type_and_state: Mapping[tuple[str, str], int]
     offsets: int
+    rebalances: Mapping[str, int]
 
 
 class TransactionMeasure(NamedTuple):
@@ -345,6 +350,7 @@ def partition_measure(partition: Partition, late_before_ms: int) -> PartitionMea
 
 async def group_measure(groups: GroupCoordinator, watch: LoopWatch) -> GroupMeasure | None:
     states: Counter[tuple[str, str]] = Counter()
+    rebalances: Counter[str] = Counter()
     offsets = 0
 
     def add(shard: Shard[GroupCore]) -> None:
@@ -352,12 +358,13 @@ async def group_measure(groups: GroupCoordinator, watch: LoopWatch) -> GroupMeas
         listed = shard.look(lambda core: core.list_groups((), ()))
         states.update((each.group_type, each.group_state) for each in listed)
         offsets += shard.look(lambda core: core.offset_count)
+        rebalances.update(shard.look(lambda core: core.rebalances))
 
     try:
         await visit_in_slices(groups.shards, add, watch, METRICS)
     except KafkaError:  # the coordinator is loading
         return None
-    return GroupMeasure(states, offsets)
+    return GroupMeasure(states, offsets, rebalances)
 
 
 async def transaction_measure(

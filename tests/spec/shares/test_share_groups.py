@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.runtime.slices import completed
+from odradek.broker.shares.leader.dead_letter_queues import DeadLetterCounts
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
@@ -364,10 +365,12 @@ def test_a_share_group_deleted_with_its_state(broker: ShareBroker) -> None:
     settled(broker, a, topics=["T"])
     deleting = DeleteGroupsRequest(groups_names=[GROUP])
     assert code(a.ask(deleting, 2).results[0]) is ErrorCode.NON_EMPTY_GROUP
+    broker.dead_letters.counts.update({GROUP: DeadLetterCounts(1), "other": DeadLetterCounts(2)})
     a.heartbeat(-1)
     assert broker.stored(topic).state_epoch > 0
     assert code(a.ask(deleting, 2).results[0]) is NONE
     assert broker.stored(topic).state_epoch == 0
+    assert broker.dead_letters.counts == {"other": DeadLetterCounts(2)}
     assert code(a.heartbeat(3)) is NOT_FOUND
     broker.restart_groups()
     assert code(a.heartbeat(3)) is NOT_FOUND

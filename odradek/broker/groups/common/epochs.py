@@ -171,6 +171,7 @@ class EpochTurn(ABC, Generic[G, S]):
         self.records: list[CoordinatorRecord] = []
         self.replies: list[Reply] = []
         self.timers: list[Timer] = []
+        self.is_rebalance = False
         self._owns_group = is_new
 
     # Records and timers.
@@ -197,6 +198,7 @@ class EpochTurn(ABC, Generic[G, S]):
             groups=self._after(),
             replies=tuple(self.replies),
             timers=tuple(self.timers),
+            is_rebalance=self.is_rebalance,
         )
 
     def _after(self) -> tuple[Group, ...]:
@@ -224,12 +226,16 @@ class EpochTurn(ABC, Generic[G, S]):
         Kafka 4.3 the target epoch did not advance, and the next member waited for the interval:
         docs/spec/kafka-4.4.md#s5-1, C1 and C2; #s5-3, S1.
         """
-        self.bump_epoch()
+        self.advance_epoch()
         if not self.group.members and self.registry.config.rules >= KafkaRules.KAFKA_4_4:
             self.write(self.target_epoch_record(self.group.epoch, NO_TIME))
 
     def bump_epoch(self) -> None:
         """Advances the epoch because an input of the target assignment has changed."""
+        self.is_rebalance = True
+        self.advance_epoch()
+
+    def advance_epoch(self) -> None:
         self.write(self.epoch_record(self.group.epoch + 1, self.metadata_hash()))
         self._remember_topics()
 

@@ -116,6 +116,8 @@ class Outcome(Generic[R_co]):
     records    to be appended all or none, unless `may_split`, and then replayed in order
     groups     the new state of groups, for the part that is not recorded (waiting requests, expected members, …)
     must_sync  whether the response waits for an fdatasync regardless of the settings; never set for groups
+    is_rebalance  whether the group's epoch has advanced so that members get other partitions or tasks, and not because
+                  members have left; see `GroupCore.rebalances`
     markers    what decisions about transactions owe; groups owe none
     """
 
@@ -126,4 +128,5 @@ class Outcome(Generic[R_co]):
     timers: Sequence[Timer] = ()
     may_split: bool = False
     must_sync: bool = False
+    is_rebalance: bool = False
     markers: ClassVar[Sequence[object]] = ()

@@ -56,7 +56,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
     def target_epoch_record(self, epoch: int, computed_ms: int) -> CoordinatorRecord:
         return target_epoch_record(self.group.group_id, epoch, computed_ms)
 
-    def bump_epoch(self) -> None:
+    def advance_epoch(self) -> None:
         """Advances the epoch because members have left. Topics are looked at only by heartbeats."""
         self.write(self.epoch_record(self.group.epoch + 1, self.group.metadata_hash))
 
@@ -83,6 +83,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
                 assignment_settings=settings,
             )
             self.write(group_record(group.group_id, metadata))
+            self.is_rebalance = True
         return configured
 
     def assignment_settings(self) -> Mapping[str, str]:

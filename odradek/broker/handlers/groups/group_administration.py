@@ -140,12 +140,16 @@ async def delete_group(group_id: str, context: RequestContext, broker: HandlerBr
     try:
         context.require(Operation.DELETE, ResourceType.GROUP, group_id)
         shard = broker.groups.shard_for(group_id)
-        if shard.look(lambda core: core.share_group(group_id) is not None):
+        is_share_group = shard.look(lambda core: core.share_group(group_id) is not None)
+        if is_share_group:
             await delete_share_state(group_id, broker)
         if shard.look(lambda core: core.has_description(group_id)):
             await arrived(shard.submit(lambda core, now_ms: core.begin_description_removal(group_id, now_ms)))
             await arrived(shard.submit(lambda core, now_ms: core.description_removed(group_id, now_ms)))
-        return await arrived(shard.submit(lambda core, _: core.delete_group(group_id)))
+        result = await arrived(shard.submit(lambda core, _: core.delete_group(group_id)))
+        if is_share_group and not result.error_code:
+            broker.shares.dead_letters.forget(group_id)
+        return result
     except KafkaError as error:
         return failed(group_id, error)
 

@@ -205,6 +205,10 @@ class DeadLetterQueues:
         copying.add(live, letters)
         started(self._copy_all(copying))
 
+    def forget(self, group_id: str) -> None:
+        """Removes the counters of a group that was deleted."""
+        self.counts.pop(group_id, None)
+
     def stop(self) -> None:
         """Stops copying. Records without a copy stay stored as ARCHIVING and are copied after the next start."""
         self._is_stopped = True

@@ -70,7 +70,11 @@ MEASURES = Measures(
         PartitionMeasure("ledger", 1, 500, 1, 0, 5, 5, 0, 1, False, 5, 1_000, 100),
     ],
     offline_partitions=1,
-    groups=GroupMeasure({("classic", "Stable"): 2, ("classic", "Empty"): 1, ("streams", "NotReady"): 4}, 12),
+    groups=GroupMeasure(
+        {("classic", "Stable"): 2, ("classic", "Empty"): 1, ("streams", "NotReady"): 4},
+        12,
+        {"streams": 5, "share": 1},
+    ),
     transactions=TransactionMeasure({"Ongoing": 1, "CompleteCommit": 4}, 1_234, 1, 7),
     verification=VerificationMeasure(5, 20, 2),
     shares=ShareMeasure(
@@ -178,6 +182,8 @@ def test_groups_are_counted_by_type() -> None:
     assert found[f"{prefix}_streams_group_count", "NotReady"] == 4
     assert found[f"{prefix}_streams_group_count", "Stable"] == 0
     assert found[f"{prefix}_consumer_group_count", "Assigning"] == 0
+    rebalances = [found[f"{prefix}_{each}_group_rebalance_total",] for each in ("consumer", "share", "streams")]
+    assert rebalances == [0, 1, 5]
 
 
 def test_partitions_show_their_offsets_and_how_far_readers_of_committed_data_lag() -> None:
