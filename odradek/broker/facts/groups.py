@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from odradek.broker.facts.streams_groups import partitions_read
 from odradek.protocol.codec import decode
 from odradek.protocol.errors import KafkaError, MalformedMessage, UnsupportedVersion
 from odradek.protocol.lag import GroupLag, group_lag, partition_lag
@@ -145,9 +146,7 @@ class GroupPosition(NamedTuple):
 def positions(core: GroupCore, facts: GroupFacts, broker: Broker) -> list[GroupPosition]:
     """Returns a row for every partition that has a committed offset or a member, like `odradek groups describe`."""
     commits = core.committed_offsets(facts.id)
-    owned = () if facts.type == "share" else (name for member in facts.members for name in member.partitions)
-    split = (name.rpartition("-") for name in owned)
-    places = {*commits, *((topic, int(index)) for topic, _, index in split)}
+    places = {*commits, *_owned(core, facts, broker)}
     found = []
     for topic, index in sorted(places):
         try:
@@ -158,6 +157,16 @@ def positions(core: GroupCore, facts: GroupFacts, broker: Broker) -> list[GroupP
         offset, at_ms = (None, None) if commit is None else (commit.offset, commit.committed_ms)
         found.append(GroupPosition(f"{topic}-{index}", offset, end, partition_lag(offset, end), at_ms))
     return found
+
+
+def _owned(core: GroupCore, facts: GroupFacts, broker: Broker) -> set[tuple[str, int]]:
+    """Returns the partitions that the members have; none for a share group, which commits no offsets."""
+    if facts.type == "share":
+        return set()
+    if facts.type == "streams":
+        return partitions_read(core.describe_streams_group(facts.id), broker.metadata.image)
+    split = (name.rpartition("-") for member in facts.members for name in member.partitions)
+    return {(topic, int(index)) for topic, _, index in split}
 
 
 def lag_of(found: Iterable[GroupPosition]) -> GroupLag:

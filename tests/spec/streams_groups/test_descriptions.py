@@ -2,8 +2,10 @@
 
 import pytest
 
+from odradek.broker.facts.streams_groups import streams_facts
 from odradek.broker.groups.common.outcome import GroupConfig, StreamsConfig
 from odradek.broker.groups.streams.descriptions import DescriptionStatus
+from odradek.broker.metadata.image import MetadataImage
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.streams_group_metadata_value import StreamsGroupMetadataValue
 from odradek.protocol.messages.streams_group_topology_description_update_request import (
@@ -177,3 +179,19 @@ def test_scenario_114_the_description_of_a_deleted_group_is_removed_first() -> N
     scene.turn(lambda core: core.description_removed(GROUP, scene.now_ms))
     assert stored_epochs(scene, since) == [-2, -1]
     assert not scene.core.has_description(GROUP)
+
+
+def test_the_page_shows_a_description_as_lines() -> None:
+    scene = scene_with_store()
+    scene.member("a")
+    source = TopologyDescriptionNode(name="in", node_type=SOURCE, source_topics=["i4"], successors=["count"])
+    counting = TopologyDescriptionNode(name="count", node_type=PROCESSOR, stores=["counts"], successors=["out"])
+    sink = TopologyDescriptionNode(name="out", node_type=SINK, sink_topic="results")
+    assert push(scene, description(source, counting, sink))[0] == E.NONE.value
+    facts = streams_facts(GROUP, scene.core, MetadataImage())
+    assert facts.description == [
+        "Sub-topology: 0",
+        "  Source: in (topics: i4) → count",
+        "  Processor: count (stores: counts) → out",
+        "  Sink: out (topic: results)",
+    ]

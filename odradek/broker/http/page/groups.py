@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.facts.groups import group as group_named
 from odradek.broker.facts.groups import group_facts, lag_of, positions
+from odradek.broker.facts.streams_groups import StreamsFacts, streams_facts
 from odradek.broker.http.page.history import group_history
 from odradek.broker.http.page.served import SHOWN, Job, JsonValue, Query, View, ViewedBroker, order_of
 from odradek.broker.runtime.workers import in_thread
@@ -73,8 +74,27 @@ def group_row(listed: ListedGroup, broker: Broker, core: GroupCore) -> dict[str,
     }
 
 
+def shown_streams(facts: StreamsFacts) -> dict[str, JsonValue]:
+    """Returns the topology and the owners of tasks of a streams group; of each at most SHOWN."""
+    subtopologies: list[JsonValue] = [
+        {
+            **each._asdict(),
+            "repartition_sources": [topic._asdict() for topic in each.repartition_sources],
+            "changelogs": [topic._asdict() for topic in each.changelogs],
+        }
+        for each in facts.subtopologies[:SHOWN]
+    ]
+    return {
+        **facts._asdict(),
+        "subtopologies": subtopologies,
+        "subtopology_count": len(facts.subtopologies),
+        "owners": [each._asdict() for each in facts.owners[:SHOWN]],
+    }
+
+
 def group(served: ViewedBroker, query: Query) -> Job:
-    """Shows the group `id`, with its history as far as `__consumer_offsets` still contains it.
+    """Shows the group `id`, with its history as far as `__consumer_offsets` still contains it. `streams` is None unless
+    it is a streams group.
 
     Raises KafkaError if the group does not exist.
     """
@@ -82,11 +102,16 @@ def group(served: ViewedBroker, query: Query) -> Job:
     facts = group_named(broker, name)
     if facts is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {name}.")
-    found = broker.groups.shard_for(name).look(lambda core: positions(core, facts, broker))
+    shard = broker.groups.shard_for(name)
+    found = shard.look(lambda core: positions(core, facts, broker))
+    streams = None
+    if facts.type == "streams":
+        streams = shown_streams(shard.look(lambda core: streams_facts(name, core, broker.metadata.image)))
     now: dict[str, JsonValue] = {
         **facts._asdict(),
         "members": [each._asdict() for each in facts.members[:SHOWN]],
         "member_count": len(facts.members),
+        "streams": streams,
         "lag": lag_of(found)._asdict(),
         "total": len(found),
         "from": order.start,

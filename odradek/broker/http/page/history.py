@@ -182,9 +182,13 @@ class GroupHistory:
                     return "abort", f"{member} left"
                 self._members[member] = value
                 reads = ", ".join(value.get("subscribedTopicNames") or ()) or value.get("subscribedTopicRegex") or ""
+                reads = f": {reads}" if reads else ""  # members of streams groups have no subscription
                 if before is None:
-                    return "open", f"{member} joined ({value.get('clientId')}, {value.get('clientHost')}): {reads}"
-                return ("open", f"{member} changed: {reads}") if before != value else None
+                    return "open", f"{member} joined ({value.get('clientId')}, {value.get('clientHost')}){reads}"
+                return ("open", f"{member} changed{reads}") if before != value else None
+            case "Topology" if value is not None:
+                count = len(value["subtopologies"])
+                return "open", f"topology of epoch {value['epoch']}: {count} subtopolog{'y' if count == 1 else 'ies'}"
             case "TargetAssignmentMetadata" if value is not None:
                 return "commit", f"assignment of epoch {value['assignmentEpoch']} computed"
             case "CurrentMemberAssignment" if value is not None:
@@ -193,9 +197,14 @@ class GroupHistory:
                 return None
 
     def _current(self, member: str, value: Mapping[str, Any]) -> Told | None:
-        words = f"{member} at epoch {value['memberEpoch']} has {self._named(value['assignedPartitions'])}"
-        if revoked := value.get("partitionsPendingRevocation"):
-            words += f", and has to give up {self._named(revoked)}"
+        if "activeTasks" in value:
+            has, revoked = _tasks(value, ""), _tasks(value, "PendingRevocation")
+        else:
+            has = self._named(value["assignedPartitions"])
+            revoked = self._named(value.get("partitionsPendingRevocation") or ())
+        words = f"{member} at epoch {value['memberEpoch']} has {has or 'nothing'}"
+        if revoked:
+            words += f", and has to give up {revoked}"
         if self._given.get(member) == words:
             return None
         self._given[member] = words
@@ -207,7 +216,17 @@ class GroupHistory:
             for each in partitions
             for index in each["partitions"]
         ]
-        return ", ".join(sorted(found)) or "nothing"
+        return ", ".join(sorted(found))
+
+
+def _tasks(value: Mapping[str, Any], suffix: str) -> str:
+    """Names the tasks of a member of a streams group, as in `0_2, 1_0 (standby)`."""
+    return ", ".join(
+        f"{each['subtopologyId']}_{partition}{role}"
+        for name, role in (("activeTasks", ""), ("standbyTasks", " (standby)"), ("warmupTasks", " (warm-up)"))
+        for each in value.get(f"{name}{suffix}") or ()
+        for partition in each["partitions"]
+    )
 
 
 def assigned(said: object) -> str:

@@ -12,7 +12,7 @@ export const draw = render;
 // Colors of states.
 const COLOR = {
   ...{ Ongoing: "wait", PrepareCommit: "wait", PrepareAbort: "wait", CompleteCommit: "good", CompleteAbort: "bad" },
-  ...{ Stable: "good", Empty: "", Dead: "bad" },
+  ...{ Stable: "good", Empty: "", Dead: "bad", NotReady: "bad", Assigning: "wait", Reconciling: "wait" },
   ...{ committed: "good", plain: "", aborted: "bad", open: "wait", control: "doubt" },
   ...{ AVAILABLE: "", ACQUIRED: "wait", TX_PENDING: "doubt", ACKNOWLEDGED: "good", ARCHIVED: "bad" },
   ...{ running: "good", stopped: "bad", crashed: "bad" },

@@ -4,6 +4,7 @@ import { empty, h, note, tag, title } from "../elements.js";
 import { pages, table } from "../table.js";
 import { count, when, whole } from "../text.js";
 import { timeline } from "../timeline.js";
+import { owners, topology } from "./topology.js";
 
 const MEMBER_COLUMNS = [
   ["member", "name", "id"],
@@ -24,12 +25,15 @@ export const group = (view) => [
   title(view.id, kind(view)),
   h("p", {}, tag(view.state)),
   h("h2", {}, "Members"),
-  view.members.length
+  view.streams
+    ? owners(view.streams)
+    : view.members.length
     ? table("Members", MEMBER_COLUMNS, view.members, memberRow, "id")
     : empty("The group has no members now."),
   view.member_count > view.members.length
     ? h("p", { class: "pages" }, `${whole(view.members.length)} of ${count(view.member_count, "member")}.`)
     : null,
+  view.streams ? topology(view.streams) : null,
   h("h2", {}, view.type === "share" ? "Start offsets" : "Committed offsets"),
   button("Reset offsets…", resetOffsets(view)),
   lag(view),

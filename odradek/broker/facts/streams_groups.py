@@ -1,0 +1,167 @@
+"""Streams groups (KIP-1071): their topology, and the tasks of their members."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from odradek.broker.groups.core import GroupCore
+    from odradek.broker.metadata.image import MetadataImage
+    from odradek.protocol.messages.streams_group_describe_response import (
+        DescribedGroup,
+        Member,
+        Subtopology,
+        TaskIds,
+        TopicInfo,
+        TopologyDescription,
+        TopologyDescriptionNode,
+    )
+
+KINDS_OF_NODES = {1: "Source", 2: "Processor", 3: "Sink"}
+
+
+class InternalTopic(NamedTuple):
+    """A topic that the broker creates for the group. `partitions` is None while the number is not decided."""
+
+    name: str
+    partitions: int | None
+
+
+class SubtopologyFacts(NamedTuple):
+    """A part of the application that exchanges data with other parts only through topics.
+
+    tasks                the number of its tasks, or None if not all of the topics that it reads exist
+    sources              topics of others that it reads
+    repartition_sources  topics of the group that it reads
+    repartition_sinks    topics of the group that it writes for other subtopologies
+    changelogs           topics that keep its stores
+    """
+
+    id: str
+    tasks: int | None
+    sources: Sequence[str]
+    repartition_sources: Sequence[InternalTopic]
+    repartition_sinks: Sequence[str]
+    changelogs: Sequence[InternalTopic]
+
+
+class TaskOwner(NamedTuple):
+    """A member. A task is written as its subtopology and partition, as in `0_2`."""
+
+    id: str
+    client: str
+    host: str
+    instance: str | None
+    epoch: int
+    process: str
+    endpoint: str | None
+    active: Sequence[str]
+    standby: Sequence[str]
+
+
+class StreamsFacts(NamedTuple):
+    """
+    description  the lines of the description that a member has sent (KIP-1331); None if there is none
+    """
+
+    assignment_epoch: int
+    topology_epoch: int | None
+    subtopologies: Sequence[SubtopologyFacts]
+    owners: Sequence[TaskOwner]
+    description: Sequence[str] | None
+
+
+def streams_facts(name: str, core: GroupCore, image: MetadataImage) -> StreamsFacts:
+    """Raises KafkaError GROUP_ID_NOT_FOUND, also for groups of other types."""
+    found = core.describe_streams_group(name, includes_description=True)
+    topology = found.topology
+    return StreamsFacts(
+        found.assignment_epoch,
+        None if topology is None else topology.epoch,
+        [] if topology is None else [_subtopology(each, image) for each in topology.subtopologies or ()],
+        [_owner(each) for each in found.members],
+        None if found.topology_description is None else [*_lines(found.topology_description)],
+    )
+
+
+def partitions_read(found: DescribedGroup, image: MetadataImage) -> set[tuple[str, int]]:
+    """Returns the partitions that the active tasks of all members read, as far as they exist."""
+    topology = found.topology
+    reads = {each.subtopology_id: read_topics(each) for each in (topology.subtopologies if topology else None) or ()}
+    return {
+        (topic, partition)
+        for member in found.members
+        for tasks in member.assignment.active_tasks
+        for topic in reads.get(tasks.subtopology_id, ())
+        for partition in tasks.partitions
+        if image.has_partition((topic, partition))
+    }
+
+
+def read_topics(subtopology: Subtopology) -> list[str]:
+    return [*subtopology.source_topics, *(each.name for each in subtopology.repartition_source_topics)]
+
+
+def _subtopology(each: Subtopology, image: MetadataImage) -> SubtopologyFacts:
+    topics = [image.topics.get(name) for name in read_topics(each)]
+    counts = [len(topic.partitions) for topic in topics if topic is not None]
+    return SubtopologyFacts(
+        each.subtopology_id,
+        max(counts) if counts and len(counts) == len(topics) else None,
+        each.source_topics,
+        _internal(each.repartition_source_topics),
+        each.repartition_sink_topics,
+        _internal(each.state_changelog_topics),
+    )
+
+
+def _internal(topics: Iterable[TopicInfo]) -> list[InternalTopic]:
+    return [InternalTopic(each.name, each.partitions or None) for each in topics]
+
+
+def _owner(each: Member) -> TaskOwner:
+    endpoint = each.user_endpoint
+    return TaskOwner(
+        each.member_id,
+        each.client_id,
+        each.client_host,
+        each.instance_id,
+        each.member_epoch,
+        each.process_id,
+        None if endpoint is None else f"{endpoint.host}:{endpoint.port}",
+        [*_written(each.assignment.active_tasks)],
+        [*_written(each.assignment.standby_tasks)],
+    )
+
+
+def _written(listed: Iterable[TaskIds]) -> Iterator[str]:
+    for tasks in listed:
+        for partition in tasks.partitions:
+            yield f"{tasks.subtopology_id}_{partition}"
+
+
+def _lines(description: TopologyDescription) -> Iterator[str]:
+    """Yields lines like those of `Topology.describe` in Kafka Streams."""
+    for subtopology in description.subtopologies:
+        yield f"Sub-topology: {subtopology.subtopology_id}"
+        for node in subtopology.nodes:
+            yield f"  {_node(node)}"
+    for store in description.global_stores:
+        yield "Global store"
+        yield f"  {_node(store.source)}"
+        yield f"  {_node(store.processor)}"
+
+
+def _node(node: TopologyDescriptionNode) -> str:
+    about = []
+    if node.source_topics:
+        about.append(f"topics: {', '.join(node.source_topics)}")
+    if node.sink_topic is not None:
+        about.append(f"topic: {node.sink_topic}")
+    if node.stores:
+        about.append(f"stores: {', '.join(node.stores)}")
+    text = f"{KINDS_OF_NODES.get(node.node_type, 'Node')}: {node.name}"
+    if about:
+        text += f" ({'; '.join(about)})"
+    return f"{text} → {', '.join(node.successors)}" if node.successors else text
