@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from odradek.protocol.messages.streams_group_heartbeat_request import Subtopology
+from odradek.broker.control.odd.odd import PERCENT
+from odradek.protocol.messages.streams_group_heartbeat_request import Subtopology, TopicInfo
 from odradek.testing.sync import Cluster, Odradek, Refused
 from tests.clients.speakers import wait_for
 from tests.clients.streams_members import NO_DELAY, StreamsMember
@@ -14,7 +15,7 @@ from tests.support.wire import Wire
 
 READS_ORDERS = (Subtopology(subtopology_id="0", source_topics=["orders"]),)
 READS_OTHERS = (Subtopology(subtopology_id="0", source_topics=["others"]),)
-STALE_TOPOLOGY, MISSING_SOURCE_TOPICS = 0, 1
+STALE_TOPOLOGY, MISSING_SOURCE_TOPICS, MISSING_INTERNAL_TOPICS = 0, 1, 3
 
 
 @pytest.fixture
@@ -98,3 +99,21 @@ def test_a_member_is_told_that_its_topology_is_stale(kafka: Cluster, wire: Wire)
     joining.join()
     assert joining.statuses == [STALE_TOPOLOGY]
     assert joining.tasks == {"0": [0]}
+
+
+def test_internal_topics_are_created_late_if_the_answers_are_odd(kafka: Cluster, wire: Wire) -> None:
+    kafka.preset("more-partitions", topic="orders")
+    kafka.odd(1, {**dict.fromkeys(PERCENT, 0), "late internal topics": 100})
+    counts = Subtopology(
+        subtopology_id="0", source_topics=["orders"], state_changelog_topics=[TopicInfo(name="g-counts-changelog")]
+    )
+    working = StreamsMember(wire, "g", "m1", topology=[counts])
+    working.join()
+    assert working.statuses == [MISSING_INTERNAL_TOPICS]
+    assert working.beat() == {}
+    assert working.statuses == [MISSING_INTERNAL_TOPICS]
+    kafka.clock.advance(8_000)  # longer than the interval between two heartbeats
+    wait_for("all tasks", lambda: working.beat() == {"0": [0, 1]})
+    assert working.statuses == []
+    (oddity,) = [each for each in kafka.odd()["oddities"] if each["name"] == "late internal topics"]
+    assert oddity["done"] == 1

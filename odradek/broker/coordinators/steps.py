@@ -49,6 +49,14 @@ class BrokerSteps:
         """Returns a number to add to the first epoch, or generation, of a new group."""
         return 0
 
+    def internal_topics_delay_ms(self, heartbeat_interval_ms: int) -> int:
+        """Returns how long the creation of internal topics of a streams group waits. Until the topics exist, members
+        get the status MISSING_INTERNAL_TOPICS.
+
+        heartbeat_interval_ms  the interval in which members of the group send heartbeats
+        """
+        return 0
+
     def session_id(self, plain: int) -> int:
         """Returns the id of a new fetch session, for which the broker has generated `plain`."""
         return plain

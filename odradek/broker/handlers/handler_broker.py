@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from odradek.broker.configuration.listeners import Listener
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
     from odradek.broker.coordinators.share_coordinator import ShareCoordinator
+    from odradek.broker.coordinators.steps import BrokerSteps
     from odradek.broker.coordinators.transaction_coordinator import ProducerIdSource, TransactionCoordinator
     from odradek.broker.coordinators.transaction_markers import TopicMarkerWriter
     from odradek.broker.coordinators.verification import Verifier
@@ -57,6 +58,8 @@ class HandlerBroker(Protocol):
     def steady_clock(self) -> Clock: ...
     @property
     def timers(self) -> Timers: ...
+    @property
+    def steps(self) -> BrokerSteps: ...
     @property
     def loop(self) -> AbstractEventLoop: ...
     @property

@@ -88,6 +88,10 @@ class ControlledSteps(BrokerSteps):
         odd = self._faults.odd
         return 0 if odd is None else odd.first_epoch()
 
+    def internal_topics_delay_ms(self, heartbeat_interval_ms: int) -> int:
+        odd = self._faults.odd
+        return 0 if odd is None else odd.internal_topics_delay_ms(heartbeat_interval_ms)
+
     def session_id(self, plain: int) -> int:
         odd = self._faults.odd
         return plain if odd is None else odd.session_id(plain)

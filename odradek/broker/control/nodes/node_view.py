@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from odradek.broker.configuration.listeners import Listener
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
     from odradek.broker.coordinators.share_coordinator import ShareCoordinator
+    from odradek.broker.coordinators.steps import BrokerSteps
     from odradek.broker.coordinators.transaction_coordinator import ProducerIdSource, TransactionCoordinator
     from odradek.broker.coordinators.transaction_markers import TopicMarkerWriter
     from odradek.broker.coordinators.verification import Verifier
@@ -152,6 +153,10 @@ class NodeBroker(HandlerBroker):
     @property
     def timers(self) -> Timers:
         return self._whole.timers
+
+    @property
+    def steps(self) -> BrokerSteps:
+        return self._whole.steps
 
     @property
     def loop(self) -> AbstractEventLoop:

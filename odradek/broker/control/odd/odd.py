@@ -90,6 +90,10 @@ ODDITIES: Final[Mapping[str, tuple[int, str]]] = {  # default percentage and des
         20,
         "a member of a streams group gets the status ASSIGNMENT_DELAYED in an answer without tasks",
     ),
+    "late internal topics": (
+        50,
+        "the internal topics of a streams group are created only after the second heartbeat, as by a slow controller",
+    ),
     "closed idle": (1, "a connection is closed after 200 ms without a request"),
 }
 PERCENT: Final = {name: percent for name, (percent, _) in ODDITIES.items()}
@@ -122,6 +126,7 @@ OF_STATE: Final = frozenset(
         "high offset",
         "high producer id",
         "hole",
+        "late internal topics",
         "long member id",
         "negative session id",
     }
@@ -295,6 +300,10 @@ class Odd:
     def first_epoch(self) -> int:
         """Returns the number to add to the first epoch, or generation, of a new group."""
         return self.random.randint(*FIRST_GROUP_EPOCHS) if self.does("high group epoch") else 0
+
+    def internal_topics_delay_ms(self, heartbeat_interval_ms: int) -> int:
+        """Returns how long the creation of internal topics waits: until a member has sent its next heartbeat."""
+        return heartbeat_interval_ms * 3 // 2 if self.does("late internal topics") else 0
 
     def session_id(self, plain: int) -> int:
         return -plain if self.does("negative session id") else plain

@@ -108,7 +108,8 @@ async def _answered_once_recorded(
 def _answered(heard: HeardStreams, group_id: str, broker: HandlerBroker) -> StreamsGroupHeartbeatResponse:
     """Returns the answer to a heartbeat whose result is recorded, after the creation of its topics has begun."""
     if heard.topics:
-        unattended(_create_internal_topics(broker, group_id, heard.topics))
+        delay_ms = broker.steps.internal_topics_delay_ms(heard.response.heartbeat_interval_ms)
+        unattended(_create_internal_topics(broker, group_id, heard.topics, delay_ms))
     return heard.response
 
 
@@ -132,10 +133,16 @@ def _may_create(context: RequestContext) -> Callable[[str], bool]:
     return may_create
 
 
-async def _create_internal_topics(broker: HandlerBroker, group_id: str, topics: Sequence[TopicInfo]) -> None:
-    """Creates internal topics of a group, and tells the group which ones could not be created."""
+async def _create_internal_topics(
+    broker: HandlerBroker, group_id: str, topics: Sequence[TopicInfo], delay_ms: int
+) -> None:
+    """Creates internal topics of a group after a delay, and tells the group which ones could not be created."""
     from odradek.broker.metadata.topics import NewTopic
 
+    if delay_ms:
+        due: Deferred[None] = Deferred()
+        broker.timers.after(delay_ms, partial(due.resolve, None))
+        await due
     wanted = [
         NewTopic(
             topic.name,
