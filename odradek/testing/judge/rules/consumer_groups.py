@@ -13,7 +13,7 @@ from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
 from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
 from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
-from odradek.testing.judge.rules.groups import GroupMembers
+from odradek.testing.judge.rules.groups import GroupMembers, is_early
 from odradek.testing.judge.scene import Scene
 
 E = ErrorCode
@@ -24,7 +24,6 @@ FINAL: Final = frozenset(
     code.value
     for code in (E.UNRELEASED_INSTANCE_ID, E.UNSUPPORTED_ASSIGNOR, E.INVALID_REQUEST, E.GROUP_AUTHORIZATION_FAILED)
 )
-EARLY: Final = 0.8  # as a share of the heartbeat interval
 FETCHED: Final = "two drivers in a group: a Fetch does not show which member sent it"
 HOLD: Final = "a driver that holds an answer back, and reports what the application sees"
 
@@ -163,7 +162,7 @@ def _goes_on(
     # A member whose commit was refused since its last heartbeat may send one early, to learn its new epoch.
     elif member.interval_us and not (member.stale is not None and member.stale.answered_us > before.received_us):
         why = f"a heartbeat without news after {passed_us // 1000} ms; the interval is {member.interval_us // 1000} ms"
-        scene.decide("848.4", passed_us >= EARLY * member.interval_us, exchange, why, before)
+        scene.decide("848.4", not is_early(passed_us, member.interval_us), exchange, why, before)
 
 
 def answered(exchange: Exchange, scene: Scene) -> None:

@@ -31,6 +31,8 @@ RETRIABLE: Final = frozenset({REBALANCE, E.COORDINATOR_LOAD_IN_PROGRESS.value})
 MOST_COMMITS: Final = 10
 MOST_UNCLAIMED: Final = 100
 LONGEST_REASON: Final = 255
+EARLY: Final = 0.8  # as a share of an interval between two heartbeats
+NOISE_US: Final = 100_000
 BY_GIVING_UP: Final = "a driver: only the application sees whether the client waited or gave up"
 ASSIGNMENT: Final = "two drivers in a group: a Fetch does not show which member sent it"
 
@@ -70,6 +72,15 @@ RULES = (
         "a JoinGroup after ILLEGAL_GENERATION"),
 )
 # fmt: on
+
+
+def is_early(passed_us: int, interval_us: int) -> bool:
+    """Whether a heartbeat came clearly before its interval was over.
+
+    The times are those at which the broker received the heartbeats. If a busy machine delays one of them, the next one
+    seems to come early. So a short interval may be missed by NOISE_US, which is more than a fifth of it.
+    """
+    return passed_us < min(EARLY * interval_us, interval_us - NOISE_US)
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from odradek.protocol.messages.streams_group_heartbeat_request import StreamsGro
 from odradek.protocol.messages.streams_group_heartbeat_response import StreamsGroupHeartbeatResponse
 from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
-from odradek.testing.judge.rules.groups import GroupMembers
+from odradek.testing.judge.rules.groups import GroupMembers, is_early
 from odradek.testing.judge.scene import Scene
 
 E = ErrorCode
@@ -33,7 +33,6 @@ FINAL: Final = frozenset(
     )
 )
 SHUTDOWN: Final = 4  # the status SHUTDOWN_APPLICATION
-EARLY: Final = 0.8  # as a share of the heartbeat interval
 SILENT: Final = 2  # heartbeat intervals; a member that is unknown after such a silence was not removed by chance
 CLOSES: Final = "a driver: only the application knows whether it closes or will come back"
 
@@ -213,7 +212,7 @@ def _goes_on(
     # A member whose commit was refused since its last heartbeat may send one early, to learn its new epoch.
     elif member.interval_us and not (member.stale is not None and member.stale.answered_us > by.received_us):
         why = f"a heartbeat without news after {passed_us // 1000} ms; the interval is {member.interval_us // 1000} ms"
-        scene.decide("STG.14", passed_us >= EARLY * member.interval_us, exchange, why, by)
+        scene.decide("STG.14", not is_early(passed_us, member.interval_us), exchange, why, by)
 
 
 def _shuts_down(exchange: Exchange, epoch: int, member: JudgedStreamsMember, scene: Scene) -> None:

@@ -22,7 +22,8 @@ from odradek.protocol.messages.streams_group_topology_description_update_respons
 from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
 from odradek.testing.judge.exchanges import Exchange, knows
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
-from odradek.testing.judge.rules.streams_members import EARLY, JOINS, LOST
+from odradek.testing.judge.rules.groups import is_early
+from odradek.testing.judge.rules.streams_members import JOINS, LOST
 from odradek.testing.judge.scene import Scene
 
 INVALID_REQUEST: Final = ErrorCode.INVALID_REQUEST.value
@@ -256,7 +257,7 @@ def _offsets(exchange: Exchange, reports_tasks: bool, holder: TaskHolder, scene:
     if not reports_tasks and not has_new_tasks and not has_warmups:
         passed_us, interval_us = exchange.received_us - last.received_us, holder.offsets_interval_us
         why = f"offsets of tasks after {passed_us // 1000} ms; the interval is {interval_us // 1000} ms"
-        scene.decide("STG.27", passed_us >= EARLY * interval_us, exchange, why, last)
+        scene.decide("STG.27", not is_early(passed_us, interval_us), exchange, why, last)
 
 
 def answered(exchange: Exchange, scene: Scene) -> None:

@@ -11,6 +11,7 @@ from odradek.protocol.messages.list_groups_response import ListGroupsResponse
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
 from odradek.testing.judge.rules import RULES
+from odradek.testing.judge.rules.groups import is_early
 from tests.support.judged_cases import Case, batch, init, produce, told
 from tests.support.traces import Trace
 from tests.unit.testing.judge.rules import (
@@ -88,6 +89,20 @@ def test_a_member_whose_epoch_is_stale_may_ask_for_it_at_once() -> None:
 
 def test_a_member_of_a_streams_group_whose_epoch_is_stale_may_ask_for_it_at_once() -> None:
     assert told(cases_of_streams.asks_for_its_epoch).verdict("STG.14") == "not exercised"
+
+
+@pytest.mark.parametrize(
+    ("interval_ms", "passed_ms", "early"),
+    [
+        (5_000, 4_000, False),
+        (5_000, 3_999, True),
+        (200, 130, False),  # as a busy machine lets it seem, if it delays the heartbeat before
+        (200, 99, True),
+        (100, 0, False),
+    ],
+)
+def test_a_heartbeat_is_early_only_if_delays_cannot_explain_it(interval_ms: int, passed_ms: int, early: bool) -> None:
+    assert is_early(passed_ms * 1_000, interval_ms * 1_000) is early
 
 
 def test_offsets_of_tasks_may_come_with_each_report_of_tasks() -> None:
