@@ -188,6 +188,16 @@ def seed_of(options: ServeOptions, environ: Mapping[str, str]) -> SeedPlan | Non
         raise UsageError(f"{options.seed}: the file is not UTF-8: {error.reason}") from None
 
 
+def with_users(plan: SeedPlan | None, users: Sequence[tuple[str, str, str]]) -> SeedPlan:
+    """Returns a plan that also creates users with a name, a password and a SCRAM mechanism."""
+    from odradek.protocol.scram import MIN_ITERATIONS, SCRAM_MECHANISMS
+    from odradek.seeds.plan import SeedPlan, SeedUser
+
+    added = (SeedUser(name, password, SCRAM_MECHANISMS[kind], MIN_ITERATIONS, name) for name, password, kind in users)
+    plan = plan or SeedPlan()
+    return SeedPlan(plan.topics, plan.groups, (*plan.users, *added), plan.acls)
+
+
 def main(words: Sequence[str]) -> int:
     try:
         options = parse_options(words)
@@ -201,10 +211,19 @@ def main(words: Sequence[str]) -> int:
     return run(options)
 
 
-def run(options: ServeOptions, *, notes: Sequence[str] = (), ready_note: str | None = None) -> int:
+def run(
+    options: ServeOptions,
+    *,
+    notes: Sequence[str] = (),
+    warnings: Sequence[str] = (),
+    ready_note: str | None = None,
+    users: Sequence[tuple[str, str, str]] = (),
+) -> int:
     """Runs the broker until it is stopped, and returns the exit status.
 
     notes       logged once the configuration is read
+    warnings    logged like notes, at the level WARNING
+    users       added to the seed: names, passwords and SCRAM mechanisms
     ready_note  printed after the line that reports that clients are accepted; {node_id} stands for the broker's id
     """
     gc.disable()  # until the broker serves: no object that the start creates becomes garbage
@@ -216,6 +235,8 @@ def run(options: ServeOptions, *, notes: Sequence[str] = (), ready_note: str | N
         set_up_logging(sys.stderr, options.log_format, os.environ)
         settings = options.settings()
         seed = seed_of(options, os.environ)
+        if users:
+            seed = with_users(seed, users)
         if options.is_ephemeral:
             if options.data_dir is not None:
                 raise UsageError("--ephemeral makes its own directory: remove --data-dir")
@@ -225,17 +246,17 @@ def run(options: ServeOptions, *, notes: Sequence[str] = (), ready_note: str | N
         def load() -> tuple[BrokerConfig, tuple[str, ...]]:
             return load_config(options.config, os.environ, settings)
 
-        config, warnings = load()
+        config, doubts = load()
         if not {"log.dirs", "log.dir"} & config.given.keys():
             settings["log.dirs"] = str(default_data_directory(os.environ))
-            config, warnings = load()
+            config, doubts = load()
         first = First(options.faults, options.odd, options.emulate)
         release = first.release()
         if release is not None:
             others = {name: value for name, value in release.defaults.items() if name not in config.given}
             settings.update(others)
-            config, warnings = load()
-        for warning in warnings:
+            config, doubts = load()
+        for warning in (*warnings, *doubts):
             logging.getLogger("odradek").warning("%s", warning)
         for note in notes:
             logging.getLogger("odradek").info("%s", note)

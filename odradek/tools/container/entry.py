@@ -72,28 +72,39 @@ def serve(words: Sequence[str]) -> int:
 
     from odradek.protocol.java_properties import parse_properties
     from odradek.serve import USAGE, UsageError, parse_options, run
-    from odradek.tools.container.environment import MOUNTED_CONFIGURATION, SecretMissing, complete, data_directory
+    from odradek.tools.container.environment import SecretMissing, complete, data_directory, mounted_configuration
+    from odradek.tools.container.other_images import InvalidVariable, as_apache_kafka
 
     try:
         options = parse_options(words)
     except UsageError as error:
         print(f"odradek serve: {error}\n{USAGE}", file=sys.stderr)
         return 2
-    mounted = Path(MOUNTED_CONFIGURATION)
-    if options.config is None and mounted.is_file():
-        options = replace(options, config=mounted)
+    if options.config is None:
+        options = replace(options, config=mounted_configuration())
     try:
         in_file = {} if options.config is None else parse_properties(options.config.read_text(encoding="utf-8"))
-        directory = options.data_dir or data_directory(os.environ, in_file)
+        mapped = as_apache_kafka(os.environ, in_file, read_file=_read_file)
+        directory = options.data_dir or data_directory(mapped.variables, in_file)
         environment = complete(
-            os.environ, in_file, read_secret=_read_secret, formatted_cluster_id=_cluster_id(directory)
+            mapped.variables, in_file, read_secret=_read_secret, formatted_cluster_id=_cluster_id(directory)
         )
-    except (OSError, SecretMissing) as error:
+    except (OSError, SecretMissing, InvalidVariable) as error:
         print(f"odradek: {error}", file=sys.stderr)
         return 1
     os.environ.clear()
     os.environ.update(environment.variables)
-    return run(options, notes=environment.notes, ready_note=READY_NOTE)
+    return run(
+        options,
+        notes=(*mapped.notes, *environment.notes),
+        warnings=mapped.warnings,
+        ready_note=READY_NOTE,
+        users=[(login.user, login.password, login.mechanism) for login in mapped.scram_logins],
+    )
+
+
+def _read_file(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8")
 
 
 def _commands() -> Sequence[str]:

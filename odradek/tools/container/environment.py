@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-MOUNTED_CONFIGURATION = "/mnt/shared/config/server.properties"
+# The first file that exists is read: the mounted file of apache/kafka, or that of bitnami/kafka.
+MOUNTED_CONFIGURATIONS = ("/mnt/shared/config/server.properties", "/bitnami/kafka/config/server.properties")
 SECRETS = "/etc/kafka/secrets"
 DATA_DIRECTORY = "/var/lib/kafka/data"
 
@@ -100,6 +101,11 @@ def complete(
     for name in [name for name in variables if name in FOR_A_JAVA_VM or name.startswith("KAFKA_ZOOKEEPER_")]:
         del variables[name]
     return Environment(variables, tuple(notes))
+
+
+def mounted_configuration() -> Path | None:
+    """Returns the path of the mounted server.properties, or None if there is none."""
+    return next((path for path in map(Path, MOUNTED_CONFIGURATIONS) if path.is_file()), None)
 
 
 def data_directory(given: Mapping[str, str], in_file: Mapping[str, str]) -> Path:

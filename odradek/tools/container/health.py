@@ -10,7 +10,6 @@ import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 TIMEOUT_S = 4.0
 DEFAULT_HTTP_PORT = "9644"
@@ -55,11 +54,13 @@ def main(words: Sequence[str] = ()) -> int:
             return 2
     from odradek.broker.configuration.environment import settings_of_environment
     from odradek.protocol.java_properties import parse_properties
-    from odradek.tools.container.environment import MOUNTED_CONFIGURATION, complete
+    from odradek.tools.container.environment import complete, mounted_configuration
+    from odradek.tools.container.other_images import as_apache_kafka
 
-    mounted = Path(MOUNTED_CONFIGURATION)
-    in_file = parse_properties(mounted.read_text(encoding="utf-8")) if mounted.is_file() else {}
-    environment = complete(os.environ, in_file, read_secret=lambda name: "")
+    mounted = mounted_configuration()
+    in_file = {} if mounted is None else parse_properties(mounted.read_text(encoding="utf-8"))
+    mapped = as_apache_kafka(os.environ, in_file, read_file=lambda path: "")
+    environment = complete(mapped.variables, in_file, read_secret=lambda name: "")
     configured, port = ports({**in_file, **settings_of_environment(environment.variables)})
     asked = configured if http_port is None else http_port
     try:

@@ -1,0 +1,236 @@
+"""Maps the environments of bitnami/kafka, confluentinc/cp-kafka and confluent-local to that of apache/kafka.
+
+Pure functions. `TABLE` has a row for each variable with a meaning that apache/kafka does not have. All other variables
+stay as they are: cp-kafka has the same names for settings as apache/kafka.
+
+Sources: the reference of environment variables in the READMEs of bitnami/kafka 3.5 to 4.0 and of confluentinc/cp-kafka
+7.4 to 8.0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+BITNAMI_SETTING = "KAFKA_CFG_"
+BITNAMI_DATA_DIRECTORY = "/bitnami/kafka/data"
+FILE_SUFFIX = "_FILE"  # Bitnami reads the value of X from the file that X_FILE names
+SASL_PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
+PLAIN = "PLAIN"
+# With Bitnami, a SASL listener accepts these mechanisms unless sasl.enabled.mechanisms is set.
+BITNAMI_MECHANISMS = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
+LOGIN_MODULES = {
+    PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule required",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule required",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule required",
+}
+
+
+class Use(Enum):
+    RENAMED = auto()  # `to` is the variable with the same meaning
+    USERS = auto()  # a list of user names, with the passwords in the variable `to`
+    PASSWORDS = auto()
+    NO_EFFECT = auto()  # nothing is lost, because one broker without Java does not need it
+    NOT_MAPPED = auto()  # something is lost; `to` says what to write instead
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A variable of another image, or all variables with a prefix if the name ends with `*`."""
+
+    name: str
+    use: Use
+    to: str = ""
+    is_bitnami: bool = True
+
+    def covers(self, variable: str) -> bool:
+        return variable.startswith(self.name[:-1]) if self.name.endswith("*") else variable == self.name
+
+
+TLS_INSTEAD = "KAFKA_SSL_KEYSTORE_TYPE=PEM and KAFKA_SSL_KEYSTORE_LOCATION, as docs/using-security.md shows"
+REST_INSTEAD = "records over HTTP are served on port 9644 with KAFKA_ODRADEK_HTTP_ACTIONS=true"
+TABLE: tuple[Row, ...] = (
+    # bitnami/kafka
+    Row("KAFKA_KRAFT_CLUSTER_ID", Use.RENAMED, "CLUSTER_ID"),
+    Row("KAFKA_TLS_CLIENT_AUTH", Use.RENAMED, "KAFKA_SSL_CLIENT_AUTH"),
+    Row("KAFKA_CLIENT_USERS", Use.USERS, "KAFKA_CLIENT_PASSWORDS"),
+    Row("KAFKA_CLIENT_PASSWORDS", Use.PASSWORDS),
+    Row("KAFKA_INTER_BROKER_USER", Use.USERS, "KAFKA_INTER_BROKER_PASSWORD"),
+    Row("KAFKA_INTER_BROKER_PASSWORD", Use.PASSWORDS),
+    Row("KAFKA_CONTROLLER_USER", Use.NO_EFFECT),
+    Row("KAFKA_CONTROLLER_PASSWORD", Use.NO_EFFECT),
+    Row("KAFKA_CLIENT_LISTENER_NAME", Use.NO_EFFECT),
+    Row("ALLOW_PLAINTEXT_LISTENER", Use.NO_EFFECT),
+    Row("KAFKA_ENABLE_KRAFT", Use.NO_EFFECT),
+    Row("KAFKA_CFG_KRAFT_MODE", Use.NO_EFFECT),
+    Row("KAFKA_SKIP_KRAFT_STORAGE_INIT", Use.NO_EFFECT),
+    Row("KAFKA_INITIAL_CONTROLLERS", Use.NO_EFFECT),
+    Row("BITNAMI_DEBUG", Use.NO_EFFECT),
+    Row("KAFKA_CERTIFICATE_PASSWORD", Use.NOT_MAPPED, TLS_INSTEAD),
+    Row("KAFKA_TLS_TYPE", Use.NOT_MAPPED, TLS_INSTEAD),
+    Row("KAFKA_TLS_TRUSTSTORE_FILE", Use.NOT_MAPPED, TLS_INSTEAD),
+    Row("KAFKA_EXTRA_FLAGS", Use.NOT_MAPPED, "options of odradek serve after the name of the image (command:)"),
+    # confluentinc/cp-kafka, cp-server and confluent-local
+    Row("KAFKA_REST_*", Use.NOT_MAPPED, REST_INSTEAD, is_bitnami=False),
+    Row("CONFLUENT_*", Use.NO_EFFECT, is_bitnami=False),
+    Row("KAFKA_CONFLUENT_*", Use.NO_EFFECT, is_bitnami=False),
+    Row("KAFKA_KRAFT_MODE", Use.NO_EFFECT, is_bitnami=False),
+    Row("CUB_CLASSPATH", Use.NO_EFFECT, is_bitnami=False),
+    # older images
+    Row("KAFKA_ADVERTISED_HOST_NAME", Use.NOT_MAPPED, "KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://HOST:PORT", False),
+    Row("KAFKA_ADVERTISED_PORT", Use.NOT_MAPPED, "KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://HOST:PORT", False),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ScramLogin:
+    user: str
+    password: str
+    mechanism: str
+
+
+@dataclass(slots=True)
+class Mapped:
+    """The environment for an image like apache/kafka.
+
+    scram_logins  users with SCRAM passwords, which the broker has to create at its first start
+    notes         log lines about variables without a loss
+    warnings      log lines about variables that have a meaning there and none here
+    """
+
+    variables: dict[str, str]
+    scram_logins: tuple[ScramLogin, ...] = ()
+    notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+class InvalidVariable(Exception):
+    """A variable of another image contradicts another one. The text names both."""
+
+
+def as_apache_kafka(given: Mapping[str, str], in_file: Mapping[str, str], *, read_file: Callable[[str], str]) -> Mapped:
+    """Maps the variables of a container. Returns them unchanged if they are those of apache/kafka.
+
+    in_file    the settings of the mounted server.properties
+    read_file  returns the content of the file that a variable such as KAFKA_CLIENT_PASSWORDS_FILE names
+    Raises InvalidVariable, or OSError if such a file cannot be read.
+    """
+    variables = _with_contents(given, read_file)
+    mapped = Mapped({})
+    of_bitnami: dict[str, str] = {}
+    logins: dict[str, str] = {}
+    idle: list[str] = []
+    lost: list[str] = []
+    is_bitnami = False
+    for name, value in variables.items():
+        row = next((row for row in TABLE if row.covers(name)), None)
+        is_bitnami |= name.startswith(BITNAMI_SETTING) or (row is not None and row.is_bitnami)
+        if row is None and name.startswith(BITNAMI_SETTING):
+            of_bitnami[_name_of_bitnami(name)] = value
+        elif row is None:
+            mapped.variables[_name_of_confluent(name)] = value
+        elif row.use is Use.RENAMED:
+            of_bitnami[row.to] = value
+        elif row.use is Use.USERS:
+            logins.update(_logins(name, value, row.to, variables.get(row.to)))
+        elif row.use is Use.NO_EFFECT:
+            idle.append(name)
+        elif row.use is Use.NOT_MAPPED:
+            lost.append(f"{name} (instead: {row.to})")
+    mapped.variables.update(of_bitnami)  # a setting that is also given without CFG has no effect with Bitnami
+    has_directory = bool(
+        {"KAFKA_LOG_DIRS", "KAFKA_LOG_DIR"} & mapped.variables.keys() or {"log.dirs", "log.dir"} & in_file.keys()
+    )
+    if is_bitnami and not has_directory:
+        mapped.variables["KAFKA_LOG_DIRS"] = BITNAMI_DATA_DIRECTORY
+    if logins:
+        _add_logins(mapped, logins)
+    if idle:
+        mapped.notes.append(f"accepted, but not needed here: {', '.join(sorted(idle))}")
+    if lost:
+        mapped.warnings.append(f"variables of another image without effect here: {'; '.join(sorted(lost))}")
+    return mapped
+
+
+def _with_contents(given: Mapping[str, str], read_file: Callable[[str], str]) -> dict[str, str]:
+    """Returns the variables, with the content of a file for each row of TABLE whose value is in a file."""
+    variables = dict(given)
+    for row in TABLE:
+        if row.is_bitnami and row.name + FILE_SUFFIX in variables:
+            variables[row.name] = read_file(variables.pop(row.name + FILE_SUFFIX)).rstrip("\n")
+    return variables
+
+
+def _name_of_bitnami(variable: str) -> str:
+    """Returns apache/kafka's name of `KAFKA_CFG_…`. Bitnami writes the `_` of SASL_SSL like the `.` of a name."""
+    rest = variable.removeprefix(BITNAMI_SETTING)
+    return "KAFKA_" + re.sub("SASL_(SSL|PLAINTEXT)", r"SASL__\1", rest)
+
+
+def _name_of_confluent(variable: str) -> str:
+    """Returns apache/kafka's name of a setting of a listener. cp-kafka writes `__` for `-` and `___` for `_`, and
+    apache/kafka the reverse. The names of protocols and mechanisms tell which of them was meant."""
+    if not variable.startswith("KAFKA_LISTENER_NAME_"):
+        return variable
+    variable = re.sub("SASL___(SSL|PLAINTEXT)", r"SASL__\1", variable)
+    return re.sub("SCRAM__SHA__(256|512)", r"SCRAM___SHA___\1", variable)
+
+
+def _logins(users_name: str, users: str, passwords_name: str, passwords: str | None) -> Iterable[tuple[str, str]]:
+    names = [name.strip() for name in users.split(",") if name.strip()]
+    found = [] if passwords is None else [each.strip() for each in re.split("[,;]", passwords)]
+    if len(found) != len(names):
+        raise InvalidVariable(
+            f"{users_name} has {len(names)} users and {passwords_name} has {len(found)} passwords: give each user a"
+            " password, in the same order, with commas"
+        )
+    return zip(names, found, strict=True)
+
+
+def _add_logins(mapped: Mapped, logins: Mapping[str, str]) -> None:
+    """Lets the users log in to every SASL listener, with each mechanism that it offers."""
+    listeners = [name for name in _listeners(mapped.variables) if _protocol(mapped.variables, name) in SASL_PROTOCOLS]
+    if not listeners:
+        mapped.warnings.append(
+            f"no listener uses SASL, so nobody has to log in, and these users have no effect: {', '.join(logins)}."
+            " To change that, set KAFKA_LISTENER_SECURITY_PROTOCOL_MAP, for example CLIENT:SASL_PLAINTEXT"
+        )
+        return
+    enabled = mapped.variables.setdefault("KAFKA_SASL_ENABLED_MECHANISMS", BITNAMI_MECHANISMS)
+    mechanisms = [name for name in (each.strip().upper() for each in enabled.split(",")) if name in LOGIN_MODULES]
+    for listener in listeners:
+        for mechanism in mechanisms:
+            accounts = "".join(f' user_{user}="{_quoted(password)}"' for user, password in logins.items())
+            mapped.variables.setdefault(
+                f"KAFKA_LISTENER_NAME_{_in_a_name(listener)}_{_in_a_name(mechanism)}_SASL_JAAS_CONFIG",
+                LOGIN_MODULES[mechanism] + (accounts if mechanism == PLAIN else "") + ";",
+            )
+    mapped.scram_logins = tuple(
+        ScramLogin(user, password, mechanism)
+        for user, password in logins.items()
+        for mechanism in mechanisms
+        if mechanism != PLAIN
+    )
+
+
+def _listeners(variables: Mapping[str, str]) -> list[str]:
+    given = variables.get("KAFKA_LISTENERS") or variables.get("KAFKA_ADVERTISED_LISTENERS") or ""
+    return [entry.strip().partition("://")[0].upper() for entry in given.split(",") if entry.strip()]
+
+
+def _protocol(variables: Mapping[str, str], listener: str) -> str:
+    """Returns the security protocol of a listener. Without an entry in the map, its name is its protocol."""
+    pairs = (
+        entry.strip().partition(":") for entry in variables.get("KAFKA_LISTENER_SECURITY_PROTOCOL_MAP", "").split(",")
+    )
+    return {name.upper(): protocol.upper() for name, _, protocol in pairs}.get(listener, listener)
+
+
+def _in_a_name(text: str) -> str:
+    return text.upper().replace("_", "__").replace("-", "___")
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
