@@ -105,6 +105,18 @@ USES: Mapping[str, Mapping[str, str]] = {
         r"([\w-]{22})(?:==)?": FIXED_LENGTH,
         "[+-]?[0-9]{1,10}": FIXED_LENGTH,
     },
+    "odradek/tools/commands/topics.py": {
+        "expression text": OWN_PROCESS,
+    },
+    "odradek/tools/container/kafka_tools.py": {
+        r"[^,\[]+(?:\[[^\]]*\])?": OWN_PROCESS,
+    },
+    "odradek/tools/container/other_images.py": {
+        "SASL_(SSL|PLAINTEXT)": OWN_PROCESS,
+        "SASL___(SSL|PLAINTEXT)": OWN_PROCESS,
+        "SCRAM__SHA__(256|512)": OWN_PROCESS,
+        "[,;]": OWN_PROCESS,
+    },
     "odradek/client/common/values.py": {
         r"(0|[1-9]\d{0,18}):(0|[1-9]\d{0,4})": OWN_PROCESS,
     },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.client.common.values import TopicPartition, blocks
@@ -22,6 +23,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = CommandActions(parser)
     with actions.add("list", "list the names of all topics", list_, json=True) as listing:
         listing.add_argument("--internal", action="store_true", help="include internal topics")
+        listing.add_argument(
+            "patterns",
+            nargs="*",
+            type=pattern,
+            metavar="PATTERN",
+            help="only topics whose whole name matches one of these regular expressions; default: all",
+        )
     with actions.add(
         "describe",
         "show partitions with their leaders, replicas, offsets and sizes, and changed settings",
@@ -52,8 +60,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         deleting.add_argument("--if-exists", action="store_true", help="succeed even if the topic does not exist")
 
 
+def pattern(text: str) -> re.Pattern[str]:
+    """Parses a regular expression. Raises ArgumentTypeError."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a regular expression: {error}") from None
+
+
 async def list_(admin: Admin, options: argparse.Namespace) -> None:
     found = await admin.list_topics(include_internal=options.internal)
+    if options.patterns:
+        found = [name for name in found if any(pattern.fullmatch(name) for pattern in options.patterns)]
     if options.json:
         print_object(found)
         return

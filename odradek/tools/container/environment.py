@@ -37,6 +37,8 @@ PASSWORDS = {
 }
 # In a compose file, an empty value of these variables means that they are not set.
 EMPTY_IS_UNSET = ("KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS", "CLUSTER_ID")
+# Testcontainers for .NET leaves a comma at the end of these, which Kafka accepted before 4.2.
+LISTENERS = frozenset({"KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS"})
 WITHOUT_A_QUORUM = (  # prefixes of settings
     "controller.quorum.",
     "controller.socket.",
@@ -84,6 +86,8 @@ def complete(
     formatted_cluster_id  the cluster id of the data directory, if it has one
     """
     variables = {name: value for name, value in given.items() if value or name not in EMPTY_IS_UNSET}
+    for name in LISTENERS & variables.keys():
+        variables[name] = variables[name].rstrip(", \n")
     notes: list[str] = []
     _add_secrets(variables, read_secret)
     advertised = variables.get("KAFKA_ADVERTISED_LISTENERS") or in_file.get("advertised.listeners")

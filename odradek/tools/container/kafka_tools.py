@@ -1,21 +1,39 @@
-"""Offers Kafka's scripts under their own names, for health checks and start-up jobs written for the apache/kafka image:
-translates their options to commands of `odradek`.
+"""Offers Kafka's scripts under their own names, for health checks, init containers and start-up jobs written for the
+images of Apache, Confluent and Bitnami: translates their options to commands of `odradek`.
 
-Pure functions, except `main`. Only options that such jobs use are supported. Others are refused, with a hint at the
-command to use instead.
+Pure functions, except `main`. `TOOLS` has a row for each action of each script, with the options that it accepts. Other
+options are refused by name, with a hint at the commands of this image.
 """
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-BOOTSTRAP = ("--bootstrap-server", "--broker-list")
+# Options for the connection, which every script accepts, and what `odradek` calls them.
+CONNECTION: Mapping[str, str] = {
+    "--bootstrap-server": "-b",
+    "--broker-list": "-b",
+    "--command-config": "--command-config",
+    "--producer.config": "--command-config",
+    "--consumer.config": "--command-config",
+}
+SECURITY_PREFIXES = ("security.", "sasl.", "ssl.")
+MS_PER_S = 1000
 
 
 class Unsupported(Exception):
     """The script's options have no counterpart among the commands of this image."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A command of `odradek`: its arguments, and its standard input if that differs from the input of the script."""
+
+    words: list[str]
+    stdin: str | None = None
 
 
 @dataclass(slots=True)
@@ -30,146 +48,395 @@ class ToolOptions:
     def last(self, option: str) -> str | None:
         return self.options[option][-1] if option in self.options else None
 
-    def pairs(self, option: str) -> dict[str, str]:
-        """Returns the values of a repeated option of the form name=value."""
-        return dict(value.partition("=")[::2] for value in self.options.get(option, ()))
+    def all(self, *options: str) -> list[str]:
+        return [value for option in options for value in self.options.get(option, ())]
+
+    def pairs(self, *options: str) -> dict[str, str]:
+        """Returns the values of repeated options of the form name=value."""
+        return dict(value.partition("=")[::2] for value in self.all(*options))
+
+    def values(self, names: Mapping[str, str]) -> list[str]:
+        """Returns the words of `odradek` for options with a value. `names` maps the script's names to ours."""
+        return [word for name, ours in names.items() for value in self.all(name) for word in (ours, value)]
+
+    def flags(self, *names: str) -> list[str]:
+        """Returns the given options that take no value, which `odradek` calls the same."""
+        return [name for name in names if name in self.options]
+
+
+Translate = Callable[[ToolOptions], "list[str] | Iterable[Call]"]
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
-    """A script. `flags` take no value, `valued` options take one. `translate` returns the arguments of `odradek`,
-    without those for the connection."""
+class Action:
+    """What a script does if `option` is given; the script has only one action if this is empty.
 
+    flags      options that take no value
+    valued     options that take one
+    translate  returns the arguments of `odradek` without those for the connection, or several calls
+    """
+
+    option: str
     flags: frozenset[str]
     valued: frozenset[str]
-    translate: Callable[[ToolOptions], list[str]]
+    translate: Translate
 
 
-def topics(asked: ToolOptions) -> list[str]:
-    names = [name for names in asked.options.get("--topic", ()) for name in names.split(",")]
-    if asked.has("--list"):
-        return ["topics", "list", *([] if asked.has("--exclude-internal") else ["--internal"])]
-    if asked.has("--create"):
-        words = ["topics", "create", *names]
-        for option in ("--partitions", "--replication-factor"):
-            words += _valued(asked, option, option)
-        for setting in asked.options.get("--config", ()):
-            words += ["--config", setting]
-        return words + _flag(asked, "--if-not-exists")
-    if asked.has("--describe"):
-        return ["topics", "describe", *names]
-    if asked.has("--alter"):
-        return ["topics", "alter", *names, *_valued(asked, "--partitions", "--partitions")]
-    if asked.has("--delete"):
-        return ["topics", "delete", *names, *_flag(asked, "--if-exists")]
-    raise Unsupported("give one of --list, --create, --describe, --alter, --delete")
+def _action(option: str, flags: str, valued: str, translate: Translate) -> Action:
+    return Action(option, frozenset(flags.split()), frozenset(valued.split()), translate)
+
+
+def _topics(asked: ToolOptions) -> list[str]:
+    return [name for names in asked.all("--topic") for name in names.split(",")]
+
+
+def list_topics(asked: ToolOptions) -> list[str]:
+    return ["topics", "list", *([] if asked.has("--exclude-internal") else ["--internal"]), *_topics(asked)]
+
+
+def create_topics(asked: ToolOptions) -> list[str]:
+    given = {name: name for name in ("--partitions", "--replication-factor", "--config")}
+    return ["topics", "create", *_topics(asked), *asked.values(given), *asked.flags("--if-not-exists")]
+
+
+def describe_topics(asked: ToolOptions) -> list[str]:
+    return ["topics", "describe", *_topics(asked)]
+
+
+def alter_topics(asked: ToolOptions) -> list[str]:
+    return ["topics", "alter", *_topics(asked), *asked.values({"--partitions": "--partitions"})]
+
+
+def delete_topics(asked: ToolOptions) -> list[str]:
+    return ["topics", "delete", *_topics(asked), *asked.flags("--if-exists")]
 
 
 def cluster(asked: ToolOptions) -> list[str]:
     return ["cluster", "describe"]
 
 
-def groups(asked: ToolOptions) -> list[str]:
-    if asked.has("--list"):
-        return ["groups", "list"]
-    named = asked.options.get("--group", [])
-    if asked.has("--describe") and named:
-        return ["groups", "describe", *named]
-    if asked.has("--delete") and named:
-        return ["groups", "delete", *named]
-    raise Unsupported("give --list, or --describe or --delete with --group; for more see `odradek groups --help`")
+def list_groups(asked: ToolOptions) -> list[str]:
+    return ["groups", "list"]
+
+
+def _groups(asked: ToolOptions) -> list[str]:
+    if not asked.has("--group") and not asked.has("--all-groups"):
+        raise Unsupported("give --group")
+    return asked.all("--group")
+
+
+def describe_groups(asked: ToolOptions) -> list[str]:
+    return ["groups", "describe", *_groups(asked), *asked.flags("--members", "--state")]
+
+
+def delete_groups(asked: ToolOptions) -> list[str]:
+    return ["groups", "delete", *_groups(asked)]
+
+
+def reset_offsets(asked: ToolOptions) -> Iterator[Call]:
+    valued = {
+        "--topic": "-t",
+        "--to-datetime": "--to-datetime",
+        "--to-offset": "--to-offset",
+        "--shift-by": "--shift-by",
+    }
+    flags = asked.flags("--to-earliest", "--to-latest", "--to-current", "--all-topics", "--execute", "--dry-run")
+    for group in _groups(asked):
+        yield Call(["groups", "reset-offsets", group, *asked.values(valued), *flags])
 
 
 def console_producer(asked: ToolOptions) -> list[str]:
-    words = ["produce", *_valued(asked, "--topic", "-t")]
-    properties = asked.pairs("--property")
-    if properties.get("parse.key") == "true":
-        words += ["-K", properties.get("key.separator", "\\t")]
-    return words
+    words = ["produce", *asked.values({"--topic": "-t", "--request-required-acks": "--acks"})]
+    words += asked.values({"--compression-codec": "-z"})
+    reading = _only(asked.pairs("--property", "--reader-property"), ("parse.key", "key.separator"))
+    if reading.get("parse.key") == "true":
+        words += ["-K", reading.get("key.separator", "\\t")]
+    client = asked.pairs("--producer-property", "--command-property")
+    ours = {"acks": "--acks", "compression.type": "-z"}
+    return words + [word for name, value in client.items() for word in _client_property(name, value, ours)]
+
+
+# The order in which kafka-console-consumer prints the parts of a record, as formats of `odradek consume -f`.
+PRINTED: Mapping[str, str] = {
+    "print.timestamp": "CreateTime:%T",
+    "print.partition": "Partition:%p",
+    "print.offset": "Offset:%o",
+    "print.headers": "%h",
+    "print.key": "%k",
+    "print.value": "%s",
+}
+NAMED_OFFSETS: Mapping[str, str] = {"earliest": "beginning", "latest": "end"}
 
 
 def console_consumer(asked: ToolOptions) -> list[str]:
-    words = ["consume", *_valued(asked, "--topic", "-t"), *_valued(asked, "--partition", "-p")]
-    words += _valued(asked, "--group", "-G") + _valued(asked, "--max-messages", "-c")
-    words += ["--isolation-level", asked.last("--isolation-level") or "read_uncommitted"]  # Kafka's default
+    words = ["consume", *asked.values({"--topic": "-t", "--partition": "-p", "--max-messages": "-c"})]
+    client = asked.pairs("--consumer-property", "--command-property")
+    group = asked.last("--group") or client.pop("group.id", None)
+    isolation = asked.last("--isolation-level") or client.pop("isolation.level", "read_uncommitted")  # Kafka's default
+    reset = client.pop("auto.offset.reset", "latest")
+    words += [] if group is None else ["-G", group]
+    words += ["--isolation-level", isolation]
     words += ["-e"] if asked.has("--timeout-ms") else []
-    if asked.has("--from-beginning"):
+    if asked.has("--from-beginning") or (reset == "earliest" and not asked.has("--offset")):
         words += ["-o", "beginning"]
-    elif not asked.has("--group"):
-        words += ["-o", asked.last("--offset") or "end"]
-    properties = asked.pairs("--property")
-    if properties.get("print.key") == "true":
-        words += ["-K", properties.get("key.separator", "\\t")]
+    elif group is None:
+        offset = asked.last("--offset") or "latest"
+        words += ["-o", NAMED_OFFSETS.get(offset, offset)]
+    shown = _only(asked.pairs("--property", "--formatter-property"), (*PRINTED, "key.separator"))
+    separator = shown.pop("key.separator", "\\t")
+    parts = [text for name, text in PRINTED.items() if shown.get(name, str(name == "print.value")).lower() == "true"]
+    if parts == [PRINTED["print.key"], PRINTED["print.value"]]:
+        words += ["-K", separator]
+    elif parts != [PRINTED["print.value"]]:
+        words += ["-f", separator.join(parts) + "\\n"]
+    return words + [word for name, value in client.items() for word in _client_property(name, value, {})]
+
+
+def _only(given: dict[str, str], allowed: Iterable[str]) -> dict[str, str]:
+    for name in given:
+        if name not in allowed:
+            raise Unsupported(f"the property {name} is not supported here")
+    return given
+
+
+def _client_property(name: str, value: str, ours: Mapping[str, str]) -> list[str]:
+    if name in ours:
+        return [ours[name], value]
+    if name.startswith(SECURITY_PREFIXES):
+        return ["-X", f"{name}={value}"]
+    if name == "client.id":
+        return []
+    raise Unsupported(f"the property {name} is not supported here")
+
+
+# Kinds of entities, with their short options in kafka-configs, and the options of `odradek configs` or `quotas`.
+CONFIGURED: Mapping[str, str] = {
+    "topics": "--topic",
+    "brokers": "--broker",
+    "broker-loggers": "--broker-logger",
+    "groups": "--group",
+    "client-metrics": "--client-metrics",
+}
+LIMITED: Mapping[str, str] = {"users": "--user", "clients": "--client", "ips": "--ip"}
+DEFAULTS: Mapping[str, str] = {
+    f"{option}-defaults": kind for kind, option in {**LIMITED, "brokers": "--broker"}.items()
+}
+SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+ENTITY_OPTIONS = " ".join(("--entity-type --entity-name", *CONFIGURED.values(), *LIMITED.values()))
+ENTITY_FLAGS = " ".join(("--entity-default", *DEFAULTS))
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """What kafka-configs describes or alters. A name of None stands for the default of all entities of its kind."""
+
+    kind: str
+    name: str | None
+
+
+def entities(asked: ToolOptions) -> list[Entity]:
+    short = {option: kind for kind, option in (*CONFIGURED.items(), *LIMITED.items())}
+    found = [Entity(kind, asked.last(option)) for option, kind in short.items() if asked.has(option)]
+    found += [Entity(kind, None) for option, kind in DEFAULTS.items() if asked.has(option)]
+    kinds, named = asked.all("--entity-type"), asked.all("--entity-name")
+    if len(named) + asked.has("--entity-default") != len(kinds):
+        raise Unsupported("give each --entity-type an --entity-name, or --entity-default")
+    for index, kind in enumerate(kinds):
+        if kind not in CONFIGURED and kind not in LIMITED:
+            raise Unsupported(f"--entity-type {kind} is not supported here")
+        found.append(Entity(kind, named[index] if index < len(named) else None))
+    if not found:
+        raise Unsupported("give --entity-type with --entity-name, or an option such as --topic")
+    return found
+
+
+def _entity_words(of: Iterable[Entity]) -> list[str]:
+    words = []
+    for entity in of:
+        option = {**CONFIGURED, **LIMITED}[entity.kind]
+        words += [f"{option}-defaults"] if entity.name is None else [option, entity.name]
     return words
 
 
-def _tool(flags: str, valued: str, translate: Callable[[ToolOptions], list[str]]) -> Tool:
-    return Tool(frozenset(flags.split()), frozenset(valued.split()), translate)
+def describe_configs(asked: ToolOptions) -> list[str]:
+    of = entities(asked)
+    if of[0].kind in LIMITED:
+        return ["quotas", "list", *_entity_words(of)]
+    return ["configs", "describe", *_entity_words(of), *asked.flags("--all")]
 
 
-TOOLS: Mapping[str, Tool] = {
-    "kafka-topics": _tool(
-        "--list --create --describe --alter --delete --if-not-exists --if-exists --exclude-internal",
-        "--topic --partitions --replication-factor --config",
-        topics,
+def alter_configs(asked: ToolOptions) -> Iterator[Call]:
+    of = entities(asked)
+    if not asked.has("--add-config") and not asked.has("--delete-config"):
+        raise Unsupported("there is nothing to change: give --add-config or --delete-config")
+    if of[0].kind not in LIMITED:
+        words = asked.values({"--add-config": "--add-config", "--delete-config": "--delete-config"})
+        yield Call(["configs", "alter", *_entity_words(of), *words])
+        return
+    quotas = []
+    for name, value in _settings(asked.last("--add-config") or ""):
+        if name not in SCRAM:
+            quotas.append(f"{name}={value}")
+            continue
+        fields = dict(part.strip().partition("=")[::2] for part in value.split(","))
+        if "password" not in fields or fields.keys() - {"password", "iterations"}:
+            raise Unsupported(f"{name}=[…] needs a password, and may have iterations")
+        iterations = ["--iterations", fields["iterations"]] if "iterations" in fields else []
+        words = ["users", "set-password", _user(of), "--mechanism", name, *iterations, "--password-file", "-"]
+        yield Call(words, stdin=fields["password"] + "\n")
+    if quotas:
+        yield Call(["quotas", "set", *_entity_words(of), *quotas])
+    removed = [name.strip() for name in (asked.last("--delete-config") or "").split(",") if name.strip()]
+    for mechanism in (name for name in removed if name in SCRAM):
+        yield Call(["users", "delete-password", _user(of), "--mechanism", mechanism])
+    if others := [name for name in removed if name not in SCRAM]:
+        yield Call(["quotas", "unset", *_entity_words(of), *others])
+
+
+def _user(of: Sequence[Entity]) -> str:
+    match of:
+        case [Entity(kind="users", name=str(name))]:
+            return name
+        case _:
+            raise Unsupported("a SCRAM password belongs to one user: give --entity-type users --entity-name NAME")
+
+
+def _settings(text: str) -> Iterator[tuple[str, str]]:
+    """Splits `a=1,b=[c,d]` at the commas outside brackets. Raises Unsupported."""
+    for part in re.findall(r"[^,\[]+(?:\[[^\]]*\])?", text):
+        name, separator, value = part.strip().partition("=")
+        if not separator:
+            raise Unsupported(f"--add-config {part.strip()}: write NAME=VALUE")
+        yield name, value.removeprefix("[").removesuffix("]")
+
+
+ACL_RESOURCES = "--topic --group --transactional-id --delegation-token --user-principal --resource-pattern-type"
+ACL_PRINCIPALS = "--allow-principal --deny-principal --allow-host --deny-host --operation"
+
+
+def acls(action: str, flags: str, valued: str) -> Action:
+    """Returns an action of kafka-acls. `odradek acls` calls the options the same, and never asks for confirmation."""
+
+    def translate(asked: ToolOptions) -> list[str]:
+        return ["acls", action, *asked.values({name: name for name in valued.split()}), *asked.flags(*flags.split())]
+
+    return _action(f"--{action}", f"{flags} --force", valued, translate)
+
+
+TOOLS: Mapping[str, tuple[Action, ...]] = {
+    "kafka-topics": (
+        _action("--list", "--exclude-internal", "--topic", list_topics),
+        _action("--create", "--if-not-exists", "--topic --partitions --replication-factor --config", create_topics),
+        _action("--describe", "", "--topic", describe_topics),
+        _action("--alter", "", "--topic --partitions", alter_topics),
+        _action("--delete", "--if-exists", "--topic", delete_topics),
     ),
-    "kafka-broker-api-versions": _tool("", "", cluster),
-    "kafka-cluster": _tool("", "", cluster),
-    "kafka-metadata-quorum": _tool("--status --replication", "", cluster),
-    "kafka-consumer-groups": _tool("--list --describe --delete", "--group", groups),
-    "kafka-console-producer": _tool("", "--topic --property", console_producer),
-    "kafka-console-consumer": _tool(
-        "--from-beginning",
-        "--topic --partition --group --max-messages --isolation-level --offset --property --timeout-ms",
-        console_consumer,
+    "kafka-configs": (
+        _action("--describe", f"--all {ENTITY_FLAGS}", ENTITY_OPTIONS, describe_configs),
+        _action("--alter", ENTITY_FLAGS, f"--add-config --delete-config {ENTITY_OPTIONS}", alter_configs),
+    ),
+    "kafka-acls": (
+        acls("list", "--cluster", f"{ACL_RESOURCES} --principal"),
+        acls("add", "--cluster --producer --consumer --idempotent", f"{ACL_RESOURCES} {ACL_PRINCIPALS}"),
+        acls("remove", "--cluster --producer --consumer --idempotent", f"{ACL_RESOURCES} {ACL_PRINCIPALS}"),
+    ),
+    "kafka-broker-api-versions": (_action("", "", "", cluster),),
+    "kafka-cluster": (_action("", "", "", cluster),),
+    "kafka-metadata-quorum": (_action("", "--status --replication", "", cluster),),
+    "kafka-consumer-groups": (
+        _action("--list", "", "--timeout", list_groups),
+        _action("--describe", "--all-groups --members --state --offsets", "--group --timeout", describe_groups),
+        _action("--delete", "", "--group --timeout", delete_groups),
+        _action(
+            "--reset-offsets",
+            "--all-topics --to-earliest --to-latest --to-current --execute --dry-run",
+            "--group --topic --to-datetime --to-offset --shift-by --timeout",
+            reset_offsets,
+        ),
+    ),
+    "kafka-console-producer": (
+        _action(
+            "",
+            "--sync",
+            "--topic --property --reader-property --producer-property --command-property --request-required-acks"
+            " --compression-codec",
+            console_producer,
+        ),
+    ),
+    "kafka-console-consumer": (
+        _action(
+            "",
+            "--from-beginning",
+            "--topic --partition --group --max-messages --isolation-level --offset --timeout-ms"
+            " --property --formatter-property --consumer-property --command-property",
+            console_consumer,
+        ),
     ),
 }
 TAKES_AN_ACTION = frozenset({"kafka-cluster", "kafka-metadata-quorum"})
 
 
-def translated(tool: str, words: Sequence[str]) -> list[str]:
-    """Returns the arguments for `odradek` that do what Kafka's script `tool` does with `words`. Raises Unsupported."""
-    known = TOOLS[tool]
+def translated(tool: str, words: Sequence[str]) -> list[Call]:
+    """Returns the calls of `odradek` that do what Kafka's script `tool` does with `words`. Raises Unsupported."""
+    actions = TOOLS[tool]
+    named = {action.option for action in actions} - {""}
+    flags = {flag for action in actions for flag in action.flags} | named
+    valued = {option for action in actions for option in action.valued} | CONNECTION.keys()
     asked = ToolOptions()
     waiting = list(words)
     while waiting:
         option, separator, value = waiting.pop(0).partition("=")
         if not option.startswith("--") and tool in TAKES_AN_ACTION:
             continue  # an action such as `describe` or `cluster-id`; the output includes all of them
-        if option in known.flags:
+        if option in flags:
             asked.options.setdefault(option, []).append("")
-        elif option in known.valued or option in BOOTSTRAP:
+        elif option in valued:
             if not separator and not waiting:
                 raise Unsupported(f"{option} needs a value")
             asked.options.setdefault(option, []).append(value if separator else waiting.pop(0))
         else:
             raise Unsupported(f"{option} is not supported here")
-    command = known.translate(asked)
-    for option in BOOTSTRAP:
-        command += _valued(asked, option, "-b")
-    return command
+    action = _chosen(actions, asked)
+    for option in asked.options.keys() - {action.option} - CONNECTION.keys():
+        if option not in action.flags and option not in action.valued:
+            raise Unsupported(f"{option} is not supported with {action.option}")
+    found = action.translate(asked)
+    calls = [Call(found)] if isinstance(found, list) else list(found)
+    connection = asked.values(CONNECTION)
+    if (timeout_ms := asked.last("--timeout")) is not None:
+        if not timeout_ms.isdecimal():
+            raise Unsupported(f"--timeout {timeout_ms}: write a number of milliseconds")
+        connection += ["--timeout", str(max(1, int(timeout_ms) // MS_PER_S))]
+    return [Call([*call.words, *connection], call.stdin) for call in calls]
 
 
-def _valued(asked: ToolOptions, option: str, ours: str) -> list[str]:
-    value = asked.last(option)
-    return [] if value is None else [ours, value]
+def _chosen(actions: Sequence[Action], asked: ToolOptions) -> Action:
+    chosen = [action for action in actions if not action.option or asked.has(action.option)]
+    if len(chosen) != 1:
+        raise Unsupported(f"give one of {', '.join(action.option for action in actions)}")
+    return chosen[0]
 
 
-def _flag(asked: ToolOptions, option: str) -> list[str]:
-    return [option] if asked.has(option) else []
-
-
-def main() -> int:
-    tool, *words = sys.argv[1:]
+def run_script(tool: str, words: Sequence[str]) -> int:
+    """Does what Kafka's script `tool` does with `words`. Returns the exit status of the first command that fails, or
+    0."""
     try:
-        command = translated(tool, words)
+        calls = translated(tool, words)
     except Unsupported as why:
-        print(f"{tool}.sh: {why}; the commands of this image are those of `odradek --help`", file=sys.stderr)
+        print(f"{tool}: {why}; the commands of this image are those of `odradek --help`", file=sys.stderr)
         return 1
+    from io import StringIO
+
     from odradek.tools.commands.tree import run
 
-    return run(command)
+    for call in calls:
+        if call.stdin is not None:
+            sys.stdin = StringIO(call.stdin)
+        status = run(call.words)
+        if status:
+            return status
+    return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run_script(sys.argv[1], sys.argv[2:]))

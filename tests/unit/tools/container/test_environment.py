@@ -106,6 +106,11 @@ def test_listeners_follow_from_advertised_listeners(advertised: str, listeners: 
     assert "KAFKA_LISTENERS" not in completed({"KAFKA_ADVERTISED_LISTENERS": advertised}, {"listeners": "x"}).variables
 
 
+def test_a_comma_at_the_end_of_listeners_is_dropped() -> None:
+    found = settings({"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://localhost:1,"})
+    assert (found["advertised.listeners"], found["listeners"]) == ("PLAINTEXT://localhost:1", "PLAINTEXT://:1")
+
+
 @pytest.mark.parametrize("given", [{"KAFKA_LOG_DIR": "/logs"}, {"KAFKA_LOG_DIRS": "/logs"}])
 def test_a_directory_that_is_given_replaces_the_default_under_either_name(given: dict[str, str]) -> None:
     config, _ = configure({}, completed(given).variables, {})

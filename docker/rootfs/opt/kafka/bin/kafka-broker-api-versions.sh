@@ -1,3 +1,3 @@
 #!/bin/sh
-# What health checks and start-up jobs for the apache/kafka image call; done by a command of odradek.
+# What health checks, init containers and start-up jobs call; done by commands of odradek.
 exec /opt/odradek/bin/python -m odradek.tools.container.kafka_tools kafka-broker-api-versions "$@"
