@@ -8,11 +8,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from odradek.tools.container.kafka_tools import Unsupported
+
 USAGE = "usage: cub kafka-ready -b HOST:PORT[,…] [-c CONFIG] BROKERS TIMEOUT_S"
-
-
-class Unsupported(Exception):
-    """The words are not those of `kafka-ready`."""
 
 
 def translated(words: Sequence[str]) -> list[str]:

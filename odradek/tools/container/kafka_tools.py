@@ -29,7 +29,7 @@ class Unsupported(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolCall:
     """A command of `odradek`: its arguments, and its standard input if that differs from the input of the script."""
 
     words: list[str]
@@ -64,11 +64,11 @@ class ToolOptions:
         return [name for name in names if name in self.options]
 
 
-Translate = Callable[[ToolOptions], "list[str] | Iterable[Call]"]
+Translate = Callable[[ToolOptions], "list[str] | Iterable[ToolCall]"]
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class ToolAction:
     """What a script does if `option` is given; the script has only one action if this is empty.
 
     flags      options that take no value
@@ -82,8 +82,8 @@ class Action:
     translate: Translate
 
 
-def _action(option: str, flags: str, valued: str, translate: Translate) -> Action:
-    return Action(option, frozenset(flags.split()), frozenset(valued.split()), translate)
+def _action(option: str, flags: str, valued: str, translate: Translate) -> ToolAction:
+    return ToolAction(option, frozenset(flags.split()), frozenset(valued.split()), translate)
 
 
 def _topics(asked: ToolOptions) -> list[str]:
@@ -133,7 +133,7 @@ def delete_groups(asked: ToolOptions) -> list[str]:
     return ["groups", "delete", *_groups(asked)]
 
 
-def reset_offsets(asked: ToolOptions) -> Iterator[Call]:
+def reset_offsets(asked: ToolOptions) -> Iterator[ToolCall]:
     valued = {
         "--topic": "-t",
         "--to-datetime": "--to-datetime",
@@ -142,7 +142,7 @@ def reset_offsets(asked: ToolOptions) -> Iterator[Call]:
     }
     flags = asked.flags("--to-earliest", "--to-latest", "--to-current", "--all-topics", "--execute", "--dry-run")
     for group in _groups(asked):
-        yield Call(["groups", "reset-offsets", group, *asked.values(valued), *flags])
+        yield ToolCall(["groups", "reset-offsets", group, *asked.values(valued), *flags])
 
 
 def console_producer(asked: ToolOptions) -> list[str]:
@@ -265,13 +265,13 @@ def describe_configs(asked: ToolOptions) -> list[str]:
     return ["configs", "describe", *_entity_words(of), *asked.flags("--all")]
 
 
-def alter_configs(asked: ToolOptions) -> Iterator[Call]:
+def alter_configs(asked: ToolOptions) -> Iterator[ToolCall]:
     of = entities(asked)
     if not asked.has("--add-config") and not asked.has("--delete-config"):
         raise Unsupported("there is nothing to change: give --add-config or --delete-config")
     if of[0].kind not in LIMITED:
         words = asked.values({"--add-config": "--add-config", "--delete-config": "--delete-config"})
-        yield Call(["configs", "alter", *_entity_words(of), *words])
+        yield ToolCall(["configs", "alter", *_entity_words(of), *words])
         return
     quotas = []
     for name, value in _settings(asked.last("--add-config") or ""):
@@ -283,14 +283,14 @@ def alter_configs(asked: ToolOptions) -> Iterator[Call]:
             raise Unsupported(f"{name}=[…] needs a password, and may have iterations")
         iterations = ["--iterations", fields["iterations"]] if "iterations" in fields else []
         words = ["users", "set-password", _user(of), "--mechanism", name, *iterations, "--password-file", "-"]
-        yield Call(words, stdin=fields["password"] + "\n")
+        yield ToolCall(words, stdin=fields["password"] + "\n")
     if quotas:
-        yield Call(["quotas", "set", *_entity_words(of), *quotas])
+        yield ToolCall(["quotas", "set", *_entity_words(of), *quotas])
     removed = [name.strip() for name in (asked.last("--delete-config") or "").split(",") if name.strip()]
     for mechanism in (name for name in removed if name in SCRAM):
-        yield Call(["users", "delete-password", _user(of), "--mechanism", mechanism])
+        yield ToolCall(["users", "delete-password", _user(of), "--mechanism", mechanism])
     if others := [name for name in removed if name not in SCRAM]:
-        yield Call(["quotas", "unset", *_entity_words(of), *others])
+        yield ToolCall(["quotas", "unset", *_entity_words(of), *others])
 
 
 def _user(of: Sequence[Entity]) -> str:
@@ -314,7 +314,7 @@ ACL_RESOURCES = "--topic --group --transactional-id --delegation-token --user-pr
 ACL_PRINCIPALS = "--allow-principal --deny-principal --allow-host --deny-host --operation"
 
 
-def acls(action: str, flags: str, valued: str) -> Action:
+def acls(action: str, flags: str, valued: str) -> ToolAction:
     """Returns an action of kafka-acls. `odradek acls` calls the options the same, and never asks for confirmation."""
 
     def translate(asked: ToolOptions) -> list[str]:
@@ -323,7 +323,7 @@ def acls(action: str, flags: str, valued: str) -> Action:
     return _action(f"--{action}", f"{flags} --force", valued, translate)
 
 
-TOOLS: Mapping[str, tuple[Action, ...]] = {
+TOOLS: Mapping[str, tuple[ToolAction, ...]] = {
     "kafka-topics": (
         _action("--list", "--exclude-internal", "--topic", list_topics),
         _action("--create", "--if-not-exists", "--topic --partitions --replication-factor --config", create_topics),
@@ -376,7 +376,7 @@ TOOLS: Mapping[str, tuple[Action, ...]] = {
 TAKES_AN_ACTION = frozenset({"kafka-cluster", "kafka-metadata-quorum"})
 
 
-def translated(tool: str, words: Sequence[str]) -> list[Call]:
+def translated(tool: str, words: Sequence[str]) -> list[ToolCall]:
     """Returns the calls of `odradek` that do what Kafka's script `tool` does with `words`. Raises Unsupported."""
     actions = TOOLS[tool]
     named = {action.option for action in actions} - {""}
@@ -401,16 +401,16 @@ def translated(tool: str, words: Sequence[str]) -> list[Call]:
         if option not in action.flags and option not in action.valued:
             raise Unsupported(f"{option} is not supported with {action.option}")
     found = action.translate(asked)
-    calls = [Call(found)] if isinstance(found, list) else list(found)
+    calls = [ToolCall(found)] if isinstance(found, list) else list(found)
     connection = asked.values(CONNECTION)
     if (timeout_ms := asked.last("--timeout")) is not None:
         if not timeout_ms.isdecimal():
             raise Unsupported(f"--timeout {timeout_ms}: write a number of milliseconds")
         connection += ["--timeout", str(max(1, int(timeout_ms) // MS_PER_S))]
-    return [Call([*call.words, *connection], call.stdin) for call in calls]
+    return [ToolCall([*call.words, *connection], call.stdin) for call in calls]
 
 
-def _chosen(actions: Sequence[Action], asked: ToolOptions) -> Action:
+def _chosen(actions: Sequence[ToolAction], asked: ToolOptions) -> ToolAction:
     chosen = [action for action in actions if not action.option or asked.has(action.option)]
     if len(chosen) != 1:
         raise Unsupported(f"give one of {', '.join(action.option for action in actions)}")

@@ -3,7 +3,8 @@
 import pytest
 
 from odradek.tools.commands.tree import parser
-from odradek.tools.container.kafka_ready import Unsupported, translated
+from odradek.tools.container.kafka_ready import translated
+from odradek.tools.container.kafka_tools import Unsupported
 
 
 @pytest.mark.parametrize(

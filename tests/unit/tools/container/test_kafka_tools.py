@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from odradek.tools.commands.tree import parser
-from odradek.tools.container.kafka_tools import TOOLS, Call, Unsupported, translated
+from odradek.tools.container.kafka_tools import TOOLS, ToolCall, Unsupported, translated
 
 ROOT = Path(__file__).resolve().parents[4] / "docker/rootfs"
 SCRIPTS = ROOT / "opt/kafka/bin"
@@ -132,18 +132,18 @@ def test_a_password_goes_to_standard_input_and_quotas_are_another_command() -> N
     setting = "SCRAM-SHA-256=[iterations=8192,password=a=b],SCRAM-SHA-512=[password=c],producer_byte_rate=1024"
     words = shlex.split(f"{B} --alter --entity-type users --entity-name alice --add-config '{setting}'")
     first, second, third = translated("kafka-configs", words)
-    assert first == Call(
+    assert first == ToolCall(
         shlex.split(f"users set-password alice --mechanism SCRAM-SHA-256 --iterations 8192 --password-file - {b}"),
         "a=b\n",
     )
     assert second.stdin == "c\n"
-    assert third == Call(shlex.split(f"quotas set --user alice producer_byte_rate=1024 {b}"))
+    assert third == ToolCall(shlex.split(f"quotas set --user alice producer_byte_rate=1024 {b}"))
     for call in (first, second, third):
         parser(call.words[0]).parse_args(call.words)
     removing = shlex.split("--alter --user alice --delete-config SCRAM-SHA-512,producer_byte_rate")
     assert translated("kafka-configs", removing) == [
-        Call(shlex.split("users delete-password alice --mechanism SCRAM-SHA-512")),
-        Call(shlex.split("quotas unset --user alice producer_byte_rate")),
+        ToolCall(shlex.split("users delete-password alice --mechanism SCRAM-SHA-512")),
+        ToolCall(shlex.split("quotas unset --user alice producer_byte_rate")),
     ]
 
 

@@ -35,9 +35,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
-def script(
-    broker: BrokerProcess, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Script]:
+def script(broker: BrokerProcess, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Script:
     """Runs a script with words as in a shell, and returns what it prints."""
 
     def run(line: str, *, stdin: str = "", status: int = 0, at: str = broker.bootstrap) -> str:
