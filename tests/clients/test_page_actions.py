@@ -184,7 +184,7 @@ def test_a_record_is_produced_as_it_was_typed(broker: BrokerProcess) -> None:
     assert (one.key(), one.value(), one.headers()) == (b"k", typed.encode(), [("trace", b"abc")])
     assert (two.key(), two.value(), two.headers()) == (None, None, None)
     assert act(broker, "produce", topic="typed", partition=9)[0] == 404
-    assert act(broker, "produce", topic="typed", value=7)[0] == 400
+    assert act(broker, "produce", topic="typed", headers={"trace": 7})[0] == 400
 
 
 def test_what_is_produced_is_not_in_the_log_of_the_broker(broker: BrokerProcess) -> None:

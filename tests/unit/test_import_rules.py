@@ -412,6 +412,7 @@ BY_THE_SYSTEM = {
     "odradek/broker/http/page/routes.py": {"timeout"},  # HTTP
     "odradek/broker/http/pages.py": {"timeout"},  # HTTP
     "odradek/broker/network/server.py": {"timeout"},  # for requests in flight when the process stops
+    "odradek/broker/http/page/record_writing.py": {"sleep"},  # until a topic that is created automatically has leaders
     "odradek/broker/registry/routes.py": {"timeout"},  # HTTP
     "odradek/broker/seeds/applying.py": {"sleep"},  # waits until the coordinator has loaded
     "odradek/broker/registry/topic.py": {"sleep"},  # waits until the topic can be read again

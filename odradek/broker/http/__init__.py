@@ -8,4 +8,5 @@ exposition   the metrics in Prometheus' text format
 access       decides which requests are answered
 guard        checks the Host and Origin headers
 page/        the page for people
+records/     records as JSON for programs
 """

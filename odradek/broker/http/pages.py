@@ -18,6 +18,7 @@ from odradek.broker.http.connections import AddRoutes, HttpLimits, Stop, serve_h
 from odradek.broker.http.exposition import CONTENT_TYPE, exposition
 from odradek.broker.http.measures import Traffic, measure
 from odradek.broker.http.page.routes import CONTROLLED, add_page
+from odradek.broker.http.records.routes import add_records
 from odradek.broker.runtime.workers import in_thread
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
@@ -84,7 +85,8 @@ async def serve(
 
 def pages(broker: Broker, traffic: Traffic, warnings: Sequence[LogRecord], allowed: Access) -> web.Application:
     app = web.Application(middlewares=[guarded(allowed, broker.config.odradek_http_token)])
-    add_page(app, broker, traffic, warnings, partial(metrics, broker, traffic))
+    page = add_page(app, broker, traffic, warnings, partial(metrics, broker, traffic))
+    add_records(app, page, broker, traffic)
     app.router.add_get("/healthz", partial(healthz, broker))
     app.router.add_get("/readyz", partial(readyz, broker))
     return app

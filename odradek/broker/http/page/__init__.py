@@ -7,6 +7,8 @@ history, partition_timeline
              past events, as the logs still contain them
 picture      the same events as a diagram of lanes and columns, with the holds at which something waits
 actions      the changes that the page can make; each is a request of Kafka's protocol by `broker/in_process`
+record_grammar, record_writing
+             a record as JSON, and the requests that write records; programs use the same over HTTP
 served       the types that all views share, and the broker that they show
 routes       HTTP: the page, its views, their updates as server-sent events, and the actions
 rights       the permission that each view needs

@@ -11,6 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from odradek.broker.http.page.record_grammar import FIELDS as RECORD_FIELDS
+from odradek.broker.http.page.record_grammar import parse_record
+from odradek.broker.http.page.record_writing import produce as produce_records
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.alter_share_group_offsets_request import (
     AlterShareGroupOffsetsRequest,
@@ -54,9 +57,6 @@ from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequestTopic,
 )
 from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
-from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from odradek.protocol.messages.produce_response import ProduceResponse
-from odradek.protocol.records import NewRecord, build_batch
 
 if TYPE_CHECKING:
     from odradek.broker.http.page.served import View
@@ -82,12 +82,9 @@ class Fields:
             raise refused(f"{name} must be a non-empty string")
         return found
 
-    def any_text(self, name: str) -> str:
-        """Returns a text, which may be empty."""
-        found = self._body.get(name)
-        if not isinstance(found, str):
-            raise refused(f"{name} must be a string")
-        return found
+    def without(self, name: str) -> Mapping[str, object]:
+        """Returns the other fields."""
+        return {each: value for each, value in self._body.items() if each != name}
 
     def number(self, name: str, *, least: int, default: int | None = None) -> int:
         found = self._body.get(name)
@@ -247,26 +244,18 @@ async def alter_topic(ask: Ask, fields: Fields) -> View:
     return {"done": f"The settings of {topic} are changed."}
 
 
-CONTENT = ("key", "value", "headers")
-NAMED_TOPICS = 12  # the newest version of Produce that has topic names instead of ids
-ALL = -1  # acks
-NO_TIMESTAMP = -1
+CONTENT = ("key", "key_base64", "value", "value_base64", "headers")
 
 
 async def produce(ask: Ask, fields: Fields) -> View:
-    """Writes one record. `key` and `value` are texts, null if they are missing; `headers` is an object with texts;
-    `timestamp` is in ms."""
-    topic, index = fields.text("topic"), fields.number("partition", least=0, default=0)
-    headers = tuple((name, value.encode()) for name, value in fields.texts("headers").items())
-    key, value = (None if name not in fields else fields.any_text(name).encode() for name in ("key", "value"))
-    timestamp = fields.number("timestamp", least=-1, default=NO_TIMESTAMP)
-    batch = build_batch([NewRecord(key, value, timestamp, headers)])
-    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=index, records=batch)])
-    request = ProduceRequest(acks=ALL, timeout_ms=TIMEOUT_MS, topic_data=[data])
-    answer = await ask(request, ProduceResponse, max_version=NAMED_TOPICS)
-    ((found,),) = (of.partition_responses for of in answer.responses)
-    check(found.error_code, found.error_message)
-    return {"done": f"The record has offset {found.base_offset} in {topic}-{index}.", "offset": found.base_offset}
+    """Writes one record, whose fields `record_grammar` describes. Its partition is 0 unless it names another."""
+    topic = fields.text("topic")
+    sent = parse_record(fields.without("topic"))
+    partition = sent.partition or 0
+    (written,) = await produce_records(ask, topic, [partition], [sent.with_bytes(sent.key.data, sent.value.data)])
+    if written.error is not None:
+        check(written.error.code.value, written.error.message)
+    return {"done": f"The record has offset {written.offset} in {topic}-{partition}.", "offset": written.offset}
 
 
 async def delete_topic(ask: Ask, fields: Fields) -> View:
@@ -424,5 +413,5 @@ ACTIONS: Mapping[str, PageAction] = {
     "delete-topic": PageAction(delete_topic, frozenset({"topic"})),
     "add-partitions": PageAction(add_partitions, frozenset({"topic", "partitions"})),
     "alter-topic": PageAction(alter_topic, frozenset({"topic", "configs", "reset"})),
-    "produce": PageAction(produce, frozenset({"topic", "partition", "timestamp", *CONTENT}), frozenset(CONTENT)),
+    "produce": PageAction(produce, RECORD_FIELDS | {"topic"}, frozenset(CONTENT)),
 }

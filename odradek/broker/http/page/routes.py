@@ -33,7 +33,7 @@ from odradek.broker.http.page.overview import connections, overview, warnings
 from odradek.broker.http.page.records import content_at, record, records
 from odradek.broker.http.page.rights import Right, of_cluster, require_right
 from odradek.broker.http.page.security import acls, quotas, users
-from odradek.broker.http.page.served import ControlledClusters, Show, View, ViewedBroker
+from odradek.broker.http.page.served import ControlledClusters, Query, Show, View, ViewedBroker
 from odradek.broker.http.page.shares import shares
 from odradek.broker.http.page.topics import partition, topic, topics
 from odradek.broker.http.page.transactions import transaction, transactions
@@ -170,7 +170,7 @@ HEADERS = {
 
 def add_page(
     app: web.Application, broker: Broker, traffic: Traffic, warnings: Sequence[LogRecord], metrics: Handler
-) -> None:
+) -> Page:
     acting = Acting(traffic.dispatcher, HEADERS, is_on=broker.config.odradek_http_actions)
     page = Page(broker, ViewedBroker(broker, traffic, warnings), acting.token, traffic.dispatcher.authorizer)
     app.router.add_get("/", page.guarded(page.document))
@@ -181,6 +181,7 @@ def add_page(
     app.router.add_get("/download", page.guarded(page.download))
     app.router.add_get("/metrics", page.metrics_by(metrics))
     app.on_shutdown.append(page.stop)
+    return page
 
 
 class Page:
@@ -195,7 +196,7 @@ class Page:
         self._broker = broker
         self._served = served
         self._names = frozenset(each.host.lower() for each in broker.advertised) | {broker.config.odradek_http_host}
-        self._stopping = asyncio.Event()
+        self.stopping = asyncio.Event()
 
     def guarded(self, handler: Handler) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
@@ -254,20 +255,20 @@ class Page:
         before = ""
         with suppress(ConnectionResetError):  # the browser has closed the page, possibly before the first event
             await response.prepare(request)
-            while not self._stopping.is_set():
+            while not self.stopping.is_set():
                 now = await self._text(name, request, is_first=not before)
                 await response.write(f"data: {now}\n\n".encode() if now != before else b":\n\n")
                 before = now
                 with suppress(TimeoutError):
                     async with asyncio.timeout(EVERY_S):
-                        await self._stopping.wait()
+                        await self.stopping.wait()
         return response
 
     async def download(self, request: web.Request) -> web.Response:
         """Returns the bytes of a key, value or header as a file. Parameters: those of the view `record`."""
         try:
             self._require(READ_TOPIC, request)
-            job = content_at(self._served_by(request), request.query)
+            job = content_at(self.served_by(request), request.query)
             _, data = await in_thread(self._broker.workers, job)
         except KeyError as missing:
             return web.json_response({"error": f"the parameter {missing} is missing"}, status=400)
@@ -281,17 +282,30 @@ class Page:
         return web.Response(body=data or b"", content_type="application/octet-stream", headers=HEADERS | disposition)
 
     async def stop(self, app: web.Application) -> None:
-        self._stopping.set()
+        self.stopping.set()
 
-    def _require(self, needed: Right, request: web.Request, audit: Audit = Audit.CHECK) -> None:
+    def require_read(self, request: web.Request, topic: str, is_first: bool) -> None:
+        """Raises KafkaError if the client may not read the records of a topic.
+
+        is_first  whether the authorizer logs the decision
+        """
+        self._require(READ_TOPIC, request, Audit.CHECK if is_first else Audit.QUIET, {"topic": topic})
+
+    def _require(
+        self, needed: Right, request: web.Request, audit: Audit = Audit.CHECK, query: Query | None = None
+    ) -> None:
         """Raises KafkaError or KeyError if the permission is missing, see `require_right`.
+
+        query  names the resource; the query of the request if None
 
         If a token is configured, the request has already presented it, and may see everything.
         """
         if not self._broker.config.odradek_http_token:
             client_host = (request.remote or "").removeprefix(IPV4_IN_IPV6)
             now_ms = self._broker.clock.now_ms()
-            require_right(needed, request.query, client_host, self._authorizer, now_ms, audit=audit)
+            require_right(
+                needed, request.query if query is None else query, client_host, self._authorizer, now_ms, audit=audit
+            )
 
     async def _text(self, name: str, request: web.Request, *, is_first: bool) -> str:
         try:
@@ -308,12 +322,12 @@ class Page:
 
         Raises KafkaError, or KeyError with the name of a missing parameter.
         """
-        shown = show(self._served_by(request), request.query)
+        shown = show(self.served_by(request), request.query)
         if isinstance(shown, Awaitable):
             shown = await shown
         return await in_thread(self._broker.workers, shown) if callable(shown) else shown
 
-    def _served_by(self, request: web.Request) -> ViewedBroker:
+    def served_by(self, request: web.Request) -> ViewedBroker:
         """Returns the broker of the cluster that the query names. Raises KafkaError if there is none."""
         controlled = request.app.get(CONTROLLED)
         if controlled is not None:

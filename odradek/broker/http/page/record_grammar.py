@@ -1,0 +1,156 @@
+"""A record as JSON: what clients send, and what they get.
+
+    {"key": "7", "value": {"total": 12}, "headers": {"source": "shop"}, "partition": 0, "timestamp": 1767225600000}
+
+A key or value that is a text stands for its UTF-8 bytes, null and a missing field for null, and any other JSON value
+for its JSON text. Other bytes are in `key_base64` or `value_base64`. `headers` is an object, or a list of pairs if a
+name occurs twice. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.records import Headers, NewRecord, Record
+
+if TYPE_CHECKING:
+    from odradek.broker.http.page.served import JsonValue
+
+BASE64: Final = "_base64"
+FIELDS: Final = frozenset({"key", "value", f"key{BASE64}", f"value{BASE64}", "headers", "partition", "timestamp"})
+NO_TIMESTAMP: Final = -1
+LAST_PARTITION: Final = 2**31 - 1
+LAST_TIMESTAMP: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SentContent:
+    """A key or value as the client sent it.
+
+    data   its bytes
+    value  the JSON value, for encoding by a schema
+    """
+
+    data: bytes | None
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class SentRecord:
+    """partition: None if the client leaves the choice to the broker."""
+
+    key: SentContent
+    value: SentContent
+    headers: Headers
+    partition: int | None
+    timestamp: int | None
+
+    def with_bytes(self, key: bytes | None, value: bytes | None, now_ms: int = NO_TIMESTAMP) -> NewRecord:
+        """Returns the record to produce. now_ms: its timestamp, unless the client sent one."""
+        return NewRecord(key, value, now_ms if self.timestamp is None else self.timestamp, self.headers)
+
+
+def parse_record(body: object, place: str = "") -> SentRecord:
+    """Parses a record. Raises KafkaError (INVALID_REQUEST).
+
+    place  where the record is in the body, such as `records[2].`; errors begin with it
+    """
+    if not isinstance(body, Mapping):
+        raise invalid(f"{place.rstrip('.') or 'the body'} must be a JSON object")
+    if unknown := sorted(set(body) - FIELDS):
+        raise invalid(f"{place}{unknown[0]} is not a field of a record; fields are {', '.join(sorted(FIELDS))}")
+    return SentRecord(
+        _content(body, "key", place),
+        _content(body, "value", place),
+        _headers(body.get("headers"), f"{place}headers"),
+        _whole(body.get("partition"), f"{place}partition", LAST_PARTITION),
+        _whole(body.get("timestamp"), f"{place}timestamp", LAST_TIMESTAMP),
+    )
+
+
+def _content(body: Mapping[str, object], name: str, place: str) -> SentContent:
+    value, encoded = body.get(name), body.get(name + BASE64)
+    if encoded is not None:
+        if value is not None:
+            raise invalid(f"{place}{name} and {place}{name}{BASE64} cannot both be given")
+        return SentContent(_bytes_of_base64(encoded, f"{place}{name}{BASE64}"), None)
+    if value is None or isinstance(value, str):
+        return SentContent(None if value is None else value.encode(), value)
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return SentContent(text.encode(), value)
+
+
+def _bytes_of_base64(text: object, place: str) -> bytes:
+    try:
+        if not isinstance(text, str):
+            raise ValueError
+        return b64decode(text, validate=True)
+    except ValueError:
+        raise invalid(f"{place} must be text in base64") from None
+
+
+def _headers(given: object, place: str) -> Headers:
+    if given is None:
+        return ()
+    pairs: Sequence[object] = [None]
+    if isinstance(given, Mapping):
+        pairs = list(given.items())
+    elif isinstance(given, list):
+        pairs = given
+    found: list[tuple[str, bytes | None]] = []
+    for pair in pairs:
+        match pair:
+            case [str(name), None]:
+                found.append((name, None))
+            case [str(name), str(text)]:
+                found.append((name, text.encode()))
+            case [str(name), {"base64": text}]:
+                found.append((name, _bytes_of_base64(text, place)))
+            case _:
+                raise invalid(f"{place} must be an object with texts, or a list of [name, text]")
+    return tuple(found)
+
+
+def _whole(given: object, place: str, most: int) -> int | None:
+    if given is None:
+        return None
+    if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given <= most:
+        raise invalid(f"{place} must be a whole number from 0 to {most}")
+    return given
+
+
+def invalid(words: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"{words[0].upper()}{words[1:]}.")
+
+
+def shown_record(partition: int, record: Record) -> dict[str, JsonValue]:
+    """Returns a record as JSON, which `parse_record` reads except for its offset."""
+    found: dict[str, JsonValue] = {
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        **_shown("key", record.key),
+        **_shown("value", record.value),
+    }
+    if record.headers:
+        found["headers"] = [[name, _shown_header(value)] for name, value in record.headers]
+    return found
+
+
+def _shown(name: str, data: bytes | None) -> dict[str, JsonValue]:
+    try:
+        return {name: None if data is None else bytes(data).decode()}
+    except UnicodeDecodeError:
+        return {name + BASE64: b64encode(data or b"").decode()}
+
+
+def _shown_header(data: bytes | None) -> JsonValue:
+    try:
+        return None if data is None else bytes(data).decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(data or b"").decode()}

@@ -1,0 +1,117 @@
+"""Produces records for an HTTP client, with the same requests that a producer sends. Rights, limits and errors are
+therefore the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.http.page.record_grammar import SentRecord
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.key_partition import partition_for_key
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.metadata_response import MetadataResponse
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
+from odradek.protocol.records import NewRecord, build_batch
+
+if TYPE_CHECKING:
+    from odradek.broker.in_process.client import Ask, InProcessClient
+
+NAMED_TOPICS: Final = 12  # the newest version of Produce that has topic names instead of ids
+ALL: Final = -1  # acks
+TIMEOUT_MS: Final = 30_000
+NOT_YET: Final = frozenset({ErrorCode.LEADER_NOT_AVAILABLE.value, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.value})
+RETRIES, RETRY_S = 20, 0.05  # while a topic is created automatically
+_without_key = count()
+
+
+@dataclass(frozen=True, slots=True)
+class RecordResult:
+    """What became of a record. offset: None if it was refused (`error`), or if acks is 0."""
+
+    partition: int
+    offset: int | None
+    error: KafkaError | None = None
+
+
+async def partition_count(ask: Ask, topic: str, *, may_create: bool) -> int:
+    """Returns the number of partitions. Creates the topic if auto.create.topics.enable is set, as for a producer.
+
+    may_create  the setting auto.create.topics.enable: then the topic may not exist yet for some milliseconds
+    Raises KafkaError.
+    """
+    named = [MetadataRequestTopic(name=topic)]
+    for attempt in range(RETRIES):
+        request = MetadataRequest(topics=named, allow_auto_topic_creation=True)
+        (found,) = (await ask(request, MetadataResponse)).topics
+        if found.error_code == ErrorCode.NONE.value:
+            return len(found.partitions)
+        if found.error_code not in NOT_YET or not may_create or attempt == RETRIES - 1:
+            break
+        await asyncio.sleep(RETRY_S)
+    raise KafkaError(ErrorCode(found.error_code))
+
+
+def placed(records: Sequence[SentRecord], keys: Sequence[bytes | None], partitions: int) -> list[int]:
+    """Chooses a partition for each record: the one that it names, or that of its key as Kafka's producers compute it.
+
+    Records without both go to one partition after the other.
+    """
+    found = []
+    for record, key in zip(records, keys, strict=True):
+        if record.partition is not None:
+            found.append(record.partition)
+        else:
+            found.append(next(_without_key) % partitions if key is None else partition_for_key(key, partitions))
+    return found
+
+
+def produce_request(
+    topic: str, places: Sequence[int], records: Sequence[NewRecord], acks: int = ALL
+) -> tuple[ProduceRequest, dict[int, list[int]]]:
+    """Returns a request with one batch for each partition, and the numbers of the records in each of them."""
+    by_partition: dict[int, list[int]] = {}
+    for number, partition in enumerate(places):
+        by_partition.setdefault(partition, []).append(number)
+    data = [
+        PartitionProduceData(index=partition, records=build_batch([records[number] for number in numbers]))
+        for partition, numbers in by_partition.items()
+    ]
+    request = ProduceRequest(
+        acks=acks, timeout_ms=TIMEOUT_MS, topic_data=[TopicProduceData(name=topic, partition_data=data)]
+    )
+    return request, by_partition
+
+
+def produce_unanswered(
+    client: InProcessClient, topic: str, places: Sequence[int], records: Sequence[NewRecord]
+) -> None:
+    """Writes records with acks=0: nobody is told whether they were written."""
+    request, _ = produce_request(topic, places, records, acks=0)
+    client.begin(request, client.version_of(request, NAMED_TOPICS))
+
+
+async def produce(
+    ask: Ask, topic: str, places: Sequence[int], records: Sequence[NewRecord], acks: int = ALL
+) -> list[RecordResult]:
+    """Writes records, in one batch for each partition. Returns what became of each, in the same order."""
+    request, by_partition = produce_request(topic, places, records, acks)
+    answer = await ask(request, ProduceResponse, max_version=NAMED_TOPICS)
+    found: dict[int, RecordResult] = {}
+    for response in (each for of in answer.responses for each in of.partition_responses):
+        error = _error(response)
+        for place, number in enumerate(by_partition[response.index]):
+            offset = None if error else response.base_offset + place
+            found[number] = RecordResult(response.index, offset, error)
+    return [found[number] for number in range(len(places))]
+
+
+def _error(response: PartitionProduceResponse) -> KafkaError | None:
+    if response.error_code == ErrorCode.NONE.value:
+        return None
+    code = ErrorCode(response.error_code)
+    return KafkaError(code, response.error_message)

@@ -1,0 +1,170 @@
+"""The calls for records over HTTP, one row each. The routes check requests by these rows, and the OpenAPI document is
+made of them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from odradek.broker.http.records.reading import (
+    DEFAULT_RECORDS,
+    MOST_BYTES,
+    MOST_READERS,
+    MOST_RECORDS,
+    MOST_WAIT_MS,
+)
+from odradek.control_calls.call import CallField, CallScope, ControlCall, FieldKind, JsonSchema
+
+PATH: Final = "/api/topics/{topic}/records"
+JSON, LINES, EVENTS = "application/json", "application/x-ndjson", "text/event-stream"
+MOST_WRITTEN: Final = 1000
+BODY_BYTES: Final = 1024 * 1024  # the limit of aiohttp for a body
+
+TEXT: Final[JsonSchema] = {"type": "string"}
+WHOLE: Final[JsonSchema] = {"type": "integer", "minimum": 0}
+CONTENT: Final[JsonSchema] = {"description": "text for its UTF-8 bytes, null, or JSON for its text"}
+HEADERS: Final[JsonSchema] = {
+    "oneOf": [
+        {"type": "object", "additionalProperties": {"type": ["string", "null"]}},
+        {"type": "array", "items": {"type": "array", "minItems": 2, "maxItems": 2}},
+    ]
+}
+RECORD: Final[JsonSchema] = {
+    "type": "object",
+    "properties": {
+        "key": CONTENT,
+        "key_base64": TEXT,
+        "value": CONTENT,
+        "value_base64": TEXT,
+        "headers": HEADERS,
+        "partition": WHOLE,
+        "timestamp": {**WHOLE, "description": "milliseconds since 1970"},
+    },
+    "additionalProperties": False,
+}
+READ: Final[JsonSchema] = {
+    "type": "object",
+    "properties": {
+        "records": {
+            "type": "array",
+            "items": {**RECORD, "properties": {**RECORD["properties"], "offset": WHOLE}},
+        },
+        "next": {**TEXT, "description": "`from` of the following request"},
+    },
+}
+RESULTS: Final[JsonSchema] = {
+    "type": "object",
+    "properties": {
+        "records": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"partition": WHOLE, "offset": WHOLE, "error": TEXT, "code": TEXT},
+            },
+        },
+        "error": TEXT,
+        "code": TEXT,
+    },
+}
+
+
+def _text(name: str, words: str, schema: JsonSchema = TEXT) -> CallField:
+    return CallField(name, FieldKind.TEXT, schema, words)
+
+
+def _number(name: str, words: str, least: int, most: int) -> CallField:
+    return CallField(name, FieldKind.NUMBER, {"type": "integer", "minimum": least, "maximum": most}, words)
+
+
+TOPIC = CallField("topic", FieldKind.TEXT, TEXT, is_required=True)
+ACKS = ("all", 1, 0)
+WRITE: Final = ControlCall(
+    "write",
+    "POST",
+    PATH,
+    "write one record, or several",
+    CallScope.PROCESS,
+    path_fields=(TOPIC,),
+    body=(
+        CallField(
+            "records",
+            FieldKind.JSON_LIST,
+            {"type": "array", "items": RECORD, "minItems": 1, "maxItems": MOST_WRITTEN},
+            "instead of `records`, the body may have the fields of a single record",
+        ),
+        _text("acks", "the acknowledgements to wait for; default: all", {"enum": [*ACKS]}),
+        _text("key_subject", "encode keys by the latest schema of this subject"),
+        _text("value_subject", "encode values by the latest schema of this subject"),
+    ),
+    answer=RESULTS,
+    also={202: "acks is 0: the broker does not say whether the records were written."},
+)
+READ_CALL: Final = ControlCall(
+    "read",
+    "GET",
+    PATH,
+    "read records",
+    CallScope.PROCESS,
+    path_fields=(TOPIC,),
+    query=(
+        _text("from", "where to start: beginning (the default), end, an offset, or `next` of the answer before"),
+        _number("wait_ms", "how long to wait for a record if there is none; default: 0", 0, MOST_WAIT_MS),
+        _number("max", f"maximum number of records of an answer; default: {DEFAULT_RECORDS}", 1, MOST_RECORDS),
+        _text("partition", "numbers with commas; default: all partitions"),
+        _text("isolation", "default: committed", {"enum": ["committed", "uncommitted"]}),
+        _text("timestamp", "the earliest timestamp in ms"),
+        _text("until", "the latest timestamp in ms"),
+        _text("find", "a text that occurs in the record"),
+        _text("in", "where `find` looks; default: any", {"enum": ["any", "key", "value", "headers"]}),
+        _text("path", "a JSONPath that selects something in the value"),
+        _text("cluster", "a cluster of the control interface"),
+    ),
+    headers=(_text("Last-Event-ID", "replaces `from`; browsers send it when they resume"),),
+    answer=READ,
+    media_types=(JSON, LINES, EVENTS),
+)
+CALLS: Final = (WRITE, READ_CALL)
+REFUSALS: Final = {
+    400: "The request has a field or parameter that is missing, unknown or invalid.",
+    403: "A right is missing, the setting odradek.http.actions is off, or another site's page asks.",
+    404: "There is no such topic or partition.",
+    413: f"The body is larger than {BODY_BYTES} bytes, or a record than message.max.bytes.",
+    415: f"The body is not {JSON}.",
+    503: f"{MOST_READERS} requests read already.",
+}
+DESCRIPTION: Final = (
+    f"docs/http-records.md describes both calls. An answer has at most {MOST_RECORDS} records and {MOST_BYTES} bytes."
+)
+
+
+def openapi_document() -> dict[str, Any]:
+    """Returns the OpenAPI document of CALLS."""
+    error = {"type": "object", "properties": {"error": TEXT, "code": TEXT}, "required": ["error"]}
+    operations: dict[str, Any] = {}
+    for call in CALLS:
+        parameters: list[dict[str, Any]] = [{"name": "topic", "in": "path", "required": True, "schema": TEXT}]
+        for place, fields in (("query", call.query), ("header", call.headers)):
+            parameters += [
+                {"name": each.name, "in": place, "schema": each.schema, "description": each.words} for each in fields
+            ]
+        content = {
+            media_type: ({"schema": call.answer} if media_type == JSON else {}) for media_type in call.media_types
+        }
+        responses: dict[str, Any] = {"200": {"description": "The call succeeded.", "content": content}}
+        for status, words in {**(call.also or {}), **REFUSALS}.items():
+            schema = call.answer if status in (call.also or {}) else error
+            responses[str(status)] = {"description": words, "content": {JSON: {"schema": schema}}}
+        operation: dict[str, Any] = {
+            "summary": f"{call.words[0].upper()}{call.words[1:]}.",
+            "parameters": parameters,
+            "responses": responses,
+        }
+        if call.reads_body:
+            properties = {**RECORD["properties"], **{field.name: field.full_schema for field in call.body or ()}}
+            schema = {"type": "object", "properties": properties, "additionalProperties": False}
+            operation["requestBody"] = {"required": True, "content": {JSON: {"schema": schema}}}
+        operations[call.method.lower()] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Records over HTTP", "version": "1", "description": DESCRIPTION},
+        "paths": {PATH: operations},
+    }

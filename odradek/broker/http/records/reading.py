@@ -1,0 +1,221 @@
+"""Reads records for an HTTP client, from positions on, and waits for more.
+
+The work of one look is bounded by `record_browsing`, and the size of one answer by MOST_BYTES. A reader that waits is
+woken by appends, like a fetch of a consumer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.fetch.wait import FetchWait
+from odradek.broker.http.page.record_browsing import (
+    ABORTED,
+    COMMITTED,
+    OPEN,
+    PLAIN,
+    FoundRecord,
+    RecordSource,
+    browse,
+)
+from odradek.broker.http.page.record_filter import WantedRecords
+from odradek.broker.http.page.record_grammar import invalid, shown_record
+from odradek.broker.http.page.records import (
+    LogPositions,
+    chosen_partitions,
+    one_of,
+    positions_of,
+    resumed_at,
+    resuming,
+    wanted_by,
+    whole,
+)
+from odradek.broker.runtime.workers import in_thread
+
+if TYPE_CHECKING:
+    from odradek.broker.http.page.served import JsonValue, Query, ViewedBroker
+
+MOST_RECORDS: Final = 1000
+DEFAULT_RECORDS: Final = 100
+MOST_BYTES: Final = 4 * 1024 * 1024  # of keys, values and headers in one answer; one larger record is sent alone
+MOST_WAIT_MS: Final = 60_000
+MOST_READERS: Final = 64
+BEGINNING, END = "beginning", "end"
+UNCOMMITTED: Final = "uncommitted"
+
+
+class TooManyReaders(Exception):
+    """MOST_READERS requests read already."""
+
+
+class ReaderPlaces:
+    """Counts the requests that read, so that they cannot use up the connections of the HTTP port."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Raises TooManyReaders."""
+        if self.taken >= MOST_READERS:
+            raise TooManyReaders
+        self.taken += 1
+        try:
+            yield
+        finally:
+            self.taken -= 1
+
+
+@dataclass(frozen=True, slots=True)
+class ReadQuery:
+    """What a request reads.
+
+    start  where it starts in each partition; `end` and `beginning` for all partitions that it does not contain
+    most   maximum number of records of one answer
+    """
+
+    topic: str
+    query: Query
+    start: Mapping[int, int]
+    default_start: str | int
+    wanted: WantedRecords
+    is_committed: bool
+    most: int
+    wait_ms: int
+
+
+def parse_query(topic: str, query: Query, last_event_id: str = "") -> ReadQuery:
+    """Parses the parameters of a read. Raises KafkaError (INVALID_REQUEST).
+
+    last_event_id  the header Last-Event-ID, with which a browser resumes; it replaces `from`
+    """
+    given = last_event_id or query.get("from") or BEGINNING
+    start: Mapping[int, int] = {}
+    default: str | int = BEGINNING
+    if given in (BEGINNING, END):
+        default = given
+    elif given.isdecimal() and len(given) < 20:
+        default = int(given)
+    elif ":" in given:
+        start = resumed_at(given)
+    else:
+        raise invalid("from must be beginning, end, an offset, or `next` of an earlier answer")
+    isolation = one_of(query, "isolation", (COMMITTED, UNCOMMITTED), COMMITTED)
+    wanted = wanted_by({**query, "isolation": "", "state": ""})
+    states = {PLAIN, COMMITTED} if isolation == COMMITTED else {PLAIN, COMMITTED, OPEN, ABORTED}
+    return ReadQuery(
+        topic,
+        query,
+        start,
+        default,
+        replace(wanted, states=frozenset(states)),
+        isolation == COMMITTED,
+        _bounded(query, "max", 1, MOST_RECORDS, DEFAULT_RECORDS),
+        _bounded(query, "wait_ms", 0, MOST_WAIT_MS, 0),
+    )
+
+
+def _bounded(query: Query, name: str, least: int, most: int, default: int) -> int:
+    found = whole(query, name)
+    if found is not None and not least <= found <= most:
+        raise invalid(f"{name} must be from {least} to {most}")
+    return default if found is None else found
+
+
+class RecordReader:
+    """Reads one batch of records after the other for one request. `next` is the position to resume at."""
+
+    def __init__(self, served: ViewedBroker, query: ReadQuery) -> None:
+        """Raises KafkaError if the topic or a partition does not exist."""
+        self._served = served
+        self._query = query
+        self._positions: dict[int, int] = {}
+        for each in self._logs():
+            end = self._end(each)
+            default = {BEGINNING: each.log_start_offset, END: end}
+            start = query.default_start
+            at = query.start.get(each.partition, default[start] if isinstance(start, str) else start)
+            self._positions[each.partition] = min(max(at, each.log_start_offset), end)
+
+    @property
+    def next(self) -> str:
+        return resuming(self._positions)
+
+    async def read(self) -> list[dict[str, JsonValue]]:
+        """Returns the next records; none if the end is reached. Raises KafkaError."""
+        while any(self._positions[each.partition] < self._end(each) for each in self._logs()):
+            found = await self._look()
+            if found:
+                return found
+        return []
+
+    async def wait(self, wait_ms: int) -> None:
+        """Waits until something is appended, but not longer than `wait_ms`."""
+        if any(self._positions[each.partition] < self._end(each) for each in self._logs()):
+            return
+        woken = asyncio.Event()
+        partitions, _ = chosen_partitions(self._served, self._query.topic, self._query.query)
+        wait = FetchWait(
+            partitions,
+            missing_bytes=1,
+            max_wait_ms=wait_ms,
+            timers=self._served.broker.timers,
+            look=woken.set,
+            time_is_over=woken.set,
+        )
+        try:
+            await woken.wait()
+        finally:
+            wait.end()
+
+    async def _look(self) -> list[dict[str, JsonValue]]:
+        logs = self._logs()
+        query = self._query
+        starts = {each.partition: max(self._positions[each.partition], each.log_start_offset) for each in logs}
+
+        def job() -> tuple[list[dict[str, JsonValue]], dict[int, int]]:
+            sources = []
+            for each in logs:
+                start, end = starts[each.partition], self._end(each)
+                if query.wanted.since is not None:
+                    since = each.reader.offset_for_timestamp(query.wanted.since)
+                    start = max(start, end if since is None else min(since.offset, end))
+                sources.append(RecordSource(each.partition, each.reader, start, end, each.open_ids))
+            browsed = browse(sources, query.wanted, newest_first=False, most=query.most)
+            fitting = within_bytes(browsed.found)
+            positions = dict(browsed.positions)
+            for left in reversed(browsed.found[len(fitting) :]):
+                positions[left.partition] = left.record.offset
+            return [shown_record(each.partition, each.record) for each in fitting], positions
+
+        found, positions = await in_thread(self._served.broker.workers, job)
+        self._positions.update(positions)
+        return found
+
+    def _logs(self) -> list[LogPositions]:
+        chosen, left_out = chosen_partitions(self._served, self._query.topic, self._query.query)
+        if left_out:
+            raise invalid(f"name at most {len(chosen)} partitions, in the parameter partition")
+        found = [positions_of(each) for each in chosen]
+        for each in found:
+            self._positions.setdefault(each.partition, each.log_start_offset)  # the partition is new
+        return found
+
+    def _end(self, log: LogPositions) -> int:
+        return log.last_stable_offset if self._query.is_committed else log.high_watermark
+
+
+def within_bytes(found: Sequence[FoundRecord]) -> Sequence[FoundRecord]:
+    """Returns the first records, at least one, that are together not larger than MOST_BYTES."""
+    size = 0
+    for number, each in enumerate(found):
+        record = each.record
+        size += len(record.key or b"") + len(record.value or b"")
+        size += sum(len(name) + len(value or b"") for name, value in record.headers)
+        if size > MOST_BYTES and number:
+            return found[:number]
+    return found

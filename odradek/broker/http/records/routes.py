@@ -1,0 +1,278 @@
+"""The HTTP handlers of `POST` and `GET /api/topics/{topic}/records`, and of their OpenAPI document.
+
+A POST needs the same setting as the actions of the page (`odradek.http.actions`), and a body with the media type of
+JSON. It does not need the token of the actions: browsers do not send a JSON body to another site without asking first
+(CORS), and a request whose Host or Origin is not this broker's is refused before.
+
+A GET has the rights of the page's view of records.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from aiohttp import web
+
+from odradek.broker.http.page.record_grammar import invalid, parse_record
+from odradek.broker.http.page.record_writing import (
+    ALL,
+    RecordResult,
+    partition_count,
+    placed,
+    produce,
+    produce_unanswered,
+)
+from odradek.broker.http.page.routes import HEADERS
+from odradek.broker.http.records.calls import (
+    ACKS,
+    EVENTS,
+    JSON,
+    LINES,
+    MOST_WRITTEN,
+    PATH,
+    READ_CALL,
+    WRITE,
+    openapi_document,
+)
+from odradek.broker.http.records.reading import (
+    MOST_READERS,
+    ReaderPlaces,
+    ReadQuery,
+    RecordReader,
+    TooManyReaders,
+    parse_query,
+)
+from odradek.broker.in_process.client import InProcessClient
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.api.dispatch import Dispatcher
+    from odradek.broker.broker import Broker
+    from odradek.broker.handlers.handler_broker import HandlerBroker
+    from odradek.broker.http.measures import Traffic
+    from odradek.broker.http.page.record_grammar import SentContent
+    from odradek.broker.http.page.routes import Page
+
+log = logging.getLogger("odradek.control")
+
+SETTING: Final = "odradek.http.actions"
+TICK_MS: Final = 1000  # a reader that waits looks this often whether its client is still there and has its rights
+IDLE_TICKS: Final = 10  # ticks between two comments that keep a stream open
+TOP_FIELDS: Final = WRITE.body_names - {"records"}
+HTTP_STATUS: Final[Mapping[ErrorCode, int]] = {
+    ErrorCode.INVALID_REQUEST: 400,
+    ErrorCode.INVALID_RECORD: 400,
+    ErrorCode.INVALID_TIMESTAMP: 400,
+    ErrorCode.INVALID_TOPIC_EXCEPTION: 400,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: 403,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: 403,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 404,
+    ErrorCode.MESSAGE_TOO_LARGE: 413,
+    ErrorCode.RECORD_LIST_TOO_LARGE: 413,
+    ErrorCode.UNKNOWN_SERVER_ERROR: 500,
+    ErrorCode.REQUEST_TIMED_OUT: 504,
+}
+CONFLICT: Final = 409  # for other errors
+
+
+def add_records(app: web.Application, page: Page, broker: Broker, traffic: Traffic) -> None:
+    routes = RecordRoutes(broker, traffic.dispatcher, page)
+    app.router.add_get("/openapi.json", page.guarded(routes.openapi))
+    app.router.add_get(PATH, page.guarded(routes.read))
+    app.router.add_post(PATH, page.guarded(routes.write))
+
+
+class RecordRoutes:
+    """page: decides who may read a topic, and which cluster a query names."""
+
+    def __init__(self, broker: Broker, dispatcher: Dispatcher[HandlerBroker], page: Page) -> None:
+        self._broker = broker
+        self._dispatcher = dispatcher
+        self._require = page.require_read
+        self._served_by = page.served_by
+        self._stopping = page.stopping
+        self._headers = HEADERS
+        self._places = ReaderPlaces()
+
+    async def openapi(self, request: web.Request) -> web.Response:
+        return web.json_response(openapi_document(), headers=self._headers)
+
+    async def write(self, request: web.Request) -> web.Response:
+        if not self._broker.config.odradek_http_actions:
+            words = f"writing records over HTTP is off: set {SETTING}=true in the configuration of the broker"
+            return self._error(403, words)
+        if request.content_type != JSON:
+            return self._error(415, f"the body must be {JSON}: send the header Content-Type")
+        try:
+            body = json.loads(await request.read())
+            json.dumps(body, ensure_ascii=False).encode()  # fails for lone surrogates, which are not valid text
+        except (ValueError, RecursionError) as error:
+            return self._error(400, f"the body is not JSON: {error}")
+        client = InProcessClient(self._dispatcher, request.remote or "", 0)
+        try:
+            written = await self._written(client, request.match_info["topic"], body, request.remote or "")
+        except KafkaError as error:
+            return self._refused(error)
+        finally:
+            client.close()
+        answer: dict[str, Any] = {"records": [_result(each) for each in written]}
+        failed = next((each.error for each in written if each.error is not None), None)
+        status = 202 if body.get("acks") == 0 else 200
+        if failed is not None:
+            answer |= {"error": _words(failed), "code": failed.code.name}
+            status = HTTP_STATUS.get(failed.code, CONFLICT)
+        return web.json_response(answer, status=status, headers=self._headers)
+
+    async def _written(self, client: InProcessClient, topic: str, body: object, client_host: str) -> list[RecordResult]:
+        if not isinstance(body, Mapping):
+            raise invalid("the body must be a JSON object: a record, or an object with the field records")
+        common = {name: body[name] for name in TOP_FIELDS & body.keys()}
+        given = {name: value for name, value in body.items() if name not in common}
+        if "transactional_id" in given:
+            raise invalid("transactions are not supported over HTTP: leave transactional_id out")
+        acks = common.get("acks", "all")
+        if acks not in ACKS or isinstance(acks, bool):
+            raise invalid("acks must be all, 1 or 0")
+        if "records" in given:
+            rows = given.pop("records")
+            if given:
+                raise invalid(f"{min(given)} cannot be given beside records: put it into each record")
+            if not isinstance(rows, list) or not 0 < len(rows) <= MOST_WRITTEN:
+                raise invalid(f"records must be a list of 1 to {MOST_WRITTEN} records")
+            records = [parse_record(row, f"records[{number}].") for number, row in enumerate(rows)]
+        else:
+            records = [parse_record(given)]
+        keys = [await self._encoded(each.key, common.get("key_subject"), client_host) for each in records]
+        values = [await self._encoded(each.value, common.get("value_subject"), client_host) for each in records]
+        may_create = self._broker.config.auto_create_topics_enable
+        places = placed(records, keys, await partition_count(client.ask, topic, may_create=may_create))
+        now_ms = self._broker.clock.now_ms()
+        new = [each.with_bytes(key, value, now_ms) for each, key, value in zip(records, keys, values, strict=True)]
+        if acks == 0:
+            produce_unanswered(client, topic, places, new)
+            return [RecordResult(partition, None) for partition in places]
+        return await produce(client.ask, topic, places, new, ALL if acks == "all" else acks)
+
+    async def _encoded(self, content: SentContent, subject: object, client_host: str) -> bytes | None:
+        """Returns the bytes of a key or value, encoded by the latest schema of a subject if one is given."""
+        if subject is None or content.data is None:
+            return content.data
+        if not isinstance(subject, str) or not subject:
+            raise invalid("key_subject and value_subject must be names of subjects")
+        if content.value is None:
+            raise invalid("a key or value in base64 cannot be encoded by a subject")
+        encode = self._broker.encode_by_subject
+        if encode is None:
+            raise invalid("the schema registry is off: set odradek.schema.registry.enable=true")
+        return await encode(subject, content.value, client_host)
+
+    async def read(self, request: web.Request) -> web.StreamResponse:
+        topic = request.match_info["topic"]
+        try:
+            if unknown := sorted(request.query.keys() - READ_CALL.query_names):
+                raise invalid(
+                    f"there is no parameter {unknown[0]}; there are {', '.join(sorted(READ_CALL.query_names))}"
+                )
+            self._require(request, topic, True)
+            query = parse_query(topic, request.query, request.headers.get("Last-Event-ID", ""))
+            reader = RecordReader(self._served_by(request), query)
+            with self._places.place():
+                accepted = request.headers.get("Accept", "")
+                if EVENTS in accepted or LINES in accepted:
+                    return await self._stream(request, reader, query, EVENTS if EVENTS in accepted else LINES)
+                return await self._answer(request, reader, query)
+        except TooManyReaders:
+            return self._error(503, f"{MOST_READERS} requests read records already: try again", {"Retry-After": "1"})
+        except KafkaError as error:
+            return self._refused(error)
+
+    async def _answer(self, request: web.Request, reader: RecordReader, query: ReadQuery) -> web.Response:
+        found = await reader.read()
+        left_ms = query.wait_ms
+        while not found and left_ms > 0 and self._is_wanted(request):
+            left_ms -= await self._tick(reader, left_ms)
+            self._require(request, query.topic, False)
+            found = await reader.read()
+        return web.json_response({"records": found, "next": reader.next}, headers=self._headers)
+
+    async def _stream(
+        self, request: web.Request, reader: RecordReader, query: ReadQuery, media_type: str
+    ) -> web.StreamResponse:
+        """Sends records as they come. Events end when the client goes; lines, when there is no record for wait_ms."""
+        is_events = media_type == EVENTS
+        response = web.StreamResponse(headers={**self._headers, "Content-Type": media_type})
+        waited_ms, ticks = 0, 0
+        with suppress(ConnectionResetError):  # the client has gone
+            await response.prepare(request)
+            while self._is_wanted(request):
+                try:
+                    found = await reader.read()
+                    if found:
+                        waited_ms = ticks = 0
+                        text = _events(found, reader.next) if is_events else _lines(found)
+                        await response.write(text.encode())
+                        continue
+                    if not is_events and waited_ms >= query.wait_ms:
+                        break
+                    left_ms = TICK_MS if is_events else query.wait_ms - waited_ms
+                    waited_ms += await self._tick(reader, left_ms)
+                    self._require(request, query.topic, False)
+                except KafkaError as error:  # the topic was deleted, or a right was taken away
+                    row = {"error": _words(error), "code": error.code.name}
+                    text = f"event: error\ndata: {json.dumps(row)}\n\n" if is_events else f"{json.dumps(row)}\n"
+                    await response.write(text.encode())
+                    break
+                ticks += 1
+                if is_events and ticks % IDLE_TICKS == 0:
+                    await response.write(b":\n\n")
+        return response
+
+    async def _tick(self, reader: RecordReader, left_ms: int) -> int:
+        """Waits for an append. Returns how long at most, in ms."""
+        wait_ms = min(left_ms, TICK_MS)
+        before_ms = self._broker.steady_clock.now_ms()
+        await reader.wait(wait_ms)
+        return max(1, min(wait_ms, self._broker.steady_clock.now_ms() - before_ms))
+
+    def _is_wanted(self, request: web.Request) -> bool:
+        transport = request.transport
+        return not self._stopping.is_set() and transport is not None and not transport.is_closing()
+
+    def _refused(self, error: KafkaError) -> web.Response:
+        body = {"error": _words(error), "code": error.code.name}
+        return web.json_response(body, status=HTTP_STATUS.get(error.code, CONFLICT), headers=self._headers)
+
+    def _error(self, status: int, words: str, headers: Mapping[str, str] | None = None) -> web.Response:
+        return web.json_response({"error": words}, status=status, headers={**self._headers, **(headers or {})})
+
+
+WORDS: Final[Mapping[ErrorCode, str]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "There is no such topic or partition.",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "An HTTP client acts as User:ANONYMOUS, which may not do this.",
+}
+
+
+def _words(error: KafkaError) -> str:
+    return error.message or WORDS.get(error.code) or f"The request is refused: {error.code.name}."
+
+
+def _result(written: RecordResult) -> dict[str, object]:
+    if written.error is not None:
+        return {"partition": written.partition, "error": _words(written.error), "code": written.error.code.name}
+    if written.offset is None:
+        return {"partition": written.partition}
+    return {"partition": written.partition, "offset": written.offset}
+
+
+def _lines(found: list[dict[str, Any]]) -> str:
+    return "".join(f"{json.dumps(each)}\n" for each in found)
+
+
+def _events(found: list[dict[str, Any]], position: str) -> str:
+    """Returns an event for each record. The last one has the id, so a client that resumes may get some again."""
+    *others, last = (json.dumps(each) for each in found)
+    return "".join(f"data: {each}\n\n" for each in others) + f"id: {position}\ndata: {last}\n\n"

@@ -1,0 +1,244 @@
+"""Records over HTTP: docs/http-records.md as it stands, and its promises about rights, sizes and clients that go."""
+
+import json
+import re
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from odradek.broker.http.records.reading import MOST_READERS
+from tests.support.broker_process import BrokerProcess
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs/http-records.md"
+COMMANDS = [found.replace("\\\n", " ") for found in re.findall(r"^    (curl (?:.*\\\n)*.*)$", GUIDE.read_text(), re.M)]
+EVENTS, LINES = {"Accept": "text/event-stream"}, {"Accept": "application/x-ndjson"}
+SCHEMA = {"schema": json.dumps({"type": "record", "name": "Order", "fields": [{"name": "total", "type": "int"}]})}
+
+
+class Http:
+    """The HTTP port of a broker."""
+
+    def __init__(self, broker: BrokerProcess, port: int | None = None) -> None:
+        self.port = port or broker.ready["http_port"]
+
+    def call(self, path: str, body: object = None, headers: dict[str, str] | None = None) -> tuple[int, Any]:
+        data = None if body is None else json.dumps(body).encode()
+        request = Request(f"http://localhost:{self.port}{path}", data, headers or {})
+        if body is not None and "Content-type" not in request.headers:
+            request.add_header("Content-Type", "application/json")
+        try:
+            with urlopen(request, timeout=60) as answer:
+                text = answer.read().decode()
+                is_json = answer.headers["Content-Type"].endswith(("/json", "/json; charset=utf-8", "+json"))
+                return answer.status, json.loads(text) if is_json else text
+        except HTTPError as error:
+            return error.code, json.loads(error.read())
+
+    def write(self, topic: str, body: object) -> tuple[int, Any]:
+        return self.call(f"/api/topics/{topic}/records", body)
+
+    def read(self, topic: str, query: str = "", headers: dict[str, str] | None = None) -> tuple[int, Any]:
+        return self.call(f"/api/topics/{topic}/records?{query}", headers=headers)
+
+    def values(self, topic: str, query: str = "") -> list[str]:
+        status, answer = self.read(topic, query)
+        assert status == 200, answer
+        return [each["value"] for each in answer["records"]]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    settings = {
+        "odradek.http.actions": "true",
+        "odradek.schema.registry.enable": "true",
+        "odradek.schema.registry.port": "0",
+    }
+    with BrokerProcess(tmp_path_factory.mktemp("http") / "data", settings) as broker:
+        assert isinstance(broker, BrokerProcess)
+        yield broker
+
+
+@pytest.fixture
+def http(broker: BrokerProcess) -> Http:
+    return Http(broker)
+
+
+def test_the_commands_of_the_guide_run(http: Http) -> None:
+    assert len(COMMANDS) == 6
+    for command in COMMANDS:
+        done = subprocess.run(
+            ["bash", "-c", command.replace("curl", "curl -sS --fail-with-body", 1).replace("9644", str(http.port))],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        is_endless = "event-stream" in command  # it ends with -m, the longest time
+        assert done.returncode == (28 if is_endless else 0), done.stdout + done.stderr
+    values = http.values("orders")
+    assert values == ['{"total":12}', "plain text", None]
+
+
+def test_records_have_the_partition_of_their_key_their_headers_and_their_timestamp(http: Http) -> None:
+    record = {"key": "k", "value": "v", "headers": [["a", "1"], ["a", None]], "timestamp": 1000, "partition": 0}
+    assert http.write("whole", record) == (200, {"records": [{"partition": 0, "offset": 0}]})
+    status, answer = http.read("whole")
+    assert status == 200
+    assert answer == {"records": [{**record, "offset": 0}], "next": "0:1"}
+    http.write("whole", {"value": "now"})
+    assert http.values("whole", f"timestamp={int(time.time() * 1000) - 60_000}") == ["now"]
+
+
+def test_one_partition_can_fail_alone(http: Http) -> None:
+    status, answer = http.write("partly", {"records": [{"value": "a"}, {"value": "b", "partition": 7}]})
+    assert (status, answer["code"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
+    assert answer["records"][0] == {"partition": 0, "offset": 0}
+    assert answer["records"][1]["error"] == "There is no such topic or partition."
+    assert http.values("partly") == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"value": "x", "transactional_id": "t"}, "Transactions are not supported over HTTP"),
+        ({"value": "x", "acks": 2}, "Acks must be all, 1 or 0"),
+        ({"records": []}, "Records must be a list of 1 to 1000"),
+        ({"records": [{}], "value": "x"}, "Value cannot be given beside records"),
+        ({"records": [{"value": "x"}, {"valeu": 1}]}, "Records[1].valeu is not a field"),
+        ([], "The body must be a JSON object"),
+        ({"value": 1, "value_subject": ""}, "must be names of subjects"),
+        ({"value_base64": "eA==", "value_subject": "s"}, "cannot be encoded by a subject"),
+        ({"value": 1, "value_subject": "missing"}, "Subject 'missing' not found."),
+    ],
+)
+def test_what_cannot_be_written_is_refused_with_its_field(http: Http, body: object, words: str) -> None:
+    status, answer = http.write("refused", body)
+    assert status == 400
+    assert words in answer["error"]
+
+
+def test_a_value_is_encoded_by_the_latest_schema_of_a_subject(broker: BrokerProcess, http: Http) -> None:
+    registry = Http(broker, broker.ready["schema_registry_port"])
+    _, registered = registry.call("/subjects/sums-value/versions", SCHEMA)
+    assert http.write("sums", {"value": {"total": 3}, "value_subject": "sums-value"})[0] == 200
+    status, answer = http.write("sums", {"value": {"sum": 3}, "value_subject": "sums-value"})
+    assert (status, "does not fit sums-value" in answer["error"]) == (400, True)
+    assert http.values("sums") == [(b"\0" + registered["id"].to_bytes(4, "big") + b"\x06").decode()]
+
+
+def test_without_acks_nobody_says_whether_it_was_written(http: Http) -> None:
+    http.write("unheard", {"value": "first"})
+    assert http.write("unheard", {"value": "a", "acks": 0}) == (202, {"records": [{"partition": 0}]})
+    assert http.values("unheard", "from=1&wait_ms=10000") == ["a"]
+
+
+def test_a_reader_resumes_and_waits(http: Http) -> None:
+    http.write("waited", {"records": [{"value": str(number)} for number in range(5)]})
+    _, first = http.read("waited", "max=3")
+    assert [each["value"] for each in first["records"]] == ["0", "1", "2"]
+    assert http.values("waited", f"from={first['next']}") == ["3", "4"]
+    assert http.values("waited", "from=4") == ["4"]
+    assert http.values("waited", "from=end") == []
+    late = threading.Timer(0.5, http.write, ("waited", {"value": "late"}))
+    late.start()
+    assert http.values("waited", "from=end&wait_ms=30000") == ["late"]
+    late.join()
+
+
+def test_lines_end_when_there_is_no_record_for_the_time(http: Http) -> None:
+    http.write("lines", {"records": [{"value": str(number)} for number in range(5)]})
+    status, text = http.read("lines", "max=2&wait_ms=100", LINES)
+    assert status == 200
+    assert [json.loads(line)["value"] for line in text.splitlines()] == ["0", "1", "2", "3", "4"]
+
+
+def test_events_come_as_they_are_written_and_resume(http: Http) -> None:
+    http.write("events", {"records": [{"value": "a"}, {"value": "b"}]})
+    url = f"http://localhost:{http.port}/api/topics/events/records"
+    with urlopen(Request(url, headers=EVENTS), timeout=60) as answer:
+        lines = iter(answer)
+        assert json.loads(next(line for line in lines if line.startswith(b"data"))[6:])["value"] == "a"
+        position = next(line for line in lines if line.startswith(b"id"))[4:].decode().strip()
+        http.write("events", {"value": "c"})
+        values = [json.loads(next(line for line in lines if line.startswith(b"data"))[6:])["value"] for _ in "bc"]
+        assert values == ["b", "c"]
+    with urlopen(Request(url, headers={**EVENTS, "Last-Event-ID": position}), timeout=60) as answer:
+        assert json.loads(next(line for line in answer if line.startswith(b"data"))[6:])["value"] == "c"
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("form=end", "There is no parameter form; there are cluster, find, from"),
+        ("from=yesterday", "From must be beginning, end, an offset"),
+        ("max=1001", "Max must be from 1 to 1000"),
+        ("wait_ms=60001", "Wait_ms must be from 0 to 60000"),
+        ("isolation=none", "Isolation must be one of committed, uncommitted"),
+        ("partition=a", "Partition has to be a whole number"),
+    ],
+)
+def test_a_parameter_that_is_wrong_is_refused_by_its_name(http: Http, query: str, words: str) -> None:
+    http.write("asked", {"value": "x"})
+    status, answer = http.read("asked", query)
+    assert status == 400
+    assert words in answer["error"]
+
+
+def test_a_topic_that_does_not_exist_is_not_read(http: Http) -> None:
+    status, answer = http.read("nowhere")
+    assert (status, answer["code"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
+
+
+def test_a_client_that_goes_makes_room(http: Http) -> None:
+    http.write("crowded", {"value": "x"})
+    head = b"GET /api/topics/crowded/records HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n"
+    clients = [socket.create_connection(("localhost", http.port), 60) for _ in range(MOST_READERS)]
+    try:
+        for client in clients:
+            client.sendall(head)
+            assert client.recv(1)
+        status, answer = http.read("crowded")
+        assert (status, answer["error"]) == (503, "64 requests read records already: try again")
+    finally:
+        for client in clients:
+            client.close()
+    deadline = time.monotonic() + 30
+    while http.read("crowded")[0] != 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_body_that_is_not_json_is_refused(http: Http) -> None:
+    plain = {"Content-Type": "text/plain"}
+    assert http.call("/api/topics/asked/records", {"value": "x"}, plain)[0] == 415
+    other = {"Origin": "http://evil.example"}
+    assert http.call("/api/topics/asked/records", {"value": "x"}, other)[0] == 403
+
+
+def test_the_openapi_document_describes_both_calls(http: Http) -> None:
+    status, document = http.call("/openapi.json")
+    calls = document["paths"]["/api/topics/{topic}/records"]
+    assert (status, calls.keys()) == (200, {"get", "post"})
+    assert "value_subject" in calls["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    assert {"from", "wait_ms"} <= {each["name"] for each in calls["get"]["parameters"]}
+
+
+def test_writing_is_off_and_rights_are_those_of_the_wire(tmp_path: Path) -> None:
+    settings = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
+    with BrokerProcess(tmp_path / "data", settings) as broker:
+        assert isinstance(broker, BrokerProcess)
+        status, answer = Http(broker).write("t", {"value": "x"})
+        assert (status, "odradek.http.actions=true" in answer["error"]) == (403, True)
+        assert Http(broker).read("t")[0] == 403
+    with BrokerProcess(tmp_path / "other", {**settings, "odradek.http.actions": "true"}) as broker:
+        assert isinstance(broker, BrokerProcess)
+        status, answer = Http(broker).write("t", {"value": "x"})
+        assert (status, answer["code"]) == (403, "TOPIC_AUTHORIZATION_FAILED")

@@ -1,0 +1,68 @@
+"""A record as JSON: what is sent becomes bytes, and what is read can be sent again."""
+
+import pytest
+
+from odradek.broker.http.page.record_grammar import parse_record, shown_record
+from odradek.protocol.errors import KafkaError
+from odradek.protocol.records import Headers, Record
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({}, None),
+        ({"value": None}, None),
+        ({"value": ""}, b""),
+        ({"value": "text"}, b"text"),
+        ({"value": "ü"}, "ü".encode()),
+        ({"value": 1}, b"1"),
+        ({"value": True}, b"true"),
+        ({"value": {"a": [1, "ü"]}}, '{"a":[1,"ü"]}'.encode()),
+        ({"value_base64": "/w=="}, b"\xff"),
+    ],
+)
+def test_a_text_is_its_bytes_and_other_json_is_its_text(value: dict[str, object], expected: bytes | None) -> None:
+    assert parse_record(value).value.data == expected
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        (None, ()),
+        ({"a": "1", "c": None}, (("a", b"1"), ("c", None))),
+        ([["a", "1"], ["a", "2"]], (("a", b"1"), ("a", b"2"))),
+        ([["a", {"base64": "/w=="}]], (("a", b"\xff"),)),
+    ],
+)
+def test_headers_are_an_object_or_pairs(headers: object, expected: Headers) -> None:
+    assert parse_record({"headers": headers}).headers == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ([], "must be a JSON object"),
+        ({"valeu": "x"}, "Valeu is not a field of a record; fields are headers, key"),
+        ({"value": "x", "value_base64": "eA=="}, "cannot both be given"),
+        ({"value_base64": "?"}, "must be text in base64"),
+        ({"headers": {"a": 1}}, "must be an object with texts"),
+        ({"headers": "a"}, "must be an object with texts"),
+        ({"partition": -1}, "must be a whole number from 0"),
+        ({"timestamp": True}, "must be a whole number from 0"),
+    ],
+)
+def test_what_is_no_record_is_refused_by_the_name_of_its_field(body: object, words: str) -> None:
+    with pytest.raises(KafkaError, match=words):
+        parse_record(body)
+    with pytest.raises(KafkaError, match=r"^.*Records\[2\]"):
+        parse_record(body, "records[2].")
+
+
+@pytest.mark.parametrize("data", [None, b"", b"text", b"\xff\x00"])
+def test_a_record_that_is_read_can_be_written_again(data: bytes | None) -> None:
+    record = Record(7, 1000, data, data, (("a", data), ("a", b"1")))
+    shown = shown_record(3, record)
+    assert shown.pop("offset") == 7
+    sent = parse_record(shown)
+    assert (sent.partition, sent.timestamp) == (3, 1000)
+    assert (sent.key.data, sent.value.data, sent.headers) == (data, data, record.headers)
