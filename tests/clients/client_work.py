@@ -1,6 +1,6 @@
-"""What clients under test do in their work: a record is produced, a transaction commits one, a record is consumed.
+"""The work of clients under test: producing a record, committing a transaction, or consuming a record.
 
-Each ends when the work is done, whatever the broker makes of single requests on the way.
+Each function returns when its work is done, however the broker answers single requests on the way.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TRANSACTIONAL_ID = "t"
 GROUP = "g"
 TOPIC = "orders"
 PATIENCE_S = 60
-Work: TypeAlias = Callable[[Cluster, int], None]  # and how many ms the client waits for an answer
+Work: TypeAlias = Callable[[Cluster, int], None]  # a cluster, and the client's request timeout in ms
 
 
 def librdkafka_settings(kafka: Cluster, timeout_ms: int) -> dict[str, object]:
@@ -39,7 +39,7 @@ def librdkafka_produce(kafka: Cluster, timeout_ms: int) -> None:
 def librdkafka_transact(kafka: Cluster, timeout_ms: int) -> None:
     producer = Producer({**librdkafka_settings(kafka, timeout_ms), "transactional.id": TRANSACTIONAL_ID})
     list_topics(producer, TOPIC)
-    # It gives up the connection of its bootstrap address now, and what it has asked there: FindCoordinator, else.
+    # Otherwise the client would close its bootstrap connection later, together with a pending FindCoordinator.
     first = kafka.requests(client_id=CLIENT)[0]["connection"]
     wait_for("the bootstrap connection to end", lambda: all(each["id"] != first for each in kafka.connections()))
     again_and_again(producer.init_transactions)
@@ -49,7 +49,7 @@ def librdkafka_transact(kafka: Cluster, timeout_ms: int) -> None:
 
 
 def again_and_again(call: Callable[[float], object]) -> None:
-    """As librdkafka asks for where an error is retriable."""
+    """Repeats a call after retriable errors, as librdkafka's documentation requires."""
     while True:
         try:
             call(PATIENCE_S)
@@ -73,7 +73,7 @@ def librdkafka_consume(kafka: Cluster, timeout_ms: int) -> None:
 
 
 def is_stored(kafka: Cluster) -> bool:
-    """Whether a rule has seen the state of the share partition on its way to the log."""
+    """Returns whether a rule has seen a write of the share partition's state to the log."""
     return any(each["hits"] for each in kafka.faults())
 
 

@@ -1,4 +1,4 @@
-"""One broker for the whole suite, a topic of its own for every test."""
+"""One broker for the whole suite, and a separate topic for every test."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
@@ -11,7 +11,8 @@ from tests.clients.speakers import SPEAKERS, Speaker
 from tests.support.broker_process import Broker, new_broker
 
 SETTINGS: dict[str, object] = {"group.min.session.timeout.ms": 500, "offsets.topic.num.partitions": 4}
-# Of the broker that all share: members of KIP-848 would learn of a rebalance after five seconds.
+# Settings of the shared broker. By default members of KIP-848 groups would learn of a rebalance only after five
+# seconds.
 QUICK: dict[str, object] = SETTINGS | {
     "group.consumer.assignment.interval.ms": 0,
     "group.consumer.min.heartbeat.interval.ms": 100,
@@ -32,7 +33,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture
 def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
-    """For tests that stop, kill or configure their broker: `start_broker(settings)`."""
+    """Yields `start_broker(settings)` for tests that stop, kill or configure their broker."""
     started: list[Broker] = []
 
     def start(settings: Mapping[str, object]) -> Broker:
@@ -50,14 +51,14 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
 
 @pytest.fixture(scope="module")
 def odradek() -> Iterator[Odradek]:
-    """A process with control, in place of the one that the plugin of pytest has for all of a session."""
+    """Starts a process with control. It replaces the process that the pytest plugin shares throughout a session."""
     with Odradek.start() as started:
         yield started
 
 
 @pytest.fixture
 def kafka(odradek: Odradek) -> Iterator[Cluster]:
-    """Files whose clusters begin otherwise have their own."""
+    """Yields a new cluster. Test files that need other clusters define their own fixture."""
     with odradek.cluster() as cluster:
         yield cluster
 
@@ -69,7 +70,7 @@ def bootstrap(broker: Broker) -> str:
 
 @pytest.fixture
 def topic(broker: Broker, request: pytest.FixtureRequest) -> str:
-    """A new topic with one partition, named after the test."""
+    """Creates a topic with one partition, named after the test."""
     return create_topic(broker.bootstrap, request.node.name)
 
 

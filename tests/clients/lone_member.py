@@ -1,4 +1,4 @@
-"""A group member in a process of its own, so that a test can kill it: BOOTSTRAP TOPIC GROUP SESSION_TIMEOUT_MS.
+"""A group member in its own process, so that a test can kill it. Arguments: BOOTSTRAP TOPIC GROUP SESSION_TIMEOUT_MS.
 
 Prints `assigned` once it owns partitions, then polls until it is killed.
 """

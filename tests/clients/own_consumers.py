@@ -1,4 +1,4 @@
-"""Builders for tests of Odradek's consumer: consumers with short intervals, and what they read."""
+"""Builders for tests of Odradek's consumer: consumers with short intervals, and the values that they read."""
 
 from odradek.client import (
     ConsumerRecord,
@@ -25,7 +25,7 @@ def produce(bootstrap: str, topic: str, *values: bytes, partition: int = 0) -> N
 
 
 def values_of(consumer: Consumer, count: int) -> list[bytes | None]:
-    """As many as there are to come, or TimeoutError's kind of failure."""
+    """Returns the values of this number of records. Fails if they do not arrive in time."""
     found: list[ConsumerRecord] = []
 
     def are_there() -> bool:

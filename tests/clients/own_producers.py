@@ -1,4 +1,4 @@
-"""Builders for tests of Odradek's producer: producers that retry soon, and what a reader then finds."""
+"""Builders for tests of Odradek's producer: producers that retry soon, and the records that readers find."""
 
 from __future__ import annotations
 
@@ -45,14 +45,15 @@ async def a_producer(bootstrap: str, **more: Any) -> AsyncIterator[Producer]:
 
 @asynccontextmanager
 async def a_transactional(bootstrap: str, transactional_id: str, **more: Any) -> AsyncIterator[Producer]:
-    """Initialised."""
+    """Yields an initialised transactional producer."""
     async with a_producer(bootstrap, transactional_id=transactional_id, **more) as producer:
         await producer.init_transactions()
         yield producer
 
 
 async def committed(bootstrap: str, topic: str) -> list[bytes]:
-    """What readers of committed records see, once everything is decided. Kafka answers before markers are written."""
+    """Returns what readers of committed records see, once no transaction is open. Kafka answers before it writes
+    markers."""
 
     def read() -> list[bytes]:
         wait_for("the markers", lambda: is_decided(bootstrap, topic))
@@ -62,12 +63,12 @@ async def committed(bootstrap: str, topic: str) -> list[bytes]:
 
 
 async def written(bootstrap: str, topic: str) -> list[bytes]:
-    """All records, committed or not."""
+    """Returns all records, committed or not."""
     return await asyncio.to_thread(confluent_values, bootstrap, topic, committed=False)
 
 
 async def again_and_again(call: Callable[[], Awaitable[object]]) -> None:
-    """Until it takes no longer than it may."""
+    """Repeats a call until it succeeds, or until its time is over."""
     while True:
         with suppress(RetriableError):
             await call()
@@ -80,8 +81,11 @@ async def killed_and_started(broker: Broker) -> None:
 
 
 async def two_transactions_with_a_fault(proxy: FlakyProxy, api: ApiKey, fault: str, *, commit: bool) -> None:
-    """The proxy "loses" one answer to `api`, or "drops" one request, in the first of two transactions; the producer
-    asks again, and nobody sees anything of it. commit: the first one too."""
+    """Runs two transactions. In the first one the proxy "loses" a response to `api`, or "drops" a request. The producer
+    retries, and the application does not notice.
+
+    commit  whether the first transaction commits too
+    """
     topic, group = create_topic(proxy.bootstrap, f"{fault}-{api.name}"), uuid.uuid4().hex
     setattr(proxy, fault, lambda key, _version, seen: key == api.value and seen == 0)
     async with a_transactional(proxy.bootstrap, uuid.uuid4().hex) as producer:

@@ -1,4 +1,4 @@
-"""Builders for tests of Odradek's share consumer: groups that read from the start, consumers with short waits."""
+"""Builders for tests of Odradek's share consumer: groups that read from the start, and consumers with short waits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LATEST_VERSION = 1
 
 
 def share_group(bootstrap: str, group: str, **settings: object) -> str:
-    """A group that begins at the first record; `settings` with _ for ."""
+    """Configures a group that starts at the first record. `settings` have _ instead of dots."""
     configs = {"share.auto.offset.reset": "earliest"} | {
         name.replace("_", "."): value for name, value in settings.items()
     }
@@ -63,14 +63,14 @@ def poll(consumer: ShareConsumer, timeout_ms: float = 100) -> list[ShareRecord]:
 
 
 def first_of(consumer: ShareConsumer) -> list[ShareRecord]:
-    """The records of the first poll that has any."""
+    """Returns the records of the first poll that has records."""
     found: list[ShareRecord] = []
     wait_for("records", lambda: more(found, consumer))
     return found
 
 
 def more(found: list[ShareRecord], *consumers: ShareConsumer) -> list[ShareRecord]:
-    """`found`, with what one poll of each brings."""
+    """Returns `found` and the records of one poll of each consumer."""
     for consumer in consumers:
         found += poll(consumer)
     return found

@@ -1,4 +1,4 @@
-"""Builders for tests of acknowledgements of a share group in a producer's transaction: queues, producers, requests."""
+"""Builders for tests of a share group's acknowledgements in a producer's transaction: queues, producers, requests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def upgrade(bootstrap: str, level: int = 1) -> None:
 
 
 def queue_of_ten(bootstrap: str, name: str, **settings: object) -> str:
-    """A topic of ten records and a group of the same name, which begins at the first of them."""
+    """Creates a topic with ten records, and a group with the same name that starts at the first record."""
     create_topic(bootstrap, name)
     produce(bootstrap, name, *TEN)
     return share_group(bootstrap, name, **settings)
@@ -52,7 +52,7 @@ def transactional_worker(bootstrap: str, queue: str) -> ShareConsumer:
 
 
 def delivered_again(bootstrap: str, queue: str, quiet_ms: float = 500) -> list[ShareRecord]:
-    """To a new member of the group, which releases it."""
+    """Returns the records that a new member of the group gets. The member releases them."""
     with worker(bootstrap, queue, queue) as other:
         found: list[ShareRecord] = []
         wait_for("an assignment", lambda: more(found, other) or other.assignment())
@@ -75,7 +75,7 @@ def outputs(bootstrap: str, topic: str) -> list[bytes | None]:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One by hand; what is left out is right."""
+    """A request built by hand. Omitted fields have valid values."""
 
     transactional_id: str | None
     group_id: str
@@ -108,14 +108,14 @@ class Request:
             return wire.ask(self.message(), 0, TxnShareAcknowledgeResponse)
 
     def code(self, bootstrap: str) -> ErrorCode:
-        """Of the request, or of its partition."""
+        """Sends the request. Returns its error code, or that of its partition."""
         answer = self.send(bootstrap)
         codes = [each.error_code for topic in answer.responses for each in topic.partitions]
         return ErrorCode(answer.error_code or codes[0])
 
 
 def request_of(bootstrap: str, queue: str, consumer: ShareConsumer) -> Request:
-    """By a producer that has just been initialised."""
+    """Returns a request of a newly initialised producer."""
     with producer_of(bootstrap, queue) as producer, Admin(bootstrap_servers=bootstrap) as admin:
         producer.init_transactions()
         told = admin.describe_transactions([queue])[queue]

@@ -1,4 +1,4 @@
-"""One record there and back by each client library, on a listener of any protocol and mechanism."""
+"""Sends and reads one record with each client library, on a listener with any protocol and mechanism."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIFETIME_S = 3600
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a client reaches one listener. `mechanism` is None without SASL, `ca_file` without TLS."""
+    """How a client reaches a listener. `mechanism` is None without SASL, and `ca_file` is None without TLS."""
 
     bootstrap: str
     mechanism: str | None = None
@@ -41,7 +41,7 @@ class Access:
         return "SSL" if self.ca_file is not None else "PLAINTEXT"
 
     def token(self) -> str:
-        """Nobody signed it: for the broker's unsecured validator."""
+        """Returns an unsigned token for the broker's unsecured validator."""
         now = time.time()
         claims = {"sub": self.user, "iat": now - 1, "exp": now + LIFETIME_S}
         return f"{_encoded({'alg': 'none'})}.{_encoded(claims)}."

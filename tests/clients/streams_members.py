@@ -34,7 +34,7 @@ NO_DELAY: Mapping[str, object] = {
 
 
 class StreamsMember:
-    """A member. Its epoch is the one that it was told last; `tasks` are the active tasks that it was told last."""
+    """A member of a streams group. Its epoch and its active tasks are those of the last response."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class StreamsMember:
         self.statuses: list[int] = []
 
     def join(self) -> None:
-        """Joins as soon as the coordinator of the group has loaded."""
+        """Joins as soon as the group's coordinator has loaded."""
         finding = FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group])
         wait_for(
             "the coordinator",
@@ -78,7 +78,7 @@ class StreamsMember:
         wait_for("the member to join", lambda: self._ask(request).error_code not in passing)
 
     def beat(self) -> dict[str, list[int]]:
-        """Sends a heartbeat that reports the tasks that the member was told last. Returns the tasks that it has now."""
+        """Sends a heartbeat that reports the tasks of the last response. Returns the tasks that the member has now."""
         owned = [TaskIds(subtopology_id=name, partitions=each) for name, each in self.tasks.items()]
         self._ask(
             StreamsGroupHeartbeatRequest(

@@ -44,7 +44,7 @@ def python_admin(bootstrap: str) -> Iterator[Any]:
 
 
 def result(futures: dict[Any, Future[Any]] | Future[Any]) -> Any:
-    """The one result of an admin call for one thing."""
+    """Returns the only result of an admin call."""
     if isinstance(futures, dict):
         (future,) = futures.values()
         return future.result(20)
@@ -212,7 +212,7 @@ def test_the_older_way_to_alter_settings_replaces_all_of_them(python_admin: Any,
     assert settings_of(admin, "topic", name)["segment.ms"].value == "604800000"
 
 
-# --- records and offsets
+# --- Records and offsets.
 
 
 def test_records_are_deleted_up_to_an_offset(admin: AdminClient, bootstrap: str, topic: str) -> None:
@@ -246,7 +246,7 @@ def test_offsets_are_listed_by_every_specification(admin: AdminClient, bootstrap
 
 @pytest.fixture
 def group(bootstrap: str, topic: str) -> str:
-    """An empty group of three committed partitions' worth: offset 5 of 10 in `topic`."""
+    """Creates an empty group that has committed offset 5 of 10 in each of the three partitions of `topic`."""
     CONFLUENT.produce(bootstrap, topic, [Message(b"%d" % n) for n in range(10)])
     member = CONFLUENT.join(bootstrap, topic, f"group-{topic}")
     wait_for("records", lambda: member.poll() != [])
@@ -311,7 +311,7 @@ def test_an_empty_group_is_deleted_with_its_offsets(admin: AdminClient, topic: s
     assert offset_of(admin, group, topic) == -1
 
 
-# --- the cluster
+# --- The cluster.
 
 
 def test_the_cluster_has_one_node_which_is_its_controller(admin: AdminClient, bootstrap: str) -> None:

@@ -1,4 +1,4 @@
-"""Where clients are told to connect: one broker, reached by several of this machine's addresses."""
+"""Which address clients get from a broker that they reach by several addresses of this machine."""
 
 import socket
 
@@ -26,7 +26,7 @@ ARRIVAL = {**EVERYWHERE, "odradek.advertise": "arrival"}
 
 
 def told(host: str, port: int) -> set[tuple[str, int]]:
-    """All addresses of the broker in the answers to a client that connects to `host`."""
+    """Returns all addresses of the broker in responses to a client that connects to `host`."""
     with Wire(f"{host}:{port}") as wire:
         brokers = wire.ask(MetadataRequest(topics=[]), 12, MetadataResponse).brokers
         described = wire.ask(DescribeClusterRequest(), 1, DescribeClusterResponse).brokers
@@ -39,10 +39,10 @@ def told(host: str, port: int) -> set[tuple[str, int]]:
 
 
 def address_of_this_host() -> str:
-    """The one that connections to elsewhere leave by; skips the test where there is only loopback."""
+    """Returns this machine's address for outgoing connections. Skips the test if there is only loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing
+            probe.connect(("192.0.2.1", 9))  # This sends nothing.
         except OSError:
             pytest.skip("this machine has no address but loopback")
         host: str = probe.getsockname()[0]

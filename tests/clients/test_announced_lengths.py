@@ -1,4 +1,4 @@
-"""Peers announce long frames and send nothing more; a broker that allocates what is announced dies."""
+"""Peers announce long frames and send nothing more. A broker that allocated the announced memory would die."""
 
 import socket
 from pathlib import Path
@@ -28,7 +28,7 @@ def test_a_hundred_announced_frames_of_100_mb_allocate_nothing(tmp_path: Path) -
         peers = [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(CONNECTIONS)]
         for peer in peers:
             peer.sendall(ANNOUNCED_BYTES.to_bytes(4, "big") + b"\x00\x00\x00\x09\x00\x00\x00\x01")
-        # An answer to one that came last says that all before it were read.
+        # The response to the last peer shows that the broker has read all earlier frames.
         assert ask_api_versions(broker.port) == first
         grown_kib = resident_kib(broker.pid) - before_kib
         for peer in peers:

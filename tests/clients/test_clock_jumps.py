@@ -1,6 +1,5 @@
-"""The wall clock of a broker is set back or forward by hours while clients work: nothing that Kafka measures by its
-monotonic clock notices (sessions, acquisition locks, waits), and what it measures by the wall clock does as there.
-"""
+"""The wall clock of a broker is set back or forward by hours while clients work. Whatever Kafka measures by its
+monotonic clock is not affected (sessions, acquisition locks, waits), and the rest behaves as in Kafka."""
 
 from __future__ import annotations
 
@@ -31,7 +30,8 @@ LOCK_MS = 4_000
 SESSION_MS = 6_000
 JUMPS = [-3 * HOUR_MS, HOUR_MS]
 BROKER = SETTINGS | {
-    "log.message.timestamp.after.max.ms": 2**63 - 1,  # the clocks of clients stay: their records are of the future
+    # The clients' clocks do not change, so their records seem to come from the future.
+    "log.message.timestamp.after.max.ms": 2**63 - 1,
     "transaction.state.log.num.partitions": 1,
     "offsets.topic.num.partitions": 1,
     "group.min.session.timeout.ms": 1_000,
@@ -45,7 +45,7 @@ BROKER = SETTINGS | {
 
 
 class BrokerInThread(threading.Thread):
-    """A broker whose wall clock can be set; its timers follow the loop's time, as always."""
+    """A broker whose wall clock can be set. Its timers follow the loop's time, as always."""
 
     def __init__(self, data_dir: Path) -> None:
         super().__init__(daemon=True)
@@ -136,7 +136,7 @@ def test_a_member_keeps_its_partitions_and_gets_every_record(
 
 
 def test_the_lock_of_a_worker_that_is_silent_ends_when_it_should(broker: BrokerInThread, jump_ms: int) -> None:
-    """After a jump back the record is not locked for hours more; after one forward it is not given away early."""
+    """After a jump back, the record is not locked for more hours. After a jump forward, it is not released early."""
     at = broker.bootstrap
     create_topic(at, "queue")
     produce(at, "queue", b"job")
@@ -178,7 +178,7 @@ def test_an_open_transaction_is_committed_after_a_jump_back(broker: BrokerInThre
 
 
 def test_a_transaction_that_is_older_than_its_timeout_by_the_wall_clock_is_aborted(broker: BrokerInThread) -> None:
-    """As in Kafka, which looks every 10 s, by the wall clock; and the producer of another transaction goes on."""
+    """Kafka checks by the wall clock every 10 s. The producer of another transaction continues."""
     at = broker.bootstrap
     create_topic(at, "results")
     with producer_of(at, "old") as old, producer_of(at, "idempotent") as producer, Admin(bootstrap_servers=at) as admin:

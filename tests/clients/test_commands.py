@@ -1,4 +1,4 @@
-"""The everyday commands against a running broker; BROKER=kafka runs the same against Apache Kafka."""
+"""The everyday commands against a running broker. BROKER=kafka runs them against Apache Kafka."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def bootstrap(broker: Broker) -> str:
 
 @pytest.fixture
 def at(bootstrap: str) -> Run:
-    """A command at the broker, which has to succeed unless another status is given."""
+    """Returns a function that runs a command at the broker, and expects success unless the test gives another
+    status."""
 
     def run(*words: str, stdin: str = "", status: int = 0) -> subprocess.CompletedProcess[str]:
         done = command(*words, "-b", bootstrap, stdin=stdin)
@@ -296,12 +297,12 @@ def test_the_cluster_is_described_with_the_address_that_clients_are_given(at: Ru
     assert at("cluster", "cluster-id").stdout.strip() == found["cluster_id"]
 
 
-# --- the usual mistakes
+# --- Frequent mistakes.
 
 
 @contextmanager
 def answering(content: bytes) -> Iterator[str]:
-    """A port that answers the first bytes with these, and hangs up."""
+    """Yields a port that answers the first bytes with this content, and then closes the connection."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def run() -> None:
@@ -413,7 +414,7 @@ def test_a_name_that_does_not_exist_is_answered_with_a_similar_one_that_does(
     assert refused.returncode in (1, 4)
     assert hint in refused.stderr
     if "list" in refused.stderr:
-        assert f"list -b {bootstrap}`" in refused.stderr  # the hint can be pasted
+        assert f"list -b {bootstrap}`" in refused.stderr  # Users can paste the command of the hint.
 
 
 def test_the_address_comes_from_the_environment_or_a_profile_or_stands_in_front(bootstrap: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`odradek groups` with streams groups (KIP-1071)."""
+"""`odradek groups` lists and describes streams groups (KIP-1071)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Members of consumer groups (KIP-848) commit offsets in transactions: docs/spec/consumer-groups.md#s9-3."""
+"""Members of consumer groups (KIP-848) commit offsets in transactions (docs/spec/consumer-groups.md#s9-3)."""
 
 from __future__ import annotations
 
@@ -35,11 +35,12 @@ from tests.support.broker_process import Broker, new_broker
 from tests.support.wire import Wire
 
 E = ErrorCode
-IN_ANOTHER_REQUEST = (3, 4)  # AddOffsetsToTxn first; with v5 TxnOffsetCommit does it by itself
+# These versions need AddOffsetsToTxn first. From v5 on TxnOffsetCommit adds the group itself.
+IN_ANOTHER_REQUEST = (3, 4)
 VERSIONS = (*IN_ANOTHER_REQUEST, 5)
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 AWAIT = {E.COORDINATOR_NOT_AVAILABLE.value, E.COORDINATOR_LOAD_IN_PROGRESS.value, E.NOT_COORDINATOR.value}
-LOST, KEPT = 2, 0  # partitions: A has given up the one, and holds the other
+LOST, KEPT = 2, 0  # the partition that A has revoked, and the partition that A still owns
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +51,8 @@ def settled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 class Story:
-    """A group with A, which held partitions 0 to 2 and holds 0 and 1 since the epoch after, C, and S, which is static
-    and came at the epoch after that, `epoch`; and a transactional producer."""
+    """A group and a transactional producer. Member A owned partitions 0 to 2, and has owned 0 and 1 since the next
+    epoch. C joined then. The static member S joined at the epoch after that, `epoch`."""
 
     def __init__(self, broker: Broker, version: int) -> None:
         self.version = version
@@ -93,7 +94,8 @@ class Story:
         assert self.beat("A", before + 1).member_epoch == self.epoch == before + 2
 
     def _join_a(self) -> ConsumerGroupHeartbeatResponse:
-        """To join again changes nothing. Kafka's coordinator learns of the topic a moment after it is made."""
+        """Lets A join. Joining again changes nothing. Kafka's coordinator learns of the topic shortly after its
+        creation."""
         answers: list[ConsumerGroupHeartbeatResponse] = []
 
         def has_partitions() -> bool:
@@ -117,7 +119,7 @@ class Story:
         )
 
     def commit(self, member: str, epoch: int, *partitions: int, instance: str | None = None) -> list[E]:
-        """Of offset 10 and the partition's number."""
+        """Commits for each partition the offset 10 plus its number. Returns the error codes."""
         if self.version in IN_ANOTHER_REQUEST:
             add = AddOffsetsToTxnRequest(
                 transactional_id=self.transactional_id,
@@ -159,7 +161,7 @@ class Story:
             self.pair = answer.producer_id, answer.producer_epoch
 
     def fetch(self, *, stable: bool = True) -> list[tuple[int, E]]:
-        """What A is told of its three partitions."""
+        """Returns the committed offsets of three partitions, as A fetches them."""
         wanted = [OffsetFetchRequestTopics(name=self.topic, partition_indexes=[0, 1, 2])]
         group = OffsetFetchRequestGroup(group_id=self.group, member_id="A", member_epoch=self.epoch, topics=wanted)
         request = OffsetFetchRequest(groups=[group], require_stable=stable)
@@ -168,7 +170,7 @@ class Story:
         return [(each.committed_offset, E(each.error_code)) for each in told.topics[0].partitions]
 
     def becomes(self, *offsets: int) -> None:
-        """Kafka answers EndTxn before the markers are written."""
+        """Waits for these offsets, because Kafka answers EndTxn before it writes the markers."""
         wait_for(f"offsets {offsets}", lambda: self.fetch() == [(offset, E.NONE) for offset in offsets])
 
 

@@ -1,4 +1,4 @@
-"""Consumer groups (KIP-848) on a broker that runs: docs/spec/consumer-groups.md#s15, and librdkafka's consumers."""
+"""Consumer groups (KIP-848) on a running broker (docs/spec/consumer-groups.md#s15), and with librdkafka's consumers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_scenario_014_a_version_that_there_is_not_closes_the_connection(broker: 
     from odradek.protocol.frames import request_bytes
 
     frame = bytearray(request_bytes(join("g", "A", "t"), 1, 1, "wire"))
-    frame[7] = 2  # the low byte of the version
+    frame[7] = 2  # the lower byte of the version
     with Wire(broker.bootstrap) as wire:
         wire.send_bytes(bytes(frame))
         with pytest.raises(ClosedByBroker):
@@ -142,7 +142,7 @@ def test_scenario_096_a_group_survives_kill_9_with_members_epochs_and_assignment
     with with_coordinator(broker) as wire:
         beat(wire, join("g", "A", topic))
         beat(wire, join("g", "S", topic, instance="i"))
-        beat(wire, stay("g", "A", 2))  # is told to give up three
+        beat(wire, stay("g", "A", 2))  # The response makes A revoke three partitions.
         commit = OffsetCommitRequest(
             group_id="g",
             member_id="A",
@@ -171,12 +171,12 @@ def wait_until(is_true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-# librdkafka's own consumers.
+# Consumers of librdkafka.
 
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Without waiting for targets, and with short heartbeats."""
+    """Yields a broker that computes assignments at once, and has short heartbeat intervals."""
     from tests.support.broker_process import new_broker
 
     with new_broker(tmp_path_factory.mktemp("quick") / "data", {"offsets.topic.num.partitions": 4} | AT_ONCE) as own:
@@ -259,7 +259,7 @@ def test_a_static_consumer_comes_back_to_its_partitions(quick: Broker) -> None:
         with Wire(quick.bootstrap) as wire:
             return next(each.member_epoch for each in described(wire, "statics").members if each.instance_id == "one")
 
-    poll_until(lambda: epoch_of_one() == -2)  # its goodbye may arrive after `close` has returned
+    poll_until(lambda: epoch_of_one() == -2)  # The last heartbeat may arrive after `close` has returned.
     one = consumer(quick, "statics", topic, group_instance_id="one")
     poll_until(lambda: shares(one, two) == [3, 3])
     assert sorted(each.partition for each in one.assignment()) == before

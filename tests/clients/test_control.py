@@ -1,6 +1,5 @@
-"""The control interface with a real client: clusters, faults, holds, the clock (docs/testing.md). Each test holds for
-both forms of `odradek.testing`.
-"""
+"""The control interface with a real client: clusters, faults, holds, the clock (docs/testing.md). Each test runs with
+both forms of `odradek.testing`."""
 
 from __future__ import annotations
 
@@ -135,10 +134,11 @@ def test_a_week_in_which_nothing_falls_due_takes_milliseconds(odradek: Odradek) 
     with odradek.cluster() as kafka:
         make_topic(kafka, "orders")
         produce(kafka, "orders", "a")
-        kafka.clock.advance(3600_000)  # connections that are idle are cut
+        kafka.clock.advance(3600_000)  # This closes idle connections.
         began_s = time.monotonic()
         kafka.clock.advance(6 * DAY_MS)
-        assert time.monotonic() - began_s < 1  # 10 ms on a quiet machine; every turn of every scan would take 6 s
+        # This takes 10 ms on a quiet machine. If every scan were run separately, it would take 6 s.
+        assert time.monotonic() - began_s < 1
         assert end_offset(kafka, "orders") == 1
         kafka.clock.advance(2 * DAY_MS)
         kafka.wait(topic="orders", log_start_offset=1)
@@ -186,7 +186,8 @@ def test_a_refused_produce_says_where_the_log_starts_as_kafkas_does(kafka: Clust
 
 
 def test_a_lost_answer_to_a_produce_leaves_one_record(kafka: Cluster) -> None:
-    """Applied and not answered: the idempotent producer sends the batch again, and the broker knows it."""
+    """The record is appended and not acknowledged. The idempotent producer repeats the batch, which the broker
+    recognises."""
     make_topic(kafka, "orders")
     kafka.fault({"name": "lost", "match": {"api": "Produce"}, "at": "applied", "do": {"disconnect": True}, "times": 1})
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
@@ -402,7 +403,7 @@ def test_pages_elsewhere_control_nothing(odradek: Odradek, headers: dict[str, st
 
 
 def test_the_openapi_document_has_every_call_and_every_field(odradek: Odradek, kafka: Cluster) -> None:
-    """Each body is sent with a field that means nothing: the refusal names those that do."""
+    """Each body contains an unknown field. The refusal names the valid ones."""
     document = odradek.call("GET", "/openapi.json")[1]
     assert document["servers"] == [{"url": "/control/v1"}]
     values = {"id": kafka.id, "node": "1", "name": "n", "how": "advance", "topic": "t", "partition": "0"}
@@ -426,7 +427,7 @@ def test_the_openapi_document_has_every_call_and_every_field(odradek: Odradek, k
 
 
 def wrong_for(schema: dict[str, Any]) -> object:
-    """Returns a value of another type than those of the schema."""
+    """Returns a value whose type the schema does not allow."""
     kinds = schema.get("oneOf", [schema])
     is_text = any("string" in each.get("type", ()) or isinstance(each.get("enum", [0])[0], str) for each in kinds)
     return 5 if is_text else "x"
@@ -435,7 +436,8 @@ def wrong_for(schema: dict[str, Any]) -> object:
 def test_each_field_is_refused_with_a_value_that_the_openapi_document_does_not_have(
     odradek: Odradek, kafka: Cluster
 ) -> None:
-    """Of another type, null where the document has no null, and no value where the document requires one."""
+    """The values have another type, are null where the document does not allow null, or are missing although
+    required."""
     values = {"id": kafka.id, "node": "1", "name": "n", "how": "set", "topic": "t", "partition": "0", "type": "group"}
     checked = 0
     for path, calls in odradek.call("GET", "/openapi.json")[1]["paths"].items():
@@ -479,7 +481,8 @@ def test_answers_have_what_the_openapi_document_promises(odradek: Odradek, kafka
     checked = 0
     for path, calls in odradek.call("GET", "/openapi.json")[1]["paths"].items():
         content = calls["get"]["responses"]["200"]["content"] if "get" in calls else {}
-        if "schema" in content.get("application/json", {}) and path != "/requests":  # which `default` does not keep
+        # The cluster `default` does not keep this.
+        if "schema" in content.get("application/json", {}) and path != "/requests":
             answer = odradek.call("GET", "" if path == "/" else path.format(id=kafka.id))[1]
             check_against(content["application/json"]["schema"], answer, path)
             checked += 1
@@ -487,7 +490,7 @@ def test_answers_have_what_the_openapi_document_promises(odradek: Odradek, kafka
 
 
 def check_against(schema: dict[str, Any], value: Any, at: str) -> None:
-    """Asserts that the value has the types, the properties and the words of the schema."""
+    """Asserts that the value has the types, the properties and the constants of the schema."""
     if "type" in schema:
         kinds = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool, "null": type(None)}
         names = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]

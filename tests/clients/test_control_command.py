@@ -24,7 +24,7 @@ Control = Callable[..., Any]
 
 @pytest.fixture
 def control(odradek: Odradek, capsys: pytest.CaptureFixture[str]) -> Control:
-    """Runs the command; returns what it printed as JSON, or the words of a refusal."""
+    """Runs the command. Returns its JSON output, or the text of a refusal."""
 
     def call(*words: str, status: int = 0) -> Any:
         assert run(["control", *words, "--http", f"{odradek.host}:{odradek.port}"]) == status
@@ -160,5 +160,5 @@ def test_the_token_of_a_cluster_opens_its_calls_alone() -> None:
 def test_every_call_of_the_interface_has_an_action() -> None:
     told = {call.name for call in table.CALLS}
     made = {call.name for call in table.CALLS if call.action is not None}
-    # the document itself; another form of `clock`; what `judge --attach` reads
+    # These are the document itself, another form of `clock`, and what `judge --attach` reads.
     assert told - made == {"openapi", "move-clock", "recording"}

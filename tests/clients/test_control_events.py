@@ -1,4 +1,4 @@
-"""Requests as server-sent events."""
+"""The requests of clients as server-sent events."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Events:
         self.response: HTTPResponse = self._http.getresponse()
 
     def next(self) -> dict[str, Any]:
-        """Returns an event's fields, `data` decoded; nothing where the events have ended."""
+        """Returns the fields of the next event, with decoded `data`; nothing at the end of the events."""
         found: dict[str, Any] = {}
         while (line := self.response.readline().decode().rstrip("\n")) != "":
             name, _, value = line.partition(": ")

@@ -1,7 +1,7 @@
-"""A marker that a rule holds is pending: nobody tries again, and `release` answers when it is in the log.
+"""A marker that a rule holds is pending: nobody retries it, and `release` answers when it is in the log.
 
-Also what becomes of held markers when their cluster is stopped, crashes, goes back, is copied or deleted, and when the
-coordinator, the leader or the topic is another one meanwhile (docs/testing.md, "Holds").
+The tests also cover held markers whose cluster is stopped, crashes, goes back, is copied or deleted, and held markers
+whose coordinator, leader or topic changes (docs/testing.md, "Holds").
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tests.support.wire import Wire
 YEAR_MS = 366 * 24 * 3600 * 1000
 DAY_MS = 24 * 3600 * 1000
 STATE = {"transaction.state.log.num.partitions": 1}
-OPEN = 2  # the end of the partition of an open transaction, as the preset makes it
-MARKED = 2  # the end of a partition with one record and one marker
+OPEN = 2  # end offset of the partition in the preset's open transaction
+MARKED = 2  # end offset of a partition with one record and one marker
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def kafka(odradek: Odradek) -> Iterator[Cluster]:
 
 
 def half_written(kafka: Cluster) -> Any:
-    """A commit whose marker in `orders-1` is held; that in `orders-0` is written."""
+    """Commits a transaction whose marker in `orders-1` is held, and whose marker in `orders-0` is written."""
     facts = kafka.preset("half-written-markers")
     kafka.wait(hold="marker")
     assert ends(kafka) == [MARKED, 1]
@@ -42,13 +42,13 @@ def half_written(kafka: Cluster) -> Any:
 
 
 def always_held(kafka: Cluster) -> None:
-    """As `half_written`, by a rule that holds each marker in `orders-1`, also that of the next attempt."""
+    """Like `half_written`, with a rule that holds each marker in `orders-1`, including that of the next attempt."""
     kafka.fault({"name": "all", "at": "marker", "match": {"topic": "orders", "partition": 1}, "do": {"hold": "marker"}})
     half_written(kafka)
 
 
 def ends(kafka: Cluster, topic: str = "orders") -> list[int]:
-    """The ends of a topic's partitions as they are now."""
+    """Returns the current end offsets of a topic's partitions."""
     rows = [each for each in kafka.partitions() if each["topic"] == topic]
     return [each["log_end_offset"] for each in sorted(rows, key=lambda each: each["partition"])]
 
@@ -64,7 +64,7 @@ def hits(kafka: Cluster) -> list[int]:
 
 
 def rule_alone(kafka: Cluster, do: dict[str, Any], **counts: int) -> None:
-    """In place of the preset's rule, one for both partitions."""
+    """Replaces the rule of the preset with one for both partitions."""
     kafka.fault({"name": "both", "at": "marker", "match": {"topic": "orders"}, "do": do, **counts})
 
 
@@ -107,7 +107,7 @@ def test_markers_that_are_held_apart_are_released_apart(kafka: Cluster) -> None:
 
 
 def committed(kafka: Cluster) -> None:
-    """A transaction that is committed in both partitions of `orders`, whatever rules hold of it."""
+    """Commits a transaction in both partitions of `orders`. No rule holds its markers any more."""
     facts = kafka.preset("half-written-markers")
     kafka.clear_faults(facts["rule"])
 
@@ -139,7 +139,7 @@ def test_a_year_passes_while_a_rule_refuses_each_marker(kafka: Cluster) -> None:
 
 def test_refusals_are_counted_and_the_marker_is_written_by_the_attempt_behind_the_last_one(kafka: Cluster) -> None:
     kafka.clock.freeze()
-    rule_alone(kafka, {"error": "NOT_LEADER_OR_FOLLOWER"}, times=6)  # three attempts at two markers
+    rule_alone(kafka, {"error": "NOT_LEADER_OR_FOLLOWER"}, times=6)  # three attempts for two markers
     committed(kafka)
     assert hits(kafka) == [2]
     kafka.clock.advance(250)
@@ -184,7 +184,7 @@ def test_a_stop_writes_no_marker_that_is_held_and_the_next_start_meets_the_rule_
 def test_a_stop_writes_no_marker_of_a_decision_that_is_held(kafka: Cluster) -> None:
     kafka.fault({"name": "decided", "at": "prepared", "do": {"hold": "decided"}, "times": 2})
     open_transaction(kafka)
-    kafka.clock.advance(DAY_MS)  # it is aborted, as it has timed out
+    kafka.clock.advance(DAY_MS)  # The transaction has timed out and is aborted.
     kafka.wait(hold="decided")
     kafka.restart()
     kafka.wait(hold="decided")

@@ -1,4 +1,4 @@
-"""A test process that is killed takes along the broker that it has started, and what that one has on the disk."""
+"""If a test process is killed, the broker that it has started ends too, and its files are deleted."""
 
 from __future__ import annotations
 

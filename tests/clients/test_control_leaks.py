@@ -1,6 +1,5 @@
 """Clusters that were used, forked and deleted leave nothing behind in their process: no file, descriptor, thread, task,
-object or memory. `make clusters` does it a thousand times.
-"""
+object or memory. `make clusters` repeats this a thousand times."""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ from odradek.broker.control.clusters.copies import PREFIX, parent_of_roots
 
 COUNT = int(os.environ.get("CLUSTERS", "40"))
 PATIENCE_S = 30
-WARM_UP = 20  # after which what is made once per process is there
-MOST_BYTES = 2_000  # that a cluster may leave: caches whose bound is not reached yet
+WARM_UP = 20  # After this number of clusters, everything that is created once per process exists.
+MOST_BYTES = 2_000  # A cluster may leave this much in caches that have not reached their bound yet.
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +56,10 @@ async def one_life(clusters: Clusters, lives: WeakSet[Broker]) -> None:
 
 
 async def until_let_go(lives: WeakSet[Broker]) -> None:
-    """lives: brokers of clusters that are deleted"""
+    """Waits until these brokers of deleted clusters have been freed."""
     async with asyncio.timeout(PATIENCE_S):
         while lives:
-            gc.collect()  # which does not find what is frozen: their objects go by their reference counts
+            gc.collect()  # The collector does not find frozen objects. Reference counting frees those.
             await asyncio.sleep(0.1)
 
 
@@ -89,7 +88,7 @@ def left() -> Left:
     gc.collect()
     return Left(
         descriptors=len(os.listdir("/proc/self/fd")),
-        # Without those of `to_thread`, of which the loop starts another one up to a bound when none happens to be idle.
+        # The threads of `to_thread` do not count. If none is idle, the loop starts another one, up to a bound.
         threads=sum(not each.name.startswith("asyncio_") for each in threading.enumerate()),
         tasks=len(asyncio.all_tasks()),
         files=sum(1 for root in parent_of_roots().glob(f"{PREFIX}{os.getpid()}-*") for _ in Path(root).iterdir()),
@@ -97,12 +96,13 @@ def left() -> Left:
 
 
 def grown(now: Left, before: Left) -> dict[str, int]:
-    """What there is more of. Less may be: librdkafka closed a socket of the time before."""
+    """Returns what has grown. Numbers may also decrease, for example when librdkafka closes an earlier socket."""
     return {name: count for name, count in asdict(now).items() if count > asdict(before)[name]}
 
 
 def held_bytes() -> int:
-    """Without what pathlib has: it interns names, and the table of interned strings grows by megabytes at a time."""
+    """Returns the allocated bytes without those of pathlib, which interns names in a table that grows by megabytes at a
+    time."""
     without = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(False, pathlib.__file__)])
     return sum(each.size for each in without.traces)
 
@@ -131,7 +131,7 @@ async def test_nothing_is_left_of_deleted_clusters(clusters: Clusters) -> None:
         for _ in range(COUNT):
             await one_life(clusters, lives)
         with suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE_S):  # librdkafka closes sockets some time after it was asked to
+            async with asyncio.timeout(PATIENCE_S):  # librdkafka closes sockets some time after the request to do so.
                 while grown(left(), before):
                     await asyncio.sleep(0.1)
         await until_let_go(lives)

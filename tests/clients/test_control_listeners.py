@@ -1,4 +1,4 @@
-"""Clusters whose ports, TLS and logins a test chooses, with real clients."""
+"""Clusters with ports, TLS and logins that a test chooses, with real clients."""
 
 from __future__ import annotations
 

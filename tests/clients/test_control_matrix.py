@@ -1,11 +1,11 @@
-"""Rules of each point, action and API that go together, against librdkafka and `odradek.client`.
+"""Every combination of point, action and API that rules allow, against librdkafka and `odradek.client`.
 
-The matrix is made from the tables of `odradek.broker.control.faults.rules`: a point or an action that is added there is
-missing here until it has a row. A rule acts on the first such request of a client at work, or on the first such step.
-The form of its action says what must be seen: an error or a closed connection in the exchange, or a client that waits
-until the rule lets it go on. Whether the broker has done what was asked is looked at while the client waits: in the
-hold or the delay itself, or in a second rule that holds its next attempt. In the end the client has done its work,
-once.
+The matrix is built from the tables of `odradek.broker.control.faults.rules`, so that a new point or action lacks a row
+here and fails. A rule acts on the first matching request of a working client, or on the first matching step. The kind
+of action determines what the test must see: an error or a closed connection in the exchange, or a client that waits
+until the rule lets it continue. Whether the broker has executed the request is checked while the client waits: during
+the hold or the delay itself, or in a second rule that holds the client's next attempt. In the end the client has done
+its work exactly once.
 """
 
 from __future__ import annotations
@@ -37,20 +37,21 @@ from tests.clients.client_work import CLIENT, CLIENTS, GROUP, PATIENCE_S, TOPIC,
 from tests.clients.speakers import wait_for
 from tests.support.wire import Wire
 
-DELAY_MS = 20_000  # less than the timeout of a transaction, and of an acquisition lock
-SLOW_BYTES_PER_S = 100  # at which each answer that a rule matches has left after DELAY_MS
+DELAY_MS = 20_000  # less than the timeouts of a transaction and of an acquisition lock
+SLOW_BYTES_PER_S = 100  # At this rate each matched response takes at least DELAY_MS.
 THROTTLE_MS = 7
-TIMEOUT_MS = 30_000  # of the clients' requests, longer than this machine takes for any
-SHORT_TIMEOUT_MS = 1_000  # where the rule makes the client wait for it
-RECORDS_OF = {"produce": 1, "transact": 2, "consume": 1, "share": 1}  # of each work, with a marker
+TIMEOUT_MS = 30_000  # The clients' request timeout, longer than any request takes on this machine.
+SHORT_TIMEOUT_MS = 1_000  # for rules that make the client wait for the timeout
+# number of records that each work appends, including markers
+RECORDS_OF = {"produce": 1, "transact": 2, "consume": 1, "share": 1}
 
 
 class Api(NamedTuple):
-    """An API of a client at work.
+    """An API that a working client uses.
 
-    error    one after which clients try again
-    work     of `CLIENTS`, which makes a client ask
-    is_done  tells whether the broker has done it; None where it changes nothing
+    error    an error after which clients retry
+    work     the key in `CLIENTS` of the work that sends such a request
+    is_done  returns whether the broker has executed the request; None if the request changes nothing
     """
 
     name: str
@@ -61,7 +62,7 @@ class Api(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """api: None where a point has no request."""
+    """A combination of point, action and API. `api` is None if the point has no request."""
 
     client: str
     at: Point
@@ -91,7 +92,8 @@ def is_decided(kafka: Cluster) -> bool:
 
 
 def transaction(kafka: Cluster) -> Mapping[str, Any]:
-    asked = {"transaction": TRANSACTIONAL_ID, "state": "-", "timeout_ms": 0}  # no such state: the facts are wanted
+    # No such state exists. The response has the facts.
+    asked = {"transaction": TRANSACTIONAL_ID, "state": "-", "timeout_ms": 0}
     facts: Mapping[str, Any] = kafka.call("POST", "/wait", asked, also=frozenset({408}))[1]
     return facts
 
@@ -112,7 +114,7 @@ APIS = (
     Api("Fetch", ErrorCode.NOT_LEADER_OR_FOLLOWER, "consume", True),
     Api("OffsetCommit", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "consume", True, has_offset),
 )
-# librdkafka 2.16 does not always ask for its coordinator again, within PATIENCE_S, when a connection ends.
+# If a connection ends, librdkafka 2.16 does not always look for its coordinator again within PATIENCE_S.
 NOT_ASKED_AGAIN = frozenset({("librdkafka", "FindCoordinator", "disconnect")})
 WORK_AT: Mapping[Point, tuple[str, ...]] = {
     Point.ACCEPTED: ("produce",),
@@ -126,7 +128,7 @@ WORK_AT: Mapping[Point, tuple[str, ...]] = {
 
 
 def forms(name: str, error: ErrorCode) -> list[Mapping[str, Any]]:
-    """All forms of an action, by its name."""
+    """Returns all forms of an action, by its name."""
     rows: Mapping[str, list[Mapping[str, Any]]] = {
         "observe": [{"observe": True}],
         "error": [{"error": error.name}],
@@ -160,15 +162,15 @@ CELLS = list(cells())
 FEW = CELLS[::47]
 ROWS = sorted({cell.row for cell in CELLS})
 SHARED = {"share_group": GROUP, "topic": TOPIC, "partition": 0, "offset": 0}
-BY_CLOCK = frozenset({"delay_ms", "slow_bytes_per_s"})  # actions that a clock which stands keeps from ending
-AT_A_TIME = 4  # cells of a row, each in a cluster of its own: they mostly wait
+BY_CLOCK = frozenset({"delay_ms", "slow_bytes_per_s"})  # actions that never end while the clock stands still
+AT_A_TIME = 4  # Number of cells that run at a time, each in its own cluster. They mostly wait.
 
 
 @pytest.fixture(scope="module")
 def threads() -> Iterator[ThreadPoolExecutor]:
     pool = ThreadPoolExecutor()
     yield pool
-    pool.shutdown(wait=False)  # a client whose cell failed tries on for a while
+    pool.shutdown(wait=False)  # A client whose cell failed continues to retry for a while.
 
 
 def check(odradek: Odradek, threads: ThreadPoolExecutor, cell: Cell) -> None:
@@ -187,7 +189,7 @@ def check(odradek: Odradek, threads: ThreadPoolExecutor, cell: Cell) -> None:
             kafka.fault({"name": "next", "match": match, "do": {"hold": "held"}, "after": 1, "times": 1})
         if (
             not cell.action.keys().isdisjoint(BY_CLOCK) and cell.work != "share"
-        ):  # whose members heartbeat by this clock
+        ):  # Members of this group send heartbeats by the cluster's clock.
             kafka.clock.freeze()
         if cell.at is Point.LOADING:
             kafka.restart()
@@ -214,7 +216,7 @@ def check(odradek: Odradek, threads: ThreadPoolExecutor, cell: Cell) -> None:
 
 
 def write_state(kafka: Cluster, work: str) -> str:
-    """Has the coordinator write something, since a partition that is empty needs no loading; returns its topic."""
+    """Makes the coordinator write a record, because an empty partition needs no loading. Returns its topic."""
     topic = "__transaction_state" if work == "transact" else "__consumer_offsets"
     key_type, key = (1, TRANSACTIONAL_ID) if work == "transact" else (0, GROUP)
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=0)
@@ -234,7 +236,7 @@ def write_state(kafka: Cluster, work: str) -> str:
 
 
 def look_at_exchange(kafka: Cluster, cell: Cell, api: Api, working: Future[None]) -> None:
-    """At what is so while the rule is at work; lets the client go on afterwards."""
+    """Checks the effects of the rule while it is active, and then lets the client continue."""
     action = cell.action
     waits = "delay_ms" in action or "hold" in action
     if not action.keys().isdisjoint({"observe", "throttle_ms", "edit"}):
@@ -262,7 +264,7 @@ def look_at_exchange(kafka: Cluster, cell: Cell, api: Api, working: Future[None]
 
 
 def look_at_step(kafka: Cluster, cell: Cell, working: Future[None]) -> None:
-    """The same where the rule stands between the steps of the broker, or before a connection."""
+    """Like `look_at_exchange`, for a rule between the steps of the broker, or before a connection."""
     if cell.at is Point.SHARE_STATE and "observe" not in cell.action:
         if "delay_ms" in cell.action:
             kafka.clock.freeze()
@@ -302,7 +304,7 @@ def done(answer: object) -> bool:
 
 
 def codes(answer: object) -> set[int]:
-    """All error codes of an answer."""
+    """Returns all error codes of a response."""
     if isinstance(answer, list):
         return {code for each in answer for code in codes(each)}
     if not isinstance(answer, dict):

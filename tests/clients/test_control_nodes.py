@@ -1,6 +1,6 @@
 """Nodes of a controlled cluster with real clients: leaders and coordinators move, nodes stop, epochs rise.
 
-Their ids have gaps. Clusters whose nodes are counted are in other files too.
+The node ids have gaps. Other test files also use clusters with several nodes.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ def test_a_partition_is_led_by_the_first_running_node_that_a_client_assigns(kafk
     admin.create_partitions([more])["orders"].result(10)
     assert leaders(kafka, "orders") == [third, first, second, third]
     told = list_topics(admin, "orders").topics["orders"].partitions
-    assert told[0].replicas == told[0].isrs == [third, first, second]  # those that were not assigned come last
+    # Replicas that the request did not name come last.
+    assert told[0].replicas == told[0].isrs == [third, first, second]
     assert told[1].replicas == told[1].isrs == [first, third, second]
     kafka.stop_node(third)
     admin.create_topics([NewTopic("payments", 1, replica_assignment=[[third, second]])])["payments"].result(10)
@@ -363,7 +364,7 @@ def test_unknown_nodes_are_refused(kafka: Cluster) -> None:
 
 
 def test_connections_of_different_nodes_have_different_ids(kafka: Cluster) -> None:
-    """By them recordings, and the sessions that end with a connection, tell them apart."""
+    """Recordings distinguish connections by these ids, and so do sessions that end with a connection."""
     make_topic(kafka, "orders", 6)
     for partition in range(6):
         produce(kafka, "orders", "a", partition=partition)
@@ -449,7 +450,7 @@ def test_a_client_that_names_the_node_that_it_means_is_answered_by_no_other(kafk
 
 
 def test_an_election_of_the_preferred_leader_moves_the_partition_back(kafka: Cluster) -> None:
-    """As in Kafka: none is needed where the first replica leads, and none is possible while its node is stopped."""
+    """As in Kafka, no election is needed if the first replica leads, and none is possible while its node is stopped."""
     make_topic(kafka, "elected", len(NODES))
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     places = [TopicPartition("elected", index) for index in range(len(NODES))]
@@ -470,7 +471,7 @@ def test_an_election_of_the_preferred_leader_moves_the_partition_back(kafka: Clu
 
 
 def test_each_node_describes_and_alters_its_own_settings(kafka: Cluster) -> None:
-    """As in Kafka: a client asks the node itself, which refuses to answer for another."""
+    """As in Kafka, a client asks the node itself, which refuses to answer for another node."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     for node in NODES:
         entry = ConfigEntry("log.cleaner.threads", str(node % 7 + 2), incremental_operation=AlterConfigOpType.SET)

@@ -25,9 +25,9 @@ PER_COPY = 25  # records
 PATIENCE_S = 60
 REQUEST_TIMEOUT_MS = 30_000
 Member: TypeAlias = "Callable[[Cluster, str, Callable[[], bool]], None]"
-# Where addresses change and connections close in turn, librdkafka 2.16 now and then never sends a TxnOffsetCommit.
+# If addresses change and connections close in turn, librdkafka 2.16 occasionally never sends a TxnOffsetCommit.
 PERCENT_OF_COPIES = {"other address": 0, "closed idle": 0, "empty fetch": 40}
-IN_COPIES = {  # what copies meet soon; the others have tests of their own
+IN_COPIES = {  # Oddities that copies meet soon. Other tests cover the rest.
     *("unknown tags", "other order", "throttled", "passing error", "early fetch", "empty fetch", "null", "no leader"),
     *("unknown APIs", "higher versions", "cut write"),
 }
@@ -58,7 +58,8 @@ def new_copier(kafka: Cluster) -> Consumer:
 
 
 def copy(kafka: Cluster, transactions: int) -> None:
-    """Exactly-once copies: each record of `in` once to `out`, offsets in the same transaction."""
+    """Runs exactly-once copies: each record of `in` is written once to `out`, with its offset in the same
+    transaction."""
     consumer = new_copier(kafka)
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "copier"})
     producer.init_transactions(60)
@@ -68,7 +69,8 @@ def copy(kafka: Cluster, transactions: int) -> None:
         if message is None:
             continue
         if (error := message.error()) is not None:
-            if error.code() == ErrorCode.NOT_COORDINATOR.value:  # of OffsetFetch: librdkafka 2.16 never asks again
+            # librdkafka 2.16 never repeats OffsetFetch after this error.
+            if error.code() == ErrorCode.NOT_COORDINATOR.value:
                 consumer.close()
                 consumer = new_copier(kafka)
             continue
@@ -124,7 +126,7 @@ def only(*names: str) -> dict[str, int]:
 
 @pytest.mark.parametrize("name", ["cut batch", "cut write", "other address", "old metadata", "high producer epoch"])
 def test_what_was_written_is_read_under_each_of_them_alone(odradek: Odradek, name: str) -> None:
-    """Two nodes: the second one may know old metadata."""
+    """The cluster has two nodes, because the second one may have old metadata."""
     with odradek.cluster(nodes=2) as kafka:
         kafka.odd(1, {**only(name), **({"cut batch": 70} if name == "cut batch" else {})})
         make_topics(kafka, "in")
@@ -143,7 +145,7 @@ def test_what_was_written_is_read_under_each_of_them_alone(odradek: Odradek, nam
 
 
 def test_a_member_goes_on_where_its_heartbeat_interval_changes_and_its_connections_close(odradek: Odradek) -> None:
-    """The interval is short, so that many of them pass; a consumer that has nothing to read is idle in between."""
+    """The interval is short, so that many heartbeats are sent. A consumer without new records is idle in between."""
     settings = {"group.consumer.min.heartbeat.interval.ms": 400, "group.consumer.heartbeat.interval.ms": 400}
     with odradek.cluster(settings=settings) as kafka:
         make_topics(kafka, "in")
@@ -231,7 +233,7 @@ def test_a_share_group_whose_epoch_begins_high_reads(odradek: Odradek, client: s
         until_s = time.monotonic() + PATIENCE_S
 
         def read(poll: Callable[[], object]) -> None:
-            while not poll():  # it begins with what comes after it
+            while not poll():  # The consumer starts with records that are produced later.
                 assert time.monotonic() < until_s
                 producer.produce("in", b"a")
                 producer.flush(30)
@@ -273,7 +275,7 @@ def test_a_seed_is_a_number_and_so_are_percentages(odradek: Odradek) -> None:
 
 
 class BrokerThatBegins(BrokerProcess):
-    """With options of `odradek serve` besides the usual ones."""
+    """A broker with additional options of `odradek serve`."""
 
     options: tuple[str, ...] = ()
 

@@ -1,4 +1,4 @@
-"""Presets with a real client: the state is there, and librdkafka does what a correct client does (docs/testing.md)."""
+"""Presets with a real client: the state exists, and librdkafka behaves like a correct client (docs/testing.md)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def consumer_of(kafka: Cluster, **config: str | int | bool) -> Consumer:
 
 
 def poll(consumer: Consumer, count: int, *, timeout_s: float = 20) -> list[Message]:
-    """Returns what came in time, at most so many."""
+    """Returns the messages that arrive in time, at most this number."""
     found: list[Message] = []
     until_s = time.monotonic() + timeout_s
     while len(found) < count and time.monotonic() < until_s:

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """The event loop on which every aiokafka object of the suite lives."""
+    """A thread with the event loop of every aiokafka object in the suite."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -133,7 +133,7 @@ class AioKafka(Speaker):
         session_timeout_ms: int = 6_000,
     ) -> Member:
         more = {"session_timeout_ms": session_timeout_ms, "group_instance_id": instance, "heartbeat_interval_ms": 200}
-        # Starting waits for the first assignment, which may need other members' polls: so it runs in the background.
+        # `start` waits for the first assignment, which may need polls of other members, so it runs in the background.
         start = self._consumer(bootstrap, topic, group_id=group, retry_backoff_ms=50, **more)
         return _AioMember(self._loop, start, topic)
 

@@ -1,4 +1,4 @@
-"""librdkafka, through confluent-kafka."""
+"""The speaker for librdkafka, through confluent-kafka."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -73,7 +73,7 @@ class ConfluentKafka(Speaker):
             "auto.offset.reset": "earliest",
             "fetch.wait.max.ms": 100,
             "reconnect.backoff.max.ms": 200,
-            "log_level": 0,  # tests that stop brokers need no lines about refused connections
+            "log_level": 0,  # Tests that stop brokers do not need lines about refused connections.
         }
         return confluent_kafka.Consumer(settings | {name.replace("_", "."): value for name, value in more.items()})
 

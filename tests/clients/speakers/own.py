@@ -1,4 +1,4 @@
-"""Odradek's own client, `odradek.client.sync`."""
+"""The speaker for Odradek's own client, `odradek.client.sync`."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""kafka-python."""
+"""The speaker for kafka-python."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -114,7 +114,8 @@ def _python_poll(consumer: Any, timeout_s: float) -> list[Received]:
     return [received(record) for records in batches.values() for record in records]
 
 
-# kafka-python 3.0.12: a poll that ends just as the answer to its SyncGroup arrives forgets the assignment for good.
+# If a poll of kafka-python 3.0.12 ends just as the response to SyncGroup arrives, the client loses the assignment
+# permanently.
 LEAST_PYTHON_POLL_S = 1.0
 
 

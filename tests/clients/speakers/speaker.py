@@ -1,7 +1,7 @@
-"""One small interface to every client library, so that a behaviour is written once and tested with each.
+"""A small interface to every client library, so that a behaviour is described once and tested with each library.
 
-A `Speaker` produces and reads single partitions; a `Member` is one consumer of a group. Refusals by the broker come
-out as `Refused` with Kafka's error code.
+A `Speaker` produces and reads single partitions. A `Member` is a consumer of a group. If the broker refuses a request,
+both raise `Refused` with Kafka's error code.
 """
 
 import time
@@ -36,7 +36,8 @@ class Received:
 
 
 class Refused(Exception):
-    """The broker (or the client in its name) said no; `code` is Kafka's error code, or None for the client's own."""
+    """The broker, or the client itself, refused a request. `code` is Kafka's error code, or None for an error of the
+    client."""
 
     def __init__(self, code: int | None, text: str) -> None:
         super().__init__(f"{code}: {text}")
@@ -44,11 +45,11 @@ class Refused(Exception):
 
 
 class TooSlow(AssertionError):
-    """What a test waits for did not happen within PATIENCE_S."""
+    """The expected event did not happen within PATIENCE_S."""
 
 
 def wait_for(what: str, condition: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
-    """Call `condition` until it is true, and leave the CPU to those that make it true."""
+    """Calls `condition` until it is true. The pauses leave the CPU to the processes that make it true."""
     deadline = time.monotonic() + patience_s
     while not condition():
         if time.monotonic() > deadline:
@@ -67,14 +68,14 @@ def gather(count: int, poll: Callable[[], list[Received]]) -> list[Received]:
 
 
 class Member(ABC):
-    """One consumer in a group. Polls belong to the caller: no polls, no heartbeats' worth of progress."""
+    """A consumer in a group. The caller must poll; without polls a member makes no progress."""
 
     @abstractmethod
     def poll(self, timeout_s: float = 0.1) -> list[Received]: ...
 
     @abstractmethod
     def assignment(self) -> set[int]:
-        """Partitions of the one topic that this member owns now."""
+        """Returns the partitions of the single topic that this member owns now."""
 
     @abstractmethod
     def commit(self) -> None: ...
@@ -101,19 +102,20 @@ class Speaker(ABC):
         idempotent: bool = True,
         linger_ms: int = 5,
     ) -> list[int]:
-        """Send all, wait for all; the offsets in the order of `messages` (-1 each with acks=0)."""
+        """Sends all messages and waits for them. Returns their offsets in the order of `messages` (-1 each with
+        acks=0)."""
 
     @abstractmethod
     def read(self, bootstrap: str, topic: str, count: int, *, partition: int = 0, start: int = 0) -> list[Received]:
-        """`count` records of one partition from an offset on, without a group."""
+        """Reads `count` records of one partition from an offset on, without a group."""
 
     @abstractmethod
     def offset_at(self, bootstrap: str, topic: str, timestamp_ms: int, partition: int = 0) -> int | None:
-        """The first offset whose timestamp is at least this; None behind the newest record."""
+        """Returns the first offset whose timestamp is at least this, or None after the newest record."""
 
     @abstractmethod
     def bounds(self, bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:
-        """First readable offset, and the end (exclusive)."""
+        """Returns the first readable offset and the end offset (exclusive)."""
 
     @abstractmethod
     def join(
@@ -129,7 +131,7 @@ class Speaker(ABC):
 
 @contextmanager
 def translated(kind: type[Exception]) -> Iterator[None]:
-    """Errors of that kind, which carry Kafka's code as `errno`, come out as `Refused`."""
+    """Translates errors of this kind, which have Kafka's code as `errno`, into `Refused`."""
     try:
         yield
     except kind as error:
@@ -137,6 +139,6 @@ def translated(kind: type[Exception]) -> Iterator[None]:
 
 
 def received(record: Any) -> Received:
-    """A record of kafka-python or aiokafka, which look the same."""
+    """Converts a record of kafka-python or aiokafka, which have the same attributes."""
     headers = tuple((name, value) for name, value in record.headers)
     return Received(record.offset, record.key, record.value, headers, record.timestamp, record.partition)
