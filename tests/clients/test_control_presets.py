@@ -67,7 +67,7 @@ def poll(consumer: Consumer, count: int, *, timeout_s: float = 20) -> list[Messa
 
 
 def read(kafka: Cluster, count: int, **config: str | int | bool) -> list[tuple[int | None, bytes | None]]:
-    """Offsets and values of the first records, and that no more of them come."""
+    """Returns offsets and values of the first records, and checks that no further records arrive."""
     consumer = consumer_of(kafka, **config)
     found = [(each.offset(), each.value()) for each in poll(consumer, count)]
     found += [(each.offset(), each.value()) for each in poll(consumer, 1, timeout_s=0.5)]
@@ -86,7 +86,7 @@ def commit_one(producer: Producer) -> None:
 
 
 def produce(kafka: Cluster, producer: Producer | None = None, topic: str = "orders") -> KafkaError | None:
-    """What the client is told of one record."""
+    """Produces a record. Returns the client's error, or None."""
     producer = producer or Producer({"bootstrap.servers": kafka.bootstrap})
     told: list[KafkaError | None] = []
     producer.produce(topic, "a", on_delivery=lambda error, _: told.append(error))
@@ -118,7 +118,7 @@ def test_a_preset_that_must_wait_for_others_is_refused(odradek: Odradek) -> None
     kafka.preset("classic-rebalance", state="PreparingRebalance")
     with pytest.raises(Refused, match="JoinGroup was not answered"):
         kafka.preset("static-twin", instance="j")
-    kafka.delete()  # which nothing holds back
+    kafka.delete()  # Nothing may prevent this.
 
 
 @pytest.mark.parametrize("name", ["half-written-markers", "aborted-tail", "recreated-topic", "coordinator-loading"])
@@ -252,7 +252,7 @@ def test_a_reader_whose_offset_is_deleted_resets(kafka: Cluster) -> None:
 
 
 def fatal_of(consumer: Consumer) -> str | None:
-    """The first error that polling tells, within 20 s."""
+    """Returns the first error from polling, within 20 s."""
     until_s = time.monotonic() + 20
     while time.monotonic() < until_s:
         try:
@@ -289,10 +289,11 @@ def test_a_member_joins_in_the_middle_of_a_rebalance(kafka: Cluster, state: str)
     silent = kafka.wait(group="g", state=state)["members"]
     assert produce(kafka) is None
     consumer = consumer_of(kafka, max_poll_interval_ms=60_000)
-    kafka.wait(group="g", members=silent + 1)  # else the clock passes before it joins
+    # Otherwise the clock would pass the timeout before the member has joined.
+    kafka.wait(group="g", members=silent + 1)
     assert poll(consumer, 1, timeout_s=1) == []
     kafka.clock.advance(61_000)
-    if state == "PreparingRebalance":  # the silent member that has joined leads the next generation
+    if state == "PreparingRebalance":  # The silent member that has joined leads the next generation.
         kafka.wait(group="g", state="CompletingRebalance")
         kafka.clock.advance(61_000)
     assert len(poll(consumer, 1)) == 1
@@ -320,10 +321,12 @@ def test_a_member_whose_epoch_is_stale_joins_again(odradek: Odradek) -> None:
         facts = kafka.preset("stale-member-epoch")
         kafka.wait(fault=facts["rule"])
         before = kafka.requests()[-1]["number"]
-        consumer.commit(asynchronous=False)  # KIP-1251: good for partitions that it has held since
+        # KIP-1251 allows this commit for partitions that the member has owned since then.
+        consumer.commit(asynchronous=False)
         until_s = time.monotonic() + 20
         heartbeats: list[int] = []
-        while heartbeats[-2:] != [110, 0] and time.monotonic() < until_s:  # FENCED_MEMBER_EPOCH, and joined again
+        # until a FENCED_MEMBER_EPOCH is followed by a successful join
+        while heartbeats[-2:] != [110, 0] and time.monotonic() < until_s:
             consumer.poll(0.1)
             told = kafka.requests(since=before, api="ConsumerGroupHeartbeat")
             heartbeats = [each["answer"]["errorCode"] for each in told if each["answer"]][:2]
@@ -381,7 +384,7 @@ def share_consumer(kafka: Cluster) -> ShareConsumer:
 
 
 def poll_shared(consumer: ShareConsumer, *, timeout_s: float) -> list[Message]:
-    """The first records that come."""
+    """Returns the first records that arrive."""
     until_s = time.monotonic() + timeout_s
     while time.monotonic() < until_s:
         found = [each for each in consumer.poll(0.2) if each.error() is None]
@@ -420,7 +423,7 @@ def test_a_record_that_waits_for_its_transaction_is_not_delivered(kafka: Cluster
     kafka.preset("tx-pending")
     consumer = share_consumer(kafka)
     assert poll_shared(consumer, timeout_s=2) == []
-    kafka.clock.advance(31_000)  # its lock is over, which ends the transaction
+    kafka.clock.advance(31_000)  # The lock has expired, which ends the transaction.
     kafka.wait(transaction="t", state="CompleteAbort")
     assert [each.offset() for each in poll_shared(consumer, timeout_s=20)] == [0]
     consumer.close()

@@ -88,7 +88,7 @@ def test_a_right_is_withdrawn_from_a_producer_that_works(odradek: Odradek) -> No
         error = produce(kafka, producer)
         assert error is not None
         assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
-        assert len(read(kafka, 1)) == 1  # others keep theirs
+        assert len(read(kafka, 1)) == 1  # Other clients keep their connections.
 
 
 async def test_a_token_is_good_for_logins_until_it_expires() -> None:

@@ -1,4 +1,4 @@
-"""Consumers read from a near replica (KIP-392), and come back to the leader (docs/testing.md)."""
+"""Consumers read from a nearby replica (KIP-392), and return to the leader (docs/testing.md)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Read = Callable[[], list[bytes]]
 
 @pytest.fixture
 def kafka(odradek: Odradek) -> Iterator[Cluster]:
-    """Node 1 leads, in rack far; node 2 is in rack near; node 3 in none."""
+    """Yields a cluster in which node 1 leads, in rack far. Node 2 is in rack near, and node 3 has no rack."""
     with odradek.cluster(nodes=3, settings={"broker.rack": "far"}) as cluster:
         create_topic(cluster.bootstrap, "orders", 1, exact=True)
         cluster.move_leader("orders", 0, 1)
@@ -46,7 +46,7 @@ def produce(kafka: Cluster, *values: bytes) -> None:
 
 
 class Asking:
-    """Fetches by hand from one node."""
+    """Sends Fetch requests to one node."""
 
     def __init__(self, kafka: Cluster, node: int) -> None:
         self._wire = Wire(kafka.bootstrap.split(",")[node - 1])
@@ -68,14 +68,15 @@ def test_the_leader_names_the_follower_in_the_consumers_rack_and_that_one_serves
     told = leader.fetch(0)
     assert (told.error_code, told.preferred_read_replica, told.records) == (0, 2, b"")
     assert told.high_watermark == 2
-    assert leader.fetch(2, max_wait_ms=60_000).preferred_read_replica == 2  # at once, though there is nothing new
+    # The response comes at once, although there are no new records.
+    assert leader.fetch(2, max_wait_ms=60_000).preferred_read_replica == 2
     for rack in ("", "far", "elsewhere"):
         assert (leader.fetch(0, rack).preferred_read_replica, bool(leader.fetch(0, rack).records)) == (-1, True)
     served = near.fetch(0)
     assert (served.error_code, served.preferred_read_replica, served.high_watermark) == (0, -1, 2)
     assert served.records
     assert other.fetch(0).error_code == MOVED.value
-    assert near.fetch(0, version=10).error_code == MOVED.value  # before version 11 only leaders serve
+    assert near.fetch(0, version=10).error_code == MOVED.value  # Before version 11 only leaders serve.
 
 
 def test_racks_are_in_metadata_and_outlive_a_restart(kafka: Cluster) -> None:
@@ -98,7 +99,7 @@ def test_a_follower_that_is_behind_serves_what_it_has(kafka: Cluster) -> None:
     assert (near.fetch(2).error_code, near.fetch(2).records) == (0, b"")
     assert near.fetch(3).error_code == BEYOND.value
     assert leader.fetch(2).preferred_read_replica == 2
-    assert leader.fetch(3).preferred_read_replica == -1  # nobody near has got so far
+    assert leader.fetch(3).preferred_read_replica == -1  # No nearby replica has these records yet.
     kafka.follow("orders", 0, 2, None)
     assert near.fetch(3).error_code == 0
     assert near.fetch(2).records
@@ -139,7 +140,7 @@ def read_until(read: Read, wanted: bytes) -> list[bytes]:
 
 
 def was_asked(kafka: Cluster, node: int) -> bool:
-    """Whether the reader has fetched from this node."""
+    """Returns whether the reader has fetched from this node."""
     return any(each["name"] == f"node {node}" and each["hits"] for each in kafka.faults())
 
 
@@ -155,7 +156,7 @@ def test_a_consumer_moves_to_the_near_replica_and_back_when_it_stops(kafka: Clus
         at_the_leader = {"api": "Fetch", "node": 1}
         kafka.fault({"name": "silent leader", "match": at_the_leader, "do": {"drop": True}, "unused": "ok"})
         produce(kafka, b"second")
-        assert read_until(read, b"second") == [b"second"]  # of the follower alone
+        assert read_until(read, b"second") == [b"second"]  # Only the follower is asked.
         kafka.clear_faults("silent leader")
         kafka.stop_node(2)
         produce(kafka, b"third")
@@ -168,7 +169,7 @@ def test_a_consumer_goes_on_where_its_replica_falls_behind(kafka: Cluster, clien
     produce(kafka, b"first")
     with READERS[client](kafka) as read:
         assert read_until(read, b"first") == [b"first"]
-        kafka.follow("orders", 0, 2, 0)  # OFFSET_OUT_OF_RANGE there
+        kafka.follow("orders", 0, 2, 0)  # The follower now answers OFFSET_OUT_OF_RANGE.
         produce(kafka, b"second")
         assert read_until(read, b"second") == [b"second"]
 

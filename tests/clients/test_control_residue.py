@@ -1,10 +1,10 @@
-"""Residue: after a reset nothing is left of what a test did to its cluster. Rules are deleted, holds with them, odd
-answers end, the clock goes on, the lease ends, and the cluster goes back to a checkpoint.
+"""After a reset nothing is left of what a test did to its cluster. Rules and holds are deleted, rare answers end, the
+clock continues, the lease ends, and the cluster returns to a checkpoint.
 
-Then its state, told by the control interface and by its broker, equals that at the checkpoint; all objects that can be
-reached from it are as many, of each type, as those of a cluster to which nothing was done; none of them holds a name
-that the test used; and memory does not grow. What is done in between is drawn by a seed. Kept on purpose: the last
-requests, which a test reads behind a restart.
+Then the cluster's state, as the control interface and its broker show it, equals the state at the checkpoint. As many
+objects of each type can be reached from the cluster as from an unused one. None of them contains a name that the test
+used, and memory does not grow. A seed chooses what happens in between. Only the last requests are kept on purpose,
+because a test may read them after a restart.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ from odradek.testing.sync import Refused, Unmet
 from tests.support.wire import ClosedByBroker, Wire
 
 SEEDS = int(os.environ.get("SEEDS", "2"))
-FEW, MANY, AGAIN = range(2), range(2, 2 + SEEDS), range(2, 4)  # seeds; AGAIN: those whose memory is measured
-CALLS = 12  # of a sequence
-MARK = "residue"  # in every name that a sequence uses
-MOST_BYTES = 50_000  # that a sequence may leave: its requests, which are kept; a broker that is left takes 150,000
+FEW, MANY, AGAIN = range(2), range(2, 2 + SEEDS), range(2, 4)  # seeds; the memory of AGAIN is measured
+CALLS = 12  # number of calls in a sequence
+MARK = "residue"  # part of every name that a sequence uses
+MOST_BYTES = 50_000  # A sequence may leave this much for the requests that are kept. A leaked broker has 150,000 bytes.
 BEGINNING = "fresh"
-SOON_MS = 60_000  # after which what the broker does later on, as recording completions, is done
+SOON_MS = 60_000  # By then the broker has completed delayed work, such as recording completions.
 WHERE = {"topic": f"{MARK}-topic", "group": f"{MARK}-group", "transactional_id": f"{MARK}-id"}
 RULES: tuple[Mapping[str, Any], ...] = (
     {"at": "accepted", "do": {"disconnect": True}, "times": 2},
@@ -132,7 +132,7 @@ ASKED: tuple[tuple[Message, int], ...] = (
     (DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=2, resource_name="before")]), 4),
 )
 DRAWN = sorted(PRESETS)
-# Whose insides are others', or tell of real time.
+# Types whose contents belong to others, or depend on real time.
 STOPPED = (type, ModuleType, BuiltinFunctionType, asyncio.AbstractEventLoop, Exchanges, KeptExchanges, LoopWatch)
 
 
@@ -159,11 +159,11 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
 
 
 async def begun(scene: Scene, nodes: int) -> Cluster:
-    """A cluster with some state of its own, gone back to once."""
+    """Returns a cluster that has some state and has returned to its checkpoint once."""
     kafka = await scene.odradek.cluster(nodes=nodes)
     await kafka.preset("aborted-tail", topic="before", transactional_id="before")
     await kafka.preset("log-end-before-commit", topic="before", group="before")
-    await kafka.clock.freeze()  # so that no time passes between two looks
+    await kafka.clock.freeze()  # No time passes between two observations.
     await kafka.clock.advance(SOON_MS)
     await kafka.checkpoint(BEGINNING)
     await reset(kafka)
@@ -180,7 +180,7 @@ async def reset(kafka: Cluster) -> None:
 
 
 async def disturb(scene: Scene, kafka: Cluster, random: Random) -> None:
-    """Does one thing to it. What is refused has done nothing."""
+    """Changes the cluster in one way. A refused call has no effect."""
     nodes = [each["id"] for each in await kafka.nodes()]
     waiting = list(await kafka.holds())
     moved = random.choice(nodes)
@@ -214,7 +214,7 @@ async def marked_preset(kafka: Cluster, name: str) -> None:
 
 
 def send(kafka: Cluster, request: tuple[Message, int]) -> None:
-    """Asks, and goes away without the answer."""
+    """Sends a request and closes the connection without reading the response."""
     with suppress(OSError, ClosedByBroker), Wire(kafka.bootstrap.partition(",")[0], f"{MARK}-client") as wire:
         wire.send(*request)
         wire.set_timeout(0.02)
@@ -222,7 +222,7 @@ def send(kafka: Cluster, request: tuple[Message, int]) -> None:
 
 
 async def told(scene: Scene, kafka: Cluster) -> Mapping[str, object]:
-    """All that can be asked about it, by the control interface and by Kafka's protocol."""
+    """Returns everything that the control interface and Kafka's protocol show about the cluster."""
     logs = {
         f"{each.topic}-{each.index}": (each.log.log_start_offset, each.log.last_stable_offset, each.log.log_end_offset)
         for each in scene.served(kafka).running.broker.partitions
@@ -230,7 +230,7 @@ async def told(scene: Scene, kafka: Cluster) -> Mapping[str, object]:
     shown = {path: (await kafka.call("GET", path))[1] for path in ("", "/faults", "/holds", "/clock", "/odd")}
     rows = [await kafka.producers(), await kafka.sessions(), await kafka.connections()]
     answers = await asyncio.to_thread(answered, kafka)
-    while await kafka.connections():  # until the broker has noticed that its client is gone
+    while await kafka.connections():  # until the broker has noticed that its client has left
         await asyncio.sleep(0.001)
     return {"answers": answers, "logs": logs, "shown": shown, "rows": rows}
 
@@ -241,7 +241,8 @@ def answered(kafka: Cluster) -> list[object]:
 
 
 def reached(cluster: ServedCluster) -> tuple[Counter[str], set[str]]:
-    """How many objects of each class of ours can be reached from it, and the texts among all objects."""
+    """Returns how many objects of each of our classes can be reached from the cluster, and the texts among all
+    objects."""
     counts: Counter[str] = Counter()
     texts: set[str] = set()
     seen: set[int] = set()
@@ -254,7 +255,7 @@ def reached(cluster: ServedCluster) -> tuple[Counter[str], set[str]]:
         kind = type(one)
         if kind.__module__.startswith("odradek."):
             counts[f"{kind.__module__}.{kind.__qualname__}"] += 1
-        if isinstance(one, Server):  # its buffer is the loop's, and holds what all clusters have received
+        if isinstance(one, Server):  # Its buffer belongs to the loop, and has bytes that any cluster received.
             seen |= {id(one.receive_buffer), id(one.received), id(one.receive_buffer.obj)}
         if isinstance(one, str):
             texts.add(one)
@@ -297,7 +298,7 @@ async def test_nothing_is_left_behind_by_many_resets(scene: Scene, seed: int) ->
 
 @pytest.mark.slow
 async def test_resets_do_not_use_up_memory(scene: Scene) -> None:
-    """Each sequence is done again and again: caches are filled at first, and a table of the interpreter grows once."""
+    """Each sequence runs several times, because at first caches fill, and a table of the interpreter grows once."""
     kafka = await begun(scene, 1)
 
     async def all_of_them() -> int:

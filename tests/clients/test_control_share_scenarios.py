@@ -1,8 +1,8 @@
-"""Scenarios that nobody can bring about on Apache Kafka from outside, reached by holds.
+"""Scenarios that nobody can cause on Apache Kafka from outside. Here holds cause them.
 
-No hold reaches scenario 7: the epochs of a session begin at 1, and a client counts them itself, so that it takes 2³¹
+No hold causes scenario 7: the epochs of a session start at 1 and the client counts them, so the scenario takes 2³¹
 requests. `tests/spec/shares/test_share_sessions.py` sets the epoch of a session, and
-`tests/conformance/test_share_groups.py` asks the function by which Kafka counts.
+`tests/conformance/test_share_groups.py` calls the function with which Kafka counts.
 
 Source: docs/spec/share-groups.md#s7-0.
 """
@@ -43,7 +43,7 @@ PASSING = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value, ErrorCode.NOT_COORDINAT
 
 
 class ShareMember:
-    """A share consumer by hand. Its requests have the highest version of KIP-932 without KIP-1289."""
+    """A share consumer that the test controls. Its requests have the highest version of KIP-932 without KIP-1289."""
 
     def __init__(self, kafka: Cluster, topic: str) -> None:
         self.wire = Wire(kafka.bootstrap)
@@ -59,7 +59,7 @@ class ShareMember:
         assert code == ErrorCode.NONE.value, ErrorCode(code)
 
     def fetch(self) -> list[tuple[int, int, int]]:
-        """Returns first offset, last offset and deliveries of what it acquires."""
+        """Returns first offset, last offset and delivery count of each range that it acquires."""
         request = ShareFetchRequest(
             group_id="g",
             member_id=MEMBER,
@@ -105,12 +105,12 @@ class ShareMember:
 
 
 def acquired_by(kafka: Cluster) -> tuple[ShareMember, int, int]:
-    """Returns a member of the share group g, and the offsets of the first records that it has."""
+    """Returns a member of the share group g, and the offsets of the first records that it has acquired."""
     create_topic(kafka.bootstrap, "orders", 1, exact=True)
     member = ShareMember(kafka, "orders")
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     until_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until_s:  # a share group begins at the end of the log that it finds
+    while time.monotonic() < until_s:  # A share group starts at the end of the log that it finds.
         producer.produce("orders", "a", partition=0)
         producer.flush(30)
         acquired = member.fetch()
@@ -122,7 +122,7 @@ def acquired_by(kafka: Cluster) -> tuple[ShareMember, int, int]:
 
 
 def begin_to_accept(kafka: Cluster, member: ShareMember, first: int, last: int) -> None:
-    """Returns when the acknowledgement is in flight: its coordinator is held while it loads."""
+    """Returns when the acknowledgement is in flight, because its coordinator is held while loading."""
     kafka.fault({"at": "loading", "match": {"topic": "__share_group_state"}, "do": {"hold": "load"}})
     kafka.move_coordinator("share", "g", 1)
     kafka.wait(hold="load")

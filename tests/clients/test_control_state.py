@@ -1,4 +1,4 @@
-"""State of producers, sessions, connections, members and share records, and waits for it (docs/testing.md)."""
+"""State of producers, sessions, connections, members and share records, and waits for this state (docs/testing.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams groups (KIP-1071) under control: a test waits for their states and tasks, and brings about rare ones."""
+"""Streams groups (KIP-1071) under control: tests wait for states and tasks, and cause rare states."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def member(wire: Wire, name: str = "m1") -> StreamsMember:
 
 
 def test_a_test_waits_for_the_state_and_the_tasks_of_a_streams_group(kafka: Cluster, wire: Wire) -> None:
-    kafka.preset("more-partitions", topic="orders")  # two partitions
+    kafka.preset("more-partitions", topic="orders")  # The topic now has two partitions.
     joining = member(wire)
     joining.join()
     kafka.wait(group="g", state="Stable", members=1)

@@ -1,4 +1,4 @@
-"""Scenarios that nobody can bring about on Apache Kafka from outside, reached by holds.
+"""Scenarios that nobody can cause on Apache Kafka from outside. Here holds cause them.
 
 Source: docs/spec/transactions.md#s8-10.
 """
@@ -50,7 +50,8 @@ def test_scenario_066_what_an_old_coordinator_hears_late_completes_nothing(odrad
             producer.commit_transaction(1)
         kafka.wait(hold="late")
         kafka.wait(transaction="t", state="PrepareCommit")
-        kafka.move_coordinator("transaction", "t", 2)  # which writes the markers again, and completes
+        # The new coordinator writes the markers again, and completes the transaction.
+        kafka.move_coordinator("transaction", "t", 2)
         kafka.wait(transaction="t", state="CompleteCommit")
         producer.commit_transaction(30)
         producer.begin_transaction()
@@ -60,7 +61,7 @@ def test_scenario_066_what_an_old_coordinator_hears_late_completes_nothing(odrad
         before = kafka.wait(topic=STATE, partition=0, log_end_offset=1)["log_end_offset"]
         kafka.release("late")
         kafka.wait(transaction="t", state="Ongoing")
-        kafka.clock.advance(1_000)  # completions that wait for the next record would be written by then
+        kafka.clock.advance(1_000)  # By then delayed completions would be written.
         assert kafka.wait(topic=STATE, partition=0, log_end_offset=1)["log_end_offset"] == before
         kafka.wait(transaction="t", state="Ongoing")
         producer.commit_transaction(30)
@@ -68,7 +69,10 @@ def test_scenario_066_what_an_old_coordinator_hears_late_completes_nothing(odrad
 
 
 class WriterByHand:
-    """A transactional producer whose requests are made one by one. adds: whether Produce adds partitions (KIP-890)."""
+    """A transactional producer that sends requests one by one.
+
+    adds  whether Produce adds partitions (KIP-890)
+    """
 
     def __init__(self, kafka: Cluster, *, adds: bool) -> None:
         self._wire, self._ending = Wire(kafka.bootstrap), Wire(kafka.bootstrap)
@@ -101,7 +105,7 @@ class WriterByHand:
             assert time.monotonic() < until_s
 
     def send(self) -> None:
-        """A record to partition 0."""
+        """Produces a record to partition 0."""
         batch = batch_by((self.producer_id, self.epoch), self._sequence, b"a", key=None, at_ms=1)
         request = produce_request("orders", batch, transactional_id="t")
         self._wire.send(request, self._version)
@@ -123,7 +127,7 @@ class WriterByHand:
             self.producer_id, self.epoch, self._sequence = answer.producer_id, answer.producer_epoch, 0
 
     def late_marker(self) -> None:
-        """A marker of the last transaction, again, as a coordinator writes it that has not heard of the first one."""
+        """Writes a marker of the last transaction again, like a coordinator that did not learn of the first one."""
         topic = WritableTxnMarkerTopic(name="orders", partition_indexes=[0])
         marker = WritableTxnMarker(
             producer_id=self.producer_id,
@@ -161,7 +165,7 @@ def test_scenario_075_what_was_verified_for_an_aborted_transaction_stays_out_of_
         kafka.release("append")
         assert writer.answer() is ErrorCode.INVALID_TXN_STATE
         facts = kafka.wait(topic="orders", partition=0, log_end_offset=1)
-        assert facts["log_end_offset"] == facts["last_stable_offset"] == 1  # the marker alone
+        assert facts["log_end_offset"] == facts["last_stable_offset"] == 1  # The log has only the marker.
 
 
 def test_scenario_084_a_late_marker_leaves_the_guard_of_the_next_transaction_at_version_2(odradek: Odradek) -> None:
@@ -196,8 +200,8 @@ def test_scenario_084_before_version_2_it_takes_the_guard_and_the_batch_is_verif
 
 
 def test_scenario_105_a_producer_that_comes_while_its_id_is_forgotten_begins_anew(odradek: Odradek) -> None:
-    """A tombstone is replayed where it is appended: no request finds it in flight, and CONCURRENT_TRANSACTIONS is never
-    the answer. What is left is that the new entry stays."""
+    """A tombstone is replayed when it is appended, so no request finds it in flight, and CONCURRENT_TRANSACTIONS is
+    never the answer. The remaining requirement is that the new entry stays."""
     with odradek.cluster(settings={"connections.max.idle.ms": 30 * 24 * 3600 * 1000}) as kafka:
         create_topic(kafka.bootstrap, "orders", 1, exact=True)
         settings = {"bootstrap.servers": kafka.bootstrap, "transactional.id": "t"}

@@ -30,7 +30,7 @@ def make_topic(kafka: Cluster, name: str = "orders") -> None:
 
 
 def produce(kafka: Cluster, *values: str) -> None:
-    """Each value in a batch of its own."""
+    """Produces each value in a separate batch."""
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     for value in values:
         producer.produce("orders", value)
@@ -38,7 +38,7 @@ def produce(kafka: Cluster, *values: str) -> None:
 
 
 def take(consumer: Consumer, count: int) -> tuple[list[bytes | None], str]:
-    """Values up to so many, or up to the first error; and its words."""
+    """Returns this number of values, or those before the first error, and the text of the error."""
     found: list[bytes | None] = []
     until_s = time.monotonic() + PATIENCE_S
     while len(found) < count and time.monotonic() < until_s:

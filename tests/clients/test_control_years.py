@@ -1,4 +1,5 @@
-"""An advance costs what is due: 366 days run few actions, whatever state the cluster is in (docs/testing.md)."""
+"""An advance of the clock costs only what is due: 366 days run few actions, whatever the cluster's state is
+(docs/testing.md)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from odradek.broker.serving import ServingBroker
 from odradek.testing.asynchronous import Cluster, Odradek
 
 YEAR_MS = 366 * 24 * 3600 * 1000
-FEW = 300  # what repeats once a day would be 366
+FEW = 300  # An action that repeats once a day would run 366 times.
 SETTINGS = {
     "transaction.two.phase.commit.enable": True,
     "delegation.token.secret.key": "secret",

@@ -1,6 +1,6 @@
-"""Directories of an Odradek that kept acknowledgements in transactions under `share.version` 2, opened by today's.
+"""Today's Odradek opens directories of an Odradek that kept acknowledgements in transactions under `share.version` 2.
 
-Also new directories that begin with `odradek.share.transactions`: docs/share-transactions.md.
+It also opens new directories that start with `odradek.share.transactions` (docs/share-transactions.md).
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The programs of examples/, and that of docs/dual-write.md, run as they stand."""
+"""The programs of examples/, and the program of docs/dual-write.md, run unchanged."""
 
 import sqlite3
 import subprocess

@@ -40,7 +40,7 @@ def code_of(text: str) -> Any:
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[BrokerProcess]:
-    """Its ACLs are changed while everybody is a super user; then nobody is."""
+    """Yields a broker whose ACLs were created while everybody was a super user. Now nobody is."""
     directory = tmp_path / "data"
     with BrokerProcess(directory, AUTHORIZER | {"super.users": "User:ANONYMOUS"}) as broker:
         create_topic(broker.bootstrap, "public", exact=True)
@@ -71,7 +71,7 @@ def test_the_page_shows_what_the_acls_allow_to_anonymous(guarded: BrokerProcess)
     for path in (f"/api/{view}" for view in hidden):
         status, text = ask(guarded, path)
         assert (status, code_of(text)) == (403, "TOPIC_AUTHORIZATION_FAILED"), path
-    assert ask(guarded, "/api/topics")[0] == 200  # ALTER on the cluster implies DESCRIBE
+    assert ask(guarded, "/api/topics")[0] == 200  # ALTER on the cluster implies DESCRIBE.
     status, text = ask(guarded, "/api/group?id=billing")
     assert (status, code_of(text)) == (403, "GROUP_AUTHORIZATION_FAILED")
     status, text = ask(guarded, "/api/transaction?id=pay")

@@ -1,4 +1,5 @@
-"""A producer whose answers get lost sends again what is already written; with idempotence it is written only once."""
+"""A producer that does not get a response repeats a batch that is already in the log. With idempotence the log has it
+once."""
 
 import threading
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ CUTS = 20
 
 @pytest.fixture(scope="module")
 def behind_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FlakyProxy, Broker]]:
-    """A broker whose advertised address is the proxy's, so that every client goes through it."""
+    """Yields a broker that advertises the proxy's address, so that every client goes through the proxy."""
     with FlakyProxy() as proxy:
         advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
         broker = new_broker(tmp_path_factory.mktemp("broker") / "data", SETTINGS | advertised)
@@ -50,7 +51,7 @@ EACH_ONCE = [[b"%d" % n for n in range(partition, COUNT, 2)] for partition in (0
 
 
 def in_slices(speaker: Speaker, bootstrap: str, topic: str) -> None:
-    """Produce in several calls, so that there are several producers and many batches."""
+    """Produces in several calls, so that there are several producers and many batches."""
     for start in range(0, COUNT, COUNT // 3):
         speaker.produce(bootstrap, topic, numbered(COUNT)[start : start + COUNT // 3], linger_ms=0)
 
@@ -75,7 +76,7 @@ def test_five_batches_in_flight_that_all_lose_their_answers_are_there_once(proxy
 
 def test_connections_cut_at_any_moment_lose_and_repeat_nothing(proxy: FlakyProxy, speaker: Speaker) -> None:
     topic = create_topic(proxy.bootstrap, "cut", partitions=2)
-    # The first one is lost whatever happens: a quick producer could be done before the first cut.
+    # The first request is always lost. Otherwise a quick producer could finish before the first cut.
     proxy.drops = lambda key, _version, seen: key == PRODUCE and seen == 0
     with cutting(proxy):
         speaker.produce(proxy.bootstrap, topic, numbered(COUNT), linger_ms=0)
@@ -102,10 +103,10 @@ def test_without_idempotence_nothing_is_lost_either_but_repeats_may_be(proxy: Fl
 
 
 class cutting:
-    """Cuts every connection through the proxy, CUTS times, once a first Produce request has come.
+    """Cuts every connection through the proxy CUTS times, after a first Produce request has arrived.
 
-    Not before, since aiokafka gives up when it cannot bootstrap; and not without limit, since on a slow machine no
-    connection might live long enough.
+    An earlier cut would make aiokafka fail to bootstrap. The number is limited, because on a slow machine no connection
+    might otherwise live long enough.
     """
 
     def __init__(self, proxy: FlakyProxy) -> None:

@@ -1,4 +1,4 @@
-"""`odradek judge` with real clients, and what it answers to its command line."""
+"""`odradek judge` with real clients, and its errors for wrong arguments."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ for number in range(3):
 
 @pytest.fixture
 def guilty(tmp_path: Path) -> Path:
-    """A recording of a client that sends acks=1 with a producer id, and Metadata before ApiVersions."""
+    """Writes a recording of a client that sends acks=1 with a producer id, and Metadata before ApiVersions."""
     trace = Trace()
     peer = trace.connect()
     peer.ask(MetadataRequest(topics=[]), 12, MetadataResponse())
@@ -148,7 +148,7 @@ IGNORES_SIGTERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 def test_a_signal_ends_the_command_and_what_was_sent_is_judged(
     number: signal.Signals, program: str, tmp_path: Path
 ) -> None:
-    """A shell stands between, as with `make test`: no process of the command is left."""
+    """The program runs in a shell, as with `make test`. No process of the command survives."""
     suite, page, told = tmp_path / "suite.xml", tmp_path / "page.html", tmp_path / "told.json"
     files = ["--junit", str(suite), "--html", str(page), "--json-file", str(told)]
     shell = ["sh", "-c", f"{shlex.join([sys.executable, '-c', program])}; true"]
@@ -157,7 +157,7 @@ def test_a_signal_ends_the_command_and_what_was_sent_is_judged(
         assert judge.stdout is not None
         assert judge.stdout.readline() == "sent\n"
         judge.send_signal(number)
-        said = judge.stdout.read()  # to its end, which comes when nobody can write to it any more
+        said = judge.stdout.read()  # The stream ends when no process can write to it any more.
         assert judge.wait(60) == 2
     assert "kept     IDM.1 " in said
     assert f"the run was ended by {number.name}" in suite.read_text(encoding="utf-8")

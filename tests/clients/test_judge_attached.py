@@ -1,4 +1,4 @@
-"""`odradek judge --attach`: a verdict on the clients of a broker that runs, in a process of its own."""
+"""`odradek judge --attach` judges the clients of a running broker from another process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def batch(marked: bytes, compression: Compression = Compression.NONE) -> bytearr
 
 
 def produced(wire: Wire, records: bytearray) -> int:
-    """Returns the error code of its answer."""
+    """Returns the error code of the response."""
     request = produce_request("orders", records, acks=1)
     return wire.ask(request, 9, ProduceResponse).responses[0].partition_responses[0].error_code
 
@@ -78,7 +78,7 @@ def test_a_broker_that_runs_is_judged_until_it_is_interrupted(is_default: bool, 
         said, errors = judge.communicate(timeout=PATIENCE_S)
         assert judge.returncode == 0, said + errors
         assert "kept     TXN.1 " in said
-        commit(kafka.bootstrap)  # after the judge has gone
+        commit(kafka.bootstrap)  # The judge has ended before this commit.
 
 
 def test_a_cluster_that_is_deleted_ends_it_with_the_verdict(tmp_path: Path) -> None:
@@ -103,11 +103,12 @@ def test_a_cluster_that_is_deleted_ends_it_with_the_verdict(tmp_path: Path) -> N
 def test_a_judge_gets_records_only_of_a_batch_whose_crc_is_wrong() -> None:
     with Odradek.start() as odradek:
         kafka = odradek.cluster()
-        commit(kafka.bootstrap)  # which makes the topic
+        commit(kafka.bootstrap)  # This creates the topic.
         address = f"http://127.0.0.1:{odradek.port}/control/v1/clusters/{kafka.id}/recording?records=false"
         with urlopen(address) as recording, Wire(kafka.bootstrap) as wire:
             assert produced(wire, batch(b"plain")) == 0
-            assert produced(wire, batch(b"opens", Compression.GZIP)) == 0  # its CRC is checked beside the loop
+            # The CRC of this batch is checked in a thread.
+            assert produced(wire, batch(b"opens", Compression.GZIP)) == 0
             damaged = batch(b"wrong")
             damaged[-1] ^= 1
             assert produced(wire, damaged) == ErrorCode.CORRUPT_MESSAGE.value
@@ -124,5 +125,5 @@ def test_what_cannot_be_attached_to_is_said() -> None:
         unknown = command("judge", "--attach", address, "--cluster", "none")
     assert unknown.returncode == 3
     assert "no cluster" in unknown.stderr
-    assert command("judge", "--attach", address).returncode == 3  # it has stopped
+    assert command("judge", "--attach", address).returncode == 3  # The broker has stopped.
     assert command("judge", "--attach", address, "--", "true").returncode == 3

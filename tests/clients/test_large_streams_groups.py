@@ -13,8 +13,8 @@ from tests.clients.streams_members import NO_DELAY, StreamsMember
 from tests.support.broker_process import new_broker
 from tests.support.wire import Wire
 
-SUBTOPOLOGIES = 400  # their topics are checked in more than one slice
-PARTITIONS = 3  # there are so many tasks that their assignment is computed beside the requests
+SUBTOPOLOGIES = 400  # With this number, the topics are checked in more than one slice.
+PARTITIONS = 3  # With this number of tasks, the assignment is computed in slices between requests.
 
 
 @pytest.fixture(scope="module")

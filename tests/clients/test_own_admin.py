@@ -1,4 +1,4 @@
-"""Odradek's admin client: topics, and transactions whose owner is gone."""
+"""Odradek's admin client: topics, and transactions whose owner has disappeared."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ def admin(bootstrap: str) -> Iterator[Admin]:
 
 
 def wait_for_topic(admin: Admin, name: str) -> None:
-    """Kafka answers CreateTopics before every request for metadata knows the topic."""
+    """Waits for a topic, because Kafka answers CreateTopics before all Metadata responses have the topic."""
     wait_for(f"{name} to be known", lambda: name in admin.list_topics())
 
 

@@ -1,4 +1,4 @@
-"""`Admin.end_transaction`: what another process has prepared is ended from outside, with proof (KIP-939)."""
+"""`Admin.end_transaction` ends a transaction that another process has prepared, with proof of its state (KIP-939)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def orders(broker: Broker) -> str:
 
 
 async def prepared(broker: Broker, topic: str, value: bytes = b"v") -> tuple[str, PreparedTxnState]:
-    """By a producer that is gone."""
+    """Prepares a transaction with a producer that disappears afterwards."""
     transactional_id = f"id-{uuid.uuid4().hex[:8]}"
     async with a_transactional(broker.bootstrap, transactional_id, two_phase_commit=True) as producer:
         await producer.begin_transaction()

@@ -1,4 +1,4 @@
-"""`Admin` and the producers of others: describing, fencing, and ending a transaction that no coordinator knows."""
+"""`Admin` and other applications' producers: describing them, fencing them, and ending a hanging transaction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.hanging import leave_hanging
 
 SETTINGS: dict[str, object] = {
     "transaction.state.log.num.partitions": 4,
-    "transaction.partition.verification.enable": "false",  # else no transaction could be made to hang
+    "transaction.partition.verification.enable": "false",  # Otherwise the test could not create a hanging transaction.
 }
 E = ErrorCode
 
@@ -44,7 +44,7 @@ def admin(bootstrap: str) -> Iterator[Admin]:
 
 
 def end_of(bootstrap: str, topic: str) -> int:
-    """The last stable offset of partition 0."""
+    """Returns the last stable offset of partition 0."""
     with Consumer(bootstrap_servers=bootstrap) as consumer:
         return consumer.end_offsets([TopicPartition(topic, 0)])[TopicPartition(topic, 0)]
 
@@ -113,12 +113,12 @@ def test_fenced_producers_cannot_commit_and_what_they_had_open_is_aborted(
         assert (now.state, now.partitions) == ("Empty", ())
         assert (now.producer_id, now.producer_epoch) == fenced[transactional_id]
         assert fenced[transactional_id].producer_epoch > before[transactional_id].producer_epoch
-    assert end_of(bootstrap, topic) == 6  # three records, three markers
+    assert end_of(bootstrap, topic) == 6  # three records and three markers
 
 
 def test_a_hanging_transaction_is_aborted_by_its_numbers(admin: Admin, bootstrap: str, topic: str) -> None:
     partition = TopicPartition(topic, 0)
-    admin.fence_producers([topic])  # so that there is an epoch before that of the hanging transaction
+    admin.fence_producers([topic])  # There must be an epoch before that of the hanging transaction.
     leave_hanging(bootstrap, topic, topic)
     assert end_of(bootstrap, topic) == 0
     (found,) = admin.describe_producers([partition])[partition]

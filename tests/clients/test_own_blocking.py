@@ -1,6 +1,5 @@
-"""The clients without `await`: errors are raised by the call that caused them, Ctrl-C works, a fork is noticed, and the
-process ends quietly.
-"""
+"""The clients without `await`: a call raises the errors that it caused, Ctrl-C works, a fork is detected, and the
+process ends without error output."""
 
 import inspect
 import os
@@ -19,7 +18,7 @@ from odradek.client.sync import Admin, Consumer, Producer
 from odradek.protocol.errors import ErrorCode
 from tests.support.oracle import REPOSITORY
 
-FOR_THEM = {"take_ready", "wait_ready", "make_futures_with"}  # what only the blocking clients call
+FOR_THEM = {"take_ready", "wait_ready", "make_futures_with"}  # methods that only the blocking clients call
 
 
 @pytest.mark.parametrize("blocking", [Producer, Consumer, Admin])
@@ -70,7 +69,7 @@ def test_an_error_of_send_itself_is_in_its_future_and_raised_by_the_next_call(bo
             producer.flush()
         assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
         assert sent.exception(0) is refused.value
-        producer.flush()  # once is enough
+        producer.flush()  # One call is enough.
 
 
 def test_a_transaction_is_not_committed_without_a_record_that_was_refused(bootstrap: str, topic: str) -> None:
@@ -116,7 +115,7 @@ def test_a_call_from_the_loop_s_own_thread_is_refused_instead_of_hanging(bootstr
 
 @pytest.fixture
 def ctrl_c_is_heard() -> Iterator[None]:
-    """It is not by itself where a shell runs the tests in its background: there SIGINT is ignored."""
+    """Enables SIGINT, which is ignored if a shell runs the tests in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,4 +1,5 @@
-"""Odradek's clients where a broker refuses them once: what the application sees, and what is retried."""
+"""Odradek's clients with a broker that refuses a request once: which error the application gets, and what is
+retried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of Arrow through Odradek's producer, and fetched batches as they lie in the log."""
+"""Columns of Arrow through Odradek's producer, and fetched batches in the form in which the log has them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROWS = 5_000
 
 
 def rows(count: int = ROWS, start: int = 0) -> tuple[pa.Array, pa.Array]:
-    """Keys and values."""
+    """Returns keys and values."""
     numbers = range(start, start + count)
     return pa.array([b"k%d" % number for number in numbers]), pa.array([b"v%d" % number for number in numbers])
 
@@ -41,7 +41,7 @@ def values(count: int = ROWS, start: int = 0) -> list[bytes]:
 
 
 async def read(bootstrap: str, topic: str, *, count: int, isolation_level: str = "read_committed") -> pa.Table:
-    """By batches, until `count` rows are there."""
+    """Reads batches until there are `count` rows."""
     partition = TopicPartition(topic, 0)
     found: list[pa.Table] = []
     async with Consumer(

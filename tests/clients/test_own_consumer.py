@@ -1,4 +1,4 @@
-"""What Odradek's consumer does beyond what all clients do (tests/clients/speakers): positions, mistakes, faults."""
+"""Features of Odradek's consumer that not all clients share (tests/clients/speakers): positions, mistakes, faults."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from tests.support.flaky_proxy import FlakyProxy
 
 @pytest.fixture
 def consumer(bootstrap: str) -> Iterator[Consumer]:
-    """Without a group."""
+    """Yields a consumer without a group."""
     with Consumer(bootstrap_servers=bootstrap, **QUICK) as consumer:  # type: ignore[arg-type]
         yield consumer
 
@@ -104,7 +104,7 @@ def test_without_a_reset_policy_the_application_is_told_and_chooses(bootstrap: s
     partition = TopicPartition(topic, 0)
     with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="none", group_id="chooses") as consumer:
         consumer.assign([partition])
-        for _ in range(2):  # and again, until it has chosen
+        for _ in range(2):  # again, until the consumer has chosen an offset
             with pytest.raises(OffsetOutOfRange) as told:
                 consumer.getone()
             assert (told.value.topic_partition, told.value.offset) == (partition, None)
@@ -264,7 +264,8 @@ def test_an_answer_that_is_lost_is_asked_for_again(proxy: FlakyProxy, key: ApiKe
     topic = create_topic(proxy.bootstrap, "lost-answer")
     produce(proxy.bootstrap, topic, b"a", b"b")
     proxy.forget()
-    first_lost = 1 if key is ApiKey.METADATA else 0  # the first of these is `start`'s, which does not go on trying
+    # The first of these requests is sent by `start`, which does not retry.
+    first_lost = 1 if key is ApiKey.METADATA else 0
     proxy.loses = lambda asked, _version, seen: asked == key.value and seen == first_lost
     partition = TopicPartition(topic, 0)
     with member(proxy.bootstrap, topic, group="loses") as consumer:
@@ -300,7 +301,7 @@ def test_a_broker_that_was_killed_and_came_back_is_read_on(start_broker: StartBr
 
 
 def test_a_position_is_validated_when_its_leader_has_changed(start_broker: StartBroker) -> None:
-    """No record is lost here, so the position holds: what is to be seen is that reading goes on from it."""
+    """No record is lost here, so the position stays valid, and reading continues from it."""
     broker: Broker = start_broker({})
     produce(broker.bootstrap, "validated", *(b"%d" % number for number in range(10)))
     partition = TopicPartition("validated", 0)

@@ -1,4 +1,4 @@
-"""Odradek's consumer in a group: shares, rebalances, commits, and members that are killed, busy or expelled."""
+"""Odradek's consumer in a group: assignments, rebalances, commits, and members that are killed, busy or expelled."""
 
 import subprocess
 import sys
@@ -124,7 +124,7 @@ def test_a_member_that_was_expelled_commits_nothing_and_comes_back(bootstrap: st
             )
             with pytest.raises(CommitFailed):
                 slow.commit()
-        with pytest.raises(CommitFailed):  # and so when nobody is left in the group
+        with pytest.raises(CommitFailed):  # This also holds when the group has no members left.
             slow.commit()
         with Producer(bootstrap_servers=bootstrap, transactional_id="expelled") as producer:
             producer.init_transactions()
@@ -139,7 +139,7 @@ def test_a_member_that_was_expelled_commits_nothing_and_comes_back(bootstrap: st
 
 
 def test_a_member_that_is_busy_while_others_join_is_waited_for(bootstrap: str) -> None:
-    """For longer than its session may last without heartbeats."""
+    """The others wait longer than the session may last without heartbeats."""
     topic = create_topic(bootstrap, "busy", partitions=2)
     produce(bootstrap, topic, b"a", b"b")
     with member(bootstrap, topic, group="busy", max_poll_interval_ms=60_000) as busy:
@@ -148,7 +148,7 @@ def test_a_member_that_is_busy_while_others_join_is_waited_for(bootstrap: str) -
             ends_at = time.monotonic() + 2 * QUICK["session_timeout_ms"] / 1000
             while time.monotonic() < ends_at:
                 assert other.getmany(timeout_ms=100) == {}
-            busy.commit()  # a member that is expelled could not
+            busy.commit()  # An expelled member could not commit.
             wait_for(
                 "both to have one",
                 lambda: (busy.getmany(timeout_ms=50), other.getmany(timeout_ms=50), len(busy.assignment()) == 1)[2],
@@ -172,7 +172,7 @@ def test_offsets_are_committed_by_themselves_if_wanted(bootstrap: str, topic: st
 
 
 def test_a_consumer_that_commits_by_itself_has_no_metadata_for_a_transaction(bootstrap: str, topic: str) -> None:
-    """Its next commit would pass the records of a transaction that was aborted, which nobody would read again."""
+    """Its next commit would skip the records of an aborted transaction, which nobody would read again."""
     produce(bootstrap, topic, b"a")
     with member(bootstrap, topic, group="mixed up", enable_auto_commit=True) as consumer:
         assert consumer.getone().value == b"a"

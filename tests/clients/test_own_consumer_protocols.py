@@ -1,4 +1,5 @@
-"""Rebalances of Odradek's consumer that leave members what stays their own: cooperative-sticky (KIP-429), KIP-848."""
+"""Rebalances in which members of Odradek's consumer keep most of their partitions: cooperative-sticky (KIP-429),
+KIP-848."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -23,7 +24,7 @@ def protocol(request: pytest.FixtureRequest) -> dict[str, object]:
 
 
 def listening(consumer: Consumer, topic: str) -> Heard:
-    """Subscribes; the list fills with what the application is told."""
+    """Subscribes. The returned list collects the calls of the application's listener."""
     heard: Heard = []
 
     def note(what: str, partitions: list[TopicPartition]) -> None:
@@ -97,14 +98,15 @@ def test_positions_are_committed_before_partitions_move_and_nothing_is_read_twic
 def test_records_go_on_while_the_group_rebalances(
     bootstrap: str, several: ExitStack, request: pytest.FixtureRequest
 ) -> None:
-    """One member joins and then does not ask for records: the rebalance waits for it, the other one reads on."""
+    """One member joins and then does not poll. The rebalance waits for this member, while the other one continues to
+    read."""
     topic = create_topic(bootstrap, request.node.name, partitions=2)
     group = {**COOPERATIVE, "max_poll_interval_ms": 60_000}
     first = several.enter_context(member(bootstrap, topic, group=topic, **group))
     second = several.enter_context(member(bootstrap, topic, group=topic, **group))
     settle(first, second, shares=[1, 1])
     third = several.enter_context(member(bootstrap, topic, group=topic, **group))
-    third.getmany(timeout_ms=300)  # its JoinGroup is answered when the second one has joined again, too
+    third.getmany(timeout_ms=300)  # Its JoinGroup is answered when the second member has joined again too.
     (partition,) = owned(first)
     produce(bootstrap, topic, b"meanwhile", partition=partition)
     assert values_of(first, 1) == [b"meanwhile"]
@@ -121,7 +123,7 @@ def test_a_member_that_was_expelled_loses_everything_and_comes_back(
     other = several.enter_context(member(bootstrap, topic, group=topic, **protocol))
     settle(other, shares=[1])
     other.close()
-    assert values_of(slow, 1)[0] == b"a"  # nothing was committed
+    assert values_of(slow, 1)[0] == b"a"  # Nothing was committed.
     assert heard[:2] == [("assigned", frozenset({0})), ("lost", frozenset({0}))]
     slow.commit()
 

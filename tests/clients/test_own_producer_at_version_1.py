@@ -1,4 +1,5 @@
-"""Odradek's producer where the cluster's transaction.version is 1: it adds partitions itself, and epochs stay."""
+"""Odradek's producer in a cluster with transaction.version 1: it adds partitions itself, and its epoch stays the
+same."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ OF_A_TRANSACTION = [
 
 @pytest.fixture(scope="module")
 def at_version_1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlakyProxy]:
-    """Behind a proxy, whose address is the one that is advertised."""
+    """Yields a proxy in front of a broker that advertises the proxy's address."""
     with FlakyProxy() as proxy:
         advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
         with new_broker(tmp_path_factory.mktemp("broker") / "data", {**SETTINGS, **TWO_PHASE, **advertised}) as broker:

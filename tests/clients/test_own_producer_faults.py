@@ -1,6 +1,6 @@
-"""Odradek's producer when connections, answers, brokers and other producers fail as they do in production.
+"""Odradek's producer when connections, responses, brokers and other producers fail as they do in production.
 
-Whatever happens: no record is lost, doubled or out of order, and a transaction is there whole or not at all.
+In every case no record is lost, duplicated or out of order, and a transaction is complete or absent.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ OF_A_TRANSACTION = [
 
 @pytest.fixture(scope="module")
 def behind_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FlakyProxy, Broker]]:
-    """A broker whose advertised address is the proxy's, so that every client goes through it."""
+    """Yields a broker that advertises the proxy's address, so that every client goes through the proxy."""
     with FlakyProxy() as proxy:
         advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
         with new_broker(tmp_path_factory.mktemp("broker") / "data", SETTINGS | advertised) as broker:
@@ -76,7 +76,7 @@ def numbers(count: int) -> list[bytes]:
     return [b"%d" % number for number in range(count)]
 
 
-# Without transactions
+# Without transactions.
 
 
 @pytest.mark.parametrize("fault", ["loses", "drops"])
@@ -159,7 +159,7 @@ async def test_what_cannot_be_delivered_in_time_fails_and_the_producer_goes_on(s
             await (await producer.send(topic, b"late"))
         assert late.value.code is ErrorCode.REQUEST_TIMED_OUT
         await asyncio.to_thread(broker.start)
-        for number in count():  # the first connection may come later than the timeout
+        for number in count():  # The first connection may take longer than the timeout.
             with suppress(RetriableError):
                 await (await producer.send(topic, b"after-%d" % number))
                 break
@@ -169,7 +169,7 @@ async def test_what_cannot_be_delivered_in_time_fails_and_the_producer_goes_on(s
     assert len(found) == len(set(found)), "what failed may be there, but once"
 
 
-# In transactions
+# In transactions.
 
 
 @pytest.mark.parametrize("api", OF_A_TRANSACTION, ids=lambda api: api.name)
@@ -242,7 +242,8 @@ async def test_connections_cut_at_any_moment_leave_whole_transactions(proxy: Fla
 
 
 async def cut_now_and_then(proxy: FlakyProxy) -> None:
-    """More and more rarely: on a slow machine no connection might live long enough."""
+    """Cuts all connections at growing intervals, because on a slow machine no connection might otherwise live long
+    enough."""
     for cut in range(30):
         await asyncio.sleep(0.01 * 1.2**cut)
         proxy.cut_all()
@@ -295,7 +296,7 @@ async def test_a_commit_that_takes_too_long_can_be_called_again(start_broker: St
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 async def test_an_end_that_was_cancelled_can_be_called_again(bootstrap: str, topic: str, commit: bool) -> None:
     async with a_transactional(bootstrap, new_id()) as producer:
-        for turns in range(12):  # of the event loop, until it is cancelled
+        for turns in range(12):  # turns of the event loop until the call is cancelled
             await producer.begin_transaction()
             await producer.send(topic, b"%d" % turns)
             end = producer.commit_transaction if commit else producer.abort_transaction
@@ -422,7 +423,7 @@ async def test_a_second_producer_fences_the_first(bootstrap: str, topic: str) ->
 
 
 async def test_a_producer_that_is_fenced_while_it_sends_learns_it_when_it_aborts(bootstrap: str, topic: str) -> None:
-    """Produce says only that the epoch is old, which may also be the timeout's doing: then the producer could go on."""
+    """Produce only reports that the epoch is old. If a timeout caused this, the producer can continue."""
     transactional_id = new_id()
     async with a_transactional(bootstrap, transactional_id) as first:
         await first.begin_transaction()

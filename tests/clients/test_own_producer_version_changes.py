@@ -1,4 +1,4 @@
-"""Our own producer while the cluster's transaction.version is changed under it, and after it has recovered."""
+"""Odradek's producer while the cluster's transaction.version changes, and after the producer has recovered."""
 
 from __future__ import annotations
 

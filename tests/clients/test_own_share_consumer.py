@@ -1,4 +1,4 @@
-"""Odradek's share consumer: acquires, acknowledges in each way, renews, releases, and shares with others.
+"""Odradek's share consumer acquires, acknowledges, renews and releases records, and shares them with others.
 
 tests/conformance/test_own_share_consumer_on_kafka.py runs the same scenarios on Kafka.
 """
@@ -52,7 +52,7 @@ def at(share_broker: Broker) -> str:
 
 @pytest.fixture
 def queue(at: str, request: pytest.FixtureRequest) -> str:
-    """A topic of ten records and a group of the same name, which begins at the first of them."""
+    """Creates a topic with ten records, and a group with the same name that starts at the first record."""
     name = create_topic(at, request.node.name)
     produce(at, name, *TEN)
     return share_group(at, name)
@@ -105,7 +105,7 @@ def test_explicit_acknowledgement_is_record_by_record(at: str, queue: str) -> No
         with pytest.raises(IllegalState, match="acknowledge every record"):
             poll(consumer)
         consumer.acknowledge(records[9], T.RELEASE)
-        consumer.acknowledge(records[9], T.ACCEPT)  # it was not sent yet
+        consumer.acknowledge(records[9], T.ACCEPT)  # The acknowledgement has not been sent yet.
         again: list[ShareRecord] = []
         wait_for("what was released", lambda: more(again, consumer))
         assert [(record.offset, record.delivery_count) for record in again] == [(1, 2), (4, 2), (7, 2)]
@@ -136,7 +136,7 @@ def test_a_renewed_record_is_kept_past_its_lock_and_acknowledged_later(at: str, 
             consumer.acknowledge(kept, T.RENEW)
             assert consumer.commit() == {TopicPartition(queue, 0): None}
             assert poll(other, 300) == []
-        assert poll(consumer) == []  # it does not wait for what was renewed
+        assert poll(consumer) == []  # The poll does not wait for renewed records.
         consumer.acknowledge(kept)
         assert consumer.commit() == {TopicPartition(queue, 0): None}
     assert nothing_is_left(at, queue)

@@ -1,7 +1,7 @@
-"""An application with a database decides transactions while requests, answers, producers and the broker are lost at
-random: readers see what its database says, in the order in which it was decided.
+"""An application with a database decides transactions while requests, responses, producers and the broker fail at
+random. Readers see what the database contains, in the order of the decisions.
 
-`SEED=n` repeats one run's choices (not the network's timing), `SEEDS=n` plays more of them.
+`SEED=n` repeats the choices of a run (but not the network's timing), and `SEEDS=n` runs more of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow  # make test-slow
 SEED = os.environ.get("SEED")
 SEEDS = [int(SEED)] if SEED else list(range(int(os.environ.get("SEEDS", "4"))))
 TRANSACTIONS = 25
-FAULTS = 0.08  # of all requests but those that make a connection
+FAULTS = 0.08  # share of all requests, except those that establish a connection
 TRANSACTIONAL_ID = "shop"
 SPARED = frozenset({ApiKey.API_VERSIONS.value, ApiKey.METADATA.value})
 
@@ -38,7 +38,7 @@ def now_and_then(rng: random.Random) -> Rule:
 
 
 class Application:
-    """`column` is all that its database keeps of a transaction; writing it is the decision."""
+    """An application. `column` is all that its database keeps of a transaction; writing it is the decision."""
 
     def __init__(self, seed: int, broker: Broker, proxy: FlakyProxy, topics: list[str]) -> None:
         self.rng = random.Random(seed)
@@ -51,7 +51,7 @@ class Application:
         producer = await self.recovered()
         for number in count():
             if number >= TRANSACTIONS and self.proxy.lost and self.proxy.dropped and self.proxy.repeated:
-                break  # not before: chance may spare as many
+                break  # Before this, chance may spare as many transactions.
             records = self.some_records(number)
             try:
                 state = await self.prepared(producer, records)
@@ -59,12 +59,12 @@ class Application:
                 self.aborts += 1
                 await again_and_again(producer.abort_transaction)
                 continue
-            if self.rng.random() < 0.7:  # the database commits
+            if self.rng.random() < 0.7:  # The database commits.
                 self.column = str(state)
                 for topic, value in records:
                     self.decided[topic].append(value)
             if self.rng.random() < 0.3:
-                await producer.close()  # as good as a crash: what is prepared stays
+                await producer.close()  # This has the effect of a crash: the prepared transaction stays.
                 if self.rng.random() < 0.3:
                     self.crashes += 1
                     await killed_and_started(self.broker)

@@ -1,4 +1,4 @@
-"""The facts behind the page, as JSON over HTTP, of a broker that real clients use."""
+"""The facts of the page, as JSON over HTTP, of a broker that real clients use."""
 
 import json
 import socket
@@ -23,7 +23,8 @@ TOPIC = "ledger"
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """Plain records; a transaction that committed, one that aborted, one that is open; a group that read some."""
+    """Yields a broker with plain records, three transactions (committed, aborted and open), and a group that has read
+    some records."""
     with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as running:
         assert isinstance(running, BrokerProcess)
         plain = Producer({"bootstrap.servers": running.bootstrap})
@@ -73,7 +74,7 @@ def test_the_page_is_one_file_that_loads_nothing_from_elsewhere(broker: BrokerPr
     status, page, policy = get(broker, "/")
     assert status == 200
     assert len(page) < 150_000
-    assert '"cluster_id"' in page  # the first view is in it
+    assert '"cluster_id"' in page  # The page contains its first view.
     assert policy is not None
     assert policy.startswith("default-src 'none'")
     assert "src=" not in page
@@ -223,17 +224,18 @@ def test_a_page_that_is_left_is_no_warning(broker: BrokerProcess) -> None:
     after = HTTPConnection("127.0.0.1", broker.ready["http_port"], timeout=30)
     after.request("GET", "/live/topics")
     beats = after.getresponse()
-    while beats.readline() != b":\n":  # a second has passed, in which the first one was written to
+    while beats.readline() != b":\n":  # A second has passed, in which the broker has written to the first connection.
         pass
     beats.readline()
     beats.readline()
     after.close()
     warnings = view(broker, "warnings")["warnings"]
-    assert [each for each in warnings if each["logger"] != "odradek.loop"] == []  # the loop is late on a busy machine
+    # On a busy machine the loop may be late.
+    assert [each for each in warnings if each["logger"] != "odradek.loop"] == []
 
 
 def test_pages_that_are_left_before_their_first_word_leave_no_traceback(broker: BrokerProcess) -> None:
-    reset = struct.pack("ii", 1, 0)  # closes with RST
+    reset = struct.pack("ii", 1, 0)  # makes the socket close with RST
     for _ in range(200):
         with socket.create_connection(("127.0.0.1", broker.ready["http_port"])) as left:
             left.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)

@@ -1,4 +1,4 @@
-"""What the page can change, as JSON over HTTP, in a broker that real clients use."""
+"""The actions of the page, as JSON over HTTP, in a broker that real clients use."""
 
 import json
 from collections.abc import Iterator
@@ -152,9 +152,9 @@ def test_without_the_token_nothing_is_done(broker: BrokerProcess) -> None:
     for headers, status in (
         ({"Content-Type": "application/json"}, 403),
         ({**good, "X-Odradek-Token": "guessed"}, 403),
-        ({**good, "Content-Type": "text/plain"}, 415),  # what a form of another page can send
+        ({**good, "Content-Type": "text/plain"}, 415),  # A form on another site can send this content type.
         ({**good, "Origin": "https://elsewhere.example"}, 403),
-        ({**good, "Origin": "http://127.0.0.1:1"}, 403),  # another port is another page
+        ({**good, "Origin": "http://127.0.0.1:1"}, 403),  # A page on another port is another origin.
         ({**good, "Host": "rebound.example"}, 403),
     ):
         assert http(broker, "POST", "/api/actions/create-topic", {"topic": "forged"}, headers)[0] == status

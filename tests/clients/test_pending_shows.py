@@ -1,7 +1,7 @@
-"""Whoever watches a running broker sees which transactions hold acknowledgements of share groups (KIP-1289): in the
-metrics, on the page and in its JSON. This also holds after the application has died, and after a restart.
+"""Metrics, page and JSON of a running broker show which transactions hold acknowledgements of share groups (KIP-1289),
+even after the application has died, and after a restart.
 
-Rules: docs/spec/share-groups.md#s5-11. Every other metric, state by state: tests/spec/test_gauges_of_the_kips.py.
+Rules: docs/spec/share-groups.md#s5-11. tests/spec/test_gauges_of_the_kips.py covers every other metric, state by state.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The fixtures of pytest in a project of somebody else: nothing but the package is installed there."""
+"""The pytest fixtures in another project, in which only the package is installed."""
 
 import os
 import re
@@ -109,7 +109,10 @@ def test_where(kafka, odradek):
 
 
 def run(folder: Path, tests: str, *arguments: str, **more: str) -> str:
-    """more: of the environment"""
+    """Runs tests in a folder, and returns their output.
+
+    more  further environment variables
+    """
     (folder / "test_payments.py").write_text(tests)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--color", "no", "-rA", *arguments]
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"} | more

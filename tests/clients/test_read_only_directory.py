@@ -1,6 +1,5 @@
-"""A data directory that may not be written to, from the start or from some moment on: the broker says what to do,
-loses nothing that it acknowledged, and serves again when the directory can be written to.
-"""
+"""A data directory that is read-only, from the start or from some moment on. The broker says what to do, loses nothing
+that it acknowledged, and serves again when the directory becomes writable."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ MAY_WRITE, READ_ONLY = 0o700, 0o500
 
 
 class ModestBroker(BrokerProcess):
-    """Permissions bind it, even where root runs the tests."""
+    """A broker to which permissions apply, even if root runs the tests."""
 
     def command(self, ready_file: Path) -> list[str]:
         words = super().command(ready_file)
@@ -52,7 +51,7 @@ def allow(data_dir: Path, mode: int) -> None:
 
 
 def refusal(broker: BrokerProcess) -> str:
-    """What it says as it does not start: one line."""
+    """Returns the single line with which the broker refuses to start."""
     with pytest.raises(RuntimeError, match="ended with status 1"):
         broker.start()
     (line,) = broker.log_text().splitlines()
@@ -79,7 +78,7 @@ def test_a_broker_on_a_read_only_file_system_says_what_to_do(tmp_path: Path) -> 
 
 
 class Sender:
-    """Sends numbered records, each of them RECORD_BYTES large, and knows which were acknowledged."""
+    """Sends numbered records of RECORD_BYTES each, and knows which were acknowledged."""
 
     def __init__(self, bootstrap: str) -> None:
         self.acknowledged: list[bytes] = []

@@ -1,4 +1,4 @@
-"""The examples of README.md and of the pages that it leads to, run as printed."""
+"""The examples of README.md, and of the pages that it leads to, run as printed."""
 
 import os
 import re
@@ -20,7 +20,7 @@ address=$(sed -n 's/.*"port": \([0-9]*\).*/localhost:\1/p' ready.json)"""
 
 
 def example(section: str, page: str = "README.md") -> str:
-    """The first one below this heading."""
+    """Returns the first example below this heading."""
     (text,) = re.findall(
         rf"^## {section}\n(?:(?!^## ).)*?^```python\n(.*?)^```$",
         (REPOSITORY / page).read_text(),
@@ -31,13 +31,13 @@ def example(section: str, page: str = "README.md") -> str:
 
 
 def shell_lines(section: str, page: str) -> list[str]:
-    """The commands below this heading, as printed."""
+    """Returns the commands below this heading, as printed."""
     (text,) = re.findall(rf"^## {section}\n(.*?)^## ", (REPOSITORY / page).read_text(), re.MULTILINE | re.DOTALL)
     return re.findall(r"^    (.+)$", text, re.MULTILINE)
 
 
 def run(example: str, bootstrap: str) -> list[str]:
-    """The lines that it prints."""
+    """Runs an example. Returns the lines of its output."""
     assert ADDRESS in example
     done = subprocess.run(
         [sys.executable, "-c", example.replace(ADDRESS, bootstrap)],
@@ -69,7 +69,7 @@ def test_the_example_of_our_own_client_does_what_it_says(bootstrap: str) -> None
 
 
 def test_the_first_examples_of_the_clients_page_do_what_they_say(start_broker: StartBroker) -> None:
-    """Those that are whole programs."""
+    """The examples are those that are whole programs."""
     broker = start_broker({})
     for offset, section in enumerate(["Producing", "Without an event loop"]):
         (acknowledgement,) = run(example(section, "docs/client.md"), broker.bootstrap)
@@ -79,7 +79,7 @@ def test_the_first_examples_of_the_clients_page_do_what_they_say(start_broker: S
 
 
 def test_a_secured_broker_is_ten_lines(tmp_path: Path) -> None:
-    """The last of them is refused: alice may not delete topics."""
+    """The last line is refused, because alice may not delete topics."""
     lines = shell_lines("In ten lines", "docs/using-security.md")
     assert len(lines) == 10
     certs, serve, *asking, refused = [line.replace("$as_", "-b $address $as_") for line in lines]

@@ -1,4 +1,4 @@
-"""`odradek serve --record` with a real client: what is recorded, what survives a kill, and what is left out."""
+"""`odradek serve --record` with a real client: what is recorded, what survives a kill, and what is omitted."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_what_a_client_was_answered_is_recorded_also_by_a_broker_that_is_killed(
     assert kinds[Kind.OPENED] >= 1
     received = {entry.exchange for entry in entries if entry.kind is Kind.RECEIVED}
     written = {entry.exchange for entry in entries if entry.kind is Kind.WRITTEN}
-    assert len(received - written) <= 3  # the last one may have been under way when the process was killed
+    assert len(received - written) <= 3  # The last requests may have been in progress when the process was killed.
     assert [entry.time_us for entry in entries] == sorted(entry.time_us for entry in entries)
 
 

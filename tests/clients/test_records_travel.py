@@ -1,4 +1,4 @@
-"""What any client writes, every client reads, byte for byte."""
+"""Every client reads what any client writes, byte for byte."""
 
 import itertools
 import time
@@ -49,7 +49,7 @@ def test_null_and_empty_are_different_for_keys_and_values(bootstrap: str, topic:
 
 def test_headers_keep_order_repetition_nulls_and_unicode(bootstrap: str, topic: str, speaker: Speaker) -> None:
     headers: Headers = (("a", b"1"), ("a", b"2"), ("", b"no name"), ("ключ", b"\x00\xff"), ("empty", b""), ("a", b"3"))
-    if speaker.name != "kafka-python":  # whose producer takes no null
+    if speaker.name != "kafka-python":  # The producer of kafka-python does not accept null.
         headers += (("null", None),)
     speaker.produce(bootstrap, topic, [Message(b"v", headers=headers), Message(b"bare")])
     for reader in SPEAKERS.values():
@@ -100,7 +100,7 @@ def test_reading_starts_at_any_offset_also_inside_a_batch(bootstrap: str, topic:
 
 def test_an_offset_is_found_by_time(bootstrap: str, topic: str, speaker: Speaker) -> None:
     base_ms = NOW_MS - 1_000_000
-    for n in range(0, 30, 10):  # three batches, ten seconds from record to record
+    for n in range(0, 30, 10):  # three batches; the records are ten seconds apart
         speaker.produce(
             bootstrap, topic, [Message(b"%d" % i, timestamp_ms=base_ms + i * 10_000) for i in range(n, n + 10)]
         )
@@ -120,7 +120,7 @@ def test_the_bounds_of_a_partition_are_known(bootstrap: str, topic: str, speaker
 
 def test_a_topic_with_log_append_time_stamps_records_itself(bootstrap: str, speaker: Speaker) -> None:
     topic = create_topic(bootstrap, "append-time", config={"message.timestamp.type": "LogAppendTime"})
-    before_ms = int(time.time() * 1000) - 1  # the broker's clock is this machine's
+    before_ms = int(time.time() * 1000) - 1  # The broker uses this machine's clock.
     speaker.produce(bootstrap, topic, [Message(b"v", timestamp_ms=1_000_000_000_000 + n) for n in range(10)])
     times = {r.timestamp_ms for r in speaker.read(bootstrap, topic, 10)}
     assert all(before_ms <= at <= int(time.time() * 1000) + 1 for at in times)

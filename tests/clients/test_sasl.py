@@ -1,4 +1,5 @@
-"""Logins of real clients: the right password gets in, a wrong one is told so. docs/spec/security.md#s5-1, #s2-4"""
+"""Logins of real clients: the right password is accepted, and a wrong one is refused (docs/spec/security.md#s5-1,
+#s2-4)."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def create_scram_users(bootstrap: str) -> None:
-    """By a client that has logged in with PLAIN."""
+    """Creates users with a client that has logged in with PLAIN."""
     client: Any = confluent_admin
     admin: Any = client.AdminClient(
         {
@@ -69,7 +70,7 @@ def create_scram_users(bootstrap: str) -> None:
         }
     )
     mechanisms = client.ScramMechanism.SCRAM_SHA_256, client.ScramMechanism.SCRAM_SHA_512
-    for mechanism in mechanisms:  # a request may name a user once
+    for mechanism in mechanisms:  # A request may name a user only once.
         info = client.ScramCredentialInfo(mechanism, 4096)
         changes = [client.UserScramCredentialUpsertion("alice", info, PASSWORD.encode())]
         for done in admin.alter_user_scram_credentials(changes).values():
@@ -79,7 +80,7 @@ def create_scram_users(bootstrap: str) -> None:
 
 
 class Denied(Exception):
-    """The client says that it was not authenticated."""
+    """The client reports that its authentication failed."""
 
 
 def with_confluent(bootstrap: str, mechanism: str, password: str) -> int:
@@ -189,7 +190,7 @@ def test_scenario_072_confluents_client_logs_in_with_a_token(bootstrap: str) -> 
     }
     admin = confluent_admin.AdminClient(settings)
     for _ in range(int(TIMEOUT_S)):
-        admin.poll(0.1)  # asks for the token
+        admin.poll(0.1)  # requests the token
         with suppress(KafkaException):
             assert len(admin.list_topics(timeout=1).brokers) == 1
             return
@@ -236,7 +237,7 @@ def metric(http_port: int, name: str) -> float:
 @pytest.mark.slow  # make test-slow
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "OAUTHBEARER"])
 def test_confluents_client_renews_its_session_while_it_produces(tmp_path: Path, mechanism: str) -> None:
-    """Until its connection has been authenticated again twice, however long that takes; nothing is lost meanwhile."""
+    """The test waits until the connection has been authenticated again twice. No record is lost meanwhile."""
     session_ms = 2_000
     with BrokerProcess(tmp_path / "data", SETTINGS | {"connections.max.reauth.ms": session_ms}) as broker:
         create_scram_users(broker.bootstrap)

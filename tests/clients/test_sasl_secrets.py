@@ -1,4 +1,4 @@
-"""Planted secrets are looked for in all that a broker tells: answers, errors, configs, HTTP, the log, its files.
+"""No secret appears in anything that a broker shows: responses, errors, configs, HTTP, the log, or its files.
 
 Source: docs/spec/security.md#s5-1.
 """
@@ -54,7 +54,7 @@ SETTINGS = {
     "connection.failed.authentication.delay.ms": 0,
     "odradek.http.port": 0,
 }
-# Of the file of records, which holds keys made of passwords, and no passwords.
+# Secrets that the metadata log must not contain. It has keys derived from passwords, and no passwords.
 NEVER_ON_DISK = (PASSWORD, GUESS, TOKEN_SECRET, SCRAM_PASSWORD, BEARER, SALTED)
 VIEWS = ("overview", "connections", "topics", "groups", "transactions", "settings", "warnings")
 
@@ -84,7 +84,7 @@ def http(broker: BrokerProcess, path: str) -> str:
 
 
 def shown(message: Any) -> str:
-    """All fields, as text."""
+    """Returns all fields as text."""
     if isinstance(message, Message):
         names: tuple[str, ...] = type(message).__slots__
         return " ".join(shown(getattr(message, name)) for name in names)
@@ -94,7 +94,7 @@ def shown(message: Any) -> str:
 
 
 def as_text(secret: str | bytes) -> tuple[str, ...]:
-    """In the forms in which it could be shown."""
+    """Returns the forms in which the secret could be shown."""
     if isinstance(secret, str):
         return (secret,)
     return str(secret)[2:-1], secret.hex(), base64.b64encode(secret).decode()

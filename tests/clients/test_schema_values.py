@@ -40,7 +40,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def at(broker: BrokerProcess) -> Run:
-    """A command at the broker and its registry, which has to end with status 0 unless another one is given."""
+    """Returns a function that runs a command with the broker and its registry, and expects status 0 unless the test
+    gives another one."""
 
     def run(*words: str, stdin: str = "", status: int = 0) -> subprocess.CompletedProcess[str]:
         url = f"http://127.0.0.1:{broker.ready['schema_registry_port']}"

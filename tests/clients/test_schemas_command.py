@@ -28,7 +28,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def schemas(url: str) -> Run:
-    """`odradek schemas` at the registry, which has to end with status 0 unless another one is given."""
+    """Returns a function that runs `odradek schemas` with the registry, and expects status 0 unless the test gives
+    another one."""
 
     def run(*words: str, stdin: str = "", status: int = 0) -> subprocess.CompletedProcess[str]:
         done = command("schemas", *words, "--registry", url, stdin=stdin)

@@ -1,7 +1,7 @@
-"""A prepared transaction that somebody else has taken over is sealed, over sockets: across a kill -9 of the broker, and
-at every node of a control cluster.
+"""A prepared transaction that another producer has taken over is sealed, over the network: across a kill -9 of the
+broker, and at every node of a controlled cluster.
 
-The rules, case by case: tests/spec/transactions/test_sealed_transactions.py. Source: docs/spec/transactions.md#s3-7.
+tests/spec/transactions/test_sealed_transactions.py has the rules, case by case. Source: docs/spec/transactions.md#s3-7.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.skipif(IS_KAFKA, reason="no released Kafka has KIP-939"
 ID, TOPIC, GROUP = "payments", "orders", "readers"
 SETTINGS = {"transaction.two.phase.commit.enable": "true", "transaction.state.log.num.partitions": 1}
 KEEPING, PRODUCING, COMMITTING, ENDING, ADDING = 6, 12, 5, 5, 3  # versions
-ADDS_NOTHING = 3  # version of TxnOffsetCommit that needs AddOffsetsToTxn before
+ADDS_NOTHING = 3  # a version of TxnOffsetCommit that needs AddOffsetsToTxn first
 PASSING = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -56,7 +56,7 @@ Pair = tuple[int, int]
 
 
 def settled(ask: Callable[[], int]) -> ErrorCode:
-    """Asks until the code is one that does not pass by itself."""
+    """Repeats a request until its error code is not transient."""
     deadline = time.monotonic() + PATIENCE_S
     while (code := ErrorCode(ask())) in PASSING and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -64,7 +64,7 @@ def settled(ask: Callable[[], int]) -> ErrorCode:
 
 
 def find_coordinators(wire: Wire) -> None:
-    """Makes the topics of the coordinators, if they are not there yet."""
+    """Creates the topics of the coordinators, if they do not exist yet."""
     for key_type, key in ((0, GROUP), (1, ID)):
         wire.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 4)
 
@@ -132,7 +132,7 @@ def commit(wire: Wire, pair: Pair) -> ErrorCode:
 
 
 def values(bootstrap: str) -> list[bytes]:
-    """The committed records of the topic."""
+    """Returns the committed records of the topic."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "checker", "enable.partition.eof": True})
     try:
         consumer.assign([TopicPartition(TOPIC, 0, 0)])
@@ -151,14 +151,14 @@ def values(bootstrap: str) -> list[bytes]:
 
 def committed_offset(bootstrap: str) -> int:
     asked = ConsumerGroupTopicPartitions(GROUP, [TopicPartition(TOPIC, 0)])
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # it must live until the answer is there
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # The client must live until the response arrives.
     found = admin.list_consumer_group_offsets([asked])[GROUP].result(PATIENCE_S)
     offset: int = found.topic_partitions[0].offset
     return offset
 
 
 def is_refused(wire: Wire, old: Pair) -> None:
-    """Each request with which the old producer would have changed the transaction."""
+    """Checks each request with which the old producer would have changed the transaction."""
     assert produce(wire, old, 1, b"late") is ErrorCode.INVALID_PRODUCER_EPOCH
     for version in (ADDS_NOTHING, COMMITTING):
         assert commit_offset(wire, old, 7, version) is ErrorCode.INVALID_PRODUCER_EPOCH

@@ -1,5 +1,5 @@
-"""Every client library on every security protocol and mechanism, with one broker of four listeners; and what each is
-told when it is refused. docs/spec/security.md#s5-1"""
+"""Every client library with every security protocol and mechanism, on one broker with four listeners, and the errors of
+each client when it is refused (docs/spec/security.md#s5-1)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LOGIN_MODULES = {
     "SCRAM-SHA-512": f"{MODULES}.scram.ScramLoginModule required;",
     "OAUTHBEARER": f"{MODULES}.oauthbearer.OAuthBearerLoginModule required;",
 }
-SHORT, SHORT_SESSION_MS = "SHORT", 1_000  # a listener whose sessions end soon
+SHORT, SHORT_SESSION_MS = "SHORT", 1_000  # a listener with short sessions
 TOPIC = "secured"
 
 
@@ -90,7 +90,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 
 async def prepare(bootstrap: str) -> None:
-    """The topic, and alice's SCRAM credentials."""
+    """Creates the topic, and alice's SCRAM credentials."""
     async with own.Admin(bootstrap_servers=bootstrap) as admin:
         await admin.create_topics([own.NewTopic(TOPIC, 1)])
         for mechanism in ScramMechanism:
@@ -125,7 +125,7 @@ async def test_our_client_is_told_why_a_login_is_refused(secured: Secured, proto
 
 
 async def test_our_client_is_told_which_security_a_listener_has(secured: Secured) -> None:
-    """Spoken to without TLS, with it, without a login, with one: the other way than the listener has it."""
+    """The client uses the opposite of what the listener expects: with or without TLS, with or without a login."""
     without_tls = replace(secured.access("PLAINTEXT"), bootstrap=secured.listeners["SSL"])
     with_tls = replace(secured.access("SSL"), bootstrap=secured.listeners["PLAINTEXT"])
     without_login = replace(secured.access("PLAINTEXT"), bootstrap=secured.listeners["SASL_PLAINTEXT"])
@@ -139,7 +139,7 @@ async def test_our_client_is_told_which_security_a_listener_has(secured: Secured
 
 
 async def test_our_clients_fail_at_once_when_a_later_login_is_refused(secured: Secured) -> None:
-    """bob loses his password while his clients run: nothing waits for the delivery timeout, or for ever."""
+    """bob loses his password while his clients run. No call waits for the delivery timeout, or forever."""
     async with own.Admin(bootstrap_servers=secured.listeners["PLAINTEXT"]) as admin:
         await set_password(admin.asking, "bob", "pw", ScramMechanism.SHA_256)
         bob = Access(secured.listeners[SHORT], "SCRAM-SHA-256", user="bob")
@@ -176,7 +176,7 @@ async def test_our_clients_fail_at_once_when_a_later_login_is_refused(secured: S
 
 
 def wait_for_event(access: Access, name: str) -> None:
-    """confluent-kafka's."""
+    """Waits for an event of confluent-kafka."""
     events: list[confluent_kafka.KafkaError] = []
     admin = AdminClient(confluent_settings(access) | {"error_cb": events.append})
     deadline = time.monotonic() + PATIENCE_S

@@ -1,4 +1,5 @@
-"""The share consumer of confluent-kafka: every record delivered to one of the members, and again if that one dies."""
+"""The share consumer of confluent-kafka: every record goes to one of the members, and to another one if that one
+dies."""
 
 import time
 from collections.abc import Iterator
@@ -56,7 +57,7 @@ def produce(broker: Broker, topic: str, values: list[str]) -> None:
 
 
 def polled(*consumers: Any, until: int) -> list[str]:
-    """Values, until there are so many; raises on any error that a message carries."""
+    """Returns the values of this number of records. Raises the error of any message."""
     got: list[str] = []
     deadline = time.monotonic() + TIMEOUT_S
     while len(got) < until and time.monotonic() < deadline:
@@ -75,7 +76,7 @@ def test_each_record_goes_to_one_of_the_members(quick: Broker) -> None:
     with member(quick, "g", topic) as a, member(quick, "g", topic) as b:
         assert sorted(polled(a, b, until=2000), key=int) == values
         for consumer in (a, b):
-            consumer.commit_sync()  # what the last poll gave; closing gives it back
+            consumer.commit_sync()  # This acknowledges the last poll. Closing would release it.
     with member(quick, "g", topic) as late:
         produce(quick, topic, ["last"])
         assert polled(late, until=1) == ["last"]

@@ -1,4 +1,5 @@
-"""`odradek spark sinks | recover`, and the sink that `odradek transactions list --in-doubt` names; without Spark."""
+"""`odradek spark sinks | recover`, and `odradek transactions list --in-doubt`, which names the sink. The tests do not
+need Spark."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The sink's protocol (docs/spec/spark.md#s2) on a broker: every step, with every way to go on after a crash there.
+"""The sink's protocol (docs/spec/spark.md#s2) with a broker: every step, and every way to continue after a crash there.
 
-After each case the output has every decided batch once, no transaction is left open, and readers wait for nothing.
+After each case the output has every decided batch once, no transaction is open, and readers do not wait.
 """
 
 from __future__ import annotations
@@ -88,11 +88,11 @@ def named(step: tuple[CommitStep, int]) -> str:
     return f"{step[0].name}{step[1] or ''}".lower()
 
 
-# How a query goes on after a driver has stopped.
+# Ways in which a query continues after a driver has stopped.
 
 
 async def its_commit_raised(query: Query, stopped: tuple[CommitStep, int]) -> None:
-    """Spark calls abort() with the same votes; the query is started again."""
+    """Spark calls abort() with the same votes, and the query is started again."""
     driver = query.driver(Stop(*stopped, crashes=True))
     with pytest.raises(Crash):
         await driver.write()
@@ -106,7 +106,7 @@ async def it_is_started_again(query: Query, stopped: tuple[CommitStep, int]) -> 
 
 
 async def a_second_driver_overtakes_it(query: Query, stopped: tuple[CommitStep, int]) -> None:
-    """One batch ahead by the time the old one goes on."""
+    """The second driver is one batch ahead when the old one continues."""
     stop = Stop(*stopped)
     old, new = query.driver(stop), query.driver()
     await old.write_until(stop)
@@ -147,7 +147,7 @@ async def it_is_recovered_and_goes_on(query: Query, stopped: tuple[CommitStep, i
 
 
 async def a_listener_comes_late(query: Query, stopped: tuple[CommitStep, int]) -> None:
-    """It recovers the run that has ended, while the next one is at work."""
+    """It recovers the ended run while the next run is active."""
     stop = Stop(*stopped)
     old, new = query.driver(stop), query.driver()
     await old.write_until(stop)
@@ -233,7 +233,7 @@ async def test_an_older_checkpoint_is_refused(query: Query) -> None:
 
 @pytest.mark.parametrize("kept", [0, 1], ids=["topic made anew", "older copy"])
 async def test_a_ledger_that_lost_what_the_driver_has_decided_is_refused(query: Query, kept: int) -> None:
-    """With it rows of committed batches may be lost, of which nobody else would say a word."""
+    """Otherwise rows of committed batches could be lost without any error."""
     driver = query.driver()
     for batch in range(3):
         await driver.write()
@@ -309,7 +309,8 @@ async def test_a_broker_that_is_killed_after_the_decision_finishes_it_later(
 async def test_a_decision_whose_ids_the_broker_has_forgotten_is_finished_after_an_hour(
     tmp_path_factory: pytest.TempPathFactory, hours: int
 ) -> None:
-    """No prepared transaction is forgotten; and no ended one within the hour, unless the rules say so: here."""
+    """The broker never removes a prepared transaction. It removes an ended one within the hour only with rules, as
+    here."""
     settings = SETTINGS | TWO_PHASE | {"odradek.transactional.id.expiration.rules": "spark.=2000"}
     with new_broker(tmp_path_factory.mktemp("broker") / "data", settings) as broker:
         topic = await asyncio.to_thread(create_topic, broker.bootstrap, "out", partitions=PARTITIONS)
@@ -332,7 +333,7 @@ async def test_a_decision_whose_ids_the_broker_has_forgotten_is_finished_after_a
         await query.close()
 
 
-# Failed writes: what the tasks of one run have opened ends, whether or not they have answered.
+# Failed writes: the transactions of a run's tasks end, whether or not the tasks have answered.
 
 
 async def test_an_abort_ends_also_what_tasks_without_an_answer_have_opened(query: Query) -> None:
@@ -360,8 +361,8 @@ async def test_an_abort_ends_also_what_tasks_without_an_answer_have_opened(query
 @pytest.mark.parametrize("ends", ["abort", "commit"])
 @pytest.mark.parametrize("step", list(TaskStep), ids=lambda step: step.name.lower())
 async def test_no_task_of_an_ended_write_leaves_a_transaction_open(query: Query, step: TaskStep, ends: str) -> None:
-    """The task stands at one of its steps while the driver ends the write, and then goes on. If the write is committed,
-    another attempt at the same partition has won."""
+    """The task is stopped at one of its steps while the driver ends the write, and then continues. If the write is
+    committed, another attempt at the same partition has won."""
     driver = query.driver()
     votes = [await query.prepare(driver.run, 0, partition) for partition in range(PARTITIONS)]
     reached, goes_on = threading.Event(), threading.Event()
@@ -421,7 +422,7 @@ async def test_what_cannot_be_ended_is_named_with_the_command_that_ends_it(
 
 
 async def test_transactions_that_ended_before_the_decision_are_not_decided(query: Query) -> None:
-    """As by an operator; once they are decided, their rows are lost."""
+    """An operator may end them. If the driver decided such transactions, their rows would be lost."""
     driver = query.driver()
     await driver.prepare()
     ended = driver.votes[1]
@@ -445,7 +446,7 @@ async def test_a_batch_that_fails_again_and_again_does_not_grow_the_ledger(query
 
 
 async def test_a_replay_ends_what_an_earlier_copy_of_its_batch_left_open(query: Query) -> None:
-    """A losing attempt of the run that decided, which opened its transaction after the decision."""
+    """A losing attempt of the deciding run opened its transaction after the decision."""
     first = query.driver()
     await first.write()
     await query.prepare(first.run, 0, 0, attempt=7)
@@ -489,7 +490,8 @@ async def test_a_key_that_was_first_written_without_rows_is_remembered(query: Qu
 async def test_a_key_of_an_earlier_release_is_compared_by_the_digest_of_that_release(
     query: Query, first_digest: int | None, is_same: bool
 ) -> None:
-    """A record without `digestVersion` holds the digest of keys and values, 5 here. None: it cannot be compared."""
+    """A record without `digestVersion` has a digest of keys and values, here 5. None means that it cannot be
+    compared."""
     writer = query.driver()
     await writer.prepare(batch=0)
     await writer.sink.commit(writer.votes, 0, kept_ms=DAY_MS)
@@ -560,11 +562,11 @@ async def test_a_sink_that_is_forgotten_leaves_no_record(query: Query) -> None:
     assert query.sink.name not in await read_entries(query.brokers)
 
 
-# Sinks with one rule less, which the checks above must find.
+# Sinks that lack one rule. The checks above must detect this.
 
 
 class ObedientAbort(TwoPhaseSink):
-    """Aborts what Spark wants aborted, without a look at the ledger."""
+    """Aborts what Spark wants to abort, without reading the ledger."""
 
     async def abort(self, votes: Sequence[Vote], batch: int, run: str | None = None) -> bool:
         async with self._brokers.admin() as admin:
@@ -574,7 +576,7 @@ class ObedientAbort(TwoPhaseSink):
 
 
 class SweepWithoutDoom(TwoPhaseSink):
-    """After its decision it aborts whatever is open and not its own."""
+    """After its decision, this sink aborts every other open transaction."""
 
     async def _finish(self, admin: Admin, entry: LedgerEntry) -> None:
         await super()._finish(admin, entry)

@@ -1,4 +1,4 @@
-"""The examples of docs/testing.md, as they stand there."""
+"""The examples of docs/testing.md run as printed."""
 
 import json
 import re

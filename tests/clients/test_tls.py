@@ -1,7 +1,5 @@
-"""Listeners with TLS: real clients, who they are, and what they are told when they are refused.
-
-docs/spec/security.md#s1-2
-"""
+"""Listeners with TLS: real clients, their principals, and their errors when they are refused
+(docs/spec/security.md#s1-2)."""
 
 from __future__ import annotations
 
@@ -68,8 +66,8 @@ def directory() -> Path:
 
 @pytest.fixture(scope="module")
 def broker(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """All kinds of listeners: ANY asks for no certificate, MAYBE for one, CERT requires it, OLD speaks TLS 1.2 only,
-    LOGIN and BOTH want a login, HIDDEN is not advertised."""
+    """Yields a broker with all kinds of listeners: ANY requests no certificate, MAYBE requests one, CERT requires it,
+    OLD only has TLS 1.2, LOGIN and BOTH require a login, and HIDDEN is not advertised."""
     settings = ssl_settings(directory) | {
         "listeners": ",".join(f"{name}://localhost:0" for name in PROTOCOLS),
         "advertised.listeners": ",".join(f"{name}://localhost:0" for name in PROTOCOLS if name != "HIDDEN"),
@@ -87,7 +85,7 @@ def broker(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield running
 
 
-# Whom it serves: scenario 9.
+# Accepted clients: scenario 9.
 
 
 @pytest.mark.parametrize(("listener", "client"), [("ANY", None), ("MAYBE", None), ("MAYBE", "kate"), ("CERT", "kate")])
@@ -166,7 +164,7 @@ def test_scenario_003_a_listener_that_is_not_advertised_serves_and_knows_no_brok
 
 
 def test_a_login_over_tls(broker: BrokerProcess, directory: Path) -> None:
-    """The certificate plays no part there: alice is who logs in."""
+    """The certificate has no effect here. alice is the user who logs in."""
     settings = librdkafka(broker, "BOTH", directory, "mallory") | {
         "security.protocol": "sasl_ssl",
         "sasl.mechanism": "PLAIN",
@@ -183,7 +181,7 @@ def test_a_login_over_tls(broker: BrokerProcess, directory: Path) -> None:
     assert errors[0].code() == KafkaError._AUTHENTICATION
 
 
-# Whom it refuses, and what it says: scenarios 10 to 17.
+# Refused clients, and the errors that they get: scenarios 10 to 17.
 
 
 def test_scenario_010_a_client_that_only_speaks_another_version_is_told_so(
@@ -276,7 +274,7 @@ def test_scenario_017_a_client_that_no_rule_names_is_closed_at_its_first_request
     logged(broker, "no rule of ssl.principal.mapping.rules matches CN=mallory")
 
 
-# Who has no business here costs nobody else anything.
+# Hostile peers do not affect other clients.
 
 
 def test_a_client_is_served_beside_a_thousand_handshakes_that_nobody_goes_on_with(
@@ -320,7 +318,7 @@ def test_more_handshakes_than_allowed_push_out_the_oldest(directory: Path, tmp_p
 
 
 def test_damaged_records_and_what_follows_a_handshake_harm_nobody(broker: BrokerProcess, directory: Path) -> None:
-    """Every prefix of a hello, bytes that are changed, a record that is cut, and junk within a session."""
+    """The test sends every prefix of a hello, changed bytes, a truncated record, and junk within a session."""
     hello = client_hello(directory)
     for length in range(0, len(hello), 7):
         with connect(broker, "ANY") as peer:
@@ -343,7 +341,7 @@ def test_damaged_records_and_what_follows_a_handshake_harm_nobody(broker: Broker
 
 
 def test_a_client_cannot_renegotiate(broker: BrokerProcess, directory: Path) -> None:
-    """With TLS 1.2 a client could make the broker work by asking for one handshake after the other."""
+    """With TLS 1.2 a client could make the broker compute one handshake after the other."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("openssl is not installed")

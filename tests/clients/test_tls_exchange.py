@@ -1,4 +1,4 @@
-"""Certificates are exchanged while clients stay connected, by AlterConfigs: docs/spec/security.md#s1-4."""
+"""AlterConfigs replaces certificates while clients stay connected (docs/spec/security.md#s1-4)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(IS_KAFKA, reason="the settings are those of this
 def alter(
     broker: BrokerProcess, directory: Path, *, prefix: str = "listener.name.ssl.", **settings: str
 ) -> KafkaError | None:
-    """settings: of the listener SSL; the error that the broker answers, None if it does as it is told"""
+    """Alters settings of the listener SSL. Returns the broker's error, or None."""
     admin = AdminClient(librdkafka(broker, "SSL", directory))
     resource = ConfigResource(
         ConfigResource.Type.BROKER,
@@ -91,7 +91,7 @@ def chain_of(file: Path) -> str:
 
 
 def another_server(directory: Path) -> Path:
-    """A new certificate of the same authority for the same hosts, in another file."""
+    """Writes a new certificate of the same authority for the same hosts to another file."""
     fill(directory, hosts=HOSTS, clients=(), password=PASSWORD, now=datetime.now(UTC), days=30)
     return (directory / "server.pem").rename(directory / "renewed.pem")
 
@@ -133,7 +133,7 @@ def test_what_would_keep_the_broker_from_starting_again_is_refused(tmp_path: Pat
 
 
 def alteration_of_all_brokers(name: str, value: str) -> IncrementalAlterConfigsRequest:
-    """librdkafka has no way to say it."""
+    """Builds the request by hand, because librdkafka cannot express it."""
     setting = AlterableConfig(name=name, config_operation=0, value=value)
     resource = AlterConfigsResource(resource_type=ConfigResourceType.BROKER.value, resource_name="", configs=[setting])
     return IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)

@@ -1,4 +1,4 @@
-"""Transactions as client libraries write and read them. All but Odradek's client add their partitions themselves."""
+"""Transactions that client libraries write and read. All clients except Odradek's add their partitions themselves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETTINGS: dict[str, object] = {
     "transaction.state.log.num.partitions": 4,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
 }
-LONG_MS = 600_000  # brokers may take their time to restart
+LONG_MS = 600_000  # A restart of the broker may take a while.
 Producer = Callable[..., Transactional]
 
 
@@ -46,7 +46,7 @@ def new_id() -> str:
 
 
 def committed_offset(bootstrap: str, group: str, topic: str) -> int | None:
-    """As an administrator sees it, pending ones left out."""
+    """Returns the committed offset as an administrator sees it, without pending offsets."""
     admin: AdminClient = new_admin(bootstrap)
     request = confluent_kafka.ConsumerGroupTopicPartitions(group, [confluent_kafka.TopicPartition(topic, 0)])
     (found,) = admin.list_consumer_group_offsets([request])[group].result(PATIENCE_S).topic_partitions
@@ -54,7 +54,7 @@ def committed_offset(bootstrap: str, group: str, topic: str) -> int | None:
 
 
 def offset_becomes(bootstrap: str, group: str, topic: str, expected: int | None) -> None:
-    """Kafka answers EndTxn before the markers are written."""
+    """Waits for the offset, because Kafka answers EndTxn before it writes the markers."""
     found: list[int | None] = []
 
     def is_there() -> bool:
@@ -68,13 +68,14 @@ def offset_becomes(bootstrap: str, group: str, topic: str, expected: int | None)
 
 
 def commit_plainly(bootstrap: str, group: str, topic: str, offset: int) -> None:
-    """Outside any transaction. The first one makes the topic of offsets; librdkafka waits long for it otherwise."""
+    """Commits an offset outside any transaction. The first commit creates the offsets topic, for which librdkafka would
+    otherwise wait long."""
     admin: AdminClient = new_admin(bootstrap)
 
     def is_committed() -> bool:
         wanted = confluent_kafka.ConsumerGroupTopicPartitions(group, [confluent_kafka.TopicPartition(topic, 0, offset)])
         (told,) = admin.alter_consumer_group_offsets([wanted])[group].result(PATIENCE_S).topic_partitions
-        return told.error is None  # while the topic of offsets is new, its coordinator may be loading
+        return told.error is None  # While the offsets topic is new, its coordinator may be loading.
 
     wait_for("offsets to be kept", is_committed)
 
@@ -82,8 +83,11 @@ def commit_plainly(bootstrap: str, group: str, topic: str, offset: int) -> None:
 def everybody_reads(
     bootstrap: str, topic: str, *, committed: list[bytes], uncommitted: list[bytes], is_open: bool = False
 ) -> None:
-    """is_open: a transaction is, so that the last stable offset stays where it is."""
-    if not is_open:  # Kafka answers EndTxn before the markers are written
+    """Checks what all clients read at both isolation levels.
+
+    is_open  whether a transaction is open, so that the last stable offset does not advance
+    """
+    if not is_open:  # Kafka answers EndTxn before it writes the markers.
         wait_for("the markers", lambda: is_decided(bootstrap, topic))
     for name, values in READERS.items():
         assert values(bootstrap, topic, committed=True) == committed, name
@@ -91,7 +95,7 @@ def everybody_reads(
 
 
 def is_decided(bootstrap: str, topic: str) -> bool:
-    """Whether committed readers come as far as uncommitted ones."""
+    """Returns whether committed readers can read as far as uncommitted ones."""
     admin = new_admin(bootstrap)
     place = confluent_kafka.TopicPartition(topic, 0)
     ends = set()
@@ -160,7 +164,7 @@ def test_offsets_move_with_their_transaction(open_producer: Producer, bootstrap:
     for number, commit in enumerate([False, True, False, True], start=1):
         producer.begin()
         producer.send(topic, b"%d" % number)
-        producer.flush()  # an abort drops what is not sent yet
+        producer.flush()  # An abort discards unsent records.
         producer.send_offsets({(topic, 0): number * 10}, group)
         assert committed_offset(bootstrap, group, topic) == expected, "pending until the end"
         if commit:
@@ -266,7 +270,7 @@ def test_what_a_lost_producer_left_open_is_aborted_by_its_successor_after_a_rest
 
 
 def test_a_group_is_copied_exactly_once(bootstrap: str) -> None:
-    """Consume, transform, produce, with the consumer's own group metadata; every third round is aborted."""
+    """The loop consumes, transforms and produces with the consumer's own group metadata. Every third round aborts."""
     source, target = create_topic(bootstrap, "source"), create_topic(bootstrap, "target")
     count, group = 60, f"copy-{uuid.uuid4().hex[:8]}"
     filler = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
@@ -301,7 +305,7 @@ def test_a_group_is_copied_exactly_once(bootstrap: str) -> None:
             )
             if rounds % 3 == 0:
                 producer.abort_transaction(PATIENCE_S)
-                for message in messages[:1]:  # back to where the round began
+                for message in messages[:1]:  # back to the start of the round
                     place = confluent_kafka.TopicPartition(source, message.partition() or 0, message.offset() or 0)
                     consumer.seek(place)
             else:

@@ -1,4 +1,4 @@
-"""`odradek transactions` against a running broker; BROKER=kafka runs the same against Apache Kafka."""
+"""`odradek transactions` against a running broker. BROKER=kafka runs the tests against Apache Kafka."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.support.wire import Wire
 
 SETTINGS: dict[str, object] = {
     "transaction.state.log.num.partitions": 4,
-    "transaction.partition.verification.enable": "false",  # else no transaction could be made to hang
+    "transaction.partition.verification.enable": "false",  # Otherwise the test could not create a hanging transaction.
     "transaction.two.phase.commit.enable": "true",
-    "unstable.api.versions.enable": "true",  # of Kafka, which takes two-phase commits only then
+    "unstable.api.versions.enable": "true",  # Kafka accepts two-phase commits only with this setting.
 }
 PATIENCE_S = 60
 
@@ -58,7 +58,7 @@ def producer_of(bootstrap: str, transactional_id: str) -> Producer:
 
 
 def in_transaction(bootstrap: str, transactional_id: str, topic: str) -> Producer:
-    """A producer with one record in an open transaction."""
+    """Returns a producer with one record in an open transaction."""
     producer = producer_of(bootstrap, transactional_id)
     producer.begin_transaction()
     producer.produce(topic, b"open")
@@ -155,7 +155,7 @@ def test_a_transaction_can_be_ended_by_its_coordinator_which_fences_the_producer
     assert "'ended' has no open transaction" in again.stderr
 
 
-# --- two-phase commit
+# --- Two-phase commit.
 
 
 def in_two_phase_commit(bootstrap: str, transactional_id: str, *topics: str) -> tuple[int, int]:

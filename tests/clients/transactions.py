@@ -1,4 +1,4 @@
-"""Transactional producers of four client libraries behind one interface, and readers of either isolation level."""
+"""Transactional producers of four client libraries behind one interface, and readers of both isolation levels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.clients.speakers.aio import LoopThread
 
 Place = tuple[str, int]  # topic and partition
 LOOP = LoopThread()
-FENCED_CODES = frozenset(  # librdkafka has a code of its own for what it knows to be fatal
+FENCED_CODES = frozenset(  # librdkafka has its own code for an error that is fatal.
     {
         confluent_kafka.KafkaError._FENCED,
         confluent_kafka.KafkaError.INVALID_PRODUCER_EPOCH,
@@ -31,22 +31,22 @@ FENCED_CODES = frozenset(  # librdkafka has a code of its own for what it knows 
 
 
 class Fenced(Refused):
-    """Another producer has the transactional id now, or the broker has ended the transaction."""
+    """Another producer has taken over the transactional id, or the broker has ended the transaction."""
 
 
 class Transactional(ABC):
-    """One producer with a transactional id. Whatever is refused is raised as `Refused`."""
+    """A producer with a transactional id. It raises `Refused` for every refusal."""
 
     @abstractmethod
     def begin(self) -> None: ...
 
     @abstractmethod
     def send(self, topic: str, value: bytes, partition: int = 0) -> None:
-        """Into the producer's buffer; see `flush`."""
+        """Puts a record into the producer's buffer, which `flush` sends."""
 
     @abstractmethod
     def flush(self) -> None:
-        """Until the broker has acknowledged what was sent."""
+        """Waits until the broker has acknowledged all records."""
 
     @abstractmethod
     def send_offsets(self, offsets: Mapping[Place, int], group: str) -> None: ...
@@ -94,7 +94,7 @@ class ConfluentTransactions(Transactional):
 
     def send_offsets(self, offsets: Mapping[Place, int], group: str) -> None:
         wanted = [confluent_kafka.TopicPartition(*place, offset) for place, offset in offsets.items()]
-        # Group metadata comes from a consumer only. This one is in no group and knows no broker: closing one that looks
+        # Only a consumer has group metadata. This one has no group and no broker, because closing a consumer that looks
         # for its coordinator may never end.
         consumer = confluent_kafka.Consumer({"group.id": group, "log_level": 0})
         metadata = consumer.consumer_group_metadata()
@@ -285,7 +285,7 @@ def _odradek() -> Iterator[None]:
         raise kind(None if error.code is None else error.code.value, str(error)) from error
 
 
-# Readers: everything from the start to the end that their isolation level lets them see.
+# Readers read everything between the start and the end that their isolation level allows.
 
 ISOLATION = {True: "read_committed", False: "read_uncommitted"}
 
