@@ -19,7 +19,7 @@ class RegistryCaller:
         self._broker = broker
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
-        """Returns status and body. A text is sent as it stands, anything else as JSON."""
+        """Returns status and body. A text is sent unchanged, and anything else as JSON."""
         connection = HTTPConnection("127.0.0.1", self._broker.ready["schema_registry_port"], timeout=30)
         try:
             sent = body if isinstance(body, str | None) else json.dumps(body)
