@@ -17,6 +17,7 @@ from odradek.protocol.messages.describe_cluster_response import DescribeClusterR
 from tests.conformance.differential import (
     admin_script,
     consumer_groups_script,
+    created_again_script,
     frames_script,
     group_types_script,
     groups_script,
@@ -65,10 +66,17 @@ SCRIPTS: dict[Script, int] = {
     **share_state_script.SCRIPTS,
     **frames_script.SCRIPTS,
     **kafka_4_4_script.SCRIPTS,
+    **created_again_script.SCRIPTS,
     **repeated_script.SCRIPTS,  # last: some of its groups stay in states that ListGroups would show
 }
 
-LOWEST = kafka_4_4_script.LOWEST | groups_script.LOWEST | repeated_script.LOWEST | share_state_script.LOWEST
+LOWEST = (
+    kafka_4_4_script.LOWEST
+    | created_again_script.LOWEST
+    | groups_script.LOWEST
+    | repeated_script.LOWEST
+    | share_state_script.LOWEST
+)
 
 
 def advertised_by_kafka(release: str) -> dict[int, tuple[int, int]]:

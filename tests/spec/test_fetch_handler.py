@@ -357,6 +357,7 @@ def next_of(scene: Scene, begun: FetchResponse, epoch: int = 1) -> ErrorCode:
     return ErrorCode(only(reply, 13).error_code)
 
 
+@pytest.mark.known_bug(82, "Odradek 198d3dd")
 def test_a_session_is_told_that_its_topic_was_made_again(scene: Scene) -> None:
     """Otherwise the client would wait for a topic id that never returns."""
     old = scene.topic("again").topic_id

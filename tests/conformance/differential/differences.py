@@ -141,6 +141,11 @@ SHARE_GROUPS = (
         "an unknown topic id is an error of its partitions, as from Kafka 4.4 on; Kafka 4.3.1 fails as a whole",
         asked="an unknown topic id: ShareFetchRequest v*",
     ),
+    Allowed(
+        "a topic that was created again is UNKNOWN_TOPIC_ID by its old id: Kafka 4.3.1 fails as a whole; 4.4.0 says "
+        "UNKNOWN_SERVER_ERROR once, and then nothing of that partition",
+        asked="again, *: ShareFetchRequest v*",
+    ),
 )
 
 QUORUM = (

@@ -180,6 +180,23 @@ def test_a_deleted_topic_is_told_at_once(broker: ShareBroker) -> None:
     assert partitions_of(a.fetched(parked))[topic, 0].code is ErrorCode.UNKNOWN_TOPIC_ID
 
 
+@pytest.mark.known_bug(82, "Odradek 198d3dd")
+def test_a_topic_that_was_created_again_is_another_one_to_session_acknowledgement_and_offsets(
+    broker: ShareBroker,
+) -> None:
+    old = broker.shared_topic("T", 10)
+    a = broker.member("A")
+    assert partitions_of(a.fetch(old))[old, 0].acquired == [(0, 9, 1)]
+    broker.delete_topic("T")
+    new = broker.shared_topic("T", 3)
+    assert new != old
+    assert partitions_of(a.fetch())[old, 0].code is ErrorCode.UNKNOWN_TOPIC_ID
+    assert partitions_of(a.ack({old: [(0, 9, ACCEPT)]}))[old, 0].code is ErrorCode.UNKNOWN_TOPIC_ID
+    found = partitions_of(a.fetch(new, forget=[old]))
+    assert found[new, 0].acquired == [(0, 2, 1)]
+    assert (old, 0) not in found
+
+
 def test_scenario_060_retention_is_met_by_the_fetch_and_over_wire_too(broker: ShareBroker) -> None:
     topic = broker.shared_topic("T", 10, 10, 30, 10)
     a = broker.member("A")
