@@ -22,6 +22,7 @@ from odradek.testing.judge.verdicts import BROKEN, KEPT, verdicts
 from odradek.testing.suite.running import NO_SUCH_VERB, Outcome, run
 from odradek.testing.suite.scenarios import SCENARIOS
 from tests.client_lab.installing import DRIVERS, install
+from tests.support.broker_process import REFERENCE
 from tests.support.oracle import run_kafka
 
 PLAYED = Path(__file__).with_name("played.toml")
@@ -38,13 +39,14 @@ def installed(package: str, version: str, driver: str) -> Callable[[], Sequence[
 
 
 def java() -> Sequence[str]:
-    return "java", "-cp", run_kafka("classpath").strip(), str(DRIVERS / "KafkaClients.java")
+    classpath = run_kafka("classpath", "--version", REFERENCE).strip()
+    return "java", "-cp", classpath, str(DRIVERS / "KafkaClients.java")
 
 
 CLIENTS: Mapping[str, Callable[[], Sequence[str]]] = {
     "librdkafka (confluent-kafka 2.16.1)": installed("confluent-kafka", "2.16.1", "librdkafka.py"),
-    "Java 4.3.1": java,
-    "franz-go 1.22.2": installed("github.com/twmb/franz-go", "1.22.2", "franz_go.go"),
+    f"Java {REFERENCE}": java,
+    "franz-go 1.22.3": installed("github.com/twmb/franz-go", "1.22.3", "franz_go.go"),
     "kafka-python 3.0.12": installed("kafka-python", "3.0.12", "kafka_python_.py"),
     "aiokafka 0.14.0": installed("aiokafka", "0.14.0", "aiokafka_.py"),
     "KafkaJS 2.2.4": installed("kafkajs", "2.2.4", "kafkajs.js"),

@@ -14,6 +14,7 @@ from odradek.testing.judge.verdicts import BROKEN, KEPT
 from odradek.testing.suite.scenarios import SCENARIOS
 from tests.client_lab.suite import CLIENTS, OWN, outcome
 from tests.client_lab.verdicts_page import read_examined
+from tests.support.broker_process import REFERENCE
 from tests.support.oracle import needs_kafka
 
 SPOILED = {
@@ -79,9 +80,9 @@ def test_every_scenario_that_decides_its_rule_has_a_driver_that_breaks_it() -> N
     ("client", "without"),
     [
         pytest.param("ours", NOT_OURS, id="odradek.client"),
-        pytest.param("Java 4.3.1", {"2PC.1"}, id="kafka-clients", marks=needs_kafka),
+        pytest.param(f"Java {REFERENCE}", {"2PC.1"}, id="kafka-clients", marks=needs_kafka),
         pytest.param(
-            "franz-go 1.22.2",
+            "franz-go 1.22.3",
             {"2PC.1", "GRP.3", "FET.11", "MET.7"},
             id="franz-go",
             marks=pytest.mark.skipif(not shutil.which("go"), reason="needs Go"),
