@@ -243,6 +243,13 @@ def test_a_command_that_fails_or_asks_nothing_is_told_apart(capsys: pytest.Captu
     assert tree.run(["judge", "--nothing"]) == 3
 
 
+def test_rules_that_nobody_exercised_are_not_blamed_on_missing_clients(
+    guilty: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tree.run(["judge", "--only", "848.", str(guilty)]) == 3
+    assert "the clients sent nothing to which these rules apply" in capsys.readouterr().err
+
+
 def test_all_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert tree.run(["judge", "--dryrun"]) == 0
     assert "PRD.4   M" in capsys.readouterr().out

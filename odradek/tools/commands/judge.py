@@ -444,6 +444,7 @@ def _status(
         complain("odradek judge", ended.failure)
         return COMMAND_FAILED
     if not any(each.verdict in (kinds.KEPT, kinds.BROKEN) for each in every):
-        complain("odradek judge", "nothing was exercised, because no client connected")
+        why = "the clients sent nothing to which these rules apply" if found else "no client connected"
+        complain("odradek judge", f"nothing was exercised, because {why}")
         return NOTHING
     return KEPT
