@@ -48,8 +48,10 @@ help:
 	@echo 'make test-spark-faults   drivers, executors and brokers killed, a cluster, Spark Connect (Java 17); ROUNDS=8: drivers'
 	@echo '                   killed at every step, 2 if nothing is said'
 	@echo 'make soak-spark    100,000 records through a query under 30 kills; RECORDS, KILLS and SEED change that'
-	@echo 'make page-test     every view of the page in headless Chromium; makes the pictures of the README (Chromium)'
-	@echo 'make docs          the documentation as a site with search, in site/; a link that leads nowhere fails it'
+	@echo 'make page-test     every view of the page, and the site of the documentation, in headless Chromium; makes the'
+	@echo '                   pictures of the README (Chromium)'
+	@echo 'make docs          the documentation as a site with search, in site/, and the line that serves it; a link that leads'
+	@echo '                   nowhere fails it'
 	@echo 'make image-test    build the container image with buildah and run it (root on Debian, no Docker)'
 	@echo 'make audit         known vulnerabilities of what is locked; AUDIT_MAY_BE_OFFLINE=1 where no data base can be reached'
 	@echo 'make lock          write the hashes of what the image installs'
@@ -149,12 +151,12 @@ hostile: .make/dev
 example-dual-write: .make/run
 	@$(RUN) examples/dual_write.py
 
-page-test: .make/page
+page-test: .make/page .make/docs
 	$(RUN) -m pytest --timeout 120 tests/page $(ARGS)
 
 docs: .make/docs
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
-	@echo 'open site/start.html'
+	@echo 'The site is in site/. Its search needs a server: run `$(RUN) -m mkdocs serve` and open http://127.0.0.1:8000/'
 
 example-queue: .make/run
 	@$(RUN) examples/exactly_once_queue.py $(ARGS)
@@ -278,8 +280,13 @@ clean:
 	@$(INSTALL) --editable '.[dev,page]'
 	@touch $@
 
-.make/docs: pyproject.toml | .make/dev
+# Mermaid draws the diagrams of the site. Deno fetches it from npm with the packages that it needs; one file is kept,
+# which contains all of them.
+MERMAID := 11.12.0
+.make/docs: pyproject.toml Makefile | .make/dev
 	@$(INSTALL) --editable '.[dev,docs]'
+	@DENO_DIR=.make/npm $(VENV)/bin/deno cache --quiet --no-lock --no-config npm:mermaid@$(MERMAID)
+	@cp .make/npm/npm/registry.npmjs.org/mermaid/$(MERMAID)/dist/mermaid.min.js .make/ && rm -r .make/npm
 	@touch $@
 
 # Spark 4.2 in an environment of its own, with its own Kafka connector from Maven Central.

@@ -1,14 +1,16 @@
-"""What mkdocs needs to know of this repository: the pages at its root belong to the site, and code is not in it.
+"""Makes the site of this repository: mkdocs calls these functions while it builds.
 
-Some pages are not kept in the repository but written when the site is built: `GENERATED`.
+The pages at the root of the repository belong to the site, and code does not. Some pages are not kept in the repository
+but written when the site is built: `GENERATED`.
 """
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
 from tests.support import commands_page, scenarios_page
@@ -20,6 +22,21 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 AT_THE_ROOT = {"README.md": "start.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md"}
+QUESTIONS = "questions.md"  # docs/README.md, since the site begins with docs/index.md
+MERMAID = REPOSITORY / ".make" / "mermaid.min.js"  # `make docs` fetches it
+MERMAID_IN_SITE = "assets/mermaid.min.js"
+# How a hit counts in the search, by the folder or the name of its page; others count 1. Whoever searches has a question
+# about the use: rules, decisions and lists come last. The theme lets a hit in a title count a thousand times as much as
+# one in the text, hence the small numbers.
+WEIGHTS = {
+    "spec/": 1e-4,
+    "formats/": 1e-4,
+    "verdicts": 1e-4,
+    "adr/": 1e-5,
+    "changes.md": 1e-5,
+    "scenarios.md": 1e-6,
+}
+WEIGHT_OF_A_GUIDE = 2.0
 GENERATED = {"commands.md": commands_page.page, "scenarios.md": scenarios_page.page}
 # A link to a file above docs/, from there or from a page at the root: what is left of its path once the steps upwards
 # are taken off.
@@ -27,7 +44,25 @@ UPWARDS = re.compile(
     r"\[([^\]]*)\]\(((?:\.\./)+[A-Z]+\.md[^)\s]*|(?:\.\./)+\w+\.(?:toml|py)"
     r"|(?:\.\./)*(?:odradek|native|tests|examples|docker)(?:/[^)\s]*)?)\)"
 )
+DIAGRAM = re.compile(r'<pre class="mermaid">.*?</pre>', re.DOTALL)
 INTO_DOCS = re.compile(r"(\]\(|src(?:set)?=\")docs/")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Replaces `[FOLDER/*.md]` in the navigation by the pages of that folder; the README is the first."""
+    assert config.nav is not None
+    _expand(config.nav, Path(config.docs_dir))
+    return config
+
+
+def _expand(entries: list[Any], docs: Path) -> None:
+    for entry in entries:
+        for title, below in entry.items() if isinstance(entry, dict) else ():
+            if isinstance(below, list) and isinstance(below[0], str) and below[0].endswith("/*.md"):
+                pages = sorted(docs.glob(below[0]), key=lambda page: (page.name != "README.md", page.name))
+                entry[title] = [page.relative_to(docs).as_posix() for page in pages]
+            elif isinstance(below, list):
+                _expand(below, docs)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -36,6 +71,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         for other, target in AT_THE_ROOT.items():
             text = text.replace(f"]({other}", f"]({target}")
         files.append(File.generated(config, page, content=text))
+    questions = (REPOSITORY / "docs" / "README.md").read_text(encoding="utf-8")
+    files.append(File.generated(config, QUESTIONS, content=questions))
+    if not MERMAID.exists():
+        raise PluginError(f"{MERMAID} is missing: run `make docs`, which fetches it")
+    files.append(File.generated(config, MERMAID_IN_SITE, content=MERMAID.read_bytes()))
     for name, written in GENERATED.items():
         files.append(File.generated(config, name, content=written()))
     return files
@@ -43,6 +83,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     up = "../" * page.file.src_uri.count("/")
+    if page.file.src_uri == "index.md":
+        page.meta["hide"] = ["navigation"]  # its cards are the navigation
+    page.meta["search"] = {"boost": weight(page.file.src_uri, config.nav)}
 
     def inside(link: re.Match[str]) -> str:
         name, _, anchor = link[2].replace("../", "").partition("#")
@@ -50,4 +93,29 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return f"[{link[1]}]({up}{AT_THE_ROOT[name]}{'#' + anchor if anchor else ''})"
         return f"`{link[1].strip('`')}`"  # code is not in the site
 
+    if not up:
+        markdown = markdown.replace("](README.md", f"]({QUESTIONS}")
     return UPWARDS.sub(inside, markdown)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Puts each diagram into an element that scrolls, so that it is readable on a phone."""
+    return DIAGRAM.sub(r'<div class="scrolled">\g<0></div>', html)
+
+
+def weight(page: str, nav: list[Any] | None) -> float:
+    """How a hit in this page counts in the search."""
+    for start, counts in WEIGHTS.items():
+        if page.startswith(start):
+            return counts
+    guides = next(entry["Guides"] for entry in nav or () if "Guides" in entry)
+    return WEIGHT_OF_A_GUIDE if f"'{page}'" in repr(guides) else 1.0
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Loads Mermaid, 3 MB, in pages with a diagram only. Without this the theme would fetch it from elsewhere."""
+    if 'class="mermaid"' not in output:
+        return output
+    up = "../" * page.file.src_uri.count("/")
+    first, script, rest = output.partition("<script src=")
+    return f'{first}<script src="{up}{MERMAID_IN_SITE}"></script>{script}{rest}'
