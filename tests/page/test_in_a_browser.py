@@ -1,7 +1,6 @@
 """The page as a person sees it: every view in headless Chromium, with real data, by Playwright and axe-core."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -25,7 +24,6 @@ VIEWS = (
     "connections",
     "warnings",
 )
-PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 
 
 @pytest.fixture(scope="module")
@@ -92,15 +90,3 @@ def test_a_view_is_reached_and_searched_by_keyboard_alone(browser: Browser, brok
     page.wait_for_selector("tbody tr:only-child")
     assert page.inner_text("tbody").startswith("pay-1")
     page.close()
-
-
-@pytest.mark.parametrize(
-    ("view", "name"), [("overview", "page-overview"), ("transaction?id=pay-0", "page-transaction")]
-)
-def test_the_pictures_of_the_readme_are_of_today(browser: Browser, broker: BrokerProcess, view: str, name: str) -> None:
-    page = opened(browser, broker.ready["http_port"], view)
-    page.wait_for_timeout(3500)  # so that rates have a line
-    PICTURES.mkdir(exist_ok=True)
-    page.screenshot(path=PICTURES / f"{name}.png")
-    page.close()
-    assert (PICTURES / f"{name}.png").stat().st_size > 10_000
