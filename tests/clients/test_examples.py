@@ -1,16 +1,10 @@
-"""The programs of examples/, and the program of docs/dual-write.md, run unchanged."""
+"""The programs of examples/, run as they are."""
 
-import sqlite3
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.clients.conftest import StartBroker
-from tests.clients.test_readme import ADDRESS, example
-from tests.clients.transactions import READERS
-from tests.support.broker_process import IS_KAFKA
 from tests.support.oracle import REPOSITORY
 
 pytestmark = pytest.mark.slow  # make test-slow
@@ -52,15 +46,3 @@ def test_each_job_of_the_queue_gives_one_result_although_workers_and_the_broker_
     assert any("kill -9" in line for line in lines)
     assert "0 jobs are left, 0 transactions are open." in lines
     assert lines[-1] == "300 jobs have 300 results: each exactly one."
-
-
-@pytest.mark.skipif(IS_KAFKA, reason="Kafka 4.3.1 keeps no prepared transactions")
-def test_the_dual_write_in_one_program_writes_both(start_broker: StartBroker, tmp_path: Path) -> None:
-    bootstrap = start_broker({"transaction.two.phase.commit.enable": "true"}).bootstrap
-    program = example("In one program", "docs/dual-write.md").replace(ADDRESS, bootstrap)
-    for _ in range(2):
-        subprocess.run([sys.executable, "-c", program], cwd=tmp_path, timeout=TIMEOUT_S, check=True)
-    connection = sqlite3.connect(tmp_path / "orders.db")
-    assert connection.execute("SELECT item FROM orders").fetchall() == [("tea",), ("tea",)]
-    connection.close()
-    assert READERS["confluent-kafka"](bootstrap, "drinks", committed=True) == [b"tea", b"tea"]

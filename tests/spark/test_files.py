@@ -12,7 +12,6 @@ from odradek.client.sync import Producer
 from odradek.spark.data_source import OdradekSource
 from odradek.spark.options import OptionError
 from tests.clients.admin import create_topic
-from tests.clients.test_readme import example
 from tests.support.broker_process import Broker
 
 ROWS = 300
@@ -88,20 +87,6 @@ def test_filters_leave_out_files_where_query_and_session_say_so(spark: Any, dire
         assert (frame.where(wanted).count(), frame.count()) == (10, ROWS)
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
-
-
-def test_the_examples_of_the_page_run(spark: Any, directory: str) -> None:
-    names: dict[str, Any] = {"spark": spark}
-    exec(example("From files", "docs/using-spark.md").replace('"data"', repr(directory)), names)
-    assert names["orders"].count() == 1
-    assert names["groups"].columns == ["group", "topic", "offset"]
-    # Other tests write to topics of the same broker.
-    assert {(row.topic, row.state): row.records for row in names["ended"].collect() if row.topic == "filed"} == {
-        ("filed", "committed"): ROWS,
-        ("filed", "aborted"): ROWS,
-        ("filed", "open"): ROWS,
-    }
-    assert names["late"].count() == 0
 
 
 def test_an_empty_choice_has_no_rows(spark: Any, directory: str) -> None:

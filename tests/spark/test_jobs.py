@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import json
-import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -18,7 +16,6 @@ from odradek.tools.commands.errors import DIFFERENT, DONE
 from odradek.tools.commands.tree import run
 from tests.support.batches import NOW_MS
 from tests.support.broker_process import Broker
-from tests.support.oracle import REPOSITORY
 from tests.support.written_log import WrittenLog, flip
 
 HOUR_MS = 60 * 60 * 1_000
@@ -131,15 +128,3 @@ def test_a_damaged_directory_is_told_by_its_file(spark: Any, data: Path, capsys:
     flip(path, 200)
     assert run(["spark", "profile", f"{data}/orders"]) == 1
     assert str(path) in capsys.readouterr().err
-
-
-def test_the_snippets_of_the_page_import_what_there_is() -> None:
-    """And are Python; what they call is tested above."""
-    page = (REPOSITORY / "docs" / "using-spark.md").read_text(encoding="utf-8")
-    snippets = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(snippets) > 6
-    for snippet in snippets:
-        imports: list[ast.stmt] = [
-            each for each in ast.parse(snippet).body if isinstance(each, ast.Import | ast.ImportFrom)
-        ]
-        exec(compile(ast.Module(imports, []), "docs/using-spark.md", "exec"), {})

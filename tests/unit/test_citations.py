@@ -24,7 +24,18 @@ SHORT_FILE = re.compile(r"(?<![\w/.*-])((?:[\w-]+/)*[\w-]+\.(?:py|js))\b")
 # A module, or a name in a module, as in `odradek.broker.broker.Broker`.
 DOTTED = re.compile(r"`(odradek(?:\.\w+)+)`")
 # Files that only exist elsewhere: programs for readers to copy, and code of client projects.
-ELSEWHERE = frozenset({"enrich.py", "test_orders.py", "src/broker/index.js", "net/manager.py"})
+ELSEWHERE = frozenset(
+    {
+        "enrich.py",
+        "order.py",
+        "orders.py",
+        "shop.py",
+        "test_orders.py",
+        "test_shop.py",
+        "src/broker/index.js",
+        "net/manager.py",
+    }
+)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 EXPLICIT_ANCHOR = re.compile(r'<a id="([^"]+)"></a>')
 HEADING = re.compile(r"#+ (.*)")

@@ -1,0 +1,118 @@
+"""The guides, played as a reader pastes them: each block is a whole program, or lines for a shell.
+
+What a block means by its language is in tests/support/guides.py. docs/using-spark.md is played by tests/spark.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from importlib.metadata import distribution
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+from odradek.testing.sync import Odradek
+from tests.support.guides import (
+    LANGUAGES,
+    Block,
+    blocks,
+    can_have_a_network,
+    check_output,
+    installed_by,
+    is_part_of_a_file,
+    play,
+)
+from tests.support.oracle import REPOSITORY
+from tests.support.postgresql import PostgresqlProcess, why_not
+
+PLAYED = {f"docs/{name}.md": blocks(f"docs/{name}.md") for name in ("testing", "judge", "fixtures", "dual-write")}
+PAGES = {**PLAYED, "docs/using-spark.md": blocks("docs/using-spark.md")}
+TIMEOUT_S = 240
+
+
+def place(block: Block) -> str:
+    return block.place
+
+
+def of_language(*languages: str) -> list[Block]:
+    return [block for page in PAGES.values() for block in page if block.language in languages]
+
+
+@pytest.fixture(scope="module")
+def postgresql() -> Iterator[str]:
+    """The folder of a server's socket, which a client finds by PGHOST."""
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    with PostgresqlProcess(is_synced=False) as server:
+        yield server.conninfo.split()[0].removeprefix("host=")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2 * TIMEOUT_S)
+@pytest.mark.skipif(not can_have_a_network(), reason="no network of its own for a guide: unshare --net is not allowed")
+@pytest.mark.parametrize("page", PLAYED)
+def test_a_reader_can_paste_the_page_from_top_to_bottom(
+    tmp_path: Path, page: str, request: pytest.FixtureRequest
+) -> None:
+    environment = {}
+    if page == "docs/dual-write.md":
+        environment = {"PGHOST": request.getfixturevalue("postgresql"), "PGUSER": "postgres"}
+    printed = play(PLAYED[page], tmp_path, timeout_s=TIMEOUT_S, **environment)
+    check_output(PLAYED[page], printed)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_block_says_what_it_is(page: str) -> None:
+    """An indented block has no language, so that nothing could run it."""
+    assert {block.place for block in PAGES[page] if block.language not in LANGUAGES} == set()
+    fenced = re.sub(
+        r"^```.*?^```$", "", (REPOSITORY / page).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
+    assert re.findall(r"\n\n(    .+)", fenced) == []
+
+
+@pytest.mark.parametrize("block", of_language("java", "go", "js", "rust"), ids=place)
+def test_a_block_of_another_language_is_a_part_of_an_example(block: Block) -> None:
+    assert is_part_of_a_file(block)
+
+
+@pytest.mark.parametrize("block", of_language("yaml"), ids=place)
+def test_a_workflow_of_github_is_a_file_of_the_examples(block: Block) -> None:
+    assert "script" in str(yaml.safe_load(block.text)) or is_part_of_a_file(block)
+
+
+@pytest.mark.parametrize("block", of_language("xml"), ids=place)
+def test_a_block_of_xml_is_well_formed(block: Block) -> None:
+    ElementTree.fromstring(f"<project>{block.text}</project>")
+
+
+@pytest.mark.parametrize("block", of_language("sh"), ids=place)
+def test_what_a_page_installs_is_enough_to_run_it(block: Block) -> None:
+    """Other tests run it here, where each of these is installed."""
+    for name in installed_by(block):
+        assert distribution(name).version
+
+
+def test_an_install_line_names_each_library_that_the_programs_of_its_page_import() -> None:
+    libraries = {"confluent_kafka": "confluent-kafka", "pytest": "pytest", "pyspark": "odradek", "psycopg": "odradek"}
+    for page, found in PAGES.items():
+        installed = {name for block in found if block.language == "sh" for name in installed_by(block)}
+        programs = "\n".join(
+            block.text for block in found if block.language == "python" and not is_part_of_a_file(block)
+        )
+        imported = set(re.findall(r"^(?:from|import) (\w+)", programs, re.MULTILINE))
+        assert {libraries[name] for name in imported & libraries.keys()} | {"odradek"} <= installed, page
+
+
+def test_each_json_of_the_testing_page_is_accepted() -> None:
+    """A rule, or the fields of a new cluster."""
+    with Odradek.start() as odradek, odradek.cluster() as kafka:
+        for block in of_language("json"):
+            fields = json.loads(block.text)
+            if "do" in fields:
+                kafka.fault({**fields, "unused": "ok"})
+            else:
+                made = odradek.call("POST", "/clusters", fields)[1]
+                assert len(made["listeners"]) == len(fields["listeners"])

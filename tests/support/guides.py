@@ -1,0 +1,200 @@
+"""Plays a guide as a reader does who pastes its blocks, from top to bottom, into a shell in an empty directory.
+
+The language of a block says what it is:
+
+    python            a whole program. It is stored under the file name in the line before it (`enrich.py`:), and runs
+                      at once, unless a shell block below names that file
+    sh                lines for the shell
+    text              what the block before it prints; … stands for anything
+    java, go, …       a file of examples/, or a part of one
+    json, yaml, xml   read by tests of their own
+
+The shell has a network of its own, so that a broker on localhost:9092 is the reader's, and nobody else's.
+"""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tests.support.oracle import REPOSITORY
+
+FENCED = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# The last file that the paragraph before a block names.
+FILE_NAME = re.compile(
+    r"`(?:[\w-]+/)*([\w-]+\.(?:py|go|mjs|java|rs))`(?:(?!\n\n|\.(?:py|go|mjs|java|rs)`).)*:\n\n\Z", re.DOTALL
+)
+LANGUAGES = frozenset({"python", "sh", "text", "java", "go", "js", "rust", "json", "yaml", "xml"})
+DEFAULT_NAME = "program.py"
+# Commands that a page may show and this machine need not have: they are left out.
+ELSEWHERE = (
+    "docker",
+    "mvn",
+    "gradle",
+    "make",
+    "pip install",
+    "python -m venv",
+    "git clone",
+    ". .venv/bin/activate",
+    "export PG",
+)
+MARK = "::: block "
+# Brings up the loopback of a new network, as `ip link set lo up` does.
+LOOPBACK = """
+import fcntl, os, socket, struct, sys
+with socket.socket() as s:
+    fcntl.ioctl(s, 0x8914, struct.pack("16sh14x", b"lo", 0x1))
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block of a page. `line` is where its fence is; `file` is the name in the line before it."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+    file: str | None
+
+    @property
+    def place(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks(page: str) -> list[Block]:
+    """The fenced blocks of a page, which is named by its path in the repository."""
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    found = []
+    for fence in FENCED.finditer(text):
+        name = FILE_NAME.search(text, 0, fence.start())
+        line = text.count("\n", 0, fence.start()) + 1
+        found.append(Block(page, line, fence[1], fence[2], name[1] if name else None))
+    return found
+
+
+@cache
+def sources() -> tuple[str, ...]:
+    """The files that a block may be a part of."""
+    folders = (REPOSITORY / "examples", REPOSITORY / "odradek")
+    suffixes = {".py", ".java", ".go", ".mjs", ".rs", ".yml", ".xml"}
+    return tuple(
+        path.read_text(encoding="utf-8")
+        for folder in folders
+        for path in sorted(folder.rglob("*"))
+        if path.suffix in suffixes and "node_modules" not in path.parts
+    )
+
+
+def is_part_of_a_file(block: Block) -> bool:
+    """Whether each paragraph of the block stands in one file of examples/ or odradek/, in this order."""
+    paragraphs = [each.strip("\n") for each in re.split(r"\n\n+", block.text)]
+    return any(_in_order(paragraphs, source) for source in sources())
+
+
+def _in_order(paragraphs: Sequence[str], source: str) -> bool:
+    at = 0
+    for each in paragraphs:
+        at = source.find(f"\n{each}\n", max(0, at - 1)) if not source.startswith(f"{each}\n") or at else 0
+        if at < 0:
+            return False
+        at += len(each) + 1
+    return True
+
+
+def commands(block: Block) -> Iterator[str]:
+    """The commands of a shell block, each with the lines that continue it."""
+    yield from re.findall(r"(?:.*\\\n)*.+", block.text)
+
+
+def is_elsewhere(command: str) -> bool:
+    words = re.sub(r"^\w+=\S+ ", "", command.strip())
+    return words.startswith(ELSEWHERE)
+
+
+def installed_by(block: Block) -> list[str]:
+    """The names of the distributions in its lines `pip install …`."""
+    lines = [each for each in commands(block) if each.startswith("pip install ")]
+    words = [word for line in lines for word in shlex.split(line, comments=True)[2:] if not word.startswith("-")]
+    return [re.split(r"[\[=@ ]", word)[0] for word in words]
+
+
+def script(page: Sequence[Block]) -> str:
+    """What the reader pastes. A line of its output begins each block, so that it can be taken apart."""
+    lines = ["set -e", "exec 2>&1"]
+    for number, block in enumerate(page):
+        lines.append(f"echo '{MARK}{number}'")
+        if block.language == "sh":
+            lines += [each for each in commands(block) if not is_elsewhere(each)]
+        elif block.language == "python" and not is_part_of_a_file(block):
+            file = block.file or DEFAULT_NAME
+            lines += [f"cat >{file} <<'END OF BLOCK'", block.text.rstrip("\n"), "END OF BLOCK"]
+            if not any(each.language == "sh" and file in each.text for each in page[number + 1 :]):
+                lines.append(f"python -m pytest -q {file}" if is_test(block) else f"python {file}")
+    return "\n".join(lines) + "\n"
+
+
+def is_test(block: Block) -> bool:
+    return re.search(r"^(?:async )?def test_", block.text, re.MULTILINE) is not None
+
+
+def can_have_a_network() -> bool:
+    return subprocess.run([*_network(), "true"], check=False, capture_output=True).returncode == 0
+
+
+def _network() -> list[str]:
+    return ["unshare", "--net", *([] if os.getuid() == 0 else ["--map-root-user"])]
+
+
+def play(page: Sequence[Block], folder: Path, *, timeout_s: float, **environment: str) -> list[str]:
+    """Runs the blocks in this directory, and returns what each of them printed. A command that fails, fails."""
+    inherited = {name: os.environ[name] for name in ("LANG", "TMPDIR", "JAVA_HOME") if name in os.environ}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    with subprocess.Popen(
+        [*_network(), sys.executable, "-c", LOOPBACK, "bash", "-c", script(page)],
+        cwd=folder,
+        env={**inherited, "PATH": path, "HOME": str(folder), **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as bash:
+        try:
+            bash.wait(timeout_s)
+            said = None
+        except subprocess.TimeoutExpired:
+            said = f"it did not end within {timeout_s:.0f} s"
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(bash.pid, signal.SIGKILL)  # what the reader left in the background, too
+        assert bash.stdout is not None
+        output = bash.stdout.read()
+    parts = output.split(MARK)[1:]
+    at = page[len(parts) - 1].place if parts else "before the first block"
+    reason = said or (f"status {bash.returncode}" if bash.returncode else None)
+    assert reason is None, f"{at}: {reason}\n{output}"
+    return [part.partition("\n")[2] for part in parts]
+
+
+def check_output(page: Sequence[Block], printed: Sequence[str]) -> None:
+    """Each line of a text block stands in what the block before it printed, in this order."""
+    for number, block in enumerate(page):
+        if block.language == "text":
+            rest = iter(printed[number - 1].splitlines())
+            for line in block.text.splitlines():
+                pattern = re.compile(".*".join(re.escape(part) for part in line.strip().split("…")))
+                assert any(pattern.fullmatch(each.strip()) for each in rest), (
+                    f"{block.place}: {line!r} is not printed:\n{printed[number - 1]}"
+                )
+
+
+def by_language(pages: Mapping[str, Sequence[Block]], *languages: str) -> list[Block]:
+    return [block for page in pages.values() for block in page if block.language in languages]
