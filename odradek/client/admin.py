@@ -422,8 +422,9 @@ class Admin(ConnectedClient):
         outcome.
 
         Raises ProducerFenced if the transaction did not end this way and no longer can: it had the other outcome, an
-        operator or a newer producer has taken over, or the id has begun another transaction. After any other error the
-        outcome is unknown. Does nothing for the empty state, which identifies no transaction.
+        operator or a newer producer has taken over, or the id has begun another transaction. Raises ClientError
+        (UNSUPPORTED_VERSION) if the cluster's transaction.version is below 2. After any other error the outcome is
+        unknown. Does nothing for the empty state, which identifies no transaction.
         """
         if not state.has_transaction:
             return
@@ -456,7 +457,8 @@ class Admin(ConnectedClient):
     async def end_transactions(self, ends: Iterable[tuple[str, PreparedTxnState, bool]]) -> list[ClientError | None]:
         """Runs `end_transaction` concurrently for each (transactional id, state, whether to commit).
 
-        Returns a list in the same order: None for a success, else the error that `end_transaction` raised.
+        Returns a list in the same order: None for a success, else the ClientError that `end_transaction` raised, such
+        as ProducerFenced. Raises none of them.
         """
 
         async def end(transactional_id: str, state: PreparedTxnState, committed: bool) -> ClientError | None:

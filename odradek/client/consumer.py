@@ -216,6 +216,9 @@ class Consumer(ConnectedClient):
         on_lost       called if other members already own the partitions; defaults to `on_revoked`
 
         The callbacks may be coroutine functions. They run within calls that return records.
+
+        Raises IllegalState without `group_id`, after `assign`, and for a pattern with the classic protocol; TypeError
+        if `topics` is a single string.
         """
         if self._offsets is None:
             raise IllegalState("subscribe needs a group_id; assign does not")
@@ -229,7 +232,8 @@ class Consumer(ConnectedClient):
         self._subscription.subscribe(interest, Callbacks(on_assigned, on_revoked, on_lost))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reads exactly these partitions from now on. Partitions that were assigned before keep their positions."""
+        """Reads exactly these partitions from now on. Partitions that were assigned before keep their positions. Raises
+        IllegalState after `subscribe`: call `unsubscribe` first."""
         if self._subscription.is_made:
             raise IllegalState("the consumer has subscribed: unsubscribe first")
         wanted = [TopicPartition(*partition) for partition in partitions]
@@ -259,7 +263,8 @@ class Consumer(ConnectedClient):
         return record if record is not None else await self.getone()
 
     async def getone(self) -> ConsumerRecord:
-        """Returns the next record, and waits for it without a time limit. Raises the errors of `getmany`."""
+        """Returns the next record, and waits for it without a time limit. Raises the errors of `getmany`:
+        OffsetOutOfRange, AuthorizationFailed, ClientError and IllegalState."""
         while (record := self._delivery.take()) is None:
             await self.wait_ready()
         return record
@@ -268,7 +273,9 @@ class Consumer(ConnectedClient):
         """Returns records by partition as soon as some have arrived, or an empty dict after `timeout_ms`.
 
         Raises OffsetOutOfRange if the application has to choose a position; AuthorizationFailed; ClientError for
-        damaged records (`seek` past them), or if the group does not accept this member.
+        damaged records (`seek` past them), or if the group does not accept this member. Raises IllegalState before
+        `start`, after `close`, and if neither `subscribe` nor `assign` was called; ValueError if `max_records` is less
+        than 1.
         """
         if max_records < 1:
             raise ValueError(f"max_records={max_records}")
@@ -291,8 +298,10 @@ class Consumer(ConnectedClient):
     async def getbatches(self, *, timeout_ms: float = 1_000) -> dict[TopicPartition, RawBatches]:
         """Returns undecoded batches for `odradek.client.columns.read_records`, or an empty dict after `timeout_ms`.
 
-        The position moves past all of them. CRCs and records are not checked here; the caller must do it. Raises the
-        errors of `getmany`, except that for damaged records.
+        The position moves past all of them. CRCs and records are not checked here; the caller must do it.
+
+        Raises the errors of `getmany`, except that for damaged records: OffsetOutOfRange, AuthorizationFailed,
+        ClientError if the group does not accept this member, and IllegalState.
         """
         self._take_back(*self._positions.partitions)
         return await self._poll(timeout_ms, self._taking.batches) or {}
@@ -303,7 +312,8 @@ class Consumer(ConnectedClient):
         return self._delivery.take()
 
     async def wait_ready(self) -> None:
-        """Waits until `take_ready` may have a record. Cancelling it loses no record."""
+        """Waits until `take_ready` may have a record. Cancelling it loses no record. Raises the errors of `getmany`,
+        such as IllegalState and ClientError."""
         taken = await self._poll(None, partial(self._taking.first, PER_POLL))
         assert taken is not None
         self._delivery.load(*taken)
@@ -311,7 +321,8 @@ class Consumer(ConnectedClient):
     # Positions.
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continues reading this partition at `offset`."""
+        """Continues reading this partition at `offset`. Raises ValueError if the offset is negative; IllegalState if
+        the partition is not assigned."""
         if offset < 0:
             raise ValueError(f"the offset {offset}")
         self._take_back(partition)
@@ -319,19 +330,21 @@ class Consumer(ConnectedClient):
         self._wake()
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Continues at the start of these partitions, or of all assigned ones if none are given."""
+        """Continues at the start of these partitions, or of all assigned ones if none are given. Raises IllegalState if
+        a partition is not assigned."""
         self._reset(partitions, EARLIEST_TIMESTAMP)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Continues at the end of these partitions, or of all assigned ones if none are given.
 
         The end is looked up by the next call that returns records. With read_committed it is the last stable offset.
+        Raises IllegalState if a partition is not assigned.
         """
         self._reset(partitions, LATEST_TIMESTAMP)
 
     async def position(self, partition: TopicPartition) -> int:
         """Returns the offset of the next record to be returned. Raises RetriableError if it cannot be determined in
-        time."""
+        time; ClientError if there is no valid offset; IllegalState if the partition is not assigned."""
         assigned = self._positions.of(partition)
         ends_at = asyncio.get_running_loop().time() + self._timeout_ms / 1000
         while assigned.offset < 0:
@@ -346,13 +359,15 @@ class Consumer(ConnectedClient):
         return assigned.offset if on_its_way is None else on_its_way
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Stops returning records of these partitions until `resume` is called."""
+        """Stops returning records of these partitions until `resume` is called. Raises IllegalState if a partition is
+        not assigned."""
         self._take_back(*partitions)
         for partition in partitions:
             self._positions.of(partition).is_paused = True
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Returns records of these partitions again, after `pause`. Does nothing if they are not paused."""
+        """Returns records of these partitions again, after `pause`. Does nothing if they are not paused. Raises
+        IllegalState if a partition is not assigned."""
         for partition in partitions:
             self._positions.of(partition).is_paused = False
         self._news.set()
@@ -363,19 +378,21 @@ class Consumer(ConnectedClient):
         return {each.topic_partition for each in self._positions if each.is_paused}
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the log start offset of each partition."""
+        """Returns the log start offset of each partition. Raises RetriableError on timeout; ClientError for a partition
+        that the broker refuses."""
         return await self._bounds(partitions, EARLIEST_TIMESTAMP)
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Returns the end offset of each partition: the last stable offset with read_committed, else the high
-        watermark."""
+        watermark. Raises RetriableError on timeout; ClientError for a partition that the broker refuses."""
         return await self._bounds(partitions, LATEST_TIMESTAMP)
 
     async def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Returns offset and timestamp of the first record in each partition with at least the given timestamp, or None
-        if there is no such record."""
+        if there is no such record. Raises ValueError for a negative timestamp; RetriableError on timeout; ClientError
+        for a partition that the broker refuses."""
         if any(timestamp < 0 for timestamp in timestamps_ms.values()):
             raise ValueError("a timestamp before 1970")
         return await list_offsets(
@@ -389,14 +406,16 @@ class Consumer(ConnectedClient):
         returned record.
 
         Raises CommitFailed if the group has continued without this member. Raises RetriableError if the group is
-        rebalancing (fetch records, then commit again) or its coordinator cannot be reached.
+        rebalancing (fetch records, then commit again) or its coordinator cannot be reached. Raises IllegalState without
+        `group_id`.
         """
         self._need_group("commit")
         with self._metrics.commit:
             await self._commits.commit(offsets)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Returns the group's committed offset in each partition, or None if there is none."""
+        """Returns the group's committed offset in each partition, or None if there is none. Raises RetriableError on
+        timeout; ClientError if the broker refuses; IllegalState without `group_id`."""
         offsets = self._need_group("committed")
         with self._metrics.committed:
             return await offsets.committed([TopicPartition(*each) for each in partitions])

@@ -70,6 +70,9 @@ class Producer(ConnectedClient):
     responses are lost. `enable_idempotence`, which is on by default, ensures this. All methods belong to the event loop
     on which the producer was started.
 
+    Methods raise IllegalState before `start`, after `close`, and if the state of the transaction does not allow the
+    call. After a FatalError, such as ProducerFenced, every method except `close` raises it again.
+
     The settings have the names and meaning of Kafka's Java client, except:
 
     batch_size      size of a batch in bytes before compression
@@ -172,7 +175,8 @@ class Producer(ConnectedClient):
         """Connects to the cluster.
 
         Raises RetriableError if no bootstrap server answers within `bootstrap_timeout_ms`. The default is 0: each
-        server is tried once. After a failure, create a new producer.
+        server is tried once. After a failure, create a new producer. Raises IllegalState if the producer was already
+        started; AuthenticationFailed if a broker refuses the login.
         """
         if self._sender is not None or self._is_closed:
             raise IllegalState("a producer is started once")
@@ -241,8 +245,8 @@ class Producer(ConnectedClient):
         still be sent.
 
         Raises RetriableError if the wait exceeds `max_block_ms`; ClientError if the record is larger than
-        `max_request_size` or the topic is invalid, or AbortableError instead if a transaction is open; IllegalState if
-        the producer has a transactional id and no transaction is open.
+        `max_request_size`, or the topic or the partition does not exist, or AbortableError instead if a transaction is
+        open; IllegalState if the producer has a transactional id and no transaction is open.
         """
         sender = self._allowed(Call.SEND)
         size_bytes = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
@@ -291,8 +295,12 @@ class Producer(ConnectedClient):
                         max.message.bytes must allow it.
 
         The rows are written in order, after everything sent before, in as many record batches as necessary. The future
-        resolves to the metadata of the first record of each batch, or fails with a ClientError. The call waits and
-        raises like `send`. If one record is too large, none of the rows is sent.
+        resolves to the metadata of the first record of each batch, or fails with a ClientError. The call waits like
+        `send`. If one record is too large, none of the rows is sent.
+
+        Raises RetriableError if the wait exceeds `max_block_ms`; ClientError if a record is larger than
+        `max_request_size` or there is no such partition, or AbortableError instead if a transaction is open;
+        IllegalState if the producer has a transactional id and no transaction is open.
         """
         sender = self._allowed(Call.SEND)
         outboxes = await self._wait_to_send(sender, topic, 0)
@@ -320,7 +328,11 @@ class Producer(ConnectedClient):
         self._make_future = make
 
     async def flush(self) -> None:
-        """Waits until every record that was passed to `send` is written or has failed."""
+        """Waits until every record that was passed to `send` is written or has failed.
+
+        The errors of records are in their futures, and are not raised here. Raises IllegalState if the producer is not
+        started; FatalError if it cannot continue.
+        """
         with self._metrics.flush:
             await self._allowed(Call.FLUSH).flush()
 
@@ -331,6 +343,10 @@ class Producer(ConnectedClient):
 
         keep_prepared   do not abort a prepared transaction but return its state, or None if there is none. The
                         transaction can then only be committed, aborted or completed.
+
+        Raises RetriableError if the coordinator does not answer within `max_block_ms`; the call can be repeated. Raises
+        IllegalState without a transactional id, or if the call has already succeeded; FatalError, such as
+        AuthorizationFailed, if the broker refuses the transactional id.
         """
         session = self._transactional()
         session.enter(Call.INIT)
@@ -343,7 +359,7 @@ class Producer(ConnectedClient):
 
         This usually needs no request. It contacts the broker only after a transaction was recovered
         (`keep_prepared=True`), or if the cluster's transaction.version has changed. Raises RetriableError if the broker
-        does not answer within `max_block_ms`.
+        does not answer within `max_block_ms`; IllegalState before `init_transactions`, or if a transaction is open.
         """
         with self._metrics.begin:
             await self._transactional().begin()
@@ -356,6 +372,9 @@ class Producer(ConnectedClient):
         offsets   the offset of the next record to read in each partition
         group     the consumer's `group_metadata()`, or a group id. With the metadata, the broker refuses the offsets of
                   a consumer that was removed from its group; with a group id it cannot check this.
+
+        Raises AbortableError if the broker refuses the offsets, for example those of a consumer that was removed from
+        its group, or does not answer within `max_block_ms`. Raises IllegalState if no transaction is open.
         """
         session = self._transactional()
         session.enter(Call.SEND_OFFSETS)
@@ -383,7 +402,7 @@ class Producer(ConnectedClient):
         Raises AbortableError with the code INVALID_RECORD_STATE if a record no longer belongs to the consumer, if the
         application has already acknowledged it through the consumer, or if the type is RELEASE, RENEW or a gap. Raises
         AbortableError with UNSUPPORTED_VERSION, before anything is sent, if a broker does not serve the request. After
-        either error the transaction can only be aborted.
+        either error the transaction can only be aborted. Raises IllegalState if no transaction is open.
         """
         self._metrics.acknowledgements.record()
         try:
@@ -409,7 +428,7 @@ class Producer(ConnectedClient):
 
         Afterwards only commit, abort and complete are allowed, even after a crash. The returned state identifies the
         transaction. It is empty if nothing was sent, because then there is no transaction. Raises AbortableError if a
-        record or an offset could not be written.
+        record or an offset could not be written; IllegalState without `two_phase_commit`, or if no transaction is open.
         """
         session = self._transactional()
         if not self._two_phase_commit:
@@ -422,7 +441,8 @@ class Producer(ConnectedClient):
     async def complete_transaction(self, state: PreparedTxnState) -> None:
         """Commits the prepared transaction if `state` identifies it, and aborts it otherwise.
 
-        Does nothing if `init_transactions(keep_prepared=True)` found no prepared transaction.
+        Does nothing if `init_transactions(keep_prepared=True)` found no prepared transaction. Raises the errors of
+        `commit_transaction` and `abort_transaction`, and IllegalState if no transaction is prepared.
         """
         session = self._transactional()
         session.raise_error()
@@ -439,6 +459,7 @@ class Producer(ConnectedClient):
 
         Raises AbortableError if a record or an offset could not be written. Raises RetriableError if the coordinator
         does not answer within `max_block_ms`: the transaction may be committed already, and calling this again is safe.
+        Raises IllegalState if no transaction is open; ProducerFenced if a newer producer has taken over.
         """
         session = self._transactional()
         session.enter(Call.COMMIT)
@@ -451,7 +472,8 @@ class Producer(ConnectedClient):
     async def abort_transaction(self) -> None:
         """Discards unsent records and aborts the transaction.
 
-        Raises RetriableError if the coordinator does not answer within `max_block_ms`; then call it again.
+        Raises RetriableError if the coordinator does not answer within `max_block_ms`; then call it again. Raises
+        IllegalState if no transaction is open; ProducerFenced if a newer producer has taken over.
         """
         session = self._transactional()
         session.enter(Call.ABORT)

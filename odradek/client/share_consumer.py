@@ -177,7 +177,8 @@ class ShareConsumer(ConnectedClient):
     # Topics.
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Subscribes to these topics, which replaces any earlier subscription. The next `getmany` joins the group."""
+        """Subscribes to these topics, which replaces any earlier subscription. The next `getmany` joins the group.
+        Raises TypeError if `topics` is a single string."""
         if isinstance(topics, str):
             raise TypeError("subscribe takes several topics, not one string")
         self._member.subscribe(frozenset(topics))

@@ -9,7 +9,17 @@ from odradek.client.sync.background import Blocking, blocking, taking
 
 
 class Admin(Blocking[admin.Admin]):
-    """Administers topics, settings, groups and transactions, for programs without an event loop."""
+    """Administers topics, settings, groups and transactions, for programs without an event loop. For the settings see
+    `odradek.client.Admin`.
+
+        with Admin(bootstrap_servers="localhost:9092") as admin:
+            admin.create_topics([NewTopic("orders", partitions=3)])
+            for name in admin.list_topics():
+                ...
+
+    Start and close it, best with `with`. Each call repeats transient errors until `default_api_timeout_ms` is over, and
+    then raises RetriableError. Errors that a broker reports are ClientErrors, whose `code` is the broker's.
+    """
 
     @taking(admin.Admin)
     def __init__(self, make: Callable[[], admin.Admin]) -> None:

@@ -39,7 +39,8 @@ class Consumer(Blocking[consumer.Consumer]):
         return record
 
     def getone(self) -> ConsumerRecord:
-        """Returns the next record, and waits for it without a time limit. Raises the errors of `getmany`."""
+        """Returns the next record, and waits for it without a time limit. Raises the errors of `getmany`:
+        OffsetOutOfRange, AuthorizationFailed, ClientError and IllegalState."""
         return self.__next__()
 
     def subscribe(
@@ -51,8 +52,21 @@ class Consumer(Blocking[consumer.Consumer]):
         on_revoked: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
     ) -> None:
-        """See `odradek.client.Consumer.subscribe`. The rebalance callbacks run in the thread that fetches records, and
-        may call this consumer."""
+        """Subscribes to these topics, which replaces any earlier subscription.
+
+        The next call that returns records joins the group.
+
+        pattern       an RE2 pattern: also subscribes to topics whose whole name matches. Needs
+                      group_protocol="consumer".
+        on_assigned   called with new partitions before any of their records is read; the place to `seek`
+        on_revoked    called before partitions are given up; the place to commit or to abort
+        on_lost       called if other members already own the partitions; defaults to `on_revoked`
+
+        The callbacks run in the thread that fetches records, and may call this consumer.
+
+        Raises IllegalState without `group_id`, after `assign`, and for a pattern with the classic protocol; TypeError
+        if `topics` is a single string.
+        """
         self._wait(
             partial(
                 in_a_coroutine,
@@ -148,5 +162,11 @@ class ShareConsumer(Blocking[share_consumer.ShareConsumer]):
     share_group_metadata = blocking(share_consumer.ShareConsumer.share_group_metadata)
 
     def acknowledge(self, record: ShareRecord, kind: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
-        """See `odradek.client.ShareConsumer.acknowledge`. Never waits."""
+        """Acknowledges a record. The next `getmany` or `commit` sends the acknowledgement; until then it can be
+        changed. Never waits.
+
+        With RENEW the consumer keeps the record, and can acknowledge it again after the renewal was sent. Raises
+        IllegalState with implicit acknowledgement, if the record does not belong to this member or was already
+        acknowledged, and if an undecided transaction acknowledges it.
+        """
         self._client.acknowledge(record, kind)

@@ -61,7 +61,11 @@ class Producer(Blocking[producer.Producer]):
     start = blocking(producer.Producer.start)
 
     def close(self, *, timeout_ms: float | None = None) -> None:
-        """See `odradek.client.Producer.close`."""
+        """Sends everything that was passed to `send`, then closes the producer. Gives up when `timeout_ms` is over.
+
+        An open transaction is aborted, unless it is prepared: a prepared transaction stays prepared. Raises no errors
+        of records: they are in the futures.
+        """
         super()._wait(lambda: self._after_sending(lambda: self._client.close(timeout_ms=timeout_ms), raises=False))
 
     def send(
@@ -103,7 +107,19 @@ class Producer(Blocking[producer.Producer]):
         *,
         batch_bytes: int = COLUMN_BATCH_BYTES,
     ) -> Future[list[RecordMetadata]]:
-        """See `odradek.client.Producer.send_batch`. Errors of the call itself are raised here."""
+        """Sends Arrow columns, one record per row, without creating an object per record. Needs `odradek[columns]`.
+
+        keys, values    binary or string; nulls are allowed
+        timestamps_ms   int64; the current time if left out
+        headers         lists of struct(key: string, value: binary)
+        batch_bytes     size limit of a record batch before compression, capped at `max_request_size`
+
+        The rows are written in order, after everything sent before. The future resolves to the metadata of the first
+        record of each batch, or fails with a ClientError. Raises RetriableError if the wait for the buffer or for
+        metadata exceeds `max_block_ms`; ClientError if a record is too large or there is no such partition, or
+        AbortableError instead if a transaction is open; IllegalState if no transaction is open and the producer has a
+        transactional id. Also raises the error of an earlier `send`.
+        """
         sent: Future[list[RecordMetadata]] = Future()
 
         async def send() -> None:
@@ -125,7 +141,11 @@ class Producer(Blocking[producer.Producer]):
     commit_transaction = blocking(producer.Producer.commit_transaction)
 
     def abort_transaction(self) -> None:
-        """See `odradek.client.Producer.abort_transaction`. Also forgets pending errors of `send`."""
+        """Discards unsent records and aborts the transaction. Also forgets pending errors of `send`.
+
+        Raises RetriableError if the coordinator does not answer within `max_block_ms`; then call it again. Raises
+        IllegalState if no transaction is open; ProducerFenced if a newer producer has taken over.
+        """
         super()._wait(lambda: self._after_sending(self._client.abort_transaction, raises=False))
         self._refused = None
 
