@@ -283,9 +283,13 @@ clean:
 # Mermaid draws the diagrams of the site. Deno fetches it from npm with the packages that it needs; one file is kept,
 # which contains all of them.
 MERMAID := 11.12.0
-.make/docs: pyproject.toml Makefile | .make/dev
+.make/docs: pyproject.toml .make/mermaid-$(MERMAID) | .make/dev
 	@$(INSTALL) --editable '.[dev,docs]'
+	@touch $@
+
+.make/mermaid-$(MERMAID): | .make/dev
 	@DENO_DIR=.make/npm $(VENV)/bin/deno cache --quiet --no-lock --no-config npm:mermaid@$(MERMAID)
+	@rm -f .make/mermaid*
 	@cp .make/npm/npm/registry.npmjs.org/mermaid/$(MERMAID)/dist/mermaid.min.js .make/ && rm -r .make/npm
 	@touch $@
 
