@@ -2,7 +2,8 @@
 
 They start a cluster in their process; a class of the same name stands before Kafka's on the class path and makes a
 cluster of `odradek serve --control` instead, of as many nodes, whose exchanges it records. It aborts a test that needs
-objects of Kafka's broker, or settings that are refused here.
+objects of Kafka's broker, or settings that are refused here. The tests of Kafka Streams start theirs by another class
+(`STREAMS_CLUSTER`), which is replaced likewise, by one node.
 """
 
 from __future__ import annotations
@@ -21,19 +22,23 @@ from odradek.testing.sync import Process
 from tests.client_lab.installing import PROGRAMS, install_jars
 
 VERSION = "4.3.1"
+STREAMS = "kafka-streams-integration-tests"
 JARS = ("kafka-clients-integration-tests", "kafka-tools", "kafka_2.13", "kafka-server")  # where such tests are
 COORDINATES = (
     *(
         f"org.apache.kafka:{name}:{VERSION}:test"
         for name in (
             *JARS,
+            STREAMS,
             "kafka-clients",
             "kafka-group-coordinator",
             "kafka-metadata",
             "kafka-server-common",
             "kafka-storage",
+            "kafka-streams",
         )
     ),
+    f"org.apache.kafka:kafka-streams:{VERSION}",
     *(f"org.apache.kafka:{name}:{VERSION}" for name in ("kafka-test-common-runtime", "kafka_2.13", "kafka-tools")),
     "org.junit.platform:junit-platform-console:1.13.1",
     "junit:junit:4.13.2",  # of the tests of streams groups
@@ -41,7 +46,11 @@ COORDINATES = (
     "org.hamcrest:hamcrest:3.0",
 )
 NEEDS_CLUSTER = b"Lorg/apache/kafka/common/test/api/Cluster"  # the annotations of such tests
-INSTEAD = PROGRAMS / "RaftClusterInvocationContext.java"
+STREAMS_CLUSTER = b"org/apache/kafka/streams/integration/utils/EmbeddedKafkaCluster"
+STREAMS_PROTOCOL = b"group.protocol"  # tests of Kafka Streams without it know the classic protocol only
+INSTEAD = [
+    PROGRAMS / f"{name}.java" for name in ("ControlledCluster", "KafkaClusterTestKit", "RaftClusterInvocationContext")
+]
 CLASS_S = 1800  # those of share groups wait for heartbeats
 OPTIONS = (
     *("--details=none", "--disable-banner", "--disable-ansi-colors"),
@@ -140,20 +149,22 @@ class KafkaTests:
     def __init__(self, folder: Path, *, on_kafka: bool = False) -> None:
         self._folder = folder
         self._on_kafka = on_kafka
-        jars = install_jars(f"kafka-tests-{VERSION}", COORDINATES)
+        jars = install_jars(f"kafka-and-streams-tests-{VERSION}", COORDINATES)
         self._class_path = jars
         self._folder_of_jars = Path(jars).parent
         if not on_kafka:
             instead = folder / "classes"
-            subprocess.run(["javac", "-cp", jars, "-d", str(instead), str(INSTEAD)], check=True)
+            subprocess.run(["javac", "-cp", jars, "-d", str(instead), *map(str, INSTEAD)], check=True)
             self._class_path = f"{instead}:{jars}"
 
     def classes(self, wanted: Sequence[str]) -> list[str]:
         """Those whose simple name or jar is wanted; all, if none is."""
         found: list[str] = []
-        for name in JARS:
+        for name in (*JARS, STREAMS):
             with zipfile.ZipFile(self._folder_of_jars / f"{name}-{VERSION}-test.jar") as jar:
-                files = [file for file in jar.namelist() if file.endswith(".class") and NEEDS_CLUSTER in jar.read(file)]
+                files = [
+                    file for file in jar.namelist() if file.endswith(".class") and _is_wanted(file, jar.read(file))
+                ]
             tests = sorted(file.removesuffix(".class").replace("/", ".") for file in files)
             found += [each for each in tests if not wanted or {name, each.rpartition(".")[2]} & set(wanted)]
         return found
@@ -179,6 +190,12 @@ class KafkaTests:
             if process is not None:
                 process.stop()
         return list(outcomes(reports / "TEST-junit-jupiter.xml")), sorted(recordings.iterdir())
+
+
+def _is_wanted(file: str, code: bytes) -> bool:
+    if STREAMS_CLUSTER in code:
+        return STREAMS_PROTOCOL in code and file.endswith("Test.class")
+    return NEEDS_CLUSTER in code
 
 
 def outcomes(report: Path) -> Iterator[Outcome]:

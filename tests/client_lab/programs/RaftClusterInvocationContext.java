@@ -1,12 +1,12 @@
 package org.apache.kafka.common.test.junit;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
 import kafka.network.SocketServer;
 import kafka.server.ControllerServer;
 import kafka.server.KafkaApis;
 import kafka.server.KafkaBroker;
 import kafka.server.KafkaConfig;
+import odradek.ControlledCluster;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.FeatureUpdate;
 import org.apache.kafka.clients.admin.ListTopicsOptions;
@@ -43,14 +43,8 @@ import org.junit.jupiter.api.extension.TestTemplateInvocationContext;
 import org.mockito.Mockito;
 import org.opentest4j.TestAbortedException;
 
-import java.io.IOException;
-import java.io.InputStream;
-import java.io.UncheckedIOException;
 import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.Proxy;
-import java.net.HttpURLConnection;
-import java.net.URI;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.AbstractMap;
@@ -132,11 +126,7 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
     }
 
     private static final class OdradekCluster implements ClusterInstance {
-        private static final String BASE = "http://" + System.getenv("ODRADEK_CONTROL") + "/control/v1/clusters";
-        private static final ObjectMapper JSON = new ObjectMapper();
-        private static final Set<String> KAFKAS = Set.of(
-            "listener.security.protocol.map", "log.cleaner.dedupe.buffer.size", "unstable.api.versions.enable",
-            "transaction.state.log.min.isr", "share.coordinator.state.topic.min.isr");
+        private static final Duration LIFE = Duration.ofMinutes(10);
 
         private final ClusterConfig config;
         private final boolean isCombined;
@@ -152,30 +142,6 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
         OdradekCluster(ClusterConfig config, boolean isCombined) {
             this.config = config;
             this.isCombined = isCombined;
-        }
-
-        private static JsonNode call(String method, String path, Object body) {
-            try {
-                HttpURLConnection http = opened(method, path);
-                if (body != null) {
-                    http.setDoOutput(true);
-                    http.getOutputStream().write(JSON.writeValueAsBytes(body));
-                }
-                if (http.getResponseCode() < 400) return JSON.readTree(http.getInputStream());
-                String why = JSON.readTree(http.getErrorStream()).get("detail").asText();
-                throw new TestAbortedException("Odradek refuses: " + why);
-            } catch (IOException error) {
-                throw new UncheckedIOException(error);
-            }
-        }
-
-        // A client that keeps threads would be taken for a leak of the test.
-        private static HttpURLConnection opened(String method, String path) throws IOException {
-            HttpURLConnection http = (HttpURLConnection) URI.create(BASE + path).toURL().openConnection();
-            http.setRequestMethod(method);
-            http.setRequestProperty("Content-Type", "application/json");
-            http.setRequestProperty("Connection", "close");
-            return http;
         }
 
         private TestAbortedException needsKafka(String what) {
@@ -335,47 +301,15 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
                     throw new TestAbortedException("needs " + name + " of a node");
                 settings.put(name, values.get(0));
             });
-            settings.keySet().removeAll(KAFKAS);
-            JsonNode told = created(settings);
+            JsonNode told = ControlledCluster.created(settings, brokerIds().stream().sorted().toList(), LIFE);
             id = told.get("id").asText();
             bootstrap = told.get("bootstrap").asText();
             told.get("nodes").forEach(node -> running.add(node.get("id").asInt()));
-            record();
+            recorder = ControlledCluster.recorded(id, recording);
             racks.forEach((node, rack) -> {
-                if (running.contains(node)) call("POST", "/" + id + "/nodes/" + node + "/rack", Map.of("rack", rack));
+                if (running.contains(node)) ControlledCluster.call("POST", "/" + id + "/nodes/" + node + "/rack", Map.of("rack", rack));
             });
             setFeatures();
-        }
-
-        /** Kafka heeds no setting that it does not know. */
-        private JsonNode created(Map<String, String> settings) {
-            List<Integer> nodes = brokerIds().stream().sorted().toList();
-            while (true) {
-                try {
-                    return call("POST", "", Map.of("settings", settings, "nodes", nodes, "ttl_s", 600));
-                } catch (TestAbortedException refusal) {
-                    if (!refusal.getMessage().contains(" is unknown")
-                        || !settings.keySet().removeIf(name -> refusal.getMessage().contains("settings." + name + ":")))
-                        throw refusal;
-                }
-            }
-        }
-
-        private void record() {
-            try {
-                InputStream body = opened("GET", "/" + id + "/recording").getInputStream();
-                recorder = new Thread(() -> {
-                    try (body) {
-                        Files.copy(body, recording);
-                    } catch (IOException error) {
-                        System.err.println(recording + ": " + error);
-                    }
-                }, "recorder");
-                recorder.setDaemon(true);
-                recorder.start();
-            } catch (IOException error) {
-                throw new UncheckedIOException(error);
-            }
         }
 
         private void setFeatures() {
@@ -414,7 +348,7 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
             isStopped = true;
             if (lacking != null) admins.forEach(admin -> admin.close(Duration.ZERO));  // which an aborted test leaves
             if (id == null) return;
-            call("DELETE", "/" + id, null);
+            ControlledCluster.call("DELETE", "/" + id, null);
             try {
                 recorder.join(10_000);
             } catch (InterruptedException error) {
@@ -426,14 +360,14 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
         @Override
         public void shutdownBroker(int node) {
             if (!running.contains(node)) return;
-            call("POST", "/" + id + "/nodes/" + node + "/stop", Map.of("clean", true));
+            ControlledCluster.call("POST", "/" + id + "/nodes/" + node + "/stop", Map.of("clean", true));
             running.remove(node);
         }
 
         @Override
         public void startBroker(int node) {
             if (running.contains(node)) return;
-            call("POST", "/" + id + "/nodes/" + node + "/start", Map.of());
+            ControlledCluster.call("POST", "/" + id + "/nodes/" + node + "/start", Map.of());
             running.add(node);
         }
 
