@@ -3,12 +3,15 @@
 Rules: docs/spec/streams-groups.md#s7, #s13-7. Kafka 4.4.0 was published without its tools.
 """
 
+from pathlib import Path
+
 from odradek.protocol.errors import ErrorCode
-from tests.conformance.streams_scene import I4, Scene, subtopology, topology
+from tests.conformance.streams_scene import I4, SETTINGS, Scene, subtopology, talk_to, topology
 from tests.conformance.test_streams_group_offsets import commit, fetch
 from tests.conformance.tools import Ran, Tools
-from tests.support.broker_process import Broker
+from tests.support.broker_process import Broker, BrokerProcess
 from tests.support.oracle import needs_kafka
+from tests.unit.tools.inspect.test_as_kafka_dumps import entries, said, said_by_kafka
 
 pytestmark = needs_kafka
 
@@ -61,3 +64,28 @@ def test_scenario_134_a_group_is_described_reset_and_deleted(
     assert f"Deletion of requested streams groups ('{scene.group}') was successful." in deleted
     assert scene.partitions_of(changelog) == 0
     assert scene.described().error_code == ErrorCode.GROUP_ID_NOT_FOUND.value
+
+
+def test_dump_log_and_inspect_say_the_same_of_every_record(tools: Tools, tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", SETTINGS) as broker:
+        scene = Scene(talk_to(broker), "dumped")
+        scene.make_shared_topics()
+        scene.topology = topology(subtopology(changelogs=[scene.named("counts-changelog")]))
+        a, static = scene.member("a"), scene.member("s", instance_id="one")
+        a.join()
+        a.beat_for_tasks()
+        static.join()
+        told = a.beat()
+        a.beat(told.active)
+        static.beat(instance_id="one")
+        static.leave(-2, instance_id="one")
+        scene.talk.close()
+    (log,) = sorted((tmp_path / "data" / "__consumer_offsets-0").glob("*.log"))
+    ran = tools.run("dump-log", "--offsets-decoder", "--files", log)
+    lines = [line for line in ran.lines if line.startswith("| offset")]
+    ours = [entry for entry in entries(log) if entry.kind != "batch"]
+    types: set[int] = set()
+    for entry, line in zip(ours, lines, strict=True):
+        assert said(entry) == said_by_kafka(line), line
+        types.add(int(line.partition('key: {"type":"')[2].partition('"')[0]))
+    assert types >= {17, 19, 20, 21, 22, 23}
