@@ -3,10 +3,10 @@
     python -m bench.run [--kafka] [--rows start,clients_1k] [--only pure,kfake] [--quick] [--json FILE]
 
 Measures the present sources (pure), the result of `make compile` (compiled), kfake if Go is installed, and with --kafka
-Apache Kafka 4.3.1, all in one run and in turns. Figures are medians of the rounds. Brokers that are not available are
-named and left out. Goals apply to the compiled variant if it is available. The last columns divide by a trivial program
-that does the same work (bench/baselines.py), so that figures of different machines can be compared. The names of rows
-are those in bench/rows.py.
+Apache Kafka 4.3.1 or another release, all in one run and in turns. Figures are medians of the rounds. Brokers that are
+not available are named and left out. Goals apply to the compiled variant if it is available. The last columns divide by
+a trivial program that does the same work (bench/baselines.py), so that figures of different machines can be compared.
+The names of rows are those in bench/rows.py.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from pathlib import Path
 from bench.native import NoCompiler, compiled
 from bench.raw import RawLoad
 from bench.rows import MEASUREMENTS, Measurement
-from bench.subjects import COMPILED, KAFKA, KFAKE, OURS, PURE, Subject, maker
+from bench.subjects import COMPILED, KAFKA, KAFKA_RELEASE, KFAKE, OURS, PURE, Subject, maker
 from bench.table import BASELINE, Results, lines, machine, markdown, write_json
 from bench.variants import NotThere
 
@@ -39,7 +39,8 @@ def main() -> int:
     about = machine()
     print(f"{about['cpus']} CPUs, {about['model']}, Python {about['python']}, load {about['load_average'][0]:.1f}\n")
     with tempfile.TemporaryDirectory(prefix="odradek-bench-") as work:
-        subjects = found_subjects(options.only or DEFAULT | ({KAFKA} if options.kafka else set()), Path(work))
+        wanted = options.only or DEFAULT | ({KAFKA} if options.kafka else set())
+        subjects = found_subjects(wanted, Path(work), options.kafka_release)
         try:
             for number, measurement in enumerate(chosen, 1):
                 print(f"[{number}/{len(chosen)}] {measurement.name}:", end="", flush=True)
@@ -56,13 +57,13 @@ def main() -> int:
     return 1 if results.failures else 0
 
 
-def found_subjects(wanted: Collection[str], work: Path) -> list[Subject]:
+def found_subjects(wanted: Collection[str], work: Path, kafka_release: str) -> list[Subject]:
     """Returns the available brokers, in the order of the columns."""
     found = []
     for name in (PURE, COMPILED, KAFKA, KFAKE):
         if name in wanted:
             try:
-                found.append(Subject(name, maker(name), work))
+                found.append(Subject(name, maker(name, kafka_release), work))
             except NotThere as reason:
                 print(f"{name} is left out: {reason}")
     return found
@@ -75,6 +76,12 @@ def rounds(measurement: Measurement, who: str) -> int:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kafka", action="store_true", help="measure Apache Kafka too (needs Java and the oracle kit)")
+    parser.add_argument(
+        "--kafka-release",
+        default=KAFKA_RELEASE,
+        metavar="RELEASE",
+        help=f"of Apache Kafka, in place of {KAFKA_RELEASE}; rows of streams groups need 4.4.0",
+    )
     parser.add_argument("--only", type=subject_names, metavar="A,B", help="of pure, compiled, kafka, kfake")
     parser.add_argument("--rows", type=row_names, metavar="A,B", help="only these")
     parser.add_argument(

@@ -21,7 +21,7 @@ OURS = (PURE, COMPILED)
 Make: TypeAlias = Callable[[Path, int], Broker]  # takes a data directory and a port
 
 
-def maker(name: str) -> Make:
+def maker(name: str, kafka_release: str = KAFKA_RELEASE) -> Make:
     """Returns a function that creates brokers of this kind. Raises NotThere."""
     match name:
         case "pure":
@@ -32,7 +32,7 @@ def maker(name: str) -> Make:
             if not (IS_THERE and HAS_JAVA):
                 raise NotThere(f"needs Java and the oracle kit (looked at {ORACLE}; ODRADEK_ORACLE moves it)")
             return lambda data_dir, port: KafkaProcess(
-                data_dir, SETTINGS, port=port, heap=KAFKA_HEAP, version=KAFKA_RELEASE
+                data_dir, SETTINGS, port=port, heap=KAFKA_HEAP, version=kafka_release
             )
         case "kfake":
             built()
