@@ -10,16 +10,15 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
-from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
 from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.testing.judge.rules.groups import GroupMembers, is_early
+from odradek.testing.judge.rules.member_commits import CommitRules, check_commit, is_answered_stale
 from odradek.testing.judge.scene import Scene
 
 E = ErrorCode
 JOINS, LEAVES, LEAVES_FOR_A_WHILE = 0, -1, -2
 LOST: Final = frozenset({E.FENCED_MEMBER_EPOCH.value, E.UNKNOWN_MEMBER_ID.value})
-STALE: Final = E.STALE_MEMBER_EPOCH.value
 FINAL: Final = frozenset(
     code.value
     for code in (E.UNRELEASED_INSTANCE_ID, E.UNSUPPORTED_ASSIGNOR, E.INVALID_REQUEST, E.GROUP_AUTHORIZATION_FAILED)
@@ -60,6 +59,7 @@ RULES = (
         "an OffsetCommit v9+ of a member of a consumer group"),
 )
 # fmt: on
+COMMITS: Final = CommitRules("848.13", "848.9", "848.8", "848.7")
 
 
 @dataclass(slots=True)
@@ -193,33 +193,13 @@ def answered(exchange: Exchange, scene: Scene) -> None:
 def commits(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, OffsetCommitRequest)
-    member = scene.at(ConsumerMember, request.group_id, request.member_id)
-    if exchange.version < 9 or not request.member_id or member.before is None:
-        return
-    scene.join(exchange.connection, "member", request.group_id, request.member_id)
-    epoch = request.generation_id_or_member_epoch
-    scene.decide("848.13", epoch > 0, exchange, f"a commit with epoch {epoch}", member.before)
-    if member.left is not None and exchange.earliest_us > member.left.received_us:
-        if epoch >= 0:  # with -1 the commit does not claim membership, and only 848.13 applies
-            scene.broken("848.9", exchange, f"a commit with epoch {epoch} after the member has left", member.left)
-        return
-    by = member.by
-    if by is None or member.epoch < 0:
-        return
-    why = f"a commit with epoch {epoch}, but the last answer had {member.epoch}"
-    if member.stale is not None and knows(exchange, member.stale) and knows(exchange, by):
-        scene.decide("848.8", epoch == member.epoch, exchange, why, member.stale, by)
-        member.stale = None
-    elif epoch == member.epoch or knows(exchange, by):
-        scene.decide("848.7", epoch == member.epoch, exchange, why, by)
+    check_commit(exchange, scene, scene.at(ConsumerMember, request.group_id, request.member_id), COMMITS)
 
 
 def commit_answered(exchange: Exchange, scene: Scene) -> None:
-    request, answer = exchange.request, exchange.answer
+    request = exchange.request
     assert isinstance(request, OffsetCommitRequest)
-    if not isinstance(answer, OffsetCommitResponse) or exchange.fate is not AnswerFate.ANSWERED:
-        return
-    if STALE in {partition.error_code for topic in answer.topics for partition in topic.partitions}:
+    if exchange.fate is AnswerFate.ANSWERED and is_answered_stale(exchange):
         scene.at(ConsumerMember, request.group_id, request.member_id).stale = exchange
 
 

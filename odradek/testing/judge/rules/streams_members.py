@@ -8,19 +8,18 @@ from typing import Final
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
-from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
 from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest
 from odradek.protocol.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest
 from odradek.protocol.messages.streams_group_heartbeat_response import StreamsGroupHeartbeatResponse
 from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.testing.judge.rules.groups import GroupMembers, is_early
+from odradek.testing.judge.rules.member_commits import CommitRules, check_commit, is_answered_stale
 from odradek.testing.judge.scene import Scene
 
 E = ErrorCode
 JOINS, LEAVES, LEAVES_FOR_A_WHILE = 0, -1, -2
 LOST: Final = frozenset({E.FENCED_MEMBER_EPOCH.value, E.UNKNOWN_MEMBER_ID.value})
-STALE: Final = E.STALE_MEMBER_EPOCH.value
 FINAL: Final = frozenset(
     code.value
     for code in (
@@ -80,6 +79,7 @@ RULES = (
         CLOSES),
 )
 # fmt: on
+COMMITS: Final = CommitRules("STG.6", "STG.10", "STG.8", "STG.5")
 
 
 @dataclass(slots=True)
@@ -287,33 +287,15 @@ def commits(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, OffsetCommitRequest)
     member = scene.seen(JudgedStreamsMember, request.group_id, request.member_id)
-    if exchange.version < 9 or not request.member_id or member is None or member.before is None:
-        return
-    scene.join(exchange.connection, "member", request.group_id, request.member_id)
-    epoch = request.generation_id_or_member_epoch
-    scene.decide("STG.6", epoch > 0, exchange, f"a commit with epoch {epoch}", member.before)
-    if member.left is not None and exchange.earliest_us > member.left.received_us:
-        if epoch >= 0:  # with -1 the commit does not claim membership, and only STG.6 applies
-            scene.broken("STG.10", exchange, f"a commit with epoch {epoch} after the member has left", member.left)
-        return
-    by = member.by
-    if by is None or member.epoch < 0:
-        return
-    why = f"a commit with epoch {epoch}, but the last answer had {member.epoch}"
-    if member.stale is not None and knows(exchange, member.stale) and knows(exchange, by):
-        scene.decide("STG.8", epoch == member.epoch, exchange, why, member.stale, by)
-        member.stale = None
-    elif epoch == member.epoch or knows(exchange, by):
-        scene.decide("STG.5", epoch == member.epoch, exchange, why, by)
+    if member is not None:
+        check_commit(exchange, scene, member, COMMITS)
 
 
 def commit_answered(exchange: Exchange, scene: Scene) -> None:
-    request, answer = exchange.request, exchange.answer
+    request = exchange.request
     assert isinstance(request, OffsetCommitRequest)
     member = scene.seen(JudgedStreamsMember, request.group_id, request.member_id)
-    if member is None or not isinstance(answer, OffsetCommitResponse):
-        return
-    if STALE in {partition.error_code for topic in answer.topics for partition in topic.partitions}:
+    if member is not None and is_answered_stale(exchange):
         member.stale = exchange
 
 

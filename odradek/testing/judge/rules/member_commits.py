@@ -1,0 +1,74 @@
+"""OffsetCommits of members with epochs: of consumer groups (KIP-848) and of streams groups (KIP-1071).
+
+Both kinds of members commit with OffsetCommit v9+, and owe the same to their epoch. Only the names of the rules differ.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, Protocol
+
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
+from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
+from odradek.testing.judge.exchanges import Exchange, knows
+from odradek.testing.judge.scene import Scene
+
+STALE: Final = ErrorCode.STALE_MEMBER_EPOCH.value
+WITH_EPOCHS: Final = 9  # the version of OffsetCommit
+
+
+class EpochMember(Protocol):
+    """A member as the rules see it.
+
+    epoch   the epoch in the last response without error, `by`; -1 if the member has none
+    before  the member's last heartbeat
+    left    the heartbeat with which it left
+    stale   a commit that was answered STALE_MEMBER_EPOCH, until the next commit
+    """
+
+    epoch: int
+    by: Exchange | None
+    before: Exchange | None
+    left: Exchange | None
+    stale: Exchange | None
+
+
+class CommitRules(NamedTuple):
+    """The ids of the rules of one kind of group."""
+
+    holds_epoch: str
+    sends_nothing_after_leaving: str
+    is_current_after_stale: str
+    is_current: str
+
+
+def check_commit(exchange: Exchange, scene: Scene, member: EpochMember, rules: CommitRules) -> None:
+    request = exchange.request
+    assert isinstance(request, OffsetCommitRequest)
+    if exchange.version < WITH_EPOCHS or not request.member_id or member.before is None:
+        return
+    scene.join(exchange.connection, "member", request.group_id, request.member_id)
+    epoch = request.generation_id_or_member_epoch
+    scene.decide(rules.holds_epoch, epoch > 0, exchange, f"a commit with epoch {epoch}", member.before)
+    if member.left is not None and exchange.earliest_us > member.left.received_us:
+        if epoch >= 0:  # with -1 the commit does not claim membership, and only `holds_epoch` applies
+            why = f"a commit with epoch {epoch} after the member has left"
+            scene.broken(rules.sends_nothing_after_leaving, exchange, why, member.left)
+        return
+    by = member.by
+    if by is None or member.epoch < 0:
+        return
+    why = f"a commit with epoch {epoch}, but the last answer had {member.epoch}"
+    if member.stale is not None and knows(exchange, member.stale) and knows(exchange, by):
+        scene.decide(rules.is_current_after_stale, epoch == member.epoch, exchange, why, member.stale, by)
+        member.stale = None
+    elif epoch == member.epoch or knows(exchange, by):
+        scene.decide(rules.is_current, epoch == member.epoch, exchange, why, by)
+
+
+def is_answered_stale(exchange: Exchange) -> bool:
+    """Returns whether the answer to an OffsetCommit contains STALE_MEMBER_EPOCH."""
+    answer = exchange.answer
+    if not isinstance(answer, OffsetCommitResponse):
+        return False
+    return STALE in {partition.error_code for topic in answer.topics for partition in topic.partitions}
