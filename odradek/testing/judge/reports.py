@@ -64,7 +64,7 @@ def table() -> Iterator[str]:
 
 
 def as_json(found: Iterable[Software], ignored: Mapping[str, str]) -> str:
-    return json.dumps({"software": [each.told() for each in found], "ignored": dict(ignored)}, indent=1)
+    return json.dumps({"software": [each.as_json() for each in found], "ignored": dict(ignored)}, indent=1)
 
 
 def junit(

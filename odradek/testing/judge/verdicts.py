@@ -29,7 +29,7 @@ class RuleVerdict:
     why: str = ""
     proof: list[Exchange] = field(default_factory=list)
 
-    def told(self) -> dict[str, Json]:
+    def as_json(self) -> dict[str, Json]:
         return {
             "rule": self.rule.id,
             "level": self.rule.level.value,
@@ -71,14 +71,14 @@ class Software:
     def of(self, verdict: str) -> list[RuleVerdict]:
         return [each for each in self.verdicts.values() if each.verdict == verdict]
 
-    def told(self) -> dict[str, Json]:
+    def as_json(self) -> dict[str, Json]:
         return {
             "software": self.name,
             "version": self.version,
             "clients": self.clients,
             "connections": self.connections,
             "client_ids": [*sorted(self.client_ids)],
-            "verdicts": [verdict.told() for verdict in self.verdicts.values()],
+            "verdicts": [verdict.as_json() for verdict in self.verdicts.values()],
         }
 
 

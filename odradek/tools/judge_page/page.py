@@ -29,7 +29,7 @@ def page(found: Sequence[Software], ignored: Mapping[str, str], title: str) -> s
             head = f'<code>{rule.id}</code> {escape(rule.text)} <span class="clause">{escape(rule.clause)}</span>'
             rows.append(f'<tr><th scope="row">{head}</th>{cells}</tr>')
     heads = "".join(f'<th scope="col">{escape(software.title)}</th>' for software in found)
-    data = [{"title": software.title, **software.told()} for software in found]
+    data = [{"title": software.title, **software.as_json()} for software in found]
     style, script = ((ASSETS / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
     embedded = json.dumps(data).replace("</", "<\\/")
     return f"""<!doctype html>

@@ -110,7 +110,7 @@ class ClassicMember:
 
 
 @dataclass(slots=True)
-class Asked:
+class GroupOnConnection:
     """Responses for a group on one connection, which several members may share.
 
     given      responses MEMBER_ID_REQUIRED by the member id they contain
@@ -158,10 +158,10 @@ def heard(exchange: Exchange, scene: Scene) -> None:
     if member.fenced is not None and knows(exchange, member.fenced):
         scene.broken("GRP.6", exchange, "the member continues after FENCED_INSTANCE_ID", member.fenced)
     member.heard = exchange
-    asked = scene.at(Asked, exchange.connection.number, named[0])
-    if asked.heartbeat_failed is not None and knows(exchange, asked.heartbeat_failed):
+    group_here = scene.at(GroupOnConnection, exchange.connection.number, named[0])
+    if group_here.heartbeat_failed is not None and knows(exchange, group_here.heartbeat_failed):
         scene.kept("GRP.17", exchange)
-        asked.heartbeat_failed = None
+        group_here.heartbeat_failed = None
     if exchange.api in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP):
         flying = [each for each in (member.joining, member.syncing) if each is not None and _is_open(each)]
         scene.decide("GRP.14", not flying, exchange, "another JoinGroup or SyncGroup is in flight", *flying)
@@ -174,10 +174,10 @@ def _is_open(exchange: Exchange) -> bool:
 def joins(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, JoinGroupRequest)
-    asked = scene.at(Asked, exchange.connection.number, request.group_id)
-    _follows_id(exchange, request.member_id, asked, scene)
-    if not _follows_rejection(exchange, request.member_id, asked, scene):
-        _follows_rebalance(exchange, request, asked, scene)
+    group_here = scene.at(GroupOnConnection, exchange.connection.number, request.group_id)
+    _follows_id(exchange, request.member_id, group_here, scene)
+    if not _follows_rejection(exchange, request.member_id, group_here, scene):
+        _follows_rebalance(exchange, request, group_here, scene)
     if request.member_id:
         member = scene.at(ClassicMember, request.group_id, request.member_id)
         member.joining, member.commits, member.rebalancing = exchange, 0, None
@@ -185,29 +185,29 @@ def joins(exchange: Exchange, scene: Scene) -> None:
         _reason(exchange, request.reason, scene)
 
 
-def _follows_id(exchange: Exchange, name: str, asked: Asked, scene: Scene) -> None:
+def _follows_id(exchange: Exchange, name: str, group_here: GroupOnConnection, scene: Scene) -> None:
     """Decides GRP.1 for the member that sent this JoinGroup."""
-    if asked.given.pop(name, None) is not None or name in asked.unclaimed:
-        asked.unclaimed.discard(name)
+    if group_here.given.pop(name, None) is not None or name in group_here.unclaimed:
+        group_here.unclaimed.discard(name)
         scene.kept("GRP.1", exchange)
         return
-    for expected, answered in list(asked.given.items()):
-        if asked.belongs_to_another(name, expected):
+    for expected, answered in list(group_here.given.items()):
+        if group_here.belongs_to_another(name, expected):
             continue
         if knows(exchange, answered):
             scene.broken("GRP.1", exchange, f"the member joins as {name!r}, but was given {expected!r}", answered)
-        elif len(asked.unclaimed) < MOST_UNCLAIMED:
-            asked.unclaimed.add(expected)
-        del asked.given[expected]
+        elif len(group_here.unclaimed) < MOST_UNCLAIMED:
+            group_here.unclaimed.add(expected)
+        del group_here.given[expected]
 
 
-def _follows_rejection(exchange: Exchange, name: str, asked: Asked, scene: Scene) -> bool:
+def _follows_rejection(exchange: Exchange, name: str, group_here: GroupOnConnection, scene: Scene) -> bool:
     """Decides GRP.5 and GRP.20 for the member that sent this JoinGroup. Returns whether a rule was decided."""
-    for member, (rejected, code) in list(asked.rejected.items()):
+    for member, (rejected, code) in list(group_here.rejected.items()):
         begins_anew = code == UNKNOWN and not name  # allowed for any member
-        if member != name and not begins_anew and asked.belongs_to_another(name, member):
+        if member != name and not begins_anew and group_here.belongs_to_another(name, member):
             continue
-        del asked.rejected[member]
+        del group_here.rejected[member]
         if knows(exchange, rejected):
             rule, is_fine = ("GRP.5", name != member) if code == UNKNOWN else ("GRP.20", name == member)
             why = f"the member joins as {name!r} after {ErrorCode(code).name} to {member!r}"
@@ -216,19 +216,21 @@ def _follows_rejection(exchange: Exchange, name: str, asked: Asked, scene: Scene
     return False
 
 
-def _follows_rebalance(exchange: Exchange, request: JoinGroupRequest, asked: Asked, scene: Scene) -> None:
+def _follows_rebalance(
+    exchange: Exchange, request: JoinGroupRequest, group_here: GroupOnConnection, scene: Scene
+) -> None:
     """Decides GRP.4 for the member that sent this JoinGroup."""
     name = request.member_id
-    for each in list(asked.members):
+    for each in list(group_here.members):
         member = scene.at(ClassicMember, request.group_id, each)
-        if member.rebalancing is None or (each != name and asked.belongs_to_another(name, each)):
+        if member.rebalancing is None or (each != name and group_here.belongs_to_another(name, each)):
             continue
         if knows(exchange, member.rebalancing):
             why = f"the member joins as {name!r}, but was {each!r}"
             scene.decide("GRP.4", name == each, exchange, why, member.rebalancing)
         member.rebalancing = None
         if each != name:
-            asked.members.discard(each)
+            group_here.members.discard(each)
 
 
 def _reason(exchange: Exchange, reason: str, scene: Scene) -> None:
@@ -244,12 +246,12 @@ def leaves(exchange: Exchange, scene: Scene) -> None:
         group.members.discard(name)
         member = scene.at(ClassicMember, request.group_id, name)
         member.heard = member.rebalancing = None
-    asked = scene.at(Asked, exchange.connection.number, request.group_id)
+    group_here = scene.at(GroupOnConnection, exchange.connection.number, request.group_id)
     for name in left:
-        asked.members.discard(name)
-        asked.rejected.pop(name, None)
-        asked.given.pop(name, None)
-        asked.unclaimed.discard(name)
+        group_here.members.discard(name)
+        group_here.rejected.pop(name, None)
+        group_here.given.pop(name, None)
+        group_here.unclaimed.discard(name)
     for each in request.members:
         if exchange.version >= 5 and each.reason is not None:
             _reason(exchange, each.reason, scene)
@@ -260,16 +262,16 @@ def join_answered(exchange: Exchange, scene: Scene) -> None:
     assert isinstance(request, JoinGroupRequest)
     if not isinstance(answer, JoinGroupResponse):
         return
-    asked = scene.at(Asked, exchange.connection.number, request.group_id)
+    group_here = scene.at(GroupOnConnection, exchange.connection.number, request.group_id)
     if answer.error_code == ID_REQUIRED:
-        asked.given[answer.member_id] = exchange
+        group_here.given[answer.member_id] = exchange
     elif answer.error_code == 0:
         scene.join(exchange.connection, "member", request.group_id, answer.member_id)
         scene.at(GroupMembers, request.group_id).members.add(answer.member_id)
         member = scene.at(ClassicMember, request.group_id, answer.member_id)
         member.joined, member.generation, member.heard = exchange, answer.generation_id, exchange
         member.session_us, member.rebalance_us = request.session_timeout_ms * 1000, request.rebalance_timeout_ms * 1000
-        asked.members.add(answer.member_id)
+        group_here.members.add(answer.member_id)
     else:
         _rejected(exchange, request.group_id, request.member_id, answer.error_code, scene)
 
@@ -285,7 +287,7 @@ def answered(exchange: Exchange, scene: Scene) -> None:
     elif isinstance(answer, OffsetCommitResponse):
         codes |= {partition.error_code for topic in answer.topics for partition in topic.partitions}
     if isinstance(answer, HeartbeatResponse) and answer.error_code in RETRIABLE:
-        scene.at(Asked, exchange.connection.number, named[0]).heartbeat_failed = exchange
+        scene.at(GroupOnConnection, exchange.connection.number, named[0]).heartbeat_failed = exchange
     if isinstance(answer, HeartbeatResponse) and answer.error_code == REBALANCE:
         _follow(exchange, named, scene)
     for code in codes & {UNKNOWN, ILLEGAL, FENCED}:
@@ -304,10 +306,10 @@ def _rejected(exchange: Exchange, group: str, name: str, code: int, scene: Scene
             _generation(exchange) == member.generation
         )
         if is_of_now:
-            asked = scene.at(Asked, exchange.connection.number, group)
-            asked.rejected[name] = exchange, code
+            group_here = scene.at(GroupOnConnection, exchange.connection.number, group)
+            group_here.rejected[name] = exchange, code
             if code == UNKNOWN:
-                asked.members.discard(name)
+                group_here.members.discard(name)
         if code == UNKNOWN:
             scene.at(GroupMembers, group).members.discard(name)
         member.heard = member.rebalancing = None
@@ -376,11 +378,11 @@ def looks_for_coordinator(exchange: Exchange, scene: Scene) -> None:
     if request.key_type != 0:
         return
     for group in request.coordinator_keys or [request.key]:
-        asked = scene.at(Asked, exchange.connection.number, group)
-        if asked.heartbeat_failed is not None and knows(exchange, asked.heartbeat_failed):
+        group_here = scene.at(GroupOnConnection, exchange.connection.number, group)
+        if group_here.heartbeat_failed is not None and knows(exchange, group_here.heartbeat_failed):
             why = "FindCoordinator after a retriable error of Heartbeat"
-            scene.broken("GRP.17", exchange, why, asked.heartbeat_failed)
-            asked.heartbeat_failed = None
+            scene.broken("GRP.17", exchange, why, group_here.heartbeat_failed)
+            group_here.heartbeat_failed = None
 
 
 FAMILY = Family(

@@ -62,7 +62,7 @@ RULES = (
 
 
 @dataclass(slots=True)
-class Known:
+class JudgedTransactionalId:
     """Producer ids and epochs of a transactional id. `given` is the latest pair, which the response to `by` contained
     (EndTxn v5 or InitProducerId)."""
 
@@ -91,24 +91,24 @@ def asked(exchange: Exchange, scene: Scene) -> None:
     if claimed is None:
         return
     name, pair = claimed
-    known = scene.at(Known, name)
-    by = known.by
-    is_kept = isinstance(exchange.request, EndTxnRequest) and pair == known.given
-    is_own = pair == known.given or (by is not None and exchange.connection is by.connection)
-    if by is not None and known.ongoing is not None and not is_own:
+    judged = scene.at(JudgedTransactionalId, name)
+    by = judged.by
+    is_kept = isinstance(exchange.request, EndTxnRequest) and pair == judged.given
+    is_own = pair == judged.given or (by is not None and exchange.connection is by.connection)
+    if by is not None and judged.ongoing is not None and not is_own:
         return  # sent by the replaced instance, which cannot know of the newer one
-    if by is not None and known.ongoing is not None and (is_kept or knows(exchange, by)):
+    if by is not None and judged.ongoing is not None and (is_kept or knows(exchange, by)):
         what = exchange.api.kafka_name if exchange.api is not None else ""
-        why = f"{what} of {pair}, but {known.ongoing} is undecided and {known.given} is the latest pair"
+        why = f"{what} of {pair}, but {judged.ongoing} is undecided and {judged.given} is the latest pair"
         scene.decide("2PC.2", is_kept, exchange, why, by)
-        known.ongoing = None
+        judged.ongoing = None
         return
-    if by is None or by.api is not ApiKey.END_TXN or known.given is None or known.before is None:
+    if by is None or by.api is not ApiKey.END_TXN or judged.given is None or judged.before is None:
         return
-    if pair not in (known.given, known.before) or not knows(exchange, by):
+    if pair not in (judged.given, judged.before) or not knows(exchange, by):
         return
-    rule = "TV2.2" if known.given[0] == known.before[0] else "TV2.9"
-    scene.decide(rule, pair == known.given, exchange, f"{pair}, but the answer to EndTxn had {known.given}", by)
+    rule = "TV2.2" if judged.given[0] == judged.before[0] else "TV2.9"
+    scene.decide(rule, pair == judged.given, exchange, f"{pair}, but the answer to EndTxn had {judged.given}", by)
 
 
 def produced(exchange: Exchange, scene: Scene) -> None:
@@ -148,7 +148,7 @@ def ends(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, EndTxnRequest)
     pair = request.producer_id, request.producer_epoch
-    known = scene.at(Known, request.transactional_id)
+    judged = scene.at(JudgedTransactionalId, request.transactional_id)
     transaction = scene.at(TransactionV2, request.transactional_id, pair)
     abortable, transaction.abortable = transaction.abortable, None
     if abortable is not None and (is_abort(exchange) or knows(exchange, abortable)):
@@ -158,13 +158,13 @@ def ends(exchange: Exchange, scene: Scene) -> None:
         elif transaction.aborts_refused > MOST_REPEATS:
             times = transaction.aborts_refused
             scene.broken("TV2.5", exchange, f"another abort after {times} answers TRANSACTION_ABORTABLE", abortable)
-    before = known.ended
+    before = judged.ended
     is_repeated = before is not None and before.is_lost and transaction.first is None and exchange.version >= 5
     if before is not None and is_repeated and isinstance(before.request, EndTxnRequest):
         first = before.request.producer_id, before.request.producer_epoch
         if before.request.committed == request.committed:
             scene.decide("TV2.6", pair == first, exchange, f"EndTxn has {pair}, and had {first} at first", before)
-    known.ended, transaction.first = exchange, None
+    judged.ended, transaction.first = exchange, None
 
 
 def produce_answered(exchange: Exchange, scene: Scene) -> None:
@@ -187,7 +187,7 @@ def end_answered(exchange: Exchange, scene: Scene) -> None:
     if not isinstance(answer, EndTxnResponse):
         return
     pair = request.producer_id, request.producer_epoch
-    known = scene.at(Known, request.transactional_id)
+    judged = scene.at(JudgedTransactionalId, request.transactional_id)
     transaction = scene.at(TransactionV2, request.transactional_id, pair)
     if answer.error_code == ABORTABLE:
         transaction.abortable = exchange
@@ -197,7 +197,7 @@ def end_answered(exchange: Exchange, scene: Scene) -> None:
                 scene.kept("TV2.5", exchange)
     elif answer.error_code == 0 and answer.producer_id >= 0:
         given = answer.producer_id, answer.producer_epoch
-        known.given, known.before, known.by = given, pair, exchange
+        judged.given, judged.before, judged.by = given, pair, exchange
         scene.at(TransactionV2, request.transactional_id, given).given_by = exchange
 
 
@@ -206,13 +206,13 @@ def inits(exchange: Exchange, scene: Scene) -> None:
     assert isinstance(request, InitProducerIdRequest)
     if request.transactional_id is None:
         return
-    known = scene.at(Known, request.transactional_id)
-    known.ended = None
-    if known.unauthorized is not None and request.enable2_pc and knows(exchange, known.unauthorized):
-        known.unauthorized_times += 1
-        if known.unauthorized_times > MOST_REPEATS:
-            why = f"InitProducerId with Enable2Pc is sent {known.unauthorized_times} more times"
-            scene.broken("2PC.3", exchange, why, known.unauthorized)
+    judged = scene.at(JudgedTransactionalId, request.transactional_id)
+    judged.ended = None
+    if judged.unauthorized is not None and request.enable2_pc and knows(exchange, judged.unauthorized):
+        judged.unauthorized_times += 1
+        if judged.unauthorized_times > MOST_REPEATS:
+            why = f"InitProducerId with Enable2Pc is sent {judged.unauthorized_times} more times"
+            scene.broken("2PC.3", exchange, why, judged.unauthorized)
 
 
 def init_answered(exchange: Exchange, scene: Scene) -> None:
@@ -220,29 +220,30 @@ def init_answered(exchange: Exchange, scene: Scene) -> None:
     assert isinstance(request, InitProducerIdRequest)
     if request.transactional_id is None or not isinstance(answer, InitProducerIdResponse):
         return
-    known = scene.at(Known, request.transactional_id)
+    judged = scene.at(JudgedTransactionalId, request.transactional_id)
     if answer.error_code == 0:
-        known.given, known.before, known.by = (answer.producer_id, answer.producer_epoch), None, exchange
+        judged.given, judged.before, judged.by = (answer.producer_id, answer.producer_epoch), None, exchange
         has_ongoing = request.keep_prepared_txn and answer.ongoing_txn_producer_id >= 0
         ongoing = answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch
-        known.ongoing = ongoing if has_ongoing else None
-        known.unauthorized, known.unauthorized_times = None, 0
+        judged.ongoing = ongoing if has_ongoing else None
+        judged.unauthorized, judged.unauthorized_times = None, 0
     elif answer.error_code == UNAUTHORIZED and request.enable2_pc:
-        known.unauthorized = exchange
-        if known.unauthorized_times <= MOST_REPEATS:
+        judged.unauthorized = exchange
+        if judged.unauthorized_times <= MOST_REPEATS:
             scene.kept("2PC.3", exchange)
 
 
 def acknowledges(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, TxnShareAcknowledgeRequest)
-    known, pair = scene.at(Known, request.transactional_id), (request.producer_id, request.producer_epoch)
+    judged = scene.at(JudgedTransactionalId, request.transactional_id)
+    pair = request.producer_id, request.producer_epoch
     issued = scene.at(Producer, request.transactional_id).issued
-    is_of_another = known.by is not None and known.by.api is ApiKey.INIT_PRODUCER_ID and pair in issued
-    if known.by is None or known.given is None or (pair != known.given and is_of_another):
+    is_of_another = judged.by is not None and judged.by.api is ApiKey.INIT_PRODUCER_ID and pair in issued
+    if judged.by is None or judged.given is None or (pair != judged.given and is_of_another):
         return  # sent by the replaced instance, which cannot know of the newer one
-    if knows(exchange, known.by):
-        scene.decide("SHT.1", pair == known.given, exchange, f"{pair}, but {known.given} is open", known.by)
+    if knows(exchange, judged.by):
+        scene.decide("SHT.1", pair == judged.given, exchange, f"{pair}, but {judged.given} is open", judged.by)
 
 
 FAMILY = Family(

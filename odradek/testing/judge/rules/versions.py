@@ -46,7 +46,7 @@ RULES = (
 
 
 @dataclass(slots=True)
-class Told:
+class AdvertisedVersions:
     """Responses to ApiVersions on a connection: the last one without error (`answered`), and one with an error
     (`refused`)."""
 
@@ -57,7 +57,7 @@ class Told:
 
 
 def every_request(exchange: Exchange, scene: Scene) -> None:
-    connection, told = exchange.connection, scene.at(Told, exchange.connection.number)
+    connection, advertised = exchange.connection, scene.at(AdvertisedVersions, exchange.connection.number)
     if connection.requests == 0 and exchange.api is not None:
         if exchange.api in SASL:
             connection.requests = -1  # judge the request after the login instead
@@ -79,14 +79,14 @@ def every_request(exchange: Exchange, scene: Scene) -> None:
             )
     if exchange.api is None or exchange.api is ApiKey.API_VERSIONS:
         return
-    if told.answered is not None:
-        lowest, highest = told.ranges.get(exchange.api.value, (0, -1))
+    if advertised.answered is not None:
+        lowest, highest = advertised.ranges.get(exchange.api.value, (0, -1))
         if lowest <= exchange.version <= highest:
             scene.kept("VER.3", exchange)
-        elif knows(exchange, told.answered):
-            told_range = f"v{lowest} to v{highest}" if highest >= 0 else "no version"
+        elif knows(exchange, advertised.answered):
+            advertised_range = f"v{lowest} to v{highest}" if highest >= 0 else "no version"
             what = f"{exchange.api.kafka_name} v{exchange.version}"
-            scene.broken("VER.3", exchange, f"{what}, but {told_range} is advertised", told.answered)
+            scene.broken("VER.3", exchange, f"{what}, but {advertised_range} is advertised", advertised.answered)
 
 
 def readable(exchange: Exchange, scene: Scene) -> None:
@@ -104,8 +104,8 @@ def api_versions(exchange: Exchange, scene: Scene) -> None:
     """Examines ApiVersions requests, including those with an unknown version, which are not decoded."""
     if exchange.api is not ApiKey.API_VERSIONS:
         return
-    told, request = scene.at(Told, exchange.connection.number), exchange.request
-    refused = told.refused
+    advertised, request = scene.at(AdvertisedVersions, exchange.connection.number), exchange.request
+    refused = advertised.refused
     if refused is not None and exchange.is_after_answer and isinstance(refused.answer, ApiVersionsResponse):
         lowest, highest = next(
             ((each.min_version, each.max_version) for each in refused.answer.api_keys if each.api_key == 18), (0, 0)
@@ -114,7 +114,7 @@ def api_versions(exchange: Exchange, scene: Scene) -> None:
         scene.decide(
             "VER.2", is_inside, exchange, f"v{exchange.version}, which is not in v{lowest} to v{highest}", refused
         )
-        told.refused = None
+        advertised.refused = None
     if isinstance(request, ApiVersionsRequest) and exchange.version >= 3:
         name, version = request.client_software_name, request.client_software_version
         exchange.connection.software, exchange.connection.software_version = name, version
@@ -125,20 +125,20 @@ def api_versions(exchange: Exchange, scene: Scene) -> None:
 def api_versions_answered(exchange: Exchange, scene: Scene) -> None:
     if exchange.api is not ApiKey.API_VERSIONS or not isinstance(exchange.answer, ApiVersionsResponse):
         return
-    told, answer = scene.at(Told, exchange.connection.number), exchange.answer
+    advertised, answer = scene.at(AdvertisedVersions, exchange.connection.number), exchange.answer
     if answer.error_code == ErrorCode.UNSUPPORTED_VERSION.value:
-        told.refused = exchange
+        advertised.refused = exchange
     elif answer.error_code == 0:
-        told.answered = exchange
-        told.ranges = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+        advertised.answered = exchange
+        advertised.ranges = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
         if exchange.version >= 3 and answer.finalized_features_epoch >= 0:
             levels = {each.name: each.max_version_level for each in answer.finalized_features}
-            told.transaction_version = levels.get(TRANSACTION_VERSION, 0)
+            advertised.transaction_version = levels.get(TRANSACTION_VERSION, 0)
 
 
 def below_version_2(exchange: Exchange, scene: Scene) -> None:
-    told, request = scene.at(Told, exchange.connection.number), exchange.request
-    if told.answered is None or told.transaction_version is None or told.transaction_version >= 2:
+    advertised, request = scene.at(AdvertisedVersions, exchange.connection.number), exchange.request
+    if advertised.answered is None or advertised.transaction_version is None or advertised.transaction_version >= 2:
         return
     if isinstance(request, ProduceRequest) and request.transactional_id is not None:
         is_kept, what = exchange.version < TV2_PRODUCE, f"a transactional Produce v{exchange.version}"
@@ -146,8 +146,8 @@ def below_version_2(exchange: Exchange, scene: Scene) -> None:
         is_kept, what = exchange.version < TV2_END_TXN, f"EndTxn v{exchange.version}"
     else:
         return
-    why = f"{what}, but transaction.version is {told.transaction_version}"
-    scene.decide("VER.7", is_kept, exchange, why, told.answered)
+    why = f"{what}, but transaction.version is {advertised.transaction_version}"
+    scene.decide("VER.7", is_kept, exchange, why, advertised.answered)
 
 
 FAMILY = Family(
