@@ -14,7 +14,7 @@ EMPTY: Final[dict[str, Any]] = {"type": "object", "maxProperties": 0}
 FACTS: Final[dict[str, Any]] = {"type": "object"}
 
 
-def told(**properties: object) -> dict[str, Any]:
+def object_of(**properties: object) -> dict[str, Any]:
     """Returns the schema of an object that always has these properties."""
     return {"type": "object", "properties": properties, "required": [*properties]}
 
@@ -23,11 +23,11 @@ def list_of(items: dict[str, Any]) -> dict[str, Any]:
     return {"type": "array", "items": items}
 
 
-CLUSTER: Final = told(
+CLUSTER: Final = object_of(
     id=TEXT,
     bootstrap=TEXT,
-    nodes=list_of(told(id=NUMBER, host=TEXT, port=NUMBER, state={"enum": ["running", "stopped"]})),
-    listeners=list_of(told(name=TEXT, protocol=TEXT, bootstrap=TEXT, mechanisms=TEXTS)),
+    nodes=list_of(object_of(id=NUMBER, host=TEXT, port=NUMBER, state={"enum": ["running", "stopped"]})),
+    listeners=list_of(object_of(name=TEXT, protocol=TEXT, bootstrap=TEXT, mechanisms=TEXTS)),
     ca_certificate={"type": ["string", "null"]},
     state={"enum": ["running", "crashed"]},
     emulates={"type": ["string", "null"]},
@@ -44,13 +44,13 @@ MADE_CLUSTER: Final[dict[str, Any]] = {
     "required": [*CLUSTER["required"], "token"],
 }
 RULES: Final = list_of(TOLD_RULE)
-HOLDS: Final = list_of(told(name=TEXT, waiting=NUMBER, who={"type": "array"}))
-RELEASED: Final = told(released=NUMBER)
-LEASE: Final = told(ttl_s={"type": ["integer", "null"]})
-CLOCK: Final = told(now_ms=NUMBER, frozen=BOOLEAN)
+HOLDS: Final = list_of(object_of(name=TEXT, waiting=NUMBER, who={"type": "array"}))
+RELEASED: Final = object_of(released=NUMBER)
+LEASE: Final = object_of(ttl_s={"type": ["integer", "null"]})
+CLOCK: Final = object_of(now_ms=NUMBER, frozen=BOOLEAN)
 PRESETS: Final = list_of(
-    told(name=TEXT, text=TEXT, parameters=FACTS, correct={}, wrong={}),
+    object_of(name=TEXT, text=TEXT, parameters=FACTS, correct={}, wrong={}),
 )
-ODDITIES: Final = told(seed=NUMBER, oddities=list_of(told(name=TEXT, percent=NUMBER, done=NUMBER)))
-PAGE: Final = told(rows=list_of(FACTS), more=BOOLEAN)
+ODDITIES: Final = object_of(seed=NUMBER, oddities=list_of(object_of(name=TEXT, percent=NUMBER, done=NUMBER)))
+PAGE: Final = object_of(rows=list_of(FACTS), more=BOOLEAN)
 REQUESTS: Final = list_of(FACTS)

@@ -64,7 +64,7 @@ async def until_let_go(lives: WeakSet[Broker]) -> None:
 
 
 def bootstrap(cluster: Cluster) -> str:
-    return str(cluster.told()["bootstrap"])
+    return str(cluster.as_json()["bootstrap"])
 
 
 def produce(at: str) -> None:

@@ -140,8 +140,8 @@ class Cluster:
             await asyncio.sleep(0)
             quiet = quiet + 1 if self.serving.broker.is_settled else 0
 
-    def told(self) -> dict[str, object]:
-        nodes = [] if self.nodes is None else [node.told() for node in self.nodes]
+    def as_json(self) -> dict[str, object]:
+        nodes = [] if self.nodes is None else [node.as_json() for node in self.nodes]
         return {
             "id": self.id,
             "bootstrap": ",".join(f"{each['host']}:{each['port']}" for each in nodes),

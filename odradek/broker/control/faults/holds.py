@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from odradek.broker.control.faults.rules import Point, Seen
     from odradek.broker.runtime.waiting import Deferred
 
-TOLD = 20  # maximum number of waiters listed for a hold, and of partitions or topics listed for a waiter
+MOST_LISTED = 20  # maximum number of waiters listed for a hold, and of partitions or topics listed for a waiter
 MANY = 500  # the size of Kafka's request queue (queued.max.requests)
 About: TypeAlias = Mapping[str, object]  # describes what is waiting
 GoOn: TypeAlias = "Callable[[], Deferred[None] | None]"  # returns None if it takes effect at once, or else a Deferred
@@ -56,10 +56,14 @@ class Holds:
         """Whether so many requests are waiting that those of disconnected clients should be dropped."""
         return sum(map(len, self._waiting.values())) > MANY
 
-    def told(self) -> list[dict[str, object]]:
-        """Returns, for each hold, the number of waiters and a description of the first `TOLD` of them."""
+    def as_json(self) -> list[dict[str, object]]:
+        """Returns, for each hold, the number of waiters and a description of the first `MOST_LISTED` of them."""
         return [
-            {"name": name, "waiting": len(waiting), "who": [each.about for each in list(waiting.values())[:TOLD]]}
+            {
+                "name": name,
+                "waiting": len(waiting),
+                "who": [each.about for each in list(waiting.values())[:MOST_LISTED]],
+            }
             for name, waiting in self._waiting.items()
             if waiting
         ]
@@ -93,7 +97,7 @@ def held_at(point: Point, seen: Seen) -> About:
             about[name] = values[0]
     partitions = sorted((topic, index) for topic, index in seen.places if index is not None)
     topics = sorted({topic for topic, _ in seen.places} - {topic for topic, _ in partitions})
-    about["partitions"] = [f"{topic}-{index}" for topic, index in partitions][:TOLD]
+    about["partitions"] = [f"{topic}-{index}" for topic, index in partitions][:MOST_LISTED]
     if topics:
-        about["topics"] = topics[:TOLD]
+        about["topics"] = topics[:MOST_LISTED]
     return about

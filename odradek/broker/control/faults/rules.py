@@ -223,7 +223,7 @@ class Rule:
     def _is_place(self, topic: str, partition: int | None) -> bool:
         return self.match.get("topic", topic) == topic and self.match.get("partition", partition) == partition
 
-    def told(self) -> dict[str, object]:
+    def as_json(self) -> dict[str, object]:
         told = {**self.source, "name": self.name, "at": self.at.value, "matched": self.matched, "hits": self.hits}
         if "when" in self.match:
             told["match"] = {**mapping(self.source["match"], "match"), "when": _when_told(self.match["when"])}

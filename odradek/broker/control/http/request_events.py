@@ -58,7 +58,7 @@ class ToldExchanges:
             while self._all_to + 1 in self._others:
                 self._all_to += 1
                 self._others.discard(self._all_to)
-            told = self._exchanges.told(number, exchange, self._api, self._client_id)
+            told = self._exchanges.decoded(number, exchange, self._api, self._client_id)
             if told is not None:
                 yield self._event(told)
 

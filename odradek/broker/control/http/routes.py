@@ -193,7 +193,7 @@ class Routes:
         return any(each is cluster for each in self._clusters)
 
     async def list(self, request: web.Request, found: SentFields) -> object:
-        return [each.told() for each in self._clusters]
+        return [each.as_json() for each in self._clusters]
 
     async def create(self, request: web.Request, found: SentFields) -> object:
         fork = found.text_or_none("fork")
@@ -208,7 +208,7 @@ class Routes:
         cluster = await self._clusters.create(settings, fork, ttl_s, nodes, release, listeners, users)
         try:
             await make_topics(cluster, partitions)
-            made = {**cluster.told(), "token": cluster.token}
+            made = {**cluster.as_json(), "token": cluster.token}
             issued = cluster.entrances.issued
             if issued is not None and issued.clients:
                 made["client_certificates"] = dict(issued.clients)
@@ -225,14 +225,14 @@ class Routes:
 
     async def crash(self, request: web.Request, found: SentFields) -> object:
         await self._clusters.crash(request.match_info["id"])
-        return self._cluster(request).told()
+        return self._cluster(request).as_json()
 
     async def restart(self, request: web.Request, found: SentFields) -> object:
         is_clean = found.is_set("clean", default=True)
-        return (await self._clusters.restart(request.match_info["id"], is_clean=is_clean)).told()
+        return (await self._clusters.restart(request.match_info["id"], is_clean=is_clean)).as_json()
 
     async def rewind(self, request: web.Request, found: SentFields) -> object:
-        return (await self._clusters.rewind(request.match_info["id"], found.text("name"))).told()
+        return (await self._clusters.rewind(request.match_info["id"], found.text("name"))).as_json()
 
     async def lease(self, request: web.Request, found: SentFields) -> object:
         cluster = self._cluster(request)
@@ -248,7 +248,7 @@ class Routes:
         async with cluster.change():
             nodes = cluster.running_nodes
             await nodes.stop(nodes.get(number_in(request, "node")), is_clean=is_clean)
-        return cluster.told()
+        return cluster.as_json()
 
     async def start_node(self, request: web.Request, found: SentFields) -> object:
         cluster = self._clusters.own(request.match_info["id"])
@@ -259,11 +259,11 @@ class Routes:
             except CannotStart as error:  # another process may use its port by now
                 raise Problem(409, f"the node cannot start: {error}") from error
             cluster.faults.put()
-        return cluster.told()
+        return cluster.as_json()
 
     async def checkpoint(self, cluster: Cluster, request: web.Request, found: SentFields) -> object:
         await self._clusters.checkpoint(cluster.id, found.text("name"))
-        return cluster.told()
+        return cluster.as_json()
 
 
 async def openapi(request: web.Request, found: SentFields) -> object:
@@ -290,7 +290,7 @@ def with_presets(call: ControlCall) -> ControlCall:
 
 
 async def show(cluster: Cluster, request: web.Request, found: SentFields) -> object:
-    return cluster.told()
+    return cluster.as_json()
 
 
 def number_in(request: web.Request, name: str) -> int:
@@ -310,7 +310,7 @@ async def cut_off(cluster: Cluster, request: web.Request, found: SentFields) -> 
         "match": {"node": node, "client_id": client_id},
         "do": {"disconnect": True},
     }
-    return [each.told() for each in cluster.faults.add(rule)]
+    return [each.as_json() for each in cluster.faults.add(rule)]
 
 
 async def move_leader(cluster: Cluster, request: web.Request, found: SentFields) -> object:
@@ -366,21 +366,21 @@ async def move_coordinator(cluster: Cluster, request: web.Request, found: SentFi
 
 
 async def faults(cluster: Cluster, request: web.Request, found: SentFields) -> object:
-    return [rule.told() for rule in cluster.faults.rules.values()]
+    return [rule.as_json() for rule in cluster.faults.rules.values()]
 
 
 async def add_faults(cluster: Cluster, request: web.Request, found: SentFields) -> object:
-    return [rule.told() for rule in cluster.faults.add(await read_json(request))]
+    return [rule.as_json() for rule in cluster.faults.add(await read_json(request))]
 
 
 async def remove_faults(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     gone, effects = cluster.faults.remove(request.match_info.get("name"))
     await effects_are_there(cluster, effects)
-    return [rule.told() for rule in gone]
+    return [rule.as_json() for rule in gone]
 
 
 async def holds(cluster: Cluster, request: web.Request, found: SentFields) -> object:
-    return cluster.faults.holds.told()
+    return cluster.faults.holds.as_json()
 
 
 async def release(cluster: Cluster, request: web.Request, found: SentFields) -> object:
@@ -437,7 +437,7 @@ def _preset(value: object) -> tuple[str, Mapping[str, object]] | None:
 
 
 async def presets(cluster: Cluster, request: web.Request, found: SentFields) -> object:
-    return [each.told() for each in PRESETS.values()]
+    return [each.as_json() for each in PRESETS.values()]
 
 
 async def preset(cluster: Cluster, request: web.Request, found: SentFields) -> object:
@@ -463,7 +463,7 @@ def number_given(name: str, digits: str) -> int:
 
 async def odd(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     given = cluster.faults.odd
-    return {"seed": 0, "oddities": []} if given is None else given.told()
+    return {"seed": 0, "oddities": []} if given is None else given.as_json()
 
 
 async def be_odd(cluster: Cluster, request: web.Request, found: SentFields) -> object:

@@ -38,16 +38,16 @@ class ShownClusters:
         return {
             **row(cluster),
             "is_default": cluster.id == DEFAULT,
-            "node_states": [] if cluster.nodes is None else [cast("View", node.told()) for node in cluster.nodes],
+            "node_states": [] if cluster.nodes is None else [cast("View", node.as_json()) for node in cluster.nodes],
             "checkpoints": sorted(cluster.checkpoints),
             "now_ms": cluster.time.now_ms(),
             "rule_list": [rule_row(each) for each in list(rules)[:SHOWN]],
-            "hold_list": cast("list[View]", cluster.faults.holds.told()[:SHOWN]),
+            "hold_list": cast("list[View]", cluster.faults.holds.as_json()[:SHOWN]),
         }
 
     def served(self, name: str, default: ViewedBroker) -> ViewedBroker:
         cluster = self._get(name or DEFAULT)
-        holds = cast("Callable[[], list[View]]", cluster.faults.holds.told)
+        holds = cast("Callable[[], list[View]]", cluster.faults.holds.as_json)
         if cluster.id == DEFAULT:
             return replace(default, clusters=self, holds=holds)
         serving, nodes = cluster.serving, cluster.nodes
@@ -72,7 +72,7 @@ class ShownClusters:
 
 def row(cluster: Cluster) -> dict[str, JsonValue]:
     faults = cluster.faults
-    told = cluster.told()
+    told = cluster.as_json()
     return {
         "id": cluster.id,
         "bootstrap": str(told["bootstrap"]),
@@ -92,7 +92,7 @@ def is_unused(rule: Rule) -> bool:
 
 
 def rule_row(rule: Rule) -> JsonValue:
-    told = cast("View", rule.told())
+    told = cast("View", rule.as_json())
     return {
         "name": rule.name,
         "at": rule.at.value,

@@ -86,7 +86,7 @@ class Node:
     def listeners(self) -> list[Listener]:
         return [door.listener for door in self.doors]
 
-    def told(self) -> dict[str, object]:
+    def as_json(self) -> dict[str, object]:
         state, first = "running" if self.is_running else "stopped", self.doors[0].listener
         return {"id": self.id, "host": first.host, "port": first.port, "state": state}
 

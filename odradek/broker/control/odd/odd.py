@@ -187,7 +187,7 @@ class OddEvent:
     name: str
     request: AnsweredRequest | None
 
-    def told(self) -> dict[str, object]:
+    def as_json(self) -> dict[str, object]:
         request = self.request
         if request is None:
             return {"name": self.name}
@@ -234,9 +234,9 @@ class Odd:
         all_of_them = {**PERCENT, **percent}
         return cls(seed, Random(seed), all_of_them, dict.fromkeys(all_of_them, 0))
 
-    def told(self) -> dict[str, object]:
+    def as_json(self) -> dict[str, object]:
         oddities = [{"name": name, "percent": self.percent[name], "done": done} for name, done in self.done.items()]
-        return {"seed": self.seed, "oddities": oddities, "recent": [event.told() for event in self.recent]}
+        return {"seed": self.seed, "oddities": oddities, "recent": [event.as_json() for event in self.recent]}
 
     def begin(self, api: ApiKey, client_id: str | None, correlation_id: int) -> AnsweredRequest:
         """Begins a request: the random decisions that follow are for this request."""

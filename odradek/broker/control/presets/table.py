@@ -35,7 +35,7 @@ class Preset:
     def text(self) -> str:
         return " ".join((self.bring_about.__doc__ or "").split())
 
-    def told(self) -> dict[str, object]:
+    def as_json(self) -> dict[str, object]:
         known = {"correct": self.clients.correct, "wrong": self.clients.wrong or None}
         return {"name": self.name, "text": self.text, "parameters": self.defaults, **known}
 

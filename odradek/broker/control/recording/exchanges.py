@@ -46,7 +46,7 @@ class Exchanges:
         """
         self.require()
         for each_number, each in self.kept.last():
-            told = None if each_number <= number else self.told(each_number, each, api, client_id)
+            told = None if each_number <= number else self.decoded(each_number, each, api, client_id)
             if told is not None:
                 yield told
 
@@ -60,7 +60,7 @@ class Exchanges:
         """Yields the exchanges that are answered, or whose connection is closed, with their numbers; oldest first."""
         return ((number, each) for number, each in self.kept.last() if each.answered is not None)
 
-    def told(
+    def decoded(
         self, number: int, exchange: KeptExchange, api: str | None, client_id: str | None
     ) -> dict[str, object] | None:
         """Decodes an exchange. Returns None if it has another API or client, or is not a Kafka request."""

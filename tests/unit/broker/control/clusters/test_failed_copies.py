@@ -89,7 +89,7 @@ async def test_a_cluster_whose_files_cannot_be_copied_is_what_it_was(scene: Scen
     await scene.clusters.checkpoint(cluster.id, "empty")
     wire = await asyncio.to_thread(connected, cluster)
     await asyncio.to_thread(make_topic, wire, "t")
-    before = files(cluster), cluster.told()
+    before = files(cluster), cluster.as_json()
     calls: Mapping[str, Callable[[], Awaitable[object]]] = {
         "crash": lambda: scene.clusters.crash(cluster.id),
         "rewind": lambda: scene.clusters.rewind(cluster.id, "empty"),
@@ -97,7 +97,7 @@ async def test_a_cluster_whose_files_cannot_be_copied_is_what_it_was(scene: Scen
         "fork": lambda: scene.clusters.create({}, cluster.id, None),
     }
     await scene.refused("soon", calls[call]())
-    assert (files(cluster), cluster.told()) == before
+    assert (files(cluster), cluster.as_json()) == before
     assert await asyncio.to_thread(topics, wire) == ["t"]  # The connection is still the same.
     await calls[call]()
     await asyncio.to_thread(wire.close)
@@ -110,7 +110,7 @@ async def test_a_crash_that_fails_once_clients_are_cut_off_leaves_a_cluster_that
     await scene.refused("late", scene.clusters.crash(cluster.id))
     with pytest.raises((ClosedByBroker, ConnectionError)):
         await asyncio.to_thread(topics, wire)
-    assert cluster.told()["state"] == "crashed"
+    assert cluster.as_json()["state"] == "crashed"
     assert files(cluster) == [cluster.id]
     await scene.clusters.restart(cluster.id, is_clean=True)
     again = await asyncio.to_thread(connected, cluster)

@@ -302,7 +302,7 @@ def test_a_field_is_understood_in_each_spelling_and_answered_in_one(path: str) -
     (edit,) = one.do.edits
     edit.apply(answer, 12)
     assert answer.topics[0].error_code == 3
-    told = one.told()
+    told = one.as_json()
     assert told["do"] == {"edit": {"topics[0].errorCode": 3}}
     assert told["match"] == {
         "api": "Metadata",
@@ -326,7 +326,7 @@ def test_a_hit_is_taken_back_where_the_edit_cannot_be_made() -> None:
     assert one.hit(request)
     assert not one.hit(request)
     one.not_made("the request has no answer")
-    told = one.told()
+    told = one.as_json()
     assert (told["hits"], told["unmade"], told["unmade_because"]) == (0, 1, "the request has no answer")
     assert one.hit(request)
 

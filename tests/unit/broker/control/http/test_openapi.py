@@ -66,7 +66,7 @@ def test_the_document_names_what_a_rule_may_say() -> None:
 
 
 def test_the_document_names_what_a_rule_is_answered_with() -> None:
-    told = parse_rule({"do": {"observe": True}}, "n").told()
+    told = parse_rule({"do": {"observe": True}}, "n").as_json()
     assert set(rules.TOLD_RULE["required"]) == told.keys()
     assert rules.TOLD_RULE["properties"].keys() - rules.RULE["properties"].keys() == {
         *("matched", "hits", "unmade", "unmade_because")

@@ -222,7 +222,7 @@ def test_a_fetch_is_hurried_once() -> None:
     assert odd.hurry(request)
     assert request.max_wait_ms == 0
     assert not odd.hurry(request)
-    assert odd.told()["oddities"] == [
+    assert odd.as_json()["oddities"] == [
         {"name": name, "percent": 100, "done": int(name == "early fetch")} for name in PERCENT
     ]
 
@@ -281,6 +281,6 @@ def test_what_was_done_last_is_told_with_its_request() -> None:
     odd.begin(ApiKey.HEARTBEAT, "two", 42)
     odd.resume(first)
     odd.passing_error(ApiKey.END_TXN, EndTxnRequest())
-    assert odd.told()["recent"] == [
+    assert odd.as_json()["recent"] == [
         {"name": "passing error", "api": "EndTxn", "client_id": "one", "correlation_id": 41}
     ]
