@@ -228,7 +228,7 @@ def run(
     """
     gc.disable()  # until the broker serves: no object that the start creates becomes garbage
     from odradek.broker.configuration.config import BrokerConfig, ConfigError, load_config
-    from odradek.broker.process import CannotStart, First, serve
+    from odradek.broker.process import CannotStart, InitialControl, serve
 
     ephemeral: Path | None = None
     try:
@@ -250,8 +250,8 @@ def run(
         if not {"log.dirs", "log.dir"} & config.given.keys():
             settings["log.dirs"] = str(default_data_directory(os.environ))
             config, doubts = load()
-        first = First(options.faults, options.odd, options.emulate)
-        release = first.release()
+        control = InitialControl(options.faults, options.odd, options.emulate)
+        release = control.release()
         if release is not None:
             others = {name: value for name, value in release.defaults.items() if name not in config.given}
             settings.update(others)
@@ -260,7 +260,7 @@ def run(
             logging.getLogger("odradek").warning("%s", warning)
         for note in notes:
             logging.getLogger("odradek").info("%s", note)
-        return serve(config, options.ready_file, milliseconds_since_exec, ready_note, options.record, first, seed)
+        return serve(config, options.ready_file, milliseconds_since_exec, ready_note, options.record, control, seed)
     except UsageError as error:
         print(f"odradek serve: {error}\n{USAGE}", file=sys.stderr)
         return 2

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from odradek.broker.serving import Prepare
     from odradek.seeds.plan import SeedPlan
 
-__all__ = ["CannotStart", "First", "serve"]
+__all__ = ["CannotStart", "InitialControl", "serve"]
 
 log = logging.getLogger("odradek")
 
@@ -47,7 +47,7 @@ IN_FLIGHT_TIMEOUT_S = 5.0  # how long a stopping broker waits for answers that i
 
 
 @dataclass(frozen=True, slots=True)
-class First:
+class InitialControl:
     """The control settings with which the default cluster of the process starts.
 
     rules    a file with one fault rule or a list of rules, as JSON or YAML
@@ -71,7 +71,7 @@ class First:
         except Problem as error:
             raise CannotStart(f"--{error}") from None
 
-    def begin(self, clusters: Clusters) -> None:
+    def apply_to(self, clusters: Clusters) -> None:
         """Applies the rules and the seed to the default cluster. Raises CannotStart or OSError."""
         # Imported here because most brokers are not controlled.
         from odradek.broker.control.clusters.clusters import DEFAULT
@@ -80,7 +80,7 @@ class First:
         faults = clusters.get(DEFAULT).faults
         if self.rules is not None:
             try:
-                rules = _told(self.rules)
+                rules = _parsed(self.rules)
                 faults.add(rules)
                 faults.note("POST", "/faults", rules)
             except (ValueError, Problem) as error:
@@ -90,7 +90,7 @@ class First:
             faults.note("POST", "/odd", {"seed": self.seed})
 
 
-def _told(path: Path) -> object:
+def _parsed(path: Path) -> object:
     """Parses a file as YAML if its name says so, otherwise as JSON. Raises CannotStart, OSError or ValueError."""
     text = path.read_text(encoding="utf-8")
     if path.suffix not in (".yaml", ".yml"):
@@ -112,21 +112,30 @@ def serve(
     milliseconds_since_start: Callable[[], int],
     ready_note: str | None = None,
     record: Path | None = None,
-    first: First | None = None,
+    control: InitialControl | None = None,
     seed: SeedPlan | None = None,
 ) -> int:
     """Serves until SIGTERM or SIGINT, and returns the exit status. A second signal ends the process at once.
 
     ready_note: printed after the ready line; {node_id} is replaced by the broker's id.
     record: a file, overwritten with a recording of the requests and answers.
-    first: needs the control interface.
+    control: needs the control interface.
     seed: created before the broker accepts clients.
     Raises CannotStart; OSError if the disk fails or the ready file cannot be written.
     """
     loop = _new_loop()
     try:
         return loop.run_until_complete(
-            _serve(loop, config, ready_file, milliseconds_since_start, ready_note, record, first or First(), seed)
+            _serve(
+                loop,
+                config,
+                ready_file,
+                milliseconds_since_start,
+                ready_note,
+                record,
+                control or InitialControl(),
+                seed,
+            )
         )
     finally:
         loop.close()
@@ -148,7 +157,7 @@ async def _serve(
     milliseconds_since_start: Callable[[], int],
     ready_note: str | None,
     record: Path | None,
-    first: First,
+    control: InitialControl,
     seed: SeedPlan | None,
 ) -> int:
     told_to_stop = asyncio.Event()
@@ -167,7 +176,7 @@ async def _serve(
     if config.odradek_control_enable:
         clusters = _clusters(loop)
         serving = await clusters.start_default(
-            config, partial(_add_control, clusters), recorder, first.release(), prepare
+            config, partial(_add_control, clusters), recorder, control.release(), prepare
         )
     elif recorder is None:
         serving = ServingBroker(config, loop, prepare=prepare)
@@ -183,7 +192,7 @@ async def _serve(
     sys.setswitchinterval(SWITCH_S)
     try:
         if clusters is not None:
-            first.begin(clusters)
+            control.apply_to(clusters)
         _say_ready(serving, ready_file, milliseconds_since_start())
         if ready_note is not None:
             print(ready_note.format(node_id=config.node_id), flush=True)
