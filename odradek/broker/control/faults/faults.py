@@ -17,7 +17,7 @@ from odradek.broker.api.error_replies import partition_errors
 from odradek.broker.control.faults.edits import NotMade, make_all
 from odradek.broker.control.faults.holds import Holds, Released, held_at
 from odradek.broker.control.faults.partition_errors import keep_only, leave_out, put_in_place
-from odradek.broker.control.faults.rules import OBSERVE, OF_REQUESTS, Action, Point, Rule, Seen, parse_rule
+from odradek.broker.control.faults.rules import OBSERVE, OF_REQUESTS, Action, Occurrence, Point, Rule, parse_rule
 from odradek.broker.control.faults.sightings import named_in, places_in
 from odradek.broker.control.odd.odd import Odd
 from odradek.broker.control.odd.odd_requests import OddRequests
@@ -148,21 +148,21 @@ class Faults:
         self.put()
         return gone, effects
 
-    def action(self, point: Point, seen: Seen) -> Action:
+    def action(self, point: Point, occurrence: Occurrence) -> Action:
         """Returns the action of the first rule that acts on this request or step and does more than observe.
 
         All rules of this point count their matches and hits.
         """
         found = OBSERVE
         for rule in self.rules.values():
-            if rule.at is point and rule.hit(seen) and found.only_observes:
+            if rule.at is point and rule.hit(occurrence) and found.only_observes:
                 found = rule.do
         return found
 
-    def refuses_for_good(self, seen: Seen) -> bool:
+    def refuses_for_good(self, occurrence: Occurrence) -> bool:
         """Whether a rule refuses this marker, and will refuse every retry until the rule is removed."""
         for rule in self.rules.values():
-            if rule.at is Point.MARKER and rule.acts_on(seen) and not rule.do.only_observes:
+            if rule.at is Point.MARKER and rule.acts_on(occurrence) and not rule.do.only_observes:
                 return rule.do.error is not None and rule.acts_always
         return False
 
@@ -172,11 +172,13 @@ class Faults:
             if rule.do is action:
                 rule.not_made(why)
 
-    def places(self, seen: Seen, action: Action) -> set[tuple[str, int | None]]:
+    def places(self, occurrence: Occurrence, action: Action) -> set[tuple[str, int | None]]:
         """Returns the partitions of a request that an action applies to."""
         topics = {rule.match.get("topic") for rule in self.rules.values() if rule.do is action} - {None}
         numbers = action.partitions or ()
-        return {(topic, index) for topic, index in seen.places if index in numbers and (not topics or topic in topics)}
+        return {
+            (topic, index) for topic, index in occurrence.places if index in numbers and (not topics or topic in topics)
+        }
 
     def put(self) -> None:
         """Installs the rules, odd answers and observers in front of the request handling of each running node.
@@ -210,7 +212,7 @@ class FaultyRequests(RequestFilter):
     def connected(self, connection: ConnectionInfo) -> None:
         super().connected(connection)
         about = {"listener": connection.listener, "node": self.node, "connection": connection.connection_id}
-        action = self.faults.action(Point.ACCEPTED, Seen(None, about=about))
+        action = self.faults.action(Point.ACCEPTED, Occurrence(None, about=about))
         if action.disconnects:
             self._doomed.add(connection.connection_id)
             self.serving.broker.loop.call_soon(self._cut, connection, action.resets)
@@ -222,12 +224,12 @@ class FaultyRequests(RequestFilter):
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
         if connection.connection_id in self._doomed:  # the first request may arrive before the connection is cut
             raise CloseConnection("a fault rule closes it")
-        seen = self._seen(frame, connection)
-        if seen is None:
+        occurrence = self._occurrence(frame, connection)
+        if occurrence is None:
             return self.plain.start(frame, connection)
-        return FaultyExchange(self, memoryview(bytearray(frame)), connection, seen).begin()
+        return FaultyExchange(self, memoryview(bytearray(frame)), connection, occurrence).begin()
 
-    def _seen(self, frame: memoryview, connection: ConnectionInfo) -> Seen | None:
+    def _occurrence(self, frame: memoryview, connection: ConnectionInfo) -> Occurrence | None:
         """Decodes the request for the rules. Returns None if no rule can match it."""
         asked = api_and_version(frame)
         if asked is None:
@@ -249,7 +251,7 @@ class FaultyRequests(RequestFilter):
             "node": self.node,
         }
         places = places_in(message, self.topic_named)
-        return Seen(api, version, message, about, named_in(message), places, request.body_at)
+        return Occurrence(api, version, message, about, named_in(message), places, request.body_at)
 
     def tell_log_start(self, refusal: Message) -> None:
         """Sets the log start offsets in an error response to Produce, as Kafka does, since clients rely on them."""
@@ -294,13 +296,15 @@ class FaultyExchange:
     overlapping_key = None
     waits_for_others = True
 
-    def __init__(self, host: FaultyRequests, frame: memoryview, connection: ConnectionInfo, seen: Seen) -> None:
+    def __init__(
+        self, host: FaultyRequests, frame: memoryview, connection: ConnectionInfo, occurrence: Occurrence
+    ) -> None:
         self.size_bytes = len(frame)
         self.is_done = False
         self._host = host
         self._frame = frame
         self._connection = connection
-        self._seen = seen
+        self._occurrence = occurrence
         self._reply: Parked | None = None
         self._outcome: list[Chunk] | CloseConnection = []
         self._on_done: Callable[[object], None] | None = None
@@ -328,7 +332,9 @@ class FaultyExchange:
     def abandon(self) -> None:
         """Called when the client has disconnected. As in Kafka, a request that was received is still handled."""
         self._on_done = None
-        ends = self._is_dispatched or facts_of(self._seen.api).is_of_connection or self._host.faults.holds.are_many
+        ends = (
+            self._is_dispatched or facts_of(self._occurrence.api).is_of_connection or self._host.faults.holds.are_many
+        )
         if self._stop_waiting is not None and ends:
             self._stop_waiting()
         if self._reply is not None:
@@ -336,7 +342,7 @@ class FaultyExchange:
 
     def _at(self, point: Point, go_on: Callable[[Action], None]) -> None:
         faults = self._host.faults
-        action = faults.action(point, self._seen)
+        action = faults.action(point, self._occurrence)
         self._bytes_per_s = action.slow_bytes_per_s or self._bytes_per_s
 
         def resumed() -> None:
@@ -345,7 +351,7 @@ class FaultyExchange:
 
         if action.hold is not None:
             name = action.hold
-            faults.holds.wait(name, self, resumed, held_at(point, self._seen))
+            faults.holds.wait(name, self, resumed, held_at(point, self._occurrence))
             self._stop_waiting = lambda: faults.holds.forget(name, self)
         elif action.delay_ms:
             self._stop_waiting = faults.timers.after(action.delay_ms, resumed).cancel
@@ -425,11 +431,11 @@ class FaultyExchange:
 
         before  whether the request has not been handled yet: these partitions are then removed from it
         """
-        api, version, request = self._seen.api, self._seen.version, self._seen.request
+        api, version, request = self._occurrence.api, self._occurrence.version, self._occurrence.request
         assert api is not None, "it is a request"
         assert isinstance(request, Message)
         assert action.error is not None
-        places = self._host.faults.places(self._seen, action)
+        places = self._host.faults.places(self._occurrence, action)
         refusal = partition_errors(api, version, request, action.error)
         self._host.tell_log_start(refusal)
         keep_only(refusal, places, self._host.topic_named)
@@ -437,7 +443,7 @@ class FaultyExchange:
         # Fetch is left alone: it changes nothing, and a fetch session would include the partitions anyway.
         if before and api is not ApiKey.FETCH:
             leave_out(request, places, self._host.topic_named)
-            head = self._frame[: self._seen.body_at]
+            head = self._frame[: self._occurrence.body_at]
             self._frame = memoryview(bytearray(bytes(head) + encode(request, version)))
 
     def _with_refused(self, answer: list[Chunk]) -> list[Chunk]:
@@ -450,11 +456,15 @@ class FaultyExchange:
 
     @property
     def _form(self) -> AnswerForm:
-        assert self._seen.api is not None, "it is a request"
-        return answer_form(self._seen.api.value, self._seen.version)
+        assert self._occurrence.api is not None, "it is a request"
+        return answer_form(self._occurrence.api.value, self._occurrence.version)
 
     def _refusal(self, code: ErrorCode) -> list[Chunk]:
-        if code is ErrorCode.UNSUPPORTED_VERSION and self._seen.api is ApiKey.API_VERSIONS and self._seen.version >= 3:
+        if (
+            code is ErrorCode.UNSUPPORTED_VERSION
+            and self._occurrence.api is ApiKey.API_VERSIONS
+            and self._occurrence.version >= 3
+        ):
             # Answer as if the client had sent an unknown future version: with a version 0 body that lists the supported
             # versions (KIP-511).
             frame = bytearray(self._frame)
@@ -463,7 +473,7 @@ class FaultyExchange:
             assert isinstance(answer, list), "it is answered at once"
             return answer
         refusal = self._host.serving.dispatcher.refusal(self._frame, self._connection, code)
-        if not refusal or self._seen.api is not ApiKey.PRODUCE:
+        if not refusal or self._occurrence.api is not ApiKey.PRODUCE:
             return refusal
         decoded = self._form.read(b"".join(in_memory(refusal)), has_length=True)
         self._host.tell_log_start(decoded.message)
@@ -474,7 +484,7 @@ class FaultyExchange:
 
         If they cannot be applied, returns the response unchanged, and the rule does not count a hit.
         """
-        api, version = self._seen.api, self._seen.version
+        api, version = self._occurrence.api, self._occurrence.version
         assert api is not None, "it is a request"
         try:
             if not answer:

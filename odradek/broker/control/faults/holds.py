@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from odradek.broker.control.faults.rules import Point, Seen
+    from odradek.broker.control.faults.rules import Occurrence, Point
     from odradek.broker.runtime.waiting import Deferred
 
 MOST_LISTED = 20  # maximum number of waiters listed for a hold, and of partitions or topics listed for a waiter
@@ -85,18 +85,20 @@ class Holds:
                     each.go_on()
 
 
-def held_at(point: Point, seen: Seen) -> About:
+def held_at(point: Point, occurrence: Occurrence) -> About:
     """Describes a waiter: its point, and the client, transaction, group and partitions that it names."""
     about: dict[str, object] = {"at": point.value}
-    if seen.api is not None:
-        about["api"] = seen.api.kafka_name
-    about |= {name: seen.about[name] for name in ("client_id", "connection") if seen.about.get(name) is not None}
+    if occurrence.api is not None:
+        about["api"] = occurrence.api.kafka_name
+    about |= {
+        name: occurrence.about[name] for name in ("client_id", "connection") if occurrence.about.get(name) is not None
+    }
     for name in ("transactional_id", "group", "producer_id"):
-        values = [each for each in seen.named.get(name, ()) if each not in (None, "", -1)]
+        values = [each for each in occurrence.named.get(name, ()) if each not in (None, "", -1)]
         if len(values) == 1:
             about[name] = values[0]
-    partitions = sorted((topic, index) for topic, index in seen.places if index is not None)
-    topics = sorted({topic for topic, _ in seen.places} - {topic for topic, _ in partitions})
+    partitions = sorted((topic, index) for topic, index in occurrence.places if index is not None)
+    topics = sorted({topic for topic, _ in occurrence.places} - {topic for topic, _ in partitions})
     about["partitions"] = [f"{topic}-{index}" for topic, index in partitions][:MOST_LISTED]
     if topics:
         about["topics"] = topics[:MOST_LISTED]

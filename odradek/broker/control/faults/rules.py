@@ -131,7 +131,7 @@ OBSERVE = Action()
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Occurrence:
     """The facts about a request, a marker or a step of the broker that rules match.
 
     api      None if this is not a request
@@ -185,13 +185,13 @@ class Rule:
         is_counted = self.times is not None or self.every > 1 or self.matched < self.after
         return not is_counted and self.probability >= 1
 
-    def acts_on(self, seen: Seen) -> bool:
+    def acts_on(self, occurrence: Occurrence) -> bool:
         """Whether `match` and `times` allow the rule to act on this request or step. Does not count a match."""
-        return (self.times is None or self.hits < self.times) and self._matches(seen)
+        return (self.times is None or self.hits < self.times) and self._matches(occurrence)
 
-    def hit(self, seen: Seen) -> bool:
+    def hit(self, occurrence: Occurrence) -> bool:
         """Decides whether the rule acts on this request or step, and counts the match and the hit."""
-        if not self.acts_on(seen):
+        if not self.acts_on(occurrence):
             return False
         self.matched += 1
         if self.matched <= self.after or (self.matched - self.after - 1) % self.every:
@@ -201,24 +201,28 @@ class Rule:
         self.hits += 1
         return True
 
-    def _matches(self, seen: Seen) -> bool:
+    def _matches(self, occurrence: Occurrence) -> bool:
         match = self.match
-        if seen.api is not None and not self.may_match(seen.api, seen.version):
+        if occurrence.api is not None and not self.may_match(occurrence.api, occurrence.version):
             return False
-        if any(name in match and seen.about.get(name) != match[name] for name in BY_CONNECTION):
+        if any(name in match and occurrence.about.get(name) != match[name] for name in BY_CONNECTION):
             return False
-        if any(name in match and match[name] not in seen.named.get(name, ()) for name in BY_NAME):
+        if any(name in match and match[name] not in occurrence.named.get(name, ()) for name in BY_NAME):
             return False
         numbers = self.do.partitions
-        if numbers is not None and (seen.api is None or not answers_partitions(seen.api, seen.version)):
-            return False
-        if numbers is not None and not any(
-            each in numbers for topic, each in seen.places if self._is_place(topic, each)
+        if numbers is not None and (
+            occurrence.api is None or not answers_partitions(occurrence.api, occurrence.version)
         ):
             return False
-        if ("topic" in match or "partition" in match) and not any(self._is_place(*each) for each in seen.places):
+        if numbers is not None and not any(
+            each in numbers for topic, each in occurrence.places if self._is_place(topic, each)
+        ):
             return False
-        return not self.when or (seen.request is not None and all(each.holds(seen.request) for each in self.when))
+        if ("topic" in match or "partition" in match) and not any(self._is_place(*each) for each in occurrence.places):
+            return False
+        return not self.when or (
+            occurrence.request is not None and all(each.holds(occurrence.request) for each in self.when)
+        )
 
     def _is_place(self, topic: str, partition: int | None) -> bool:
         return self.match.get("topic", topic) == topic and self.match.get("partition", partition) == partition

@@ -12,7 +12,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from odradek.broker.control.faults.holds import held_at
-from odradek.broker.control.faults.rules import OBSERVE, Action, Point, Seen
+from odradek.broker.control.faults.rules import OBSERVE, Action, Occurrence, Point
 from odradek.broker.control.odd.odd_logs import OddProducerIds, begin_log
 from odradek.broker.coordinators.steps import BrokerSteps
 from odradek.broker.coordinators.verification import Verifier
@@ -75,7 +75,7 @@ class ControlledSteps(BrokerSteps):
         begin_log(self._faults.odd, partition, self._clock.now_ms())
 
     def load(self, topic: str, go_on: Callable[[], None]) -> None:
-        pause(self._faults, Point.LOADING, Seen(None, places=((topic, None),)), go_on)
+        pause(self._faults, Point.LOADING, Occurrence(None, places=((topic, None),)), go_on)
 
     def producer_ids(self, plain: ProducerIdSource) -> ProducerIdSource:
         return OddProducerIds(plain, lambda: self._faults.odd)
@@ -109,19 +109,27 @@ class ControlledSteps(BrokerSteps):
         return FaultyPersister(plain, self._faults, image)
 
 
-def pause(faults: Faults, point: Point, seen: Seen, go_on: Callable[[], None], *, is_begun_again: bool = False) -> None:
+def pause(
+    faults: Faults, point: Point, occurrence: Occurrence, go_on: Callable[[], None], *, is_begun_again: bool = False
+) -> None:
     """Applies the rules of a point: calls `go_on` at once, after a delay, or when a hold is released.
 
     is_begun_again  see `Holds.wait`
     """
-    pause_for(faults, faults.action(point, seen), point, seen, go_on, is_begun_again=is_begun_again)
+    pause_for(faults, faults.action(point, occurrence), point, occurrence, go_on, is_begun_again=is_begun_again)
 
 
 def pause_for(
-    faults: Faults, action: Action, point: Point, seen: Seen, go_on: Callable[[], None], *, is_begun_again: bool = False
+    faults: Faults,
+    action: Action,
+    point: Point,
+    occurrence: Occurrence,
+    go_on: Callable[[], None],
+    *,
+    is_begun_again: bool = False,
 ) -> None:
     if action.hold is not None:
-        faults.holds.wait(action.hold, object(), go_on, held_at(point, seen), is_begun_again=is_begun_again)
+        faults.holds.wait(action.hold, object(), go_on, held_at(point, occurrence), is_begun_again=is_begun_again)
     elif action.delay_ms:
         faults.timers.after(action.delay_ms, go_on)
     else:
@@ -160,7 +168,7 @@ def faulty_round(plain: type[MarkerRound]) -> Callable[[Faults, MarkerRounds, Ma
                 if not self._rounds.shard.is_away:
                     go_on()
 
-            pause(self._faults, point, self._seen(), unless_away, is_begun_again=True)
+            pause(self._faults, point, self._occurrence(), unless_away, is_begun_again=True)
 
         def late(self, done: frozenset[TopicPartition]) -> None:
             """Takes over the retries of the missing markers if rules refuse all of them until the rules are removed.
@@ -183,7 +191,9 @@ def faulty_round(plain: type[MarkerRound]) -> Callable[[Faults, MarkerRounds, Ma
             return pending | self._own
 
         def _is_refused_for_good(self, places: Collection[TopicPartition]) -> bool:
-            return all(self._faults.refuses_for_good(marker_seen(self.owed.producer_id, place)) for place in places)
+            return all(
+                self._faults.refuses_for_good(marker_occurrence(self.owed.producer_id, place)) for place in places
+            )
 
         def _attempt_due_ms(self) -> int | None:
             return None if self._is_refused_for_good(self._own) else 0
@@ -194,16 +204,16 @@ def faulty_round(plain: type[MarkerRound]) -> Callable[[Faults, MarkerRounds, Ma
                 self.owed = replace(self.owed, partitions=self.owed.partitions - self._done)
                 self.send()
 
-        def _seen(self) -> Seen:
+        def _occurrence(self) -> Occurrence:
             owed = self.owed
             named = {"transactional_id": (owed.transactional_id,), "producer_id": (owed.producer_id,)}
-            return Seen(None, named=named, places=tuple(owed.partitions))
+            return Occurrence(None, named=named, places=tuple(owed.partitions))
 
     return FaultyRound
 
 
-def marker_seen(producer_id: int, place: TopicPartition) -> Seen:
-    return Seen(None, named={"producer_id": (producer_id,)}, places=(place,))
+def marker_occurrence(producer_id: int, place: TopicPartition) -> Occurrence:
+    return Occurrence(None, named={"producer_id": (producer_id,)}, places=(place,))
 
 
 MarkerKey: TypeAlias = "tuple[int, int, TopicPartition]"  # producer id and epoch, and the partition of the marker
@@ -275,7 +285,7 @@ class FaultyMarkers:
             return Action(hold=self._held[key].hold)
         if key in self._released:
             return OBSERVE
-        return self._faults.action(Point.MARKER, marker_seen(marker.producer_id, place))
+        return self._faults.action(Point.MARKER, marker_occurrence(marker.producer_id, place))
 
     def _hold(self, hold: str, marker: TxnMarker, place: TopicPartition, asker: Callable[[ErrorCode], None]) -> None:
         key, alone = _key(marker, place), replace(marker, partitions=[place])
@@ -286,7 +296,7 @@ class FaultyMarkers:
                 held.marker = alone
             return
         self._held[key] = HeldMarker(hold, alone, [asker])
-        about = held_at(Point.MARKER, marker_seen(marker.producer_id, place))
+        about = held_at(Point.MARKER, marker_occurrence(marker.producer_id, place))
         self._faults.holds.wait(hold, key, partial(self._release, key), about, is_begun_again=True)
 
     def _release(self, key: MarkerKey) -> Deferred[None]:
@@ -362,8 +372,8 @@ class FaultyVerifier(Verifier):
             if any(isinstance(each, KafkaError) for each in results.values()):
                 then(results)
                 return
-            seen = Seen(None, named=named, places=places)
-            pause(self._faults, Point.VERIFIED, seen, lambda: then(results))
+            occurrence = Occurrence(None, named=named, places=places)
+            pause(self._faults, Point.VERIFIED, occurrence, lambda: then(results))
 
         super().verify(producer, batches, adds, verified, waits_for_the_last=waits_for_the_last)
 
@@ -385,8 +395,8 @@ class FaultyPersister:
     ) -> Deferred[bool]:
         topic = self._image.topics_by_id.get(key.topic_id)
         places = () if topic is None else ((topic.name, key.partition),)
-        seen = Seen(None, named={"group": (key.group_id,)}, places=places)
-        action = self._faults.action(Point.SHARE_STATE, seen)
+        occurrence = Occurrence(None, named={"group": (key.group_id,)}, places=places)
+        action = self._faults.action(Point.SHARE_STATE, occurrence)
         answer: Deferred[bool] = Deferred()
 
         def go_on() -> None:
@@ -395,5 +405,5 @@ class FaultyPersister:
             else:
                 answer.follow(self._plain.write(key, state_epoch, leader_epoch, write, must_sync=must_sync))
 
-        pause_for(self._faults, action, Point.SHARE_STATE, seen, go_on)
+        pause_for(self._faults, action, Point.SHARE_STATE, occurrence, go_on)
         return answer

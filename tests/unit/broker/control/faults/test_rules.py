@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from odradek.broker.control.faults.edits import NotMade, make_all
-from odradek.broker.control.faults.rules import Point, Rule, Seen, parse_rule
+from odradek.broker.control.faults.rules import Occurrence, Point, Rule, parse_rule
 from odradek.broker.control.faults.sightings import named_in, places_in
 from odradek.broker.control.problems import Problem
 from odradek.protocol.api_keys import ApiKey
@@ -33,9 +33,9 @@ def rule(**told: object) -> Rule:
     return parse_rule({"do": {"observe": True}, **told}, "r")
 
 
-def seen(request: Message, **about: object) -> Seen:
+def seen(request: Message, **about: object) -> Occurrence:
     places = places_in(request, {TOPIC_ID: "orders"}.get)
-    return Seen(ApiKey(request.API_KEY), 0, request, about, named_in(request), places)
+    return Occurrence(ApiKey(request.API_KEY), 0, request, about, named_in(request), places)
 
 
 @pytest.mark.parametrize(
