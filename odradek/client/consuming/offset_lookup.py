@@ -34,7 +34,7 @@ class OffsetAndTimestamp(NamedTuple):
     leader_epoch: int | None = None
 
 
-class Found(NamedTuple):
+class FoundOffset(NamedTuple):
     """The response of one partition's leader."""
 
     code: ErrorCode
@@ -73,10 +73,10 @@ async def leaders_of(
 
 async def ask_offsets(
     cluster: Cluster, timestamps: Mapping[TopicPartition, int], *, isolation_level: int
-) -> dict[TopicPartition, Found]:
+) -> dict[TopicPartition, FoundOffset]:
     """Sends one round of ListOffsets. Partitions without a reachable leader are missing from the result."""
 
-    async def ask(node_id: int, led: list[tuple[TopicPartition, Leader]]) -> dict[TopicPartition, Found]:
+    async def ask(node_id: int, led: list[tuple[TopicPartition, Leader]]) -> dict[TopicPartition, FoundOffset]:
         topics = [
             ListOffsetsTopic(
                 name=topic,
@@ -94,7 +94,7 @@ async def ask_offsets(
         request = ListOffsetsRequest(replica_id=CONSUMER, isolation_level=isolation_level, topics=topics)
         answer = await cluster.ask(request, ListOffsetsResponse, node_id=node_id)
         return {
-            TopicPartition(topic.name, each.partition_index): Found(
+            TopicPartition(topic.name, each.partition_index): FoundOffset(
                 code_of(each.error_code),
                 each.offset,
                 each.timestamp,
@@ -159,7 +159,7 @@ async def list_offsets(
     failures = 0
     while left := {partition: at for partition, at in timestamps.items() if partition not in found}:
         stale: set[str] = set()
-        answers: dict[TopicPartition, Found] = {}
+        answers: dict[TopicPartition, FoundOffset] = {}
         try:
             answers = await ask_offsets(cluster, left, isolation_level=isolation_level)
         except RetriableError:

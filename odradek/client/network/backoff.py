@@ -30,7 +30,7 @@ class Throttle:
 
     until_s: float = 0.0
 
-    def told(self, api_key: int, version: int, throttle_ms: int, now_s: float) -> bool:
+    def note_throttle(self, api_key: int, version: int, throttle_ms: int, now_s: float) -> bool:
         """Applies the throttle time of a response. Returns whether it prolongs the throttle; a shorter time does not
         shorten it."""
         until_s = now_s + throttle_ms / 1000

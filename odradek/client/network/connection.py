@@ -328,7 +328,7 @@ class Connection(asyncio.BufferedProtocol):
         """Holds requests back for the throttle time of a response, even if no caller waits for that response any more
         (KIP-219)."""
         throttle_ms = getattr(answer, "throttle_time_ms", 0)
-        if self._throttle.told(answer.API_KEY, request.version, throttle_ms, self._loop.time()):
+        if self._throttle.note_throttle(answer.API_KEY, request.version, throttle_ms, self._loop.time()):
             self._writelines = self._held.extend
             if self._throttle_ends is None:
                 self._throttle_ends = self._loop.call_at(self._throttle.until_s, self._throttle_may_end)

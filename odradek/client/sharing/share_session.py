@@ -38,7 +38,7 @@ SESSION_IS_GONE = frozenset(
 )
 
 
-class Named(NamedTuple):
+class NamedPartitions(NamedTuple):
     """The partitions that a ShareFetch names, besides those with acknowledgements."""
 
     added: frozenset[TopicIdPartition]
@@ -56,13 +56,13 @@ class ShareSession:
         """Whether acknowledgements can be sent."""
         return self.epoch != INITIAL_EPOCH
 
-    def fetches(self, wanted: frozenset[TopicIdPartition], acknowledged: Iterable[TopicIdPartition]) -> Named:
+    def fetches(self, wanted: frozenset[TopicIdPartition], acknowledged: Iterable[TopicIdPartition]) -> NamedPartitions:
         """Returns the partitions that a ShareFetch of `wanted` has to add and to forget.
 
         acknowledged   partitions with acknowledgements in the same request: a partition that a request names stays in
                        the session unless the request forgets it
         """
-        return Named(wanted - self.partitions, (self.partitions | set(acknowledged)) - wanted)
+        return NamedPartitions(wanted - self.partitions, (self.partitions | set(acknowledged)) - wanted)
 
     def fetched(self, wanted: frozenset[TopicIdPartition], code: ErrorCode) -> None:
         """Applies the top-level error of the response to a ShareFetch."""
@@ -110,7 +110,7 @@ class ShareSettings:
 
 
 def fetch_request(
-    settings: ShareSettings, epoch: int, named: Named, sendings: Sendings, *, max_wait_ms: int
+    settings: ShareSettings, epoch: int, named: NamedPartitions, sendings: Sendings, *, max_wait_ms: int
 ) -> ShareFetchRequest:
     return ShareFetchRequest(
         group_id=settings.group_id,

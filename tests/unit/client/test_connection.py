@@ -165,12 +165,12 @@ def test_a_throttle_time_is_heeded_where_the_client_is_to_wait() -> None:
     throttle = Throttle()
     heartbeat, member = ApiKey.HEARTBEAT.value, ApiKey.CONSUMER_GROUP_HEARTBEAT.value
     assert [
-        throttle.told(heartbeat, 1, 500, 10.0),  # With this version the broker waits.
-        throttle.told(member, 1, 500, 10.0),  # Kafka's clients do not wait here.
-        throttle.told(heartbeat, 2, 0, 10.0),
-        throttle.told(heartbeat, 2, 500, 10.0),
-        throttle.told(heartbeat, 2, 100, 10.25),  # shorter than the remaining time
-        throttle.told(heartbeat, 2, 500, 10.25),
+        throttle.note_throttle(heartbeat, 1, 500, 10.0),  # With this version the broker waits.
+        throttle.note_throttle(member, 1, 500, 10.0),  # Kafka's clients do not wait here.
+        throttle.note_throttle(heartbeat, 2, 0, 10.0),
+        throttle.note_throttle(heartbeat, 2, 500, 10.0),
+        throttle.note_throttle(heartbeat, 2, 100, 10.25),  # shorter than the remaining time
+        throttle.note_throttle(heartbeat, 2, 500, 10.25),
     ] == [False, False, False, True, False, True]
     assert [throttle.left_s(now_s) for now_s in (10.25, 10.5, 10.75, 11.0)] == [0.5, 0.25, 0.0, 0.0]
 

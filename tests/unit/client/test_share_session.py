@@ -6,15 +6,15 @@ from collections.abc import Iterable
 
 import pytest
 
-from odradek.client.sharing.share_session import LAST_EPOCH, Named, ShareSession
+from odradek.client.sharing.share_session import LAST_EPOCH, NamedPartitions, ShareSession
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicIdPartition
 
 A, B, C = (TopicIdPartition(bytes(15) + b"\1", index) for index in range(3))
 
 
-def named(added: Iterable[TopicIdPartition] = (), forgotten: Iterable[TopicIdPartition] = ()) -> Named:
-    return Named(frozenset(added), frozenset(forgotten))
+def named(added: Iterable[TopicIdPartition] = (), forgotten: Iterable[TopicIdPartition] = ()) -> NamedPartitions:
+    return NamedPartitions(frozenset(added), frozenset(forgotten))
 
 
 def opened(*partitions: TopicIdPartition) -> ShareSession:
