@@ -36,7 +36,7 @@ class CannotIssue(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class CertificateNames:
     """The names of the certificates in the directory: those created by this call, and those kept."""
 
     new: tuple[str, ...]
@@ -49,7 +49,7 @@ def client_file(name: str) -> str:
 
 def fill(
     directory: Path, *, hosts: Sequence[str], clients: Sequence[str], password: str, now: datetime, days: int
-) -> Made:
+) -> CertificateNames:
     """Creates the missing certificates. Raises CannotIssue, OSError.
 
     hosts     names of the broker
@@ -82,7 +82,7 @@ def fill(
         _write(directory / f"{name}.p12", pkcs12_store(name, made, authority, password))
         _write(directory / f"{name}.pem", made.key_pem + made.certificate_pem + authority.certificate_pem)
         new.append(name)
-    return Made(tuple(new), tuple(kept))
+    return CertificateNames(tuple(new), tuple(kept))
 
 
 def _authority(directory: Path, now: datetime) -> Credential | None:

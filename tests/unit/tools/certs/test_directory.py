@@ -10,14 +10,14 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
 
-from odradek.tools.certs import CannotIssue, Made, fill
+from odradek.tools.certs import CannotIssue, CertificateNames, fill
 from odradek.tools.commands.tree import run
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HOSTS = ("localhost", "127.0.0.1")
 
 
-def filled(directory: Path, *clients: str, now: datetime = NOW, hosts: tuple[str, ...] = HOSTS) -> Made:
+def filled(directory: Path, *clients: str, now: datetime = NOW, hosts: tuple[str, ...] = HOSTS) -> CertificateNames:
     return fill(directory, hosts=hosts, clients=clients, password="changeit", now=now, days=100)
 
 
@@ -30,9 +30,9 @@ def certificate(file: Path) -> x509.Certificate:
 
 
 def test_the_second_time_nothing_changes(tmp_path: Path) -> None:
-    assert filled(tmp_path, "kate") == Made(new=("ca", "server", "client-kate"), kept=())
+    assert filled(tmp_path, "kate") == CertificateNames(new=("ca", "server", "client-kate"), kept=())
     before = contents(tmp_path)
-    assert filled(tmp_path, "kate") == Made(new=(), kept=("ca", "server", "client-kate"))
+    assert filled(tmp_path, "kate") == CertificateNames(new=(), kept=("ca", "server", "client-kate"))
     assert contents(tmp_path) == before
     assert before.keys() == {
         "ca.pem",
