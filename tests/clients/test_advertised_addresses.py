@@ -78,7 +78,7 @@ def test_endpoints_beside_a_leadership_error_are_those_of_the_metadata(
     form: EndpointForm[fetch_response.NodeEndpoint | share_fetch_response.NodeEndpoint],
 ) -> None:
     class Elsewhere:
-        def told(self, registered: tuple[str, int], connection: ConnectionInfo) -> tuple[str, int]:
+        def address_for(self, registered: tuple[str, int], connection: ConnectionInfo) -> tuple[str, int]:
             return connection.arrived_at
 
     image = MetadataImage()

@@ -124,7 +124,7 @@ def ip_address(socket_address: Any) -> Address | None:
 class Addresses(Protocol):
     """Decides on the addresses of brokers that clients get."""
 
-    def told(self, registered: Address, connection: ConnectionInfo) -> Address:
+    def address_for(self, registered: Address, connection: ConnectionInfo) -> Address:
         """Returns the address for this client. registered: the broker's address for the connection's listener."""
 
 
@@ -179,7 +179,7 @@ class ConnectionInfo:
         registered = endpoints.get(self.listener)
         if registered is None or self.addresses is None:
             return registered
-        return self.addresses.told(registered, self)
+        return self.addresses.address_for(registered, self)
 
     def when_closed(self, action: Callable[[], None]) -> None:
         """Calls `action` once, after the requests in flight have been abandoned."""

@@ -35,7 +35,7 @@ class MeteredClient(Protocol):
     def fetched(self, size_bytes: int, now_ms: float) -> int: ...
     def handled(self, time_s: float, now_ms: float) -> int: ...
     def mutated(self, partitions: int, now_ms: float, *, is_strict: bool) -> int: ...
-    def told(self, key: str, throttle_ms: int, now_ms: float) -> None: ...
+    def note_throttle(self, key: str, throttle_ms: int, now_ms: float) -> None: ...
 
 
 class ClientMetering(Protocol):
@@ -172,7 +172,7 @@ class MeteredRequest(PendingRequest[B]):
     def _larger(self, now_ms: int, first: tuple[str, int], second: tuple[str, int]) -> int:
         """Returns the larger of two throttle times, and records it for its quota."""
         key, throttle_ms = first if first[1] > second[1] else second
-        self._client.told(key, throttle_ms, now_ms)
+        self._client.note_throttle(key, throttle_ms, now_ms)
         return throttle_ms
 
     def _size_bytes(self, answer: Message) -> int:

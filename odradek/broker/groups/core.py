@@ -78,7 +78,7 @@ from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitR
 from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
 
 if TYPE_CHECKING:
-    from odradek.broker.groups.share.heartbeat import Heard, ShareHeartbeat
+    from odradek.broker.groups.share.heartbeat import ShareHeartbeat, ShareHeartbeatResult
     from odradek.broker.groups.streams.heartbeat import HeardStreams, StreamsHeartbeat
     from odradek.broker.groups.streams.target import ComputedTarget
     from odradek.protocol.messages.share_group_describe_response import DescribedGroup as DescribedShareGroup
@@ -209,7 +209,7 @@ class GroupCore:
     def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
         return describe_consumer_group(self.registry, group_id)
 
-    def share_heartbeat(self, beat: ShareHeartbeat, now_ms: int) -> Outcome[Heard]:
+    def share_heartbeat(self, beat: ShareHeartbeat, now_ms: int) -> Outcome[ShareHeartbeatResult]:
         # Imported here because most brokers have no share groups. mypyc makes the imported name a global of the module,
         # so it must be unique.
         from odradek.broker.groups.share.heartbeat import heartbeat as heartbeat_of_share_group

@@ -111,11 +111,11 @@ class MetadataListener(Protocol):
     """Is informed of changes after a commit, in the order of the records. A change has taken effect when the method
     returns or, if it returns steps, when all steps are done."""
 
-    def topic_created(self, topic: TopicImage) -> Told: ...
+    def topic_created(self, topic: TopicImage) -> StepsOfListener: ...
 
-    def partitions_added(self, topic: TopicImage) -> Told: ...
+    def partitions_added(self, topic: TopicImage) -> StepsOfListener: ...
 
-    def topic_deleted(self, topic: TopicImage) -> Told: ...
+    def topic_deleted(self, topic: TopicImage) -> StepsOfListener: ...
 
     def topic_config_changed(self, topic: str) -> None: ...
 
@@ -126,8 +126,8 @@ class MetadataListener(Protocol):
     def client_quotas_changed(self) -> None: ...
 
 
-Told: TypeAlias = Iterator[None] | None
-News = dict[tuple[str, object], Callable[[MetadataListener], Told]]
+StepsOfListener: TypeAlias = Iterator[None] | None
+News = dict[tuple[str, object], Callable[[MetadataListener], StepsOfListener]]
 BROKER_CONFIG: Final = ("broker config", "")
 
 
@@ -180,5 +180,5 @@ def _note(news: News, image: MetadataImage, record: Any) -> None:
             news["client quotas", ""] = lambda listener: listener.client_quotas_changed()
 
 
-def _deleted(topic: TopicImage) -> Callable[[MetadataListener], Told]:
+def _deleted(topic: TopicImage) -> Callable[[MetadataListener], StepsOfListener]:
     return lambda listener: listener.topic_deleted(topic)

@@ -33,7 +33,7 @@ class ClientAddresses:
         self._networks = networks
         self._warned: set[str] = set()
 
-    def told(self, registered: Address, connection: ConnectionInfo) -> Address:
+    def address_for(self, registered: Address, connection: ConnectionInfo) -> Address:
         if connection.told is None:
             connection.told = self._decide(registered, connection)
         return connection.told

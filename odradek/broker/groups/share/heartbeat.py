@@ -34,7 +34,7 @@ class ShareHeartbeat:
     client_host: str
 
 
-class Heard(NamedTuple):
+class ShareHeartbeatResult(NamedTuple):
     """The result of a heartbeat. `state` is a request to the share coordinator, to be sent once the result is
     recorded."""
 
@@ -60,7 +60,7 @@ def check_heartbeat(request: ShareGroupHeartbeatRequest) -> None:
         raise refuse("SubscribedTopicNames must be set in first request.")
 
 
-def heartbeat(registry: GroupRegistry, beat: ShareHeartbeat, now_ms: int) -> Outcome[Heard]:
+def heartbeat(registry: GroupRegistry, beat: ShareHeartbeat, now_ms: int) -> Outcome[ShareHeartbeatResult]:
     request = beat.request
     group_id, member_id, epoch = request.group_id, request.member_id, request.member_epoch
     group = registry.groups.get(group_id)
@@ -79,7 +79,9 @@ def heartbeat(registry: GroupRegistry, beat: ShareHeartbeat, now_ms: int) -> Out
     turn = ShareTurn(registry, group, now_ms, is_new=is_new)
     if epoch == LEAVE_EPOCH:
         turn.remove([member])
-        return turn.outcome(Heard(ShareGroupHeartbeatResponse(member_id=member_id, member_epoch=LEAVE_EPOCH)))
+        return turn.outcome(
+            ShareHeartbeatResult(ShareGroupHeartbeatResponse(member_id=member_id, member_epoch=LEAVE_EPOCH))
+        )
     if epoch != JOIN_EPOCH and epoch not in (member.epoch, member.previous_epoch):
         what = f"The share group member has epoch {member.epoch}, not {epoch}; it must rejoin."
         raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, what)
@@ -96,7 +98,7 @@ def share_group(registry: GroupRegistry, group_id: str) -> ShareGroup:
     return group
 
 
-def _served(turn: ShareTurn, beat: ShareHeartbeat, before: ShareMember) -> Outcome[Heard]:
+def _served(turn: ShareTurn, beat: ShareHeartbeat, before: ShareMember) -> Outcome[ShareHeartbeatResult]:
     request, group_id = beat.request, turn.group.group_id
     wanting = replace(
         before,
@@ -132,7 +134,7 @@ def _served(turn: ShareTurn, beat: ShareHeartbeat, before: ShareMember) -> Outco
                 for topic_id, indexes in member.assigned.items()
             ]
         )
-    return turn.outcome(Heard(response, state))
+    return turn.outcome(ShareHeartbeatResult(response, state))
 
 
 def _brought_up(turn: ShareTurn, member: ShareMember) -> ShareMember:

@@ -181,7 +181,7 @@ class SharedRate:
         self.throttle_ms = 0
         self.throttled = 0
 
-    def told(self, throttle_ms: int) -> int:
+    def note_throttle(self, throttle_ms: int) -> int:
         if throttle_ms > 0:
             self.throttle_ms += throttle_ms
             self.throttled += 1
@@ -292,11 +292,11 @@ class QuotaMeter:
         rate.measured.record(partitions, now_ms)
         return 0 if is_strict else rate.bucket.throttle_ms(applied.limit, now_ms)
 
-    def told(self, key: str, throttle_ms: int, now_ms: float) -> None:
+    def note_throttle(self, key: str, throttle_ms: int, now_ms: float) -> None:
         """Records that the client has been throttled because of this quota."""
         applied = self._applied.get(key)
         if applied is not None:
-            self._metering.rate(key, applied, now_ms).told(throttle_ms)
+            self._metering.rate(key, applied, now_ms).note_throttle(throttle_ms)
 
     def _used(self, key: str, amount: float, now_ms: float, most_ms: int | None = None) -> int:
         applied = self._applied.get(key)

@@ -34,7 +34,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_client_that_is_sent_to_its_own_localhost_is_warned_about_once(caplog: pytest.LogCaptureFixture) -> None:
     told = addresses(advertised_listeners="PLAINTEXT://localhost:9092")
     for host in ("172.18.0.3", "172.18.0.3", "127.0.0.1"):
-        assert told.told(LOCALHOST, client(host)) == LOCALHOST
+        assert told.address_for(LOCALHOST, client(host)) == LOCALHOST
     assert warnings(caplog) == [
         (
             "client 172.18.0.3 (librdkafka) is told to connect to localhost:9092, which is its own machine and not this"
@@ -46,10 +46,10 @@ def test_a_client_that_is_sent_to_its_own_localhost_is_warned_about_once(caplog:
 
 def test_by_arrival_only_clients_from_other_machines_can_be_misled(caplog: pytest.LogCaptureFixture) -> None:
     told = addresses(odradek_advertise="arrival", odradek_advertise_published="localhost")
-    assert told.told(LOCALHOST, client("172.18.0.3")) == ("172.18.0.2", 9092)
-    assert told.told(LOCALHOST, client("172.18.0.1")) == LOCALHOST
+    assert told.address_for(LOCALHOST, client("172.18.0.3")) == ("172.18.0.2", 9092)
+    assert told.address_for(LOCALHOST, client("172.18.0.1")) == LOCALHOST
     assert warnings(caplog) == []
-    assert told.told(LOCALHOST, client("10.1.2.3")) == LOCALHOST
+    assert told.address_for(LOCALHOST, client("10.1.2.3")) == LOCALHOST
     assert warnings(caplog) == [
         (
             "client 10.1.2.3 (librdkafka) is told to connect to localhost:9092, which is its own machine and not this"
@@ -61,7 +61,7 @@ def test_by_arrival_only_clients_from_other_machines_can_be_misled(caplog: pytes
 def test_a_broker_that_misleads_everybody_does_not_fill_its_log(caplog: pytest.LogCaptureFixture) -> None:
     told = addresses()
     for number in range(MOST_WARNINGS + 10):
-        told.told(LOCALHOST, client(f"10.0.0.{number}"))
+        told.address_for(LOCALHOST, client(f"10.0.0.{number}"))
     assert len(warnings(caplog)) == MOST_WARNINGS
 
 
@@ -69,7 +69,7 @@ def test_a_client_is_told_the_same_for_as_long_as_it_is_connected() -> None:
     routes = [ROUTES, ""]
     by_arrival = ClientAddresses({}, is_by_arrival=True, networks=lambda: Networks.of_routes(routes.pop(0)))
     connection = client("172.18.0.3")
-    assert by_arrival.told(LOCALHOST, connection) == by_arrival.told(LOCALHOST, connection)
+    assert by_arrival.address_for(LOCALHOST, connection) == by_arrival.address_for(LOCALHOST, connection)
     assert routes == [""]  # The decision was made only once.
 
 
