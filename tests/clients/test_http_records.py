@@ -92,7 +92,7 @@ def test_records_have_the_partition_of_their_key_their_headers_and_their_timesta
     assert http.write("whole", record) == (200, {"records": [{"partition": 0, "offset": 0}]})
     status, answer = http.read("whole")
     assert status == 200
-    assert answer == {"records": [{**record, "offset": 0}], "next": "0:1"}
+    assert answer == {"records": [{**record, "offset": 0}], "next": "0:1", "is_at_end": True}
     http.write("whole", {"value": "now"})
     assert http.values("whole", f"timestamp={int(time.time() * 1000) - 60_000}") == ["now"]
 
@@ -151,6 +151,25 @@ def test_a_reader_resumes_and_waits(http: Http) -> None:
     late.start()
     assert http.values("waited", "from=end&wait_ms=30000") == ["late"]
     late.join()
+
+
+def test_a_request_looks_at_a_bounded_part_of_the_log(http: Http) -> None:
+    for _ in range(10):
+        rows = [{"value": "x" * 950} for _ in range(1000)]
+        assert http.write("sparse", {"records": rows})[0] == 200
+    http.write("sparse", {"value": "needle"})
+    position, looks = "beginning", 0
+    while True:
+        status, answer = http.read("sparse", f"from={position}&find=needle")
+        assert status == 200
+        position, looks = answer["next"], looks + 1
+        if answer["is_at_end"]:
+            break
+        assert answer["records"] == []
+    assert looks > 1
+    assert [each["value"] for each in answer["records"]] == ["needle"]
+    status, text = http.read("sparse", "find=needle", LINES)
+    assert [json.loads(line)["value"] for line in text.splitlines()] == ["needle"]
 
 
 def test_lines_end_when_there_is_no_record_for_the_time(http: Http) -> None:

@@ -49,6 +49,7 @@ READ: Final[JsonSchema] = {
             "items": {**RECORD, "properties": {**RECORD["properties"], "offset": WHOLE}},
         },
         "next": {**TEXT, "description": "`from` of the following request"},
+        "is_at_end": {"type": "boolean", "description": "whether everything has been looked at"},
     },
 }
 RESULTS: Final[JsonSchema] = {

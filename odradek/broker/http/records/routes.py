@@ -61,7 +61,7 @@ log = logging.getLogger("odradek.control")
 
 SETTING: Final = "odradek.http.actions"
 TICK_MS: Final = 1000  # a reader that waits looks this often whether its client is still there and has its rights
-IDLE_TICKS: Final = 10  # ticks between two comments that keep a stream open
+IDLE_MS: Final = 10_000  # time without an event after which a comment keeps the stream open
 TOP_FIELDS: Final = WRITE.body_names - {"records"}
 HTTP_STATUS: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.INVALID_REQUEST: 400,
@@ -191,52 +191,49 @@ class RecordRoutes:
             return self._refused(error)
 
     async def _answer(self, request: web.Request, reader: RecordReader, query: ReadQuery) -> web.Response:
+        clock = self._broker.steady_clock
+        until_ms = clock.now_ms() + query.wait_ms
         found = await reader.read()
-        left_ms = query.wait_ms
-        while not found and left_ms > 0 and self._is_wanted(request):
-            left_ms -= await self._tick(reader, left_ms)
+        while not found and (left_ms := until_ms - clock.now_ms()) > 0 and self._is_wanted(request):
+            await reader.wait(min(left_ms, TICK_MS))
             self._require(request, query.topic, False)
             found = await reader.read()
-        return web.json_response({"records": found, "next": reader.next}, headers=self._headers)
+        answer = {"records": found, "next": reader.next, "is_at_end": reader.is_at_end}
+        return web.json_response(answer, headers=self._headers)
 
     async def _stream(
         self, request: web.Request, reader: RecordReader, query: ReadQuery, media_type: str
     ) -> web.StreamResponse:
         """Sends records as they come. Events end when the client goes; lines, when there is no record for wait_ms."""
         is_events = media_type == EVENTS
+        clock = self._broker.steady_clock
         response = web.StreamResponse(headers={**self._headers, "Content-Type": media_type})
-        waited_ms, ticks = 0, 0
         with suppress(ConnectionResetError):  # the client has gone
             await response.prepare(request)
+            sent_ms = found_ms = clock.now_ms()
             while self._is_wanted(request):
                 try:
                     found = await reader.read()
                     if found:
-                        waited_ms = ticks = 0
                         text = _events(found, reader.next) if is_events else _lines(found)
                         await response.write(text.encode())
+                        sent_ms = found_ms = clock.now_ms()
                         continue
-                    if not is_events and waited_ms >= query.wait_ms:
+                    left_ms = TICK_MS if is_events else found_ms + query.wait_ms - clock.now_ms()
+                    if left_ms > 0:
+                        await reader.wait(min(left_ms, TICK_MS))
+                    elif reader.is_at_end:
                         break
-                    left_ms = TICK_MS if is_events else query.wait_ms - waited_ms
-                    waited_ms += await self._tick(reader, left_ms)
                     self._require(request, query.topic, False)
                 except KafkaError as error:  # the topic was deleted, or a right was taken away
                     row = {"error": _words(error), "code": error.code.name}
                     text = f"event: error\ndata: {json.dumps(row)}\n\n" if is_events else f"{json.dumps(row)}\n"
                     await response.write(text.encode())
                     break
-                ticks += 1
-                if is_events and ticks % IDLE_TICKS == 0:
+                if is_events and clock.now_ms() - sent_ms >= IDLE_MS:
                     await response.write(b":\n\n")
+                    sent_ms = clock.now_ms()
         return response
-
-    async def _tick(self, reader: RecordReader, left_ms: int) -> int:
-        """Waits for an append. Returns how long at most, in ms."""
-        wait_ms = min(left_ms, TICK_MS)
-        before_ms = self._broker.steady_clock.now_ms()
-        await reader.wait(wait_ms)
-        return max(1, min(wait_ms, self._broker.steady_clock.now_ms() - before_ms))
 
     def _is_wanted(self, request: web.Request) -> bool:
         transport = request.transport
