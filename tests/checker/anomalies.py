@@ -72,7 +72,7 @@ class Fate:
 
 @dataclass(slots=True)
 class Reading:
-    """One consumer in one partition since it was positioned last."""
+    """A consumer in one partition since its last positioning."""
 
     begins: int
     position: int
@@ -106,7 +106,7 @@ class Judge:
                     self._sends[event.partition, event.value].append(event)
                     if event.transaction is not None:
                         self._by_transaction[event.transaction].append(event)
-                        self._fates[event.transaction]  # known from now on
+                        self._fates[event.transaction]  # This makes the transaction known.
                 case CommitAsked():
                     fate = self._fates[event.transaction]
                     fate.asked_at = at if fate.asked_at is None else fate.asked_at
@@ -148,7 +148,7 @@ class Judge:
                     yield anomaly
         yield from self._reordered()
 
-    # What is there and should not be.
+    # Records that must not exist.
 
     def _rewritten(self) -> Iterator[Anomaly]:
         at: dict[tuple[TopicPartition, int], Value] = {}
@@ -197,11 +197,11 @@ class Judge:
         is_aborted = self._fates[sent.transaction].is_aborted
         return f"transaction {sent.transaction!r} was {'aborted' if is_aborted else 'never to be committed'}"
 
-    # What should be there and is not.
+    # Records that must exist and are missing.
 
     def _torn(self) -> Iterator[Anomaly]:
         for transaction, sends in self._by_transaction.items():
-            # A value that another send may have brought does not tell of this transaction.
+            # If another send may have written the value, it proves nothing about this transaction.
             own = [sent for sent in sends if len(self._sends[sent.partition, sent.value]) == 1]
             if not any((sent.partition, sent.value) in self._first_seen_at for sent in own):
                 continue
@@ -228,7 +228,7 @@ class Judge:
                     Kind.LOST, partition, value, "it is committed, and was missing for a reader that read past it"
                 )
                 continue
-            # What one consumer has seen is there for every other.
+            # What one consumer has seen exists for every other consumer.
             offsets = self._offsets.get((partition, value), ())
             end = float("inf") if reading.reached_end else reading.position
             if any(reading.begins <= offset < end for offset in offsets):
@@ -243,10 +243,10 @@ class Judge:
 
     def _reordered(self) -> Iterator[Anomaly]:
         last: dict[tuple[str, TopicPartition], tuple[int, Value]] = {}
-        for (partition, value), sends in self._sends.items():  # which are in the order of the first sending
+        for (partition, value), sends in self._sends.items():  # The sends are in the order of their first attempts.
             offsets = self._offsets.get((partition, value), set())
             if len(sends) != 1 or len(offsets) != 1:
-                continue  # which of several it is, nobody can tell
+                continue  # The history does not show which of several sends wrote this record.
             sent, (offset,) = sends[0], tuple(offsets)
             before = last.get((sent.producer, partition))
             if before is not None and offset < before[0]:

@@ -20,7 +20,7 @@ from typing import TypeAlias
 from tests.checker.history import Answer
 
 Value: TypeAlias = str
-Name: TypeAlias = str  # of a transaction
+Name: TypeAlias = str  # the name of a transaction
 
 
 class Kind(Enum):
@@ -34,7 +34,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A block begins that writes each value as a row and sends it as a message."""
+    """A block starts that writes each value as a row and sends it as a message."""
 
     transaction: Name
     values: tuple[Value, ...]
@@ -42,7 +42,7 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Every message is acknowledged: from here on Kafka is to wait for a decision."""
+    """Every message is acknowledged. From here on Kafka must wait for a decision."""
 
     transaction: Name
 
@@ -93,13 +93,13 @@ class Known:
 
     values: tuple[Value, ...]
     rows: Answer = Answer.UNKNOWN
-    is_in_doubt: bool = False  # prepared, and nobody has decided or recovered since
+    is_in_doubt: bool = False  # The transaction is prepared, and nobody has decided or recovered since.
 
 
 @dataclass(slots=True)
 class Judge:
     transactions: dict[Name, Known] = field(default_factory=dict)
-    is_settled: bool = False  # by a recovery that nothing has come after
+    is_settled: bool = False  # A recovery has settled the transaction, and nothing has happened since.
 
     def look(self, seen: Looked) -> Iterator[Verdict]:
         rows, messages = Counter(seen.rows), Counter(seen.messages)

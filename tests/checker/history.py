@@ -17,16 +17,16 @@ Transaction: TypeAlias = Hashable
 
 class Answer(Enum):
     YES = auto()
-    NO = auto()  # and it never will be
-    UNKNOWN = auto()  # lost, or an error that says nothing certain
+    NO = auto()  # it will never happen either
+    UNKNOWN = auto()  # the response was lost, or an error leaves the outcome open
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Stands where it was sent, which tells the order; `answer` is what was known of it in the end.
+    """A record. Its place in the history is the time of the send; `answer` is the final knowledge of its outcome.
 
-    transaction  None: outside of any
-    offset       where it was acknowledged, if the client was told
+    transaction  None if the record is not part of a transaction
+    offset       offset of the record, if the client learned it
     """
 
     producer: str
@@ -44,7 +44,7 @@ class CommitAsked:
 
 @dataclass(frozen=True, slots=True)
 class CommitAnswered:
-    """NO: it is aborted, or will be."""
+    """The response to a commit. NO means that the transaction is aborted, or will be."""
 
     transaction: Transaction
     answer: Answer
@@ -52,7 +52,7 @@ class CommitAnswered:
 
 @dataclass(frozen=True, slots=True)
 class Positioned:
-    """The consumer reads on from `offset`: at its start, after a seek, when the partition was assigned to it."""
+    """The consumer continues at `offset`: at its start, after a seek, or after the partition was assigned to it."""
 
     consumer: str
     partition: TopicPartition
@@ -61,7 +61,7 @@ class Positioned:
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """Records that a read_committed consumer was given of one partition."""
+    """Records of one partition that a read_committed consumer received."""
 
     consumer: str
     partition: TopicPartition
@@ -70,7 +70,7 @@ class Polled:
 
 @dataclass(frozen=True, slots=True)
 class ReachedEnd:
-    """The consumer has seen all that there is from where it was positioned on; nothing was open any more."""
+    """The consumer has read everything from its position on, and no transaction was open any more."""
 
     consumer: str
     partition: TopicPartition

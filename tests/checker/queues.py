@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-# A worker may hold a record, in its memory, that its broker gave it before it was killed, while the next start of the
-# broker gives the record to another worker, which finishes it first. The worker is refused when it acknowledges.
+# Before a broker was killed, it may have given a record to a worker, which still holds the record in memory. The next
+# start of the broker gives the record to another worker, which finishes it first. The first worker is refused when it
+# acknowledges.
 LATE_NS = 2_000_000_000
 
 
@@ -29,7 +30,7 @@ class Fault(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A worker was given these jobs, at this time of the clock that all processes share."""
+    """A worker received these jobs, at this time of the clock that all processes share."""
 
     at_ns: int
     jobs: tuple[str, ...]
@@ -37,7 +38,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A worker was told that the transaction of these jobs is committed."""
+    """A worker learned that the transaction of these jobs is committed."""
 
     at_ns: int
     jobs: tuple[str, ...]
@@ -45,10 +46,11 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class QueueHistory:
-    """
-    results   the jobs of which a reader of committed records sees a result, once for each result
-    seen      the same, of a reader that has followed while all this happened
-    left      what a look at the cluster found at the end: jobs, open transactions, staged acknowledgements
+    """The history of a queue.
+
+    results  for each result that a reader of committed records sees, its job
+    seen     the same for a reader that read while everything happened
+    left     what remained in the cluster at the end: jobs, open transactions, staged acknowledgements
     """
 
     jobs: Sequence[str]

@@ -1,4 +1,4 @@
-"""The checker finds each kind of anomaly that is planted in a history, and none in correct histories."""
+"""The checker finds each kind of anomaly that is planted in a history, and finds none in correct histories."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,7 +32,7 @@ def committed(transaction: str = "t1", answer: Answer = Answer.YES) -> list[Even
 
 
 def read(*records: tuple[int, str], partition: TopicPartition = P, consumer: str = "c", begins: int = 0) -> list[Event]:
-    """From `begins` to the end."""
+    """Returns the events of a consumer that reads from `begins` to the end."""
     return [
         Positioned(consumer, partition, begins),
         Polled(consumer, partition, records),
@@ -44,7 +44,7 @@ def kinds(history: list[Event], *, once: bool = False) -> list[Kind]:
     return [each.kind for each in anomalies(history, once=once)]
 
 
-# --- clean histories
+# --- Correct histories.
 
 
 def test_a_committed_transaction_that_is_read_whole_and_in_order_is_right() -> None:
@@ -84,7 +84,7 @@ def test_a_consumer_that_begins_late_misses_nothing_of_what_came_before() -> Non
     assert kinds(history) == []
 
 
-# --- one anomaly each
+# --- One anomaly each.
 
 
 def test_a_committed_record_that_is_not_there_is_lost() -> None:
@@ -162,16 +162,17 @@ def test_a_consumer_that_gets_an_offset_twice_is_told_so() -> None:
     assert kinds([sent("a"), sent("b"), *committed(), Positioned("c", P, 0), *polls]) == [Kind.NON_MONOTONIC]
 
 
-# --- any history
+# --- Random histories.
 
 
 class Shop:
-    """Producers, one log per partition, and consumers, all of them right; the seed decides what they do."""
+    """Producers, one log per partition, and consumers, all of them correct. The seed decides what they do."""
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
         self.history: list[Event] = []
-        self.logs: dict[TopicPartition, list[str | None]] = {P: [], Q: []}  # None: a marker, or an aborted record
+        # None stands for a marker or an aborted record
+        self.logs: dict[TopicPartition, list[str | None]] = {P: [], Q: []}
         for transaction in range(8):
             self.run(f"t{transaction}")
         self.read_all("last")
@@ -256,7 +257,7 @@ def test_damage_to_what_the_last_consumer_saw_is_found(
     damage: Callable[[Polled, Random], Polled], shortest: int, found_as: set[Kind], seed: int
 ) -> None:
     shop = Shop(seed)
-    # Records whose acknowledgement was lost may be missing by right, so the consumer that is lied to is one of two.
+    # Records whose acknowledgement was lost may legitimately be missing, so the deceived consumer is one of two.
     shop.read_all("last")
     places = [
         at

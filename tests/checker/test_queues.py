@@ -1,4 +1,4 @@
-"""The checker of queues: silent about correct histories, and right about each fault."""
+"""The checker of queues finds nothing in correct histories, and finds each fault."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""As `tests.crash.copier`, with aiokafka: copies a topic in transactions until SIGTERM or SIGKILL.
+"""Like `tests.crash.copier`, with aiokafka: copies a topic in transactions until SIGTERM or SIGKILL.
 
-Its transactions take offsets without the member that commits them, so it has to be the only member of its group.
+Its transactions commit offsets without naming the member, so it must be the only member of its group.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class AioCopier(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]
         self._count = 0
         self._transaction: str | None = None
         self._in_transaction = asyncio.Lock()
-        self._assignments = 0  # so far: what was polled before the last one is not copied
+        self._assignments = 0  # Number of assignments so far. Records polled before the last assignment are not copied.
         self._consumer = aiokafka.AIOKafkaConsumer(
             bootstrap_servers=job.bootstrap,
             group_id=job.group,
@@ -70,7 +70,7 @@ class AioCopier(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]
         self._is_over = True
 
     async def on_partitions_revoked(self, revoked: object) -> None:
-        """Waits for the transaction, which somebody else may go on behind."""
+        """Waits for the transaction, after which another member may continue."""
         async with self._in_transaction:
             self._assignments += 1
 
@@ -78,7 +78,7 @@ class AioCopier(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]
         self._assignments += 1
 
     async def _copy(self, found: dict[aiokafka.TopicPartition, list[aiokafka.ConsumerRecord]]) -> None:
-        """One transaction."""
+        """Copies these records in one transaction."""
         self._count += 1
         self._transaction = f"{self._job.transactional_id} of {os.getpid()}, {self._count}"
         await self._producer.begin_transaction()

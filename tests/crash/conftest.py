@@ -1,4 +1,4 @@
-"""A proxy for the storms, and fixtures of the storms over the exactly-once queue. Each of these defines `broker`."""
+"""A proxy for the storms, and fixtures of the storms over the exactly-once queue. Each test file defines `broker`."""
 
 from collections.abc import Iterator
 from pathlib import Path

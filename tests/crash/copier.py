@@ -1,9 +1,9 @@
-"""Copies a topic into another one in transactions, until SIGTERM or SIGKILL: a process with one JSON argument.
+"""Copies a topic into another one in transactions, until SIGTERM or SIGKILL. The process has one JSON argument.
 
-It logs each step before it takes it, one JSON line per event, so that not even SIGKILL takes the evidence:
-`{"at", "event": "send" | "ask" | "answer" | "again", "transaction", …}`, `at` being the monotonic clock in ns.
-It exits with status GAVE_UP where the library says that this producer cannot continue (as librdkafka may, with Kafka
-too, when the broker crashed in the middle of a transaction): as any application, it is then to be started again.
+It logs each step before the step happens, one JSON line per event, so that even SIGKILL does not destroy the evidence:
+`{"at", "event": "send" | "ask" | "answer" | "again", "transaction", …}`, where `at` is the monotonic clock in ns. It
+exits with status GAVE_UP if the library reports that this producer cannot continue. librdkafka may do so, also with
+Kafka, if the broker crashes in the middle of a transaction. Like any application, the copier must then be restarted.
 """
 
 import json
@@ -20,13 +20,13 @@ from confluent_kafka.cimpl import TopicPartition
 
 GAVE_UP = 3
 PATIENCE_S = 5.0
-IDLE_S = 0.3  # without a new record for so long, a transaction ends smaller than it might
+IDLE_S = 0.3  # If there is no new record for this long, a transaction ends early.
 RECONNECT = {
     "reconnect.backoff.ms": 10,
     "reconnect.backoff.max.ms": 200,
     "retry.backoff.ms": 20,
-    # With the only broker gone a rebootstrap forgets it, after which librdkafka 2.16 may never send offsets
-    # to the transaction (its issue 5511).
+    # If the only broker is gone, a rebootstrap forgets it, after which librdkafka 2.16 may never send offsets to the
+    # transaction (its issue 5511).
     "metadata.recovery.strategy": "none",
 }
 
@@ -55,7 +55,7 @@ class Job:
 
 
 def copied(value: str) -> str:
-    """The transformation."""
+    """Returns the transformed value."""
     return f"copy of {value}"
 
 
@@ -67,9 +67,9 @@ class Copier:
         self._is_over = False
         self._count = 0
         self._transaction: str | None = None
-        self._begin: dict[int, int] = {}  # by partition: the first and the next offset of this transaction
+        self._begin: dict[int, int] = {}  # first and next offset of this transaction, by partition
         self._next: dict[int, int] = {}
-        self._position: dict[int, int] = {}  # by partition: what is to come next, since it was assigned
+        self._position: dict[int, int] = {}  # next expected offset since the assignment, by partition
         self._consumer = Consumer(
             {
                 "bootstrap.servers": job.bootstrap,
@@ -107,18 +107,18 @@ class Copier:
         self._is_over = True
 
     def _copy_some(self) -> None:
-        """One transaction: up to `per_transaction` records, or what there is."""
+        """Copies up to `per_transaction` records, or those that are available, in one transaction."""
         size, last_at = 0, time.monotonic()
         while size < self._job.per_transaction and not self._is_over:
             message = self._consumer.poll(0.05)
             if self._transaction is None:
-                size = 0  # a rebalance took it
+                size = 0  # A rebalance took the partition.
             if message is None:
                 if size and time.monotonic() - last_at > IDLE_S:
                     break
                 continue
             if message.error() is not None:
-                continue  # the broker is away, or comes back: the client goes on by itself
+                continue  # The broker is away or returning. The client recovers by itself.
             if self._is_next(message):
                 self._copy(message)
                 size, last_at = size + 1, time.monotonic()
@@ -137,8 +137,8 @@ class Copier:
             self._rewind()
 
     def _is_next(self, message: Message) -> bool:
-        """After a leader epoch has changed, librdkafka may give a record again that it just gave: it validates the
-        position which it had before. The source has no gaps."""
+        """Returns whether this is the next record. After a change of the leader epoch librdkafka may repeat a record,
+        because it validates its earlier position. The source has no gaps."""
         partition, offset = message.partition(), message.offset()
         assert partition is not None
         assert offset is not None
@@ -169,7 +169,7 @@ class Copier:
             except BufferError:
                 self._producer.poll(0.01)
             except KafkaException as error:
-                # The transaction has failed already, which its end will tell; anything else is a bug.
+                # The transaction has already failed, which its end will show. Anything else is a bug.
                 if error.args[0].name() != "_STATE":
                     raise
                 break
@@ -198,7 +198,7 @@ class Copier:
         self._forget()
 
     def _revoked(self, *_: object) -> None:
-        """Somebody else may go on from what is committed, so what is not committed has to go."""
+        """Aborts uncommitted work, because another member may continue from the committed offsets."""
         self._abort()
         self._forget()
         self._position.clear()
@@ -209,7 +209,7 @@ class Copier:
         self._next.clear()
 
     def _persist(self, step: Any) -> None:
-        """Until it is done; what has to be aborted, or can never be done, is raised."""
+        """Repeats a step until it succeeds. Raises errors that require an abort or are fatal."""
         while True:
             try:
                 step()
@@ -230,4 +230,4 @@ if __name__ == "__main__":
         if not end.args[0].fatal():
             raise
         print(f"gave up: {end}", file=sys.stderr)
-        os._exit(GAVE_UP)  # whatever the producer still has to say
+        os._exit(GAVE_UP)  # The producer's remaining work does not matter.

@@ -1,4 +1,4 @@
-"""Copiers as processes that can be killed, a consumer that watches what they copy, and the history of both."""
+"""Copiers as processes that can be killed, a consumer that watches their copies, and the history of both."""
 
 import json
 import os
@@ -22,18 +22,19 @@ from tests.crash.copier import GAVE_UP, RECONNECT, Job
 from tests.support.oracle import REPOSITORY
 
 STOP_TIMEOUT_S = 60.0
-Timed = tuple[int, Event]  # by the machine's monotonic clock, in ns
+Timed = tuple[int, Event]  # ns of the machine's monotonic clock, and the event
 Given = tuple[int, int, str]  # partition, offset and value of a record
 
 
 def python(module: str) -> tuple[str, ...]:
-    """A command that runs a module of this repository."""
+    """Returns a command that runs a module of this repository."""
     return sys.executable, "-m", module
 
 
 class CopierProcess:
     def __init__(self, job: Job, command: Sequence[str] = python("tests.crash.copier")) -> None:
-        """A process per `start`, all with one journal and one stderr. The command has the job as its last argument."""
+        """Prepares a copier. Each `start` creates a process; all processes share one journal and one stderr. The
+        command gets the job as its last argument."""
         self.job = job
         self._command = command
         self._stderr = Path(f"{job.journal}.stderr")
@@ -52,14 +53,14 @@ class CopierProcess:
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """With SIGTERM; one that was started just now may not listen for it yet."""
+        """Sends SIGTERM. A process that has just started may not handle the signal yet."""
         status = self._end(signal.SIGTERM)
         assert status in (0, -signal.SIGTERM), (
             f"{self.job.transactional_id} ended with status {status}:\n{self.log_text()}"
         )
 
     def check(self) -> None:
-        """It runs, or it gave up and is started anew."""
+        """Checks that the process runs. If it exited with GAVE_UP, it is started again."""
         assert self._process is not None
         status = self._process.poll()
         if status == GAVE_UP:
@@ -82,7 +83,8 @@ class CopierProcess:
 
 
 class Watcher(threading.Thread):
-    """Reads everything committed in a topic, from the start, while it comes into being; notes all that it was given."""
+    """Reads everything that is committed in a topic, from the start and while it is written, and records what it
+    received."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, name: str) -> None:
         super().__init__(name=name, daemon=True)
@@ -106,14 +108,14 @@ class Watcher(threading.Thread):
                     self._count += len(records)
 
     def _reads(self) -> Iterable[list[Given]]:
-        """The records of one poll after the other, with librdkafka, until it is over."""
+        """Yields the records of each poll of librdkafka until the watch ends."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self._servers,
                 "group.id": self.name,
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
-                "auto.offset.reset": "error",  # committed records neither go nor move
+                "auto.offset.reset": "error",  # Committed records neither disappear nor move.
                 **RECONNECT,
             }
         )
@@ -129,7 +131,7 @@ class Watcher(threading.Thread):
 
     @property
     def count(self) -> int:
-        """Records that were given to it so far."""
+        """Returns how many records it has received."""
         return self._count
 
     def finish(self, *, reached_end: bool) -> None:
@@ -144,7 +146,7 @@ class Watcher(threading.Thread):
         return self._seen
 
     def values(self) -> dict[int, list[str]]:
-        """By partition, in the order in which they were given."""
+        """Returns the received values by partition, in their order."""
         found: dict[int, list[str]] = {index: [] for index in range(self._partitions)}
         for _, event in self._seen:
             if isinstance(event, Polled):
@@ -153,7 +155,7 @@ class Watcher(threading.Thread):
 
 
 class OwnWatcher(Watcher):
-    """With Odradek's client, which gives each record once under a new leader epoch too."""
+    """A watcher with Odradek's client, which delivers each record once even under a new leader epoch."""
 
     def _reads(self) -> Iterable[list[Given]]:
         with OwnConsumer(
@@ -174,7 +176,7 @@ class OwnWatcher(Watcher):
 
 
 def journal_of(path: Path, topic: str) -> list[Timed]:
-    """What a copier did. A record was written for certain only where its transaction was committed."""
+    """Returns the events of a copier. A record counts as written only if its transaction was committed."""
     rows: list[dict[str, Any]] = [json.loads(line) for line in path.read_text().splitlines()]
     committed = {row["transaction"] for row in rows if row["event"] == "answer" and row["committed"]}
     found: list[Timed] = []
@@ -198,7 +200,7 @@ def journal(folder: Path, transactional_id: str) -> str:
 
 
 def history(copiers: list[CopierProcess], *watchers: Watcher) -> list[Event]:
-    """What copiers and watchers did and saw, in the order of the clock that they share."""
+    """Returns the events of copiers and watchers, in the order of the clock that they share."""
     timed: list[Timed] = []
     for copier in copiers:
         timed += journal_of(Path(copier.job.journal), copier.job.target)
@@ -208,7 +210,7 @@ def history(copiers: list[CopierProcess], *watchers: Watcher) -> list[Event]:
 
 
 def first_difference(found: list[str], expected: list[str]) -> object:
-    """None, or where the two part and how they go on."""
+    """Returns the first difference and the following values of both, or None."""
     for place, (one, other) in enumerate(zip(found, expected, strict=False)):
         if one != other:
             return place, found[place : place + 5], expected[place : place + 5]

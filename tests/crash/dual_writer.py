@@ -1,8 +1,8 @@
-"""An application that writes to a database and to Kafka, and in which a process is killed at a given step.
+"""An application that writes to a database and to Kafka. A test can kill a process at a chosen step.
 
-Run as a module it is a nursery: for each job, a line of JSON on stdin, it forks an application, which costs no imports,
-and waits until that has ended. The application reports its steps as lines of JSON on stdout; where it is to wait, it
-waits for a line on stdin.
+As a module it is a nursery: for each job, a line of JSON on stdin, it forks an application, which saves the imports,
+and waits for its end. The application reports its steps as lines of JSON on stdout. At a step where it must wait, it
+reads a line from stdin.
 """
 
 import faulthandler
@@ -35,7 +35,7 @@ class Job:
     """
 
     database: str
-    address: str  # the file, or psycopg's conninfo
+    address: str  # the path of the file, or psycopg's conninfo
     bootstrap: str
     blocks: list[list[str]]
     at: str = ""
@@ -43,8 +43,8 @@ class Job:
     blocks_before: int = 0
     deed: str = ""
     timeout_ms: int = 20_000
-    recovers: bool = True  # goes on after a failure; otherwise it ends with what is in doubt
-    planted: bool = False  # a bug: the prepared state does not get into the row
+    recovers: bool = True  # continues after a failure; otherwise it ends with a transaction in doubt
+    planted: bool = False  # an intended bug: the prepared state is not written to the row
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -84,7 +84,7 @@ class Application:
         return 0
 
     def _recover(self, dual: "DualWrite[Any]") -> None:
-        """As often as it takes, as a service would."""
+        """Repeats the recovery until it succeeds, like a service."""
         ends_at = time.monotonic() + PATIENCE_S
         while True:
             say("recovery began")
@@ -133,12 +133,13 @@ class Application:
 
 
 def say(event: str, **details: Any) -> None:
-    """One write, so that nothing of it is lost when the process is killed."""
+    """Reports an event in a single write, so that nothing is lost when the process is killed."""
     os.write(1, (json.dumps({"event": event, **details}) + "\n").encode())
 
 
 def read_line() -> str:
-    """Not more than the line: what follows is for another process. Empty at the end."""
+    """Reads exactly one line, because the rest belongs to another process. Returns an empty text at the end of the
+    input."""
     line = b""
     while not line.endswith(b"\n"):
         byte = os.read(0, 1)

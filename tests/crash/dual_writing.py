@@ -1,4 +1,4 @@
-"""The parts of a crash round of dual writes: applications as processes, databases, and a look at both sides."""
+"""The parts of a crash round of dual writes: applications as processes, databases, and a check of both sides."""
 
 import json
 import os
@@ -38,7 +38,7 @@ ANSWERS = {
 
 
 class Nursery:
-    """Applications, one at a time. `events` is what they have told so far, in the words of the checker."""
+    """Runs one application at a time. `events` has what the applications have reported, as events of the checker."""
 
     def __init__(self, name: str, events: list[Event]) -> None:
         self._name = name
@@ -61,16 +61,16 @@ class Nursery:
         self._write(job.to_json())
 
     def go_on(self) -> None:
-        """To an application that waits."""
+        """Lets a waiting application continue."""
         self._write("")
 
     def until(self, *wanted: str) -> dict[str, Any]:
-        """What it tells when it comes to one of these; "ended" is always one."""
+        """Returns the first reported event of these kinds. "ended" always counts."""
         while True:
             try:
                 told = self._lines.get(timeout=PATIENCE_S)
             except Empty:
-                os.killpg(self._process.pid, signal.SIGUSR1)  # where it is, it writes to its stderr
+                os.killpg(self._process.pid, signal.SIGUSR1)  # makes the process write its stack to stderr
                 time.sleep(1)
                 raise RuntimeError(f"{self._name} says nothing any more:\n{self.log_text()}") from None
             self._take(told)
@@ -83,7 +83,7 @@ class Nursery:
         try:
             self._process.wait(END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)  # with the application that does not end
+            os.killpg(self._process.pid, signal.SIGKILL)  # also kills an application that does not end
             raise
         finally:
             self._log.close()
@@ -193,19 +193,19 @@ DATABASES: dict[str, Callable[[], Database]] = {SQLITE: Sqlite, POSTGRESQL: Post
 
 
 def look(database: Database, bootstrap: str) -> Looked:
-    """In the order that makes a message without its row a fault, whenever one looks."""
+    """Looks at both sides. In this order a message without its row is a fault at any time."""
     messages = tuple(value for _, _, value in committed_messages(bootstrap))
     return Looked(messages, is_open(bootstrap), database.rows())
 
 
 def is_open(bootstrap: str) -> bool:
-    """Whether the coordinator has a transaction that nobody has decided."""
+    """Returns whether the coordinator has an undecided transaction."""
     with Admin(bootstrap_servers=bootstrap) as admin:
         return admin.describe_transactions([TRANSACTIONAL_ID])[TRANSACTIONAL_ID].state == "Ongoing"
 
 
 def committed_messages(bootstrap: str) -> Iterator[tuple[int, int, str]]:
-    """Everything that a reader of committed messages gets, up to the last stable offset: partition, offset, value."""
+    """Yields partition, offset and value of all committed messages up to the last stable offset."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -238,7 +238,7 @@ def committed_messages(bootstrap: str) -> Iterator[tuple[int, int, str]]:
 
 
 def recover(database: Database, bootstrap: str, events: list[Event]) -> None:
-    """By an instance that does nothing else, once everybody is there again."""
+    """Recovers with an instance that does nothing else, after all processes have been restarted."""
     events.append(RecoveryBegan())
     dual: DualWrite[Any] = DualWrite(
         connect=database.connect, bootstrap_servers=bootstrap, transactional_id=TRANSACTIONAL_ID

@@ -1,6 +1,6 @@
-"""As `tests.crash.copier`, with Odradek's client: copies a topic in transactions until SIGTERM or SIGKILL.
+"""Like `tests.crash.copier`, with Odradek's client: copies a topic in transactions until SIGTERM or SIGKILL.
 
-It needs no workarounds: every record comes once between a start, a rebalance and a seek, which is asserted.
+It needs no workarounds. It asserts that every record arrives once between a start, a rebalance and a seek.
 """
 
 import asyncio
@@ -39,9 +39,9 @@ class OwnCopier:
         self._is_over = False
         self._count = 0
         self._transaction: str | None = None
-        self._begin: dict[TopicPartition, int] = {}  # the first and the next offset of this transaction
+        self._begin: dict[TopicPartition, int] = {}  # first and next offset of this transaction
         self._next: dict[TopicPartition, int] = {}
-        self._position: dict[TopicPartition, int] = {}  # what is to come next, since it was assigned
+        self._position: dict[TopicPartition, int] = {}  # next expected offset since the assignment
         self._consumer = Consumer(
             bootstrap_servers=job.bootstrap,
             group_id=job.group,
@@ -80,13 +80,13 @@ class OwnCopier:
         self._is_over = True
 
     async def _copy_some(self) -> None:
-        """One transaction: up to `per_transaction` records, or what there is."""
+        """Copies up to `per_transaction` records, or those that are available, in one transaction."""
         size, last_at = 0, time.monotonic()
         try:
             while size < self._job.per_transaction and not self._is_over:
                 found = await self._consumer.getmany(timeout_ms=50, max_records=self._job.per_transaction - size)
                 if self._transaction is None:
-                    size = 0  # a rebalance took it
+                    size = 0  # A rebalance took the partition.
                 if not found and size and time.monotonic() - last_at > IDLE_S:
                     break
                 for records in found.values():
@@ -142,9 +142,9 @@ class OwnCopier:
         self._forget()
 
     async def _revoked(self, partitions: list[TopicPartition]) -> None:
-        """Somebody else may go on from what is committed, so what is not committed has to go.
+        """Aborts uncommitted work, because another member may continue from the committed offsets.
 
-        What stays (KIP-848 takes single partitions) is copied again in the next transaction.
+        Partitions that the member keeps (KIP-848 revokes single partitions) are copied again in the next transaction.
         """
         await self._abort()
         for partition in partitions:
@@ -158,7 +158,7 @@ class OwnCopier:
         self._next.clear()
 
     async def _persist(self, step: Callable[[], Awaitable[object]]) -> None:
-        """Until it is done; what has to be aborted, or can never be done, is raised."""
+        """Repeats a step until it succeeds. Raises errors that require an abort or are fatal."""
         while True:
             try:
                 await step()
@@ -175,7 +175,7 @@ if __name__ == "__main__":
     try:
         uvloop.run(OwnCopier(Job(**json.loads(sys.argv[1]))).run())
     except ClientError as end:
-        # The instance of a static member that was killed is its own until the session ends (KIP-848).
+        # After a kill, the static member's instance id stays in use until the session ends (KIP-848).
         if not isinstance(end, FatalError) and end.code is not ErrorCode.UNRELEASED_INSTANCE_ID:
             raise
         print(f"gave up: {end}", file=sys.stderr)

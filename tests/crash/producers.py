@@ -21,7 +21,7 @@ class Acknowledged:
 
 @dataclass(slots=True)
 class Ledger:
-    """What one producer was told. `refused` holds errors; an idempotent producer should see none."""
+    """What one producer learned about its records. `refused` has errors; an idempotent producer should get none."""
 
     name: str
     acknowledged: list[Acknowledged] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Librdkafka(CountingProducer):
                     break
                 except BufferError:
                     producer.poll(0.01)
-            producer.poll(0.0005)  # some thousand records a second: enough to be in the middle of something
+            producer.poll(0.0005)  # A rate of some thousand records a second ensures that a kill interrupts something.
         left = producer.flush(120)
         if left:
             self.ledger.refused.append(f"{left} records without an answer")

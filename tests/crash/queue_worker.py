@@ -1,8 +1,8 @@
-"""The worker of examples/exactly_once_queue.py as a process that can be killed, and workers that do it wrong.
+"""The worker of examples/exactly_once_queue.py as a process that can be killed, and workers with intended mistakes.
 
-`python -m tests.crash.queue_worker` imports all that it takes, once, then forks a worker for each line of its input: a
-JSON object with the fields of `Job`. It tells when a worker was started and how it ended. Workers keep a journal, one
-JSON line per event, so that not even SIGKILL takes the evidence.
+`python -m tests.crash.queue_worker` imports everything once, and then forks a worker for each line of its input: a JSON
+object with the fields of `Job`. It reports the start and the end of each worker. Workers keep a journal, one JSON line
+per event, so that even SIGKILL does not destroy the evidence.
 """
 
 import json
@@ -28,11 +28,11 @@ from odradek.client import (
 
 GAVE_UP = 3
 WORK_S = 0.001
-LOCK_S = 1.0  # of the group, for slow workers
+LOCK_S = 1.0  # the group's lock duration for slow workers
 SLOW_S = 1.2 * LOCK_S
-SLOW_TO_ACKNOWLEDGE, SLOW_TO_COMMIT = 2, 4  # the number of the transaction
+SLOW_TO_ACKNOWLEDGE, SLOW_TO_COMMIT = 2, 4  # numbers of the slow transactions
 REAP_S = 0.05
-POISON_LIMIT = 4  # deliveries of a job
+POISON_LIMIT = 4  # maximum number of deliveries of a job
 
 
 class Poison(Enum):
@@ -42,21 +42,21 @@ class Poison(Enum):
 
 
 def poison(job: bytes) -> Poison | None:
-    """Every 24th job, as many of each kind."""
+    """Returns how a job kills its workers. Every 24th job does, and all kinds are equally frequent."""
     number = int(job.split()[-1])
     return Poison(number // 24 % 3) if number % 24 == 7 else None
 
 
 class Rejection(Enum):
-    """What RejectingWorker does about a job that it gives no result."""
+    """How RejectingWorker treats a job that gets no result."""
 
-    PLAIN = 0  # rejects it outside of a transaction
-    COMMITTED = 1  # rejects it in a transaction that commits
-    ABORTED = 2  # rejects it in a transaction that aborts; gives it a result when it is delivered again
+    PLAIN = 0  # rejects the job outside of a transaction
+    COMMITTED = 1  # rejects the job in a transaction that commits
+    ABORTED = 2  # rejects the job in a transaction that aborts, and gives it a result at the next delivery
 
 
 def rejection(job: bytes) -> Rejection | None:
-    """Every second job, as many of each kind."""
+    """Returns how a job is rejected. Every second job is, and all kinds are equally frequent."""
     number = int(job.split()[-1])
     return Rejection(number // 2 % 3) if number % 2 else None
 
@@ -99,8 +99,8 @@ class JournallingWorker(Worker):
 
 
 class SlowWorker(JournallingWorker):
-    """As in the example, but now and then slower than the locks of its jobs last: before it has acknowledged them, for
-    which it has to abort, or before it commits, for which it is fenced."""
+    """Works as in the example, but is sometimes slower than the locks of its jobs: before it has acknowledged them, so
+    that it must abort, or before it commits, so that it is fenced."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -125,7 +125,7 @@ class SlowWorker(JournallingWorker):
 
 
 class WrongWorker(JournallingWorker):
-    """Dies in the middle of its first jobs, at the moment at which its mistake matters."""
+    """Dies in the middle of its first jobs, at the moment at which its mistake has an effect."""
 
     def send(self, jobs: list[ShareRecord]) -> None:
         until_done(self.producer.begin_transaction)
@@ -139,7 +139,7 @@ class WrongWorker(JournallingWorker):
 
 
 class AcknowledgesAfterwards(WrongWorker):
-    """Outside of the transaction, when that is committed."""
+    """Acknowledges outside of the transaction, after the commit."""
 
     def finish(self, jobs: list[ShareRecord]) -> bool:
         self.send(jobs)
@@ -150,7 +150,7 @@ class AcknowledgesAfterwards(WrongWorker):
 
 
 class AcknowledgesBefore(WrongWorker):
-    """Outside of the transaction, before that is committed."""
+    """Acknowledges outside of the transaction, before the commit."""
 
     def finish(self, jobs: list[ShareRecord]) -> bool:
         self.send(jobs)
@@ -161,7 +161,7 @@ class AcknowledgesBefore(WrongWorker):
 
 
 class StagesAndDies(WrongWorker):
-    """Nothing is wrong with it, if somebody is started in its place."""
+    """Makes no mistake, provided that another worker replaces it."""
 
     def finish(self, jobs: list[ShareRecord]) -> bool:
         self.send(jobs)
@@ -171,8 +171,8 @@ class StagesAndDies(WrongWorker):
 
 
 class PoisonedWorker(JournallingWorker):
-    """Never finishes a job that `poison` knows: it dies over it, before or after it has staged the acknowledgement, or
-    aborts and releases. Nothing may be delivered more often than POISON_LIMIT says."""
+    """Never finishes a job that `poison` names: it dies before or after it has staged the acknowledgement, or it aborts
+    and releases the job. The broker may deliver no job more often than POISON_LIMIT."""
 
     def finish(self, jobs: list[ShareRecord]) -> bool:
         assert max(job.delivery_count for job in jobs) <= POISON_LIMIT
@@ -210,7 +210,7 @@ class RejectingWorker(JournallingWorker):
             self.consumer.acknowledge(job, AcknowledgeType.REJECT)
         try:
             return not any(self.consumer.commit().values())
-        except ClientError:  # the jobs will be delivered again
+        except ClientError:  # The jobs will be delivered again.
             return False
 
     def _finish_others(self, others: list[ShareRecord]) -> bool:

@@ -1,4 +1,4 @@
-"""The parts of a crash round of the exactly-once queue: workers that can be killed, and a look at what they did."""
+"""The parts of a crash round of the exactly-once queue: workers that can be killed, and a check of their work."""
 
 import json
 import os
@@ -37,13 +37,13 @@ BROKER = SETTINGS | {
     "num.partitions": PARTITIONS,
     "transaction.state.log.num.partitions": 3,
     "log.segment.bytes": 1_048_576,
-    "group.share.session.timeout.ms": 2_000,  # whoever was killed keeps partitions from others for so long
-    "group.share.max.delivery.count.limit": 25,  # so that no job is given up
+    "group.share.session.timeout.ms": 2_000,  # A killed worker keeps partitions from others for this long.
+    "group.share.max.delivery.count.limit": 25,  # No job reaches this limit.
 }
 
 
 class Workers:
-    """Forked by one process, so that a start costs next to nothing; known by their names."""
+    """Named workers, forked by one process so that a start costs almost nothing."""
 
     def __init__(self, folder: Path) -> None:
         self.gave_up = 0
@@ -70,18 +70,18 @@ class Workers:
             self._take(self._next())
 
     def kill9(self, name: str) -> None:
-        """Returns when it is gone."""
-        with suppress(KeyError, ProcessLookupError):  # it has just given up
+        """Kills a worker, and returns when it has ended."""
+        with suppress(KeyError, ProcessLookupError):  # The worker may just have exited with GAVE_UP.
             os.kill(self._pids[name], signal.SIGKILL)
         self.wait(name)
 
     def wait(self, name: str) -> None:
-        """Until it has ended."""
+        """Waits until the worker has ended."""
         while name in self._pids:
             self._take(self._next())
 
     def keep_up(self) -> None:
-        """Those that have given up are started again."""
+        """Restarts the workers that have exited with GAVE_UP."""
         while not self._told.empty():
             self._take(self._told.get())
         for name, job in self._jobs.items():
@@ -95,7 +95,7 @@ class Workers:
         self._log.close()
 
     def history(self) -> tuple[list[Taken], list[Finished]]:
-        """In the order of the clock that all processes share."""
+        """Returns the events in the order of the clock that all processes share."""
         taken, finished = [], []
         for path in self._folder.glob("*.journal"):
             for line in path.read_text().splitlines():
@@ -132,7 +132,7 @@ class Workers:
 
 
 def values_of(bootstrap: str, topic: str, partitions: int) -> list[str]:
-    """What a reader of committed records finds, once the readers have come to the end."""
+    """Returns what a reader of committed records finds when it has reached the end."""
     found: list[str] = []
     places = [TopicPartition(topic, index) for index in range(partitions)]
     with Consumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as consumer:
@@ -145,7 +145,7 @@ def values_of(bootstrap: str, topic: str, partitions: int) -> list[str]:
 
 
 def left(bootstrap: str) -> list[str]:
-    """What is not over: jobs in the queue, open transactions, staged acknowledgements."""
+    """Returns what is unfinished: jobs in the queue, open transactions, staged acknowledgements."""
     found = []
     with Admin(bootstrap_servers=bootstrap) as admin:
         for place, offset in admin.list_share_group_offsets(GROUP).items():
@@ -154,7 +154,7 @@ def left(bootstrap: str) -> list[str]:
         for each in admin.list_transactions():
             if each.state not in ("Empty", "CompleteCommit", "CompleteAbort"):
                 found.append(f"the transaction {each.transactional_id} is {each.state}")
-        try:  # refused while anything is staged
+        try:  # The broker refuses this while acknowledgements are staged.
             admin.update_features({"odradek.share.transactions": 0}, UpgradeType.SAFE_DOWNGRADE, validate_only=True)
         except ClientError as error:
             if error.code is not ErrorCode.FEATURE_UPDATE_FAILED:
@@ -164,7 +164,7 @@ def left(bootstrap: str) -> list[str]:
 
 
 def delivered(bootstrap: str, quiet_s: float) -> list[ShareRecord]:
-    """Takes what the queue still gives to a member that stays for so long after it was assigned its partitions."""
+    """Returns the records that a new member still gets within this time after the assignment of its partitions."""
     found: list[ShareRecord] = []
     with worker(bootstrap, JOBS, GROUP) as consumer:
         ends_at = time.monotonic() + PATIENCE_S
@@ -178,7 +178,7 @@ def delivered(bootstrap: str, quiet_s: float) -> list[ShareRecord]:
 
 
 def history_of(bootstrap: str, partitions: int, workers: Workers, seen: list[str]) -> QueueHistory:
-    """The cluster is asked, so nobody may be at work any more."""
+    """Returns the history. It asks the cluster, so no worker may be active any more."""
     still_left = left(bootstrap)
     again = [f"{(each.value or b'').decode()} was delivered again" for each in delivered(bootstrap, 0.5)]
     taken, finished = workers.history()
@@ -193,7 +193,7 @@ def history_of(bootstrap: str, partitions: int, workers: Workers, seen: list[str
 
 
 def add_jobs(producer: Producer, number: int) -> None:
-    """Sends the jobs of a round. Does not wait for the broker, which may be dead."""
+    """Sends the jobs of a round, without waiting for the broker, which may be dead."""
     for each in range(number * JOBS_PER_ROUND, (number + 1) * JOBS_PER_ROUND):
         producer.send(JOBS, b"job %d" % each, partition=each % PARTITIONS)
 
@@ -208,7 +208,7 @@ def wait_for_results(workers: Workers, watcher: Watcher, count: int) -> None:
 
 
 def kill_and_start(victims: str, broker: Broker, workers: Workers, kind: str, rng: random.Random) -> None:
-    """Kills the victims, then starts them again, both in a random order. The survivors must cope by themselves."""
+    """Kills the victims and restarts them, both in a random order. The survivors must recover by themselves."""
     names = {"one worker": 1, "all workers": len(NAMES), "broker": 0, "broker and worker": 1}[victims]
     dead = rng.sample(NAMES, names)
     kills: list[Callable[[], object]] = [partial(workers.kill9, name) for name in dead]

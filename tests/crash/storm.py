@@ -1,7 +1,7 @@
-"""A storm between clients and a broker, and a watch over who owns which partition or task of a group meanwhile.
+"""A storm between clients and a broker, and a watch over the owners of a group's partitions or tasks.
 
-The broker has two listeners: clients reach STORM through a proxy that delivers requests late, twice or not at all, and
-loses answers or delivers them twice. Tests reach DIRECT, which no storm touches.
+The broker has two listeners. Clients reach STORM through a proxy that delivers requests late, twice or not at all, and
+that loses responses or delivers them twice. Tests use DIRECT, which the storm does not affect.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tests.support.flaky_proxy import FlakyProxy
 from tests.support.reserved_port import ReservedPort
 from tests.support.wire import ClosedByBroker, Wire
 
-SHARE_OF_EACH = 0.03  # of the requests, for each way to go wrong
+SHARE_OF_EACH = 0.03  # share of the requests that each kind of fault affects
 LATE_S = 0.5
-LOOK_S = 0.01  # pause before the owners are looked at again
-# Without these nothing could begin; everything else comes late, twice or not at all.
+LOOK_S = 0.01  # pause between two looks at the owners
+# Clients could not start without these requests. Every other request may be late, repeated or lost.
 CALM = {ApiKey.API_VERSIONS.value, ApiKey.METADATA.value}
-# The ways in which a request can go wrong, by the rule of the proxy.
+# The kinds of faults, by the proxy's rule.
 RULES = {"lost": "loses", "dropped": "drops", "repeated": "repeats", "doubled": "doubles", "late": "holds"}
 
 Owned = Mapping[str, Collection[str]]
@@ -37,7 +37,7 @@ Owned = Mapping[str, Collection[str]]
 
 
 class Storm:
-    """Chooses among the requests, by chance."""
+    """Chooses requests at random."""
 
     def __init__(self, proxy: FlakyProxy, seed: int, ways: Collection[str] = tuple(RULES)) -> None:
         """`ways`: in which a request can go wrong, of RULES."""
@@ -51,7 +51,7 @@ class Storm:
             setattr(self._proxy, RULES[way], self._is_chosen)
 
     def counts(self) -> dict[str, int]:
-        """Requests that went wrong so far, by the way in which they did."""
+        """Returns how many requests each kind of fault has affected."""
         proxy = self._proxy
         every = {
             "lost": len(proxy.lost),
@@ -63,7 +63,7 @@ class Storm:
         return {way: every[way] for way in self._ways}
 
     def end(self) -> str:
-        """Lets everything through from now on, and says what went wrong before."""
+        """Ends all faults, and describes those that happened."""
         proxy, counts = self._proxy, self.counts()
         keys = (*proxy.lost, *proxy.dropped, *proxy.repeated, *proxy.doubled, *proxy.delivered_late)
         kinds = {ApiKey(key).name for key in keys}
@@ -77,7 +77,7 @@ class Storm:
 
 @contextmanager
 def stormy(data_dir: Path, proxy: FlakyProxy, settings: Mapping[str, object]) -> Iterator[BrokerProcess]:
-    """A broker whose listener STORM is reached through the proxy only. It keeps both ports when it is started again."""
+    """Yields a broker whose listener STORM is reached only through the proxy. It keeps both ports when it restarts."""
     direct, storm = ReservedPort(), ReservedPort()
     listeners: dict[str, object] = {
         "listeners": f"DIRECT://127.0.0.1:{direct.number},STORM://127.0.0.1:{storm.number}",
@@ -119,7 +119,7 @@ def tasks_of_members(wire: Wire, group_id: str) -> Owned | None:
 
 
 class Owners(threading.Thread):
-    """Asks the broker, over and over, who owns what, and notes what two members own at once, and what nobody owns.
+    """Repeatedly asks the broker for the owners, and records what two members own at a time, and what nobody owns.
 
     The broker may be killed meanwhile. Then, and while the group has no members, nothing counts as unowned.
     """
@@ -129,10 +129,10 @@ class Owners(threading.Thread):
         self.looks = 0
         self.most_members = 0
         self.shared: list[str] = []
-        self.unowned_s: dict[str, float] = {}  # the longest time in which nobody owned it
+        self.unowned_s: dict[str, float] = {}  # longest time without an owner
         self.last: Owned = {}
         self._servers, self._group_id, self._owned = bootstrap, group_id, owned
-        self._seen_at: dict[str, float] = {}  # when it had an owner last
+        self._seen_at: dict[str, float] = {}  # last time with an owner
         self._is_over = threading.Event()
 
     def run(self) -> None:
@@ -140,7 +140,7 @@ class Owners(threading.Thread):
             try:
                 with Wire(self._servers) as wire:
                     self._watch(wire)
-            except (ClosedByBroker, OSError):  # it was killed
+            except (ClosedByBroker, OSError):  # The broker was killed.
                 self._is_over.wait(LOOK_S)
 
     def _watch(self, wire: Wire) -> None:

@@ -1,7 +1,8 @@
-"""ACLs change while the broker is killed: never more rights than after some prefix of the changes, and none is lost.
+"""ACLs change while the broker is killed: the rights are always those after some prefix of the changes, and no
+acknowledged change is lost.
 
-One change is under way at a time, so that after each kill there are two states that the ACLs may be in: with it, or
-without. ROUNDS kills, 10 at most; SEED repeats a run's choices (not its interleavings).
+One change is in progress at a time, so that after each kill the ACLs have one of two states: with the change or without
+it. ROUNDS kills, 10 at most; SEED repeats a run's choices (not its interleavings).
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ SETTINGS: dict[str, object] = {"authorizer.class.name": STANDARD_AUTHORIZER, "su
 TOPICS = [f"topic-{number}" for number in range(6)]
 TOPIC, LITERAL, READ, DENY, ALLOW, ANY, VERSION = 2, 3, 3, 2, 3, 1, 3
 LONGEST_ROUND_S = 0.4
-MOST_ROUNDS = 100  # a kill may come before the first change is acknowledged
+MOST_ROUNDS = 100  # A kill may come before the first change is acknowledged.
 
 Acl = tuple[str, int]  # topic, permission
 State = frozenset[Acl]
 
 
 class Changes(threading.Thread):
-    """Adds and removes ACLs one by one, several in a request; `states` ends with the last one that was acknowledged."""
+    """Adds and removes ACLs, several per request. `states` ends with the last acknowledged state."""
 
     def __init__(self, broker: Broker, rng: random.Random, state: State) -> None:
         super().__init__(name="changes", daemon=True)

@@ -1,10 +1,9 @@
-"""A share group with a dead-letter queue, whichever workers are killed, and the broker with them.
+"""A share group with a dead-letter queue, while workers and the broker are killed.
 
-ROUNDS rounds (60 by default) in which some jobs are added, and at a random moment workers, the broker, or both are
-killed with SIGKILL, and started again. `Rejection` says what workers do about each job. What is rejected, in a
-transaction that committed or outside of one, is in the queue at least once, and nothing else is: no job whose
-rejection was aborted, and none that has a result only. SEED repeats a run's choices. Rules:
-docs/spec/dead-letter-queues.md#s2, #s6.
+In each of ROUNDS rounds (60 by default) some jobs are added, and at a random moment workers, the broker, or both are
+killed with SIGKILL and restarted. `Rejection` says how workers treat each job. Every job that was rejected, outside of
+a transaction or in one that committed, is in the queue at least once. No other job is there: none whose rejection was
+aborted, and none that only has a result. SEED repeats a run's choices. Rules: docs/spec/dead-letter-queues.md#s2, #s6.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ def test_what_is_rejected_is_in_the_queue_and_nothing_else_whoever_is_killed(
         for number in range(ROUNDS):
             add_jobs(producer, number)
             wait_for_results(workers, watcher, watcher.count + 1)
-            time.sleep(rng.uniform(0.0, 0.1))  # anywhere in a transaction, or between the two writes of a rejection
+            time.sleep(rng.uniform(0.0, 0.1))  # any moment of a transaction, or between the two writes of a rejection
             victims = rng.choice(VICTIMS)
             kills[victims] += 1
             kill_and_start(victims, broker, workers, "rejecting", rng)

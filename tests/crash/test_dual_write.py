@@ -1,9 +1,9 @@
 """A database and Kafka never diverge, whichever process is killed at whatever step, and neither side decides alone.
 
-ROUNDS rounds (200 by default, shared by the databases), each with one victim (the application, the broker, the
-database), killed with SIGKILL before, after or during one step of the recipe or of its recovery; and rounds in which a
-second instance takes over while the first one sleeps at a step. After each round both sides are checked before
-recovery (neither may have decided alone) and after it (they must be equal). SEED repeats a run's choices.
+ROUNDS rounds (200 by default, shared by the databases) each kill one victim (the application, the broker or the
+database) with SIGKILL before, after or during one step of the recipe or of its recovery. In further rounds a second
+instance takes over while the first one sleeps at a step. Both sides are checked before recovery (neither may have
+decided alone) and after it (they must be equal). SEED repeats a run's choices.
 """
 
 import os
@@ -53,9 +53,9 @@ RECOVERING = (
     Step.FORGET_STATE,
 )
 VICTIMS = {SQLITE: ("application", "broker"), POSTGRESQL: ("application", "broker", "database")}
-MISSED_S = 0.3  # at most: an application that goes on meanwhile just waits, where it waits for the broker
-IMPATIENT_MS, MISSED_LONGER_S = 1_000, 1.2  # and here it gives up
-SHORT_MS, LONG_MS = 500, 5_000  # what the second of two instances waits for the first
+MISSED_S = 0.3  # The maximum time without the broker. An application that continues meanwhile waits for the broker.
+IMPATIENT_MS, MISSED_LONGER_S = 1_000, 1.2  # with these values the application gives up
+SHORT_MS, LONG_MS = 500, 5_000  # how long the second of two instances waits for the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +69,14 @@ class Round:
 
 
 def rounds(database: str, rng: Random) -> Iterator[Round]:
-    """Every victim at every step, in any order, over and over."""
+    """Yields every victim at every step, in random order, again and again."""
     every = [Round(*each) for each in product(VICTIMS[database], (*WRITING, *RECOVERING), ("before", "after"))]
     rng.shuffle(every)
     return cycle(every)
 
 
 class World:
-    """A broker, a database, two places where applications live, and what is known of all that they did."""
+    """A broker, a database, two nurseries of applications, and the knowledge of what all of them did."""
 
     def __init__(self, broker: Broker, database: Database, rng: Random) -> None:
         self.broker = broker
@@ -99,7 +99,7 @@ class World:
         return [f"v{number}" for number in range(self._values - count, self._values)]
 
     def run(self, job: Job) -> None:
-        """To its end, which is the one it was to meet with."""
+        """Runs an application to its end, which must be the expected one."""
         self.first.begin(job)
         status = self.first.until("ended")["status"]
         assert status == (-signal.SIGKILL if job.deed == "die" else 0), f"{job} ended with status {status}"
@@ -156,7 +156,7 @@ def leave_in_doubt(world: World) -> None:
 
 
 def kill_at(world: World, each: Round) -> None:
-    """One run of an application, in which the victim is killed; everybody is there again at the end."""
+    """Runs an application once and kills the victim. At the end all processes run again."""
     rng = world.rng
     blocks_before = 0 if each.step in RECOVERING else rng.randint(0, 1)
     job = replace(
@@ -176,12 +176,12 @@ def kill_at(world: World, each: Round) -> None:
 
 
 def kill_under_way(world: World, job: Job) -> None:
-    """While the application is at the step, or at the one after it."""
+    """Kills the victim while the application is at the step, or at the next one."""
     world.first.begin(replace(job, deed="tell"))
     told = world.first.until("there")
     assert told["event"] == "there", f"it never came there: {told}"
     time.sleep(world.rng.uniform(0.0, 0.004))
-    with suppress(ProcessLookupError):  # it was faster
+    with suppress(ProcessLookupError):  # The process has already ended.
         os.kill(told["pid"], signal.SIGKILL)
     world.first.until("ended")
 
@@ -194,9 +194,9 @@ def kill_server(world: World, victim: Broker | Database, job: Job) -> None:
         job = replace(job, timeout_ms=IMPATIENT_MS)
     world.first.begin(job)
     if world.first.until("there")["event"] != "there":
-        assert job.timeout_ms == IMPATIENT_MS, "it never came there"  # else the machine was too busy
+        assert job.timeout_ms == IMPATIENT_MS, "it never came there"  # Otherwise the machine was too busy.
         return
-    if absence == "blow":  # while the application is at the step, or at the one after it
+    if absence == "blow":  # while the application is at the step, or at the next one
         time.sleep(rng.uniform(0.0, 0.004))
     victim.kill9()
     if absence.startswith("missed"):
@@ -234,7 +234,7 @@ def test_a_second_instance_takes_over_while_the_first_one_sleeps_at_a_step(world
 
 
 def test_a_state_that_does_not_get_into_the_row_is_found_out(world: World) -> None:
-    """The check of the checks: with a bug in the recipe, recovery aborts messages whose rows are committed."""
+    """This checks the checks: with a bug in the recipe, recovery aborts messages whose rows are committed."""
     if world.database.kind != SQLITE:
         pytest.skip("one database is enough to see it")
     world.run(replace(world.job(blocks=1), at=Step.COMMIT_DATABASE.name, when="after", deed="die", planted=True))
@@ -244,7 +244,7 @@ def test_a_state_that_does_not_get_into_the_row_is_found_out(world: World) -> No
 
 
 def history(world: World) -> list[messages.Event]:
-    """What the messages should be like, where a row says that its transaction was committed."""
+    """Returns the history that the messages should have: a row shows that its transaction was committed."""
     rows = set(world.database.rows())
     told: list[messages.Event] = []
     for event in world.events:

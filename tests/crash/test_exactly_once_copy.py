@@ -1,8 +1,9 @@
-"""A copy that is made in transactions equals its source, once and in order, whichever process is killed meanwhile.
+"""A copy made in transactions equals its source, with each record once and in order, whichever process is killed
+meanwhile.
 
-RECORDS records (100,000 by `make soak`), PER_TRANSACTION of them in a transaction, are consumed, transformed and
-produced, their offsets committed in the same transaction, by copiers that abort some transactions without a reason. At
-20, 40, 60 and 80 % of the copy the broker and copiers are killed with SIGKILL. SEED repeats a run's choices.
+Copiers consume, transform and produce RECORDS records (100,000 with `make soak`), PER_TRANSACTION of them in each
+transaction, which also commits their offsets. The copiers abort some transactions at random. At 20, 40, 60 and 80 % of
+the copy the broker and copiers are killed with SIGKILL. SEED repeats a run's choices.
 """
 
 import os
@@ -29,7 +30,7 @@ COPIERS = 2
 KILLED_AT = (0.2, 0.4, 0.6, 0.8)
 PATIENCE_S = 60.0
 SETTINGS = {
-    "log.segment.bytes": 1_048_576,  # so that segments roll, and producer snapshots are taken, on the way
+    "log.segment.bytes": 1_048_576,  # Segments roll during the copy, so that producer snapshots are taken.
     "offsets.topic.num.partitions": 2,
     "transaction.state.log.num.partitions": 3,
     "group.min.session.timeout.ms": 500,
@@ -44,7 +45,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 @pytest.fixture(params=["copier", "own_copier"])
 def copiers(tmp_path: Path, broker: Broker, request: pytest.FixtureRequest) -> Iterator[list[CopierProcess]]:
-    """Of librdkafka's client, and of our own."""
+    """Yields copiers of librdkafka's client, and of Odradek's."""
     made = [
         CopierProcess(
             Job(
@@ -80,18 +81,18 @@ def test_the_copy_equals_its_source_once_and_in_order(broker: Broker, copiers: l
     began = time.monotonic()
     for share in KILLED_AT:
         wait_for_copies(watcher, copiers, int(share * RECORDS))
-        time.sleep(rng.uniform(0.0, 0.1))  # anywhere in a transaction
+        time.sleep(rng.uniform(0.0, 0.1))  # any moment of a transaction
         kill_and_start(broker, copiers, rng)
     wait_for_copies(watcher, copiers, RECORDS)
     print(f"copied in {time.monotonic() - began:.1f} s, {sum(one.gave_up for one in copiers)} copiers gave up")
     for copier in copiers:
         copier.stop()
-    watcher.finish(reached_end=False)  # there may be more behind, which the next one finds
+    watcher.finish(reached_end=False)  # There may be more records, which the next watcher finds.
 
     last = Watcher(broker.restart().bootstrap, "copy", PARTITIONS, "last")
     last.start()
     wait_for_copies(last, [], RECORDS)
-    time.sleep(1.0)  # whatever else there may be
+    time.sleep(1.0)  # time for unexpected records
     last.finish(reached_end=True)
     expected = {index: [copied(value) for value in values] for index, values in source.items()}
     assert anomalies(history(copiers, watcher, last), once=True)[:20] == []
@@ -103,7 +104,7 @@ def test_the_copy_equals_its_source_once_and_in_order(broker: Broker, copiers: l
 
 
 def filled(bootstrap: str) -> dict[int, list[str]]:
-    """Fill the source; gives what is in it."""
+    """Fills the source. Returns its content."""
     values: dict[int, list[str]] = {index: [] for index in range(PARTITIONS)}
     refused: list[object] = []
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
@@ -121,7 +122,8 @@ def filled(bootstrap: str) -> dict[int, list[str]]:
 
 
 def kill_and_start(broker: Broker, copiers: list[CopierProcess], rng: random.Random) -> None:
-    """The broker and one copier or all of them, in any order; a copier that is left has to find its way by itself."""
+    """Kills and restarts the broker and one copier or all of them, in any order. The others must recover by
+    themselves."""
     victims = rng.choice([*([copier] for copier in copiers), copiers])
     steps = [broker.kill9, *(victim.kill9 for victim in victims)]
     rng.shuffle(steps)

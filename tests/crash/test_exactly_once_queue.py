@@ -1,10 +1,10 @@
 """Every job of a queue gives exactly one result, whichever workers are killed, and the broker with them.
 
-ROUNDS rounds (200 by default) of examples/exactly_once_queue.py, and a tenth as many with workers that are slower than
-their locks. In each one some jobs are added, and at a random moment a worker, all workers, the broker, or a worker and
-the broker are killed with SIGKILL, and started again. At the end, and once more after a restart: each job has one
-result, none is delivered again, the queue is empty, no transaction is open, no acknowledgement staged. SEED repeats a
-run's choices.
+The test runs ROUNDS rounds (200 by default) of examples/exactly_once_queue.py, and a tenth as many with workers that
+are slower than their locks. In each round some jobs are added, and at a random moment a worker, all workers, the
+broker, or a worker and the broker are killed with SIGKILL and restarted. At the end, and again after a restart, each
+job has one result, none is delivered again, the queue is empty, no transaction is open, and no acknowledgement is
+staged. SEED repeats a run's choices.
 """
 
 import os
@@ -43,7 +43,7 @@ from tests.support.broker_process import Broker, BrokerProcess
 
 ROUNDS = int(os.environ.get("ROUNDS") or 200)
 SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
-QUIET_ROUNDS = 4  # at least, without kills, after the others
+QUIET_ROUNDS = 4  # minimum number of rounds without kills after the others
 
 
 @pytest.fixture
@@ -61,13 +61,13 @@ def test_each_job_gives_one_result_whoever_is_killed(broker: Broker, workers: Wo
 def test_each_job_gives_one_result_although_workers_are_slower_than_their_locks(
     broker: Broker, workers: Workers, watcher: Watcher
 ) -> None:
-    """The broker ends their transactions, gives the jobs to others, and fences them."""
+    """The broker ends their transactions, gives the jobs to other workers, and fences the slow ones."""
     share_group(broker.bootstrap, GROUP, share_record_lock_duration_ms=int(LOCK_S * 1000))
     run_rounds(max(ROUNDS // 10, 4), "slow", broker, workers, watcher, fenced=1)
 
 
 def run_rounds(rounds: int, kind: str, broker: Broker, workers: Workers, watcher: Watcher, *, fenced: int = 0) -> None:
-    """So many rounds with kills, then quiet ones, until at least so many workers have been `fenced`."""
+    """Runs rounds with kills, and then quiet ones until at least this number of workers has been `fenced`."""
     print(f"SEED={SEED} {rounds} rounds of workers {kind}")
     rng = random.Random(SEED)
     began = time.monotonic()
@@ -79,7 +79,7 @@ def run_rounds(rounds: int, kind: str, broker: Broker, workers: Workers, watcher
             add_jobs(producer, number)
             before = watcher.count
             wait_for_results(workers, watcher, before + 1)
-            time.sleep(rng.uniform(0.0, 0.1))  # anywhere in a transaction
+            time.sleep(rng.uniform(0.0, 0.1))  # any moment of a transaction
             victims = rng.choice(VICTIMS)
             kills[victims] += 1
             kill_and_start(victims, broker, workers, kind, rng)
@@ -89,7 +89,7 @@ def run_rounds(rounds: int, kind: str, broker: Broker, workers: Workers, watcher
         rounds += QUIET_ROUNDS
         wait_for_results(workers, watcher, rounds * JOBS_PER_ROUND)
         ends_at = time.monotonic() + PATIENCE_S
-        while workers.gave_up < fenced:  # those that are killed early do not come to the end of their locks
+        while workers.gave_up < fenced:  # Workers that are killed early do not reach the end of their locks.
             assert time.monotonic() < ends_at, "no worker gave up"
             add_jobs(producer, rounds)
             producer.flush()
@@ -109,7 +109,7 @@ def run_rounds(rounds: int, kind: str, broker: Broker, workers: Workers, watcher
     print(f"{sum(len(each.jobs) for each in history.taken)} deliveries of {len(history.jobs)} jobs")
 
 
-# The checks of the checks.
+# Checks of the checks.
 
 
 @pytest.fixture

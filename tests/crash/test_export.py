@@ -1,4 +1,4 @@
-"""SIGKILL to an export to Parquet, again and again, while the log goes on: no hole, and no record twice.
+"""An export to Parquet is killed with SIGKILL repeatedly while the log grows: the result has no gap and no duplicate.
 
 ROUNDS=50 python -m pytest tests/crash/test_export.py
 """
@@ -21,7 +21,7 @@ from tests.support.oracle import REPOSITORY
 from tests.support.written_log import WrittenLog
 
 ROUNDS = int(os.environ.get("ROUNDS", "10"))
-LONGEST_S = 0.15  # from the begin of an export to its end, as a rule
+LONGEST_S = 0.15  # the usual duration of an export
 HOUR_MS = 60 * 60 * 1_000
 EXPORT = (
     "import sys\n"
@@ -65,7 +65,7 @@ def test_an_export_that_is_killed_anywhere_is_complete_in_the_end(tmp_path: Path
 
 
 def was_killed(data: Path, out: Path, after_s: float) -> bool:
-    """False if the export was faster."""
+    """Returns False if the export ended before the kill."""
     words = [sys.executable, "-c", EXPORT, f"{data}/t", str(out)]
     with subprocess.Popen(words, cwd=REPOSITORY, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -1,7 +1,7 @@
-"""Nothing that was acknowledged is lost when the process is killed, at any moment and any number of times.
+"""No acknowledged record is lost when the process is killed, at any moment and any number of times.
 
-ROUNDS kills (50 by default) of one broker on one data directory, while idempotent producers with acks=all keep
-writing, a group commits offsets and topics are created. SEED repeats a run's choices (not its interleavings).
+A broker on one data directory is killed ROUNDS times (50 by default), while idempotent producers with acks=all write, a
+group commits offsets, and topics are created. SEED repeats a run's choices (not its interleavings).
 """
 
 import os
@@ -28,15 +28,15 @@ ROUNDS = int(os.environ.get("ROUNDS", "50"))
 SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
 PARTITIONS = 3
 SETTINGS = {
-    "log.segment.bytes": 1_048_576,  # so that segments roll between the kills
-    "log.flush.offset.checkpoint.interval.ms": 500,  # so that recovery points move
+    "log.segment.bytes": 1_048_576,  # Segments roll between the kills.
+    "log.flush.offset.checkpoint.interval.ms": 500,  # Recovery points advance between the kills.
     "offsets.topic.num.partitions": 2,
 }
 
 
 class Gardener(threading.Thread):
-    """Creates topics and deletes every third of them again; keeps what the broker confirmed, and `created` those that
-    it does not delete."""
+    """Creates topics, and deletes every third of them. It remembers what the broker confirmed, and in `created` the
+    topics that it does not delete."""
 
     def __init__(self, address: str) -> None:
         super().__init__(name="gardener", daemon=True)
@@ -70,7 +70,7 @@ class Gardener(threading.Thread):
 
 
 class Committer(threading.Thread):
-    """Commits ever larger offsets for a group of its own; `acknowledged` is the largest that the broker confirmed."""
+    """Commits increasing offsets for its group. `acknowledged` is the largest offset that the broker confirmed."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         super().__init__(name="committer", daemon=True)
@@ -128,12 +128,12 @@ def test_what_was_acknowledged_is_there_once_and_in_order(broker: Broker) -> Non
         thread.start()
     starts_ms: list[float] = []
     for _ in range(ROUNDS):
-        if rng.random() < 0.8:  # else the next kill comes before everybody has found the broker again
+        if rng.random() < 0.8:  # Otherwise the next kill comes before all clients have reconnected.
             wait_for("every producer to get answers", all_move(producers), 60)
         time.sleep(rng.uniform(0.0, 0.6))
         broker.kill9()
         if rng.random() < 0.3 and isinstance(broker, BrokerProcess):
-            broker.kill_while_starting(rng.uniform(0.0, 0.25))  # recovery is killed too
+            broker.kill_while_starting(rng.uniform(0.0, 0.25))  # The recovery is killed too.
         began = time.monotonic()
         broker.start()
         starts_ms.append((time.monotonic() - began) * 1000)
@@ -157,13 +157,13 @@ def test_what_was_acknowledged_is_there_once_and_in_order(broker: Broker) -> Non
     assert gardener.created
     assert [name for name in sorted(gardener.created) if not is_led(admin, name, 2)] == []
     assert gardener.deleted & set(admin.list_topics(timeout=20).topics) == set()
-    # A clean stop and start must find the same as the last recovery did.
+    # A clean stop and start must find the same as the last recovery.
     broker.restart()
     assert {partition: everything(broker.bootstrap, topic, partition) for partition in written} == written
 
 
 def all_move(producers: list[CountingProducer]) -> Callable[[], bool]:
-    """A condition: every producer has been told of more records than now."""
+    """Returns a condition: every producer has more acknowledged records than now."""
     before = [len(producer.ledger.acknowledged) for producer in producers]
 
     def moved() -> bool:
@@ -183,10 +183,11 @@ def everything(bootstrap: str, topic: str, partition: int) -> list[Received]:
 
 
 def check(ledger: Ledger, written: dict[int, list[Received]]) -> None:
-    """Each acknowledged record at its offset; each record once; a producer's records in the order it sent them."""
+    """Checks that each acknowledged record is at its offset, that each record exists once, and that each producer's
+    records are in order."""
     there = {(partition, one.offset): one.value for partition, found in written.items() for one in found}
     for record in ledger.acknowledged:
-        # A retry that was a duplicate may come back without an offset, which clients show as -1.
+        # The response to a duplicate may have no offset, which clients show as -1.
         if record.offset >= 0:
             assert there.get((record.partition, record.offset)) == record.value, record
     prefix = f"{ledger.name}:".encode()

@@ -1,7 +1,7 @@
-"""Clients register schemas while the broker is killed: ids stay unique, and no schema that was acknowledged is lost.
+"""Clients register schemas while the broker is killed: ids stay unique, and no acknowledged schema is lost.
 
-Several clients register at once: schemas of their own, and schemas that the others register, too. After each kill,
-each acknowledged schema has its id and a version of its subject, and no id stands for two schemas. ROUNDS kills, 20 at
+Several clients register at a time, both schemas of their own and schemas that the others register too. After each kill,
+each acknowledged schema has its id and a version of its subject, and no id belongs to two schemas. ROUNDS kills, 20 at
 most; SEED repeats a run's choices (not its interleavings).
 """
 
@@ -23,12 +23,12 @@ SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
 CLIENTS = 4
 SUBJECTS = [f"subject-{number}" for number in range(5)]
 LONGEST_ROUND_S = 0.8
-MOST_ROUNDS = 100  # a kill may come before the first schema is acknowledged
-Acknowledged = dict[tuple[str, str], int]  # subject and schema → id
+MOST_ROUNDS = 100  # A kill may come before the first schema is acknowledged.
+Acknowledged = dict[tuple[str, str], int]  # id by subject and schema
 
 
 class Registrations(threading.Thread):
-    """Registers one schema after the other until the broker is gone."""
+    """Registers schemas until the broker is gone."""
 
     def __init__(self, broker: BrokerProcess, name: str, seed: int) -> None:
         super().__init__(name=name, daemon=True)
@@ -89,7 +89,7 @@ def test_ids_stay_unique_and_no_acknowledged_schema_is_lost(tmp_path: Path) -> N
             clients = [Registrations(broker, f"c{number}_{each}", rng.randrange(1 << 32)) for each in range(CLIENTS)]
             for each in clients:
                 each.start()
-            time.sleep(rng.random() * LONGEST_ROUND_S)  # a moment in the storm, and not a wait for an event
+            time.sleep(rng.random() * LONGEST_ROUND_S)  # a random moment of the storm, not a wait for an event
             broker.kill9()
             for each in clients:
                 each.join()

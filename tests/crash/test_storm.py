@@ -1,8 +1,8 @@
-"""Groups in a storm: a proxy delivers requests late, twice or not at all, loses answers, and delivers them twice.
+"""Groups in a storm: a proxy delivers requests late, twice or not at all, and loses or repeats responses.
 
-Two checkers look at each: one at what was written, where each record has to give exactly one result, and one at the
-broker itself, over a listener that no storm touches. SEED repeats a run's choices, though not its timing; ROUNDS=N
-makes the storm longer.
+Two checkers examine each group: one checks the output, where each record must give exactly one result, and the other
+asks the broker itself, over a listener that the storm does not affect. SEED repeats a run's choices, though not its
+timing; ROUNDS=N makes the storm longer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.support.flaky_proxy import FlakyProxy
 ROUNDS = int(os.environ.get("ROUNDS") or 100)
 SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
 PATIENCE_S = 180.0
-STATE_PARTITIONS = 4  # of tests/clients/own_share_consumers.py
+STATE_PARTITIONS = 4  # number of partitions in tests/clients/own_share_consumers.py
 
 
 def test_each_job_of_a_share_group_gives_one_result(tmp_path: Path, proxy: FlakyProxy) -> None:
@@ -50,7 +50,7 @@ def test_each_job_of_a_share_group_gives_one_result(tmp_path: Path, proxy: Flaky
 def test_each_job_gives_one_result_or_was_delivered_as_often_as_the_limit_says(
     tmp_path: Path, proxy: FlakyProxy
 ) -> None:
-    """Some jobs kill their workers, or have them abort, whenever they are delivered."""
+    """Some jobs kill their workers, or make them abort, at each delivery."""
     settings = BROKER | {"share.coordinator.state.topic.prune.interval.ms": 86_400_000}
     with stormy(tmp_path / "data", proxy, settings) as broker:
         rounds = max(ROUNDS // 10, len(Poison))
@@ -67,7 +67,7 @@ def test_each_job_gives_one_result_or_was_delivered_as_often_as_the_limit_says(
 def worked_through(
     broker: BrokerProcess, proxy: FlakyProxy, folder: Path, kind: str, rounds: int, *, limit: int
 ) -> QueueHistory:
-    """The jobs of so many rounds, and of more until each kind of fault has happened."""
+    """Runs the jobs of this number of rounds, and further rounds until each kind of fault has happened."""
     print(f"SEED={SEED}")
     set_up(broker.bootstrap)
     share_group(broker.bootstrap, GROUP, share_delivery_count_limit=limit)
@@ -80,7 +80,7 @@ def worked_through(
         storm.begin()
         with Producer(bootstrap_servers=broker.bootstrap) as producer:
             count = 0
-            while count < rounds or min(storm.counts().values()) == 0:  # a few rounds may pass without a storm
+            while count < rounds or min(storm.counts().values()) == 0:  # A few rounds may pass without a fault.
                 before = watcher.count
                 add_jobs(producer, count)
                 count += 1
@@ -105,15 +105,15 @@ def worked_through(
 
 
 def lag(bootstrap: str) -> int | None:
-    """The jobs that are not finished; None while it is not known of a partition."""
+    """Returns the number of unfinished jobs; None while it is unknown for a partition."""
     with Admin(bootstrap_servers=bootstrap) as admin:
         lags = [offset.lag for offset in admin.list_share_group_offsets(GROUP).values()]
     return None if len(lags) < PARTITIONS or None in lags else sum(each or 0 for each in lags)
 
 
 def archived(bootstrap: str) -> dict[str, int]:
-    """The jobs that the log of the share groups' state says are given up, with the delivery counts at which they were:
-    all of it is read, whatever the present state still tells."""
+    """Returns the archived jobs with their delivery counts, from the whole log of the share groups' state, because the
+    current state may no longer contain them."""
     with Admin(bootstrap_servers=bootstrap) as admin:
         topic_id = admin.describe_topics([JOBS])[JOBS].topic_id
     found: dict[tuple[int, int], int] = {}
@@ -161,7 +161,7 @@ MEMBERS: dict[str, list[tuple[str, str | None]]] = {
 
 @pytest.mark.parametrize("kind", MEMBERS)
 def test_no_partition_of_a_consumer_group_has_two_owners(tmp_path: Path, proxy: FlakyProxy, kind: str) -> None:
-    """And each record is copied once, in order."""
+    """Each record is also copied once, in order."""
     print(f"SEED={SEED}")
     settings = copy.SETTINGS | {
         "group.consumer.session.timeout.ms": 2_000,
@@ -202,14 +202,15 @@ def test_no_partition_of_a_consumer_group_has_two_owners(tmp_path: Path, proxy: 
                 copier.start()
             owners.start()
             storm.begin()
-            for number in range(1, 5):  # members come and go, so that there is something to hand over
+            for number in range(1, 5):  # Members join and leave, so that partitions move.
                 until(watcher, copiers, copy.RECORDS * number // 5)
                 gone = rng.choice(copiers)
                 gone.kill9()
                 time.sleep(rng.uniform(0, 0.5))
                 gone.start()
             until(watcher, copiers, copy.RECORDS)
-            wait_for("every kind of fault", lambda: min(storm.counts().values()) > 0, PATIENCE_S)  # of heartbeats, too
+            # Heartbeats are affected too.
+            wait_for("every kind of fault", lambda: min(storm.counts().values()) > 0, PATIENCE_S)
             wait_for("a second member", lambda: owners.most_members > 1, PATIENCE_S)
             print(f"{storm.end()}; {owners.looks} looks, {sum(each.gave_up for each in copiers)} gave up")
         finally:

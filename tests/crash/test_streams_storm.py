@@ -1,9 +1,9 @@
 """Streams groups (KIP-1071) in a storm, while instances and the broker are killed with SIGKILL.
 
-A proxy delivers requests late, twice or not at all, and loses answers. Over a listener that no storm touches, a watch
-asks the broker who owns which task: no task may have two owners at once, and none may be without an owner for longer
-than the rebalance time-out. ROUNDS rounds (8 of Kafka Streams, 15 of raw members by default), each with a kill. SEED
-repeats a run's choices, though not its timing. Rules: docs/spec/streams-groups.md#s5-2, #s9.
+A proxy delivers requests late, twice or not at all, and loses responses. A watch asks the broker for the owner of each
+task, over a listener that the storm does not affect: no task may have two owners at a time, and none may be without an
+owner for longer than the rebalance timeout. Each of ROUNDS rounds (by default 8 of Kafka Streams and 15 of raw members)
+has a kill. SEED repeats a run's choices, though not its timing. Rules: docs/spec/streams-groups.md#s5-2, #s9.
 """
 
 from __future__ import annotations
@@ -50,13 +50,12 @@ PATIENCE_S = 120.0
 REBALANCE_TIMEOUT_S = 30.0
 VICTIMS = ("instance", "instance", "broker", "both")
 WORDS = ("to", "be", "or", "not", "that", "is")
-# A Java client does not close a connection on which an answer comes twice: all later answers are to wrong requests.
+# A Java client keeps a connection on which a response arrives twice, and mismatches all later responses.
 WAYS_OF_JAVA = RULES.keys() - {"doubled"}
 
 
 class Instances:
-    """The instances of an application, which reach the broker through the storm. Those that have failed are started
-    again."""
+    """The instances of an application. They reach the broker through the storm, and are restarted after a failure."""
 
     def __init__(self, application: Application, bootstrap: str) -> None:
         self._application, self._bootstrap = application, bootstrap
@@ -82,7 +81,7 @@ class Instances:
 
 @needs_kafka
 def test_words_are_counted_once_and_each_task_has_one_owner(tmp_path: Path, proxy: FlakyProxy) -> None:
-    """Kafka Streams itself, exactly once: the updates of each word are 1, 2, 3 and so on."""
+    """The application is Kafka Streams itself with exactly-once: the updates of each word are 1, 2, 3 and so on."""
     print(f"SEED={SEED} {ROUNDS} rounds")
     rng = random.Random(SEED)
     with stormy(tmp_path / "data", proxy, BROKER_SETTINGS) as broker:
@@ -109,7 +108,7 @@ def test_words_are_counted_once_and_each_task_has_one_owner(tmp_path: Path, prox
             storm.begin()
             while sum(kills.values()) < ROUNDS or min(storm.counts().values()) == 0:
                 application.say(*WORDS, times=3)
-                time.sleep(rng.uniform(0.0, 1.0))  # anywhere in a transaction, or in a rebalance
+                time.sleep(rng.uniform(0.0, 1.0))  # any moment of a transaction or a rebalance
                 victims, name = rng.choice(VICTIMS), rng.choice(names)
                 kills[victims] += 1
                 if victims != "broker":
@@ -142,7 +141,7 @@ def _all_owned(owners: Owners, tasks: int) -> bool:
 
 
 GROUP, SOURCE = "raw", "raw-source"
-TASKS = 24  # of each of the two subtopologies
+TASKS = 24  # number of tasks in each of the two subtopologies
 MEMBERS = 8
 RAW_SETTINGS: Mapping[str, object] = {
     **BROKER_SETTINGS,
@@ -167,7 +166,7 @@ TOPOLOGY = Topology(
 
 
 class RawMember(threading.Thread):
-    """A process of the group. It may vanish at any moment, or leave, and comes back under another member id."""
+    """A process of the group. It may vanish or leave at any moment, and returns with another member id."""
 
     def __init__(self, bootstrap: str, seed: int) -> None:
         super().__init__(daemon=True)
@@ -196,7 +195,7 @@ class RawMember(threading.Thread):
     def _live(self, wire: Wire) -> None:
         while not self._is_over.wait(BEAT_S):
             chance = 1.0 if self.is_calm else self._rng.random()
-            if chance < 0.002:  # gone without a word
+            if chance < 0.002:  # The member vanishes without leaving.
                 self._begin_anew()
             elif chance < 0.004:
                 wire.ask(self._request(-1), 1)
@@ -239,12 +238,12 @@ def _owned(subtopology_id: str, partitions: list[int]) -> TaskIds:
 
 
 def test_no_task_has_two_owners_or_none_for_long_while_members_come_and_go(tmp_path: Path, proxy: FlakyProxy) -> None:
-    """Raw members, each of a process of its own, with standby tasks and a repartition topic."""
+    """The members are raw, each with its own process, with standby tasks and a repartition topic."""
     print(f"SEED={SEED} {RAW_ROUNDS} rounds")
     rng = random.Random(SEED)
     with stormy(tmp_path / "data", proxy, RAW_SETTINGS) as broker:
         create_topic(broker.bootstrap, SOURCE, TASKS, exact=True)
-        talk_to(broker).close()  # until there is a coordinator
+        talk_to(broker).close()  # waits until there is a coordinator
         members = [RawMember(proxy.bootstrap, SEED + number) for number in range(MEMBERS)]
         owners, storm = Owners(broker.bootstrap, GROUP, tasks_of_members), Storm(proxy, SEED)
         try:
@@ -255,7 +254,7 @@ def test_no_task_has_two_owners_or_none_for_long_while_members_come_and_go(tmp_p
             storm.begin()
             kills = 0
             while kills < RAW_ROUNDS or min(storm.counts().values()) == 0:
-                time.sleep(rng.uniform(0.5, 2.5))  # anywhere in a rebalance
+                time.sleep(rng.uniform(0.5, 2.5))  # any moment of a rebalance
                 broker.kill9()
                 broker.start()
                 kills += 1

@@ -1,8 +1,8 @@
-"""A prepared transaction outlives every kill -9 of the broker, and ends as was decided outside.
+"""A prepared transaction survives every kill -9 of the broker, and ends as the external coordinator decided.
 
-ROUNDS transactions (12 by default) of one transactional id. In each the broker is killed twice while it handles a
-request that the round chooses; then the application restarts and goes by its notes. The test speaks the wire protocol
-itself, so that it can choose the moment.
+The test runs ROUNDS transactions (12 by default) of one transactional id. In each the broker is killed twice while it
+handles a request that the round chooses. Then the application restarts and follows its notes. The test sends raw
+requests, so that it can choose the moment.
 """
 
 import os
@@ -43,7 +43,8 @@ M = TypeVar("M", bound=Message)
 
 
 class Application:
-    """It notes down each pair before it decides, and the decision before it tells the broker."""
+    """An application that records each producer id and epoch before its decision, and the decision before it tells the
+    broker."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -58,7 +59,7 @@ class Application:
         assert not answer.coordinators[0].error_code
 
     def recover(self) -> None:
-        """As it starts: what is prepared ends as the notes say."""
+        """Starts the application: a prepared transaction ends as the notes say."""
         self._wire = Wire(self._broker.bootstrap)
         answer = self._until_answered(self._keep_request(), KEEPING, InitProducerIdResponse)
         self._pair = answer.producer_id, answer.producer_epoch
@@ -80,7 +81,7 @@ class Application:
         answer = self._until_answered(self._end_request(is_commit), ENDING, EndTxnResponse)
         self._pair = answer.producer_id, answer.producer_epoch
 
-    # What is in the broker's hands as it is killed.
+    # Requests that are in progress when the broker is killed.
 
     def send_keep(self) -> None:
         self._wire.send(self._keep_request(), KEEPING)
@@ -126,7 +127,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 def killed(broker: Broker, request: Callable[..., None], **details: bool) -> None:
-    """As it has the request in its hands, or has not got it yet: nobody can say."""
+    """Kills the broker while it handles the request, or before it has received it; the test cannot know which."""
     request(**details)
     broker.kill9()
     broker.start()
@@ -166,7 +167,8 @@ def test_what_was_prepared_outlives_every_kill_and_ends_as_was_decided(broker: B
         values = [f"{number}/{count}".encode() for count in range(2)]
         application.write(*values)
         if number % 3 == 0:
-            killed(broker, application.send_write)  # not decided: whatever became of it, all of it is aborted
+            # There is no decision yet, so everything is aborted, whatever happened to the write.
+            killed(broker, application.send_write)
             application.recover()
             continue
         is_commit = number % 3 == 1
@@ -183,7 +185,7 @@ def test_what_was_prepared_outlives_every_kill_and_ends_as_was_decided(broker: B
 
 
 def resumed(application: Application, broker: Broker) -> Application:
-    """A new process of it, with the old one's notes."""
+    """Returns a new process of the application, with the notes of the old one."""
     again = Application(broker)
     again.to_commit, again.committed = application.to_commit, application.committed
     return again

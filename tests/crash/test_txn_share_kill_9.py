@@ -1,7 +1,7 @@
 """The broker is killed while acknowledgements of a share group are staged in a transaction (KIP-1289).
 
-With a client and a data directory as users have them; `tests/simulation` crashes at every call to the disk.
-Rules: docs/spec/share-groups.md#s5-12, #s5-3 (T8).
+The test uses a real client and a real data directory. `tests/simulation` crashes at every call to the disk. Rules:
+docs/spec/share-groups.md#s5-12, #s5-3 (T8).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PATIENCE_MS = 60_000
 
 @pytest.fixture
 def mortal(tmp_path: Path) -> Iterator[Broker]:
-    """A broker of the test's own, which it may kill."""
+    """Yields a broker that the test may kill."""
     with BrokerProcess(tmp_path / "data", BROKER | TWO_PHASE) as running:
         upgrade(running.bootstrap)
         yield running
@@ -63,7 +63,7 @@ def test_the_broker_is_killed_between_staging_and_marker(mortal: Broker, commit:
 
 
 def test_a_request_is_repeated_after_a_restart_before_anybody_fetches(mortal: Broker) -> None:
-    """The producer has lost the answer."""
+    """The producer has not received the response."""
     at = mortal.bootstrap
     queue = queue_of_ten(at, "queue")
     with transactional_worker(at, queue) as consumer:

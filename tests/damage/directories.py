@@ -1,4 +1,4 @@
-"""Data directories that were stopped cleanly, as bytes: small, but with something of everything in them."""
+"""Data directories after a clean stop, as bytes. They are small, and have something of every kind."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -28,10 +28,10 @@ INTERNAL = (CLUSTER_METADATA, GROUP_OFFSETS, TRANSACTION_STATE)
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one start made of a directory.
+    """The result of starting on a directory.
 
-    facts    of the broker as a whole
-    logs     by directory name: what is in it, or why it is refused
+    facts  facts about the broker as a whole
+    logs   contents of each log, or why it is refused, by directory name
     """
 
     facts: dict[str, object] = field(default_factory=dict)
@@ -40,7 +40,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """damaged: the ending of the names of those files that are damaged; all of them unless given"""
+    """A stopped directory.
+
+    damaged  ending of the names of the files that are damaged; by default all files
+    """
 
     files: dict[str, bytes]  # by path
     start: Callable[[FakeDisk], Seen]
@@ -73,20 +76,20 @@ def seen_log(directory: LogDirectory, topic: str, partition: int) -> Outcome | s
         return str(refusal)
 
 
-# --- one partition, without a broker
+# --- A partition without a broker.
 
 
 def start_log(config: LogConfig) -> Callable[[FakeDisk], Seen]:
     def start(disk: FakeDisk) -> Seen:
         directory = LogDirectory.open(disk, DATA, NODE)
-        with suppress(KafkaError):  # `failed` says why
+        with suppress(KafkaError):  # `failed` has the reason.
             directory.open_log("t", 0, TOPIC_ID, config, now_ms=NOW_MS)
-        if directory.failed:  # the start after that comes to the same
+        if directory.failed:  # The next start reaches the same result.
             directory.close(broker_epoch=12)
             directory = LogDirectory.open(disk, DATA, NODE)
             with suppress(KafkaError):
                 directory.open_log("t", 0, TOPIC_ID, config, now_ms=NOW_MS)
-        directory.read_cleaner_offsets()  # whatever it says: compaction twice is compaction
+        directory.read_cleaner_offsets()  # Its content does not matter, because compacting twice gives the same result.
         return Seen({"meta": directory.meta}, {"t-0": seen_log(directory, "t", 0)})
 
     return start
@@ -100,7 +103,7 @@ def stopped_log(fill: Callable[[LogOnDisk], None], config: LogConfig) -> Stopped
 
 
 def transactions(given: LogOnDisk) -> None:
-    """Aborted ones that lie across one another, a committed one, idempotent records, and one that stays open."""
+    """Writes overlapping aborted transactions, a committed one, idempotent records, and one that stays open."""
     for epoch in range(3):
         given.log.assign_leader_epoch(epoch)
         given.append(10, transactional=True, sequence=2 * epoch, records=2, timestamp=NOW_MS - 900 + epoch)
@@ -121,7 +124,7 @@ def trimmed(given: LogOnDisk) -> None:
 
 
 def compacted() -> Stopped:
-    """Cleaned once, with an aborted transaction and a tombstone; then more was written."""
+    """Returns a log that was cleaned once, with an aborted transaction and a tombstone, and then written again."""
     given = CompactedLog()
     given.log.assign_leader_epoch(3)
     for number in range(9):
@@ -137,7 +140,7 @@ def compacted() -> Stopped:
     return Stopped(dict(files_of(given.disk)), start_log(COMPACT))
 
 
-# --- a broker with both coordinators
+# --- A broker with both coordinators.
 
 
 def start_broker(disk: FakeDisk) -> Seen:
@@ -168,7 +171,7 @@ def start_broker(disk: FakeDisk) -> Seen:
 
 
 def broker_with_everything() -> Stopped:
-    """A committed, an aborted and an open transaction, each with an offset of a group."""
+    """Returns a committed, an aborted and an open transaction, each with an offset of a group."""
     stage = Stage(settings={"transactional_id_expiration_ms": "600000000"})
     stage.init()
     for number, ending in enumerate((True, False, None)):
@@ -183,7 +186,7 @@ def broker_with_everything() -> Stopped:
 
 
 def broker_with_metadata_snapshots() -> Stopped:
-    """Two, and a log that begins at the end of the older one, as Kafka leaves them."""
+    """Returns two snapshots, and a log that starts at the end of the older one, as Kafka leaves them."""
     stage = Stage()
     log = stage.broker.log_directory.logs[CLUSTER_METADATA, 0]
     portion = b"".join(log.reader.scan(0))
@@ -204,7 +207,7 @@ def metadata_below(portion: bytes, end_offset: int) -> list[Message]:
 
 
 def stop(stage: Stage) -> None:
-    """As `Broker.stop`."""
+    """Stops the stage as `Broker.stop` does."""
     broker = stage.broker
     broker.housekeeping.stop()
     broker.transactions.stop()

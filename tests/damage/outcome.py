@@ -1,4 +1,4 @@
-"""What clients can tell of a log: equal outcomes are equal logs, whatever is in the files behind them."""
+"""What clients can observe of a log. Logs with equal outcomes are equal, whatever their files contain."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -11,7 +11,7 @@ Record = tuple[int, bytes | None, bytes | None]  # offset, key, value
 
 
 class Producer(NamedTuple):
-    """`last` is sequence, offset and offset delta of the batch that a retry would repeat."""
+    """A producer's state. `last` has sequence, offset and offset delta of the batch that a retry would repeat."""
 
     producer_epoch: int
     coordinator_epoch: int | None
@@ -27,16 +27,16 @@ class Outcome(NamedTuple):
     high_watermark: int
     producers: dict[int, Producer]
     records: list[Record]
-    committed: list[Record]  # those that read_committed gives
-    found: list[tuple[int, ...]]  # `read_at` of each batch
+    committed: list[Record]  # records that read_committed returns
+    found: list[tuple[int, ...]]  # `read_at` for each batch
     by_timestamp: list[int | None]
     newest: int | None
-    retained_by: list[int]  # the timestamp of each segment that retention goes by
+    retained_by: list[int]  # the timestamp of each segment that retention uses
     epoch_ends: list[tuple[int, int] | None]
 
 
 def outcome_of(log: Log) -> Outcome:
-    """Raises KafkaError where a batch is damaged; clients find that by its CRC."""
+    """Returns the outcome of a log. Raises KafkaError if a batch is damaged, which clients detect by its CRC."""
     stored = list(batches_of(log))
     headers = [header for _, header, _ in stored]
     timestamps = sorted({header.max_timestamp for header in headers})
@@ -82,7 +82,8 @@ def producer_of(log: Log, producer_id: int) -> Producer:
 
 
 def committed_records(log: Log, stored: list[tuple[bytes, BatchHeader, int]]) -> list[Record]:
-    """As consumers work it out: an aborted transaction lasts from its first offset to its marker."""
+    """Returns the committed records as consumers determine them: an aborted transaction extends from its first offset
+    to its marker."""
     end_offset = log.last_stable_offset
     aborted = sorted(log.reader.aborted_transactions(log.log_start_offset, end_offset), key=lambda txn: txn[1])
     open_aborted: set[int] = set()
@@ -102,7 +103,7 @@ def committed_records(log: Log, stored: list[tuple[bytes, BatchHeader, int]]) ->
 
 
 def read_at(log: Log, offset: int) -> tuple[int, ...]:
-    """Base offset of the batch, then the first offsets of the aborted transactions that its reader is told of."""
+    """Returns the base offset of the batch, and the first offsets of the aborted transactions in the response."""
     result = log.reader.read_cold(offset, max_bytes=1)
     ((_, header),) = batches(bytes(result.chunks[0]))
     aborted = log.reader.aborted_transactions(offset, header.next_offset)

@@ -1,7 +1,7 @@
-"""Every file that a start trusts, damaged after a clean stop: each byte flipped, and cut at each length.
+"""Damages every file that a start trusts after a clean stop: each byte is flipped, and the file is cut at each length.
 
-A start comes to what it would have come to, or refuses with a message that names the file. `make damage` tries every
-byte and every length; DAMAGE is how many of each to try per file otherwise, DAMAGE_SEED another choice of them.
+A start reaches the same result as without the damage, or refuses with a message that names the file. `make damage`
+tries every byte and every length. Otherwise DAMAGE is the number of each to try per file, and DAMAGE_SEED chooses them.
 """
 
 import logging
@@ -24,7 +24,7 @@ SEED = os.environ.get("DAMAGE_SEED", "0")
 MASKS = (0x01, 0x80, 0xFF)
 CASES = [(name, path) for name in DIRECTORIES for path in stopped(name).files if path.endswith(stopped(name).damaged)]
 REFUSALS = (WrongDirectory, CorruptMetadata, KafkaError)
-BASE_OFFSET_BYTES = 8  # outside the CRC of a batch
+BASE_OFFSET_BYTES = 8  # These bytes are outside the CRC of a batch.
 
 
 @cache
@@ -50,21 +50,23 @@ def damages(name: str, path: str) -> Iterator[tuple[str, bytes]]:
 
 
 def nobodys_bytes(name: str, path: str, content: bytes) -> Iterator[int]:
-    """Those that no start can check."""
+    """Yields the positions of bytes that no start can check."""
     log = undamaged(name).logs.get(path.split("/")[-2])
     if not path.endswith(".log") or not isinstance(log, Outcome):
         return
     for at, header in batches(content):
-        if header.last_offset < log.log_start_offset:  # deleted records, which nobody reads
+        if header.last_offset < log.log_start_offset:  # Nobody reads deleted records.
             yield from range(at, at + header.size_bytes)
-        elif name == "compacted":  # where gaps are usual, nothing tells a base offset that moved into one
+        # Gaps are usual in compacted logs, so a base offset that moved into a gap is not detected.
+        elif name == "compacted":
             yield from range(at, at + BASE_OFFSET_BYTES)
 
 
 @pytest.mark.parametrize(("name", "path"), CASES, ids=str)
 def test_a_damaged_file_changes_nothing_or_is_named(name: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     log = Messages()
-    monkeypatch.setattr(logging.getLogger(), "handlers", [log])  # instead of pytest's, which keep and format them all
+    # pytest's handlers would keep and format all of the messages
+    monkeypatch.setattr(logging.getLogger(), "handlers", [log])
     wrong = []
     for damage, content in damages(name, path):
         log.said.clear()
@@ -75,7 +77,7 @@ def test_a_damaged_file_changes_nothing_or_is_named(name: str, path: str, monkey
 
 
 class Messages(logging.Handler):
-    """Warnings and errors."""
+    """Collects warnings and errors."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

@@ -1,4 +1,4 @@
-"""kafka-python 3.0.12 reads what Odradek writes, and the other way round: every API and version that it knows."""
+"""kafka-python 3.0.12 reads what Odradek writes, and the reverse, for every API and version that kafka-python has."""
 
 from random import Random
 
@@ -20,7 +20,8 @@ def assert_both_ways(module: str, version: int, choices: Choices) -> None:
     schema, their_class = load(module), CLASSES[module]
     message = build_message(module, version, choices)
     if isinstance(message, ApiVersionsResponse):
-        message.error_code = 0  # with an error they read version 0, whatever was asked for
+        # If there is an error, kafka-python decodes version 0, whichever version the request had.
+        message.error_code = 0
     values = values_of_ours(message, schema, version)
     read_by_them = their_class.decode(encode(message, version), version=version)
     assert values_of_theirs(read_by_them, their_class._struct, schema, version) == values

@@ -1,7 +1,7 @@
-"""Whatever bytes come, a decoder returns a message or raises MalformedMessage, and takes memory by what it was given.
+"""For any bytes a decoder returns a message or raises MalformedMessage, with memory in proportion to its input.
 
-Good messages (recorded ones and made ones) are mutated. FUZZ is the number of executions per API and version, FUZZ_SEED
-another series of them; a failure prints the bytes.
+Valid messages, recorded and generated, are mutated. FUZZ is the number of executions per API and version, and FUZZ_SEED
+selects another series of them. A failure prints the bytes.
 """
 
 import os
@@ -22,9 +22,9 @@ from tests.support.oracle import IS_THERE, Exchange, exchanges
 
 EXECUTIONS = int(os.environ.get("FUZZ", "200"))
 SEED = os.environ.get("FUZZ_SEED", "0")
-MEASURE_EVERY = 50  # measuring memory makes decoding slow
+MEASURE_EVERY = 50  # Measuring memory makes decoding slow.
 
-# The smallest element of any list is one or two bytes, and the object made of it some hundred.
+# The smallest element of any list takes one or two bytes, and its object some hundred.
 BYTES_PER_BYTE = 250
 BYTES_AT_LEAST = 64 * 1024
 LENGTHS = (
@@ -113,7 +113,8 @@ def execute(message_type: type[Message], version: int, data: bytes) -> None:
         return
     assert end <= len(data)
     written = encode(message, version)
-    assert encode(decode(message_type, version, written), version) == written  # not by value: a float may be NaN
+    # The values cannot be compared, because a float may be NaN.
+    assert encode(decode(message_type, version, written), version) == written
 
 
 def peak_bytes(message_type: type[Message], version: int, data: bytes) -> int:

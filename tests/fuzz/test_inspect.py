@@ -1,4 +1,4 @@
-"""`odradek inspect` says of any bytes what they are or that they are damaged: no reader ends with an exception."""
+"""For any bytes `odradek inspect` says what they are, or that they are damaged. No reader ends with an exception."""
 
 from pathlib import Path
 from random import Random

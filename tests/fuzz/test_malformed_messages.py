@@ -1,4 +1,4 @@
-"""Bytes that are not what they claim to be raise MalformedMessage, and nothing else, however they are cut or edited."""
+"""Invalid bytes raise MalformedMessage and nothing else, however they are cut or edited."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,7 +23,8 @@ KEYS = sorted({exchange.key for exchange in RECORDED}) or sorted(REQUESTS)
 
 
 def recorded_bodies(key: int) -> Iterator[tuple[type[Message], int, bytes]]:
-    """Class, version and bytes of each recorded request and response of an API, without headers and surplus bytes."""
+    """Yields class, version and bytes of each recorded request and response of an API, without headers and extra
+    bytes."""
     for exchange in RECORDED:
         if exchange.key == key:
             request_type, response_type = request_class(key), response_class(key)
@@ -43,7 +44,7 @@ def made_bodies(module: str) -> Iterator[tuple[type[Message], int, bytes]]:
 
 
 def edits(field: LengthField, data: bytes) -> Iterator[bytes]:
-    """The data with one length changed: null, empty, one more or less, the most that can be said."""
+    """Yields the data with one length changed: null, empty, one more or less, or the largest possible."""
     before, behind = data[: field.position], data[field.position + field.size :]
     if field.is_varint:
         length = data[field.position] & 0x7F
@@ -59,7 +60,7 @@ def edits(field: LengthField, data: bytes) -> Iterator[bytes]:
 
 
 def assert_edits_do_no_harm(message_type: type[Message], version: int, body: bytes) -> None:
-    """An edited length is refused, or makes another message that is good in itself."""
+    """Asserts that an edited length is refused, or results in another valid message."""
     schema = load(message_type.__module__.rpartition(".")[2])
     fields, end = length_fields(schema, version, body, 0)
     assert end == len(body)

@@ -1,4 +1,4 @@
-"""Peers that open connections and leave them, or send next to nothing: nobody else notices.
+"""Peers that open connections and leave them, or that send almost nothing, do not affect other clients.
 
 Source: docs/spec/security.md#s5
 """
@@ -16,8 +16,8 @@ from tests.support.broker_process import Broker, BrokerProcess
 from tests.support.wire import Wire
 
 MANY = 10_000
-FILES_BESIDE = 500  # that the two processes have open besides
-MOST_BYTES_EACH = 8 * 1024  # of the broker's memory, for a connection that says nothing
+FILES_BESIDE = 500  # other open files of the two processes
+MOST_BYTES_EACH = 8 * 1024  # memory of the broker for a connection that sends nothing
 SLOW_PEERS = 500
 
 
@@ -41,7 +41,7 @@ def connections(broker: Broker, count: int) -> Iterator[list[socket.socket]]:
 
 
 def memory_bytes(broker: Broker) -> int:
-    """Resident."""
+    """Returns the resident memory."""
     assert broker.pid is not None
     return int(Path(f"/proc/{broker.pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
@@ -62,7 +62,7 @@ def test_ten_thousand_connections_are_opened_and_left(tmp_path: Path) -> None:
         ask(early)
         with connections(broker, count // 5), Wire(broker.bootstrap, timeout_s=60) as late:
             ask(late)
-            # What the first left behind is used again.
+            # The broker reuses the memory of the first connections.
             assert memory_bytes(broker) - before < count * MOST_BYTES_EACH
 
 

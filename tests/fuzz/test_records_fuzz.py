@@ -1,7 +1,7 @@
-"""Mutated batches: every reader gives records or MalformedMessage, the fast walk agrees with the thorough reader, and
-validation refuses or hands on what everyone can read.
+"""Mutated batches: every reader returns records or raises MalformedMessage, the fast walk agrees with the thorough
+reader, and validation accepts only what every reader can read.
 
-FUZZ is the number of executions per codec and reader, FUZZ_SEED another series of them.
+FUZZ is the number of executions per codec and reader, and FUZZ_SEED selects another series of them.
 """
 
 import os
@@ -46,7 +46,7 @@ def mutate(rng: Random, data: bytearray, start: int = 0) -> bytearray:
 
 
 def some_records(rng: Random) -> list[NewRecord]:
-    """Often alike, as the fast walk likes them."""
+    """Returns records that are often similar, for which the fast walk is made."""
     count = rng.choice((1, 2, 30, 100))
     sizes = [rng.randrange(80)] * count if rng.random() < 0.6 else [rng.randrange(80) for _ in range(count)]
     key = rng.choice((None, b"", b"key"))
@@ -55,7 +55,7 @@ def some_records(rng: Random) -> list[NewRecord]:
 
 
 def thorough(data: bytes, count: int) -> bool:
-    """Whether these opened records are sound, by the reader of single records."""
+    """Returns whether the reader of single records accepts these decompressed records."""
     try:
         read = list(records_of(batch_of(data, count)))
     except MalformedMessage:

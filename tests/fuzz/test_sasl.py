@@ -1,8 +1,9 @@
-"""Whatever a peer sends before it is authenticated: nothing is raised, answers are small, and nobody gets in.
+"""Whatever a peer sends before it is authenticated, no exception is raised, responses are small, and the peer gets no
+access.
 
-Dialogues of each mechanism, by clients that know the secret and by clients that do not, have their frames mutated, left
-out, repeated and swapped. FUZZ is the number of executions per dialogue, FUZZ_SEED another series of them; a failure
-prints the frames.
+The frames of dialogues of each mechanism, by clients that know the secret and by clients that do not, are mutated,
+omitted, repeated and swapped. FUZZ is the number of executions per dialogue, and FUZZ_SEED selects another series of
+them. A failure prints the frames.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ EXECUTIONS = int(os.environ.get("FUZZ", "200"))
 SEED = os.environ.get("FUZZ_SEED", "0")
 NOW_MS = 1_800_000_000_000
 LENGTH_BYTES = 4
-MOST_BYTES_MORE = 400  # in an answer than in the frame that it answers
+MOST_BYTES_MORE = 400  # how much larger a response may be than its request
 RIGHT, WRONG = "right password", "wrong password"
 SALT = b"salt of alice"
 MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS, "OAUTHBEARER")
@@ -102,7 +103,7 @@ def scram_exchanges(mechanism: ScramMechanism, image: MetadataImage) -> Callable
 
 @dataclass
 class Peer:
-    """Speaks one mechanism, as well as it can be spoken without reading more than the last answer."""
+    """A peer with one mechanism, which reads only the last response."""
 
     mechanism: str
     secret: str
@@ -140,7 +141,7 @@ def framed(message: Message, version: int) -> bytes:
 
 
 def say(authentication: Authentication, frame: bytes, answers: list[bytes]) -> None:
-    """One frame, and what has to hold of the reaction to it, whatever it was."""
+    """Sends a frame, and checks what must hold for any reaction."""
     was_in = authentication.name
     reaction = authentication.receive(memoryview(frame), NOW_MS, NOW_MS)
     match reaction:
@@ -158,7 +159,7 @@ def say(authentication: Authentication, frame: bytes, answers: list[bytes]) -> N
 
 
 def distorted(rng: Random, frame: bytes) -> Iterator[bytes]:
-    """In place of one frame: others, or none."""
+    """Yields the frames that replace a frame, possibly none."""
     data = bytearray(frame)
     match rng.randrange(8):
         case 0:
@@ -201,4 +202,4 @@ def test_sasl_lets_nobody_in_by_mutated_frames(mechanism: str, is_raw: bool, sec
         got_in += authentication.name is not None
         if authentication.name is not None:
             assert secret == RIGHT, [each.hex() for each in said]
-    assert (got_in > 0) == (secret == RIGHT)  # some distortions change nothing
+    assert (got_in > 0) == (secret == RIGHT)  # Some distortions have no effect.

@@ -1,6 +1,6 @@
-"""Whatever a peer sends before it is known: a handshake ends with an error of TLS, a certificate is no certificate, the
-header of the HTTP port is no token. FUZZ is the number of executions of each, FUZZ_SEED begins another sequence.
-"""
+"""Whatever a peer sends before it is authenticated: a handshake ends with a TLS error, an invalid certificate is
+refused, and a random header is not a token of the HTTP port. FUZZ is the number of executions of each, and FUZZ_SEED
+selects another series of them."""
 
 import os
 import ssl
@@ -28,7 +28,7 @@ SEED = int(os.environ.get("FUZZ_SEED", "0"))
 
 
 def mutated(rng: Random, good: bytes) -> bytes:
-    """Cut, with bytes that are changed, left out or put in."""
+    """Returns the text truncated, or with bytes that are changed, omitted or inserted."""
     data = bytearray(good)
     for _ in range(rng.randint(1, 4)):
         position = rng.randrange(len(data) + 1)
