@@ -23,7 +23,7 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from odradek.broker.http.measures import DeadLetterMeasure, Measures
+from odradek.broker.http.measures import DeadLetterMeasure, GroupMeasure, Measures
 from odradek.protocol.variant import variant
 
 if TYPE_CHECKING:
@@ -273,6 +273,24 @@ def groups(measures: Measures) -> Families:
             f"New epochs of groups of type {group_type}, except because members left",
             value=measures.groups.rebalances.get(group_type, 0),
         )
+    yield from lags(measures.groups)
+
+
+def lags(groups: GroupMeasure) -> Families:
+    records = GaugeMetricFamily(
+        "odradek_group_lag_records", "Records between the committed offsets of a group and the ends", labels=("group",)
+    )
+    uncommitted = GaugeMetricFamily(
+        "odradek_group_uncommitted_partitions",
+        "Partitions of a group's members without a committed offset, which the lag leaves out",
+        labels=("group",),
+    )
+    for group, lag in groups.lags:
+        if lag.records is not None:
+            records.add_metric((group,), lag.records)
+        uncommitted.add_metric((group,), lag.uncommitted)
+    yield from (records, uncommitted)
+    yield gauge("odradek_group_lag_left_out", "Groups whose lag is not among the metrics", groups.left_out)
 
 
 def disk(measures: Measures) -> Families:

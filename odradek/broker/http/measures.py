@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
+from odradek.broker.facts.groups import group_facts, lag_of, positions
 from odradek.broker.runtime.slices import visit_in_slices
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.topic_partition import SHARE_GROUP_STATE
@@ -35,9 +36,13 @@ if TYPE_CHECKING:
     from odradek.broker.shares.leader.dead_letter_queues import DeadLetterCounts
     from odradek.broker.transactions.core import TransactionCore
     from odradek.broker.transactions.tables import TxnState
+    from odradek.protocol.lag import GroupLag
+    from odradek.protocol.messages.list_groups_response import ListedGroup
 
 METRICS = "metrics"  # name of this work in the loop watch
 MOST_PENDING = 200  # maximum number of rows for share partitions and transactions; the total includes all of them
+MOST_LAGS = 1000  # maximum number of groups whose lag is computed
+SHARE = "share"
 LATE_AFTER_MS = 5 * 60 * 1000  # a transaction this much older than transaction.max.timeout.ms counts as late
 
 
@@ -134,16 +139,27 @@ class PartitionMeasure(NamedTuple):
     bytes_out: int
 
 
+class LagMeasure(NamedTuple):
+    """The lag of one group, as the page and `odradek groups` count it (`odradek.protocol.lag`)."""
+
+    group: str
+    lag: GroupLag
+
+
 class GroupMeasure(NamedTuple):
     """Measures of all groups.
 
     offsets     the number of committed offsets of groups of all types
     rebalances  by type; see `GroupCore.rebalances`
+    lags        at most `MOST_LAGS` groups that have an offset or a partition. Share groups have none
+    left_out    number of such groups that `lags` lacks
     """
 
     by_type_and_state: Mapping[tuple[str, str], int]
     offsets: int
     rebalances: Mapping[str, int]
+    lags: Sequence[LagMeasure] = ()
+    left_out: int = 0
 
 
 class TransactionMeasure(NamedTuple):
@@ -266,7 +282,7 @@ async def measure(broker: Broker, traffic: Traffic) -> Measures:
     transactions = broker.transactions if broker.has_started("transactions") else None
     verifier = broker.verifier if broker.has_started("verifier") else None
     dispatcher = traffic.dispatcher
-    of_groups = None if groups is None else await group_measure(groups, broker.watch)
+    of_groups = None if groups is None else await group_measure(groups, broker)
     of_transactions = None if transactions is None else await transaction_measure(transactions, now_ms, broker.watch)
     return Measures(
         requests=[RequestMeasure.of(route) for route in dispatcher.routes],
@@ -348,10 +364,12 @@ def partition_measure(partition: Partition, late_before_ms: int) -> PartitionMea
     )
 
 
-async def group_measure(groups: GroupCoordinator, watch: LoopWatch) -> GroupMeasure | None:
+async def group_measure(groups: GroupCoordinator, broker: Broker) -> GroupMeasure | None:
     states: Counter[tuple[str, str]] = Counter()
     rebalances: Counter[str] = Counter()
     offsets = 0
+    found: list[tuple[Shard[GroupCore], ListedGroup]] = []
+    lags: list[LagMeasure] = []
 
     def add(shard: Shard[GroupCore]) -> None:
         nonlocal offsets
@@ -359,12 +377,20 @@ async def group_measure(groups: GroupCoordinator, watch: LoopWatch) -> GroupMeas
         states.update((each.group_type, each.group_state) for each in listed)
         offsets += shard.look(lambda core: core.offset_count)
         rebalances.update(shard.look(lambda core: core.rebalances))
+        found.extend((shard, each) for each in listed if each.group_type != SHARE)
+
+    def add_lag(place: tuple[Shard[GroupCore], ListedGroup]) -> None:
+        shard, listed = place
+        of = shard.look(lambda core: positions(core, group_facts(listed, core), broker))
+        if of:
+            lags.append(LagMeasure(listed.group_id, lag_of(of)))
 
     try:
-        await visit_in_slices(groups.shards, add, watch, METRICS)
+        await visit_in_slices(groups.shards, add, broker.watch, METRICS)
+        await visit_in_slices(found[:MOST_LAGS], add_lag, broker.watch, METRICS)
     except KafkaError:  # the coordinator is loading
         return None
-    return GroupMeasure(states, offsets, rebalances)
+    return GroupMeasure(states, offsets, rebalances, lags, max(0, len(found) - MOST_LAGS))
 
 
 async def transaction_measure(
