@@ -32,6 +32,7 @@ class BatchRun:
 
     first_offset, last_offset  both inclusive
     is_commit                  whether the marker commits; None if the run is not a marker
+    is_broker_time             whether `at_ms` is from the broker's clock, and not from the producer's
     """
 
     at_ms: int
@@ -43,10 +44,12 @@ class BatchRun:
     records: int = 0
     batches: int = 0
     is_commit: bool | None = None
+    is_broker_time: bool = False
 
     @property
-    def owner(self) -> tuple[int, int, bool, bool]:
-        return self.producer_id, self.producer_epoch, self.is_transactional, self.is_commit is None
+    def owner(self) -> tuple[int, int, bool, bool, bool]:
+        is_data = self.is_commit is None
+        return self.producer_id, self.producer_epoch, self.is_transactional, is_data, self.is_broker_time
 
 
 class PastTransaction(NamedTuple):
@@ -79,6 +82,7 @@ def runs_of(portions: Iterable[bytes], start: int, end: int) -> list[BatchRun]:
                 header.is_transactional,
                 records=header.record_count,
                 batches=1,
+                is_broker_time=header.is_control or header.is_log_append_time,
             )
             if header.is_control:
                 marker = read_marker(portion, position, header)
@@ -181,13 +185,14 @@ def place(transaction: PastTransaction, name: str, begin: Around, end: Around, *
 
 
 def shown_step(name: str, step: TxnStep) -> JsonValue:
-    return {**step.shown(), "offset": None, "id": name, "by": "coordinator"}
+    return {**step.shown(), "is_broker_time": True, "offset": None, "id": name, "by": "coordinator"}
 
 
 def shown_run(run: BatchRun, name: str | None) -> JsonValue:
     who = "no producer id" if run.producer_id == NO_PRODUCER_ID else f"producer id {run.producer_id}"
     event: dict[str, JsonValue] = {
         "at_ms": run.at_ms,
+        "is_broker_time": run.is_broker_time,
         "offset": run.first_offset,
         "last_offset": run.last_offset,
         "id": name,

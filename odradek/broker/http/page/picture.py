@@ -31,6 +31,8 @@ class Drawn:
     kind   step, batch, marker, hold or ahead
     tone   name of the color
     at_ms  None if the event is not over yet
+    is_broker_time
+           whether `at_ms` is from the broker's clock, and not from that of a producer
     """
 
     lane: int
@@ -39,6 +41,7 @@ class Drawn:
     label: Sequence[str]
     at_ms: int | None
     offset: int | None = None
+    is_broker_time: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +128,11 @@ def picture(lanes: Sequence[Lane], events: Sequence[Drawn], holds: Sequence[Hold
     first = max(0, placed[-1][0] + 1 - MOST_COLUMNS) if placed else 0
     shown = [(column - first, event) for column, event in placed if column >= first]
     columns = shown[-1][0] + 1 if shown else 0
-    times: list[JsonValue] = [None] * columns
-    for column, event in shown:
-        if event.at_ms is not None:
-            times[column] = event.at_ms
+    is_broker_time = any(event.is_broker_time and event.at_ms is not None for _, event in shown)
     return {
         "left_out": first,
-        "times": times,
+        "times": times_of(shown, columns, is_broker_time=is_broker_time),
+        "clock": "broker" if is_broker_time else "producers",
         "lanes": [shown_lane(number, lane, shown, columns) for number, lane in enumerate(lanes)],
         "events": [
             {
@@ -146,6 +147,19 @@ def picture(lanes: Sequence[Lane], events: Sequence[Drawn], holds: Sequence[Hold
         "words": [*(each.words for each in holds), *waiting_words(lanes, until)],
         "holds": sorted({each.name for each in holds}),
     }
+
+
+def times_of(shown: Iterable[tuple[int, Drawn]], columns: int, *, is_broker_time: bool) -> list[JsonValue]:
+    """Returns the time of each column, or None. The times are from the same kind of clock, and never fall.
+
+    is_broker_time  whether to use the times of the broker's clock, or else those of the producers' clocks
+    """
+    times: list[JsonValue] = [None] * columns
+    latest = -1
+    for column, event in shown:
+        if event.at_ms is not None and event.is_broker_time is is_broker_time and event.at_ms >= latest:
+            times[column] = latest = event.at_ms
+    return times
 
 
 def waiting_words(lanes: Iterable[Lane], until: str | None) -> list[str]:
@@ -211,7 +225,8 @@ def run_event(run: BatchRun, lane: int) -> Drawn:
     if run.last_offset > run.first_offset:
         offsets += f" – {run.last_offset:,}"
     tone = "open" if run.is_transactional else "plain"
-    return Drawn(lane, "batch", tone, (offsets, count(run.records, "record")), run.at_ms, run.first_offset)
+    words = (offsets, count(run.records, "record"))
+    return Drawn(lane, "batch", tone, words, run.at_ms, run.first_offset, run.is_broker_time)
 
 
 def timeline_events(timeline: Sequence[JsonValue], runs: Sequence[BatchRun]) -> list[Drawn]:

@@ -157,7 +157,7 @@ async def partition(served: ViewedBroker, query: Query) -> Job:
     names = {producer_id: txn.transactional_id for txn in txns for producer_id in producer_ids(txn)}
     logs = {txn.transactional_id: state_log(txn.transactional_id, broker) for txn in txns}
     ahead: list[JsonValue] = [
-        {**each, "id": txn.transactional_id, "by": "coordinator", "offset": None}
+        {**each, "id": txn.transactional_id, "by": "coordinator", "offset": None, "is_broker_time": True}
         for txn in txns
         if place in txn.partitions and end == log.high_watermark
         for each in timeline_ahead(txn)

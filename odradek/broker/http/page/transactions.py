@@ -163,6 +163,8 @@ async def transaction(served: ViewedBroker, query: Query) -> View | Job:
     txn = shard.look(lambda core: core.txn(name))
     unknown: dict[str, JsonValue] = {"id": name, "state": None, "words": UNKNOWN, "partitions": []}
     now = unknown if txn is None else {**shown(txn), "pending": pending_shares(txn, broker)}
+    if txn is not None and rank(txn) < ENDED:
+        now["now_ms"] = broker.clock.now_ms()
     expected = timeline_ahead(txn)
     drawn = transaction_picture(served, name, steps, expected, what_releases(txn))
 

@@ -65,6 +65,18 @@ def test_a_commit_caught_between_its_markers() -> None:
     ]
 
 
+def test_its_times_are_of_the_brokers_clock_and_rise() -> None:
+    assert (caught()["clock"], caught()["times"]) == ("broker", [90, 100, None, 110, 111, None])
+    stepped_back = [Drawn(0, "step", "open", ("begun",), at_ms) for at_ms in (5, 3, 6)]
+    assert picture(LANES, stepped_back, [])["times"] == [5, None, 6]
+
+
+def test_without_a_time_of_the_broker_those_of_producers_are_shown_if_they_rise() -> None:
+    events = [Drawn(1, "batch", "plain", ("0",), at_ms, is_broker_time=False) for at_ms in (7, 5, 9)]
+    shown = picture(LANES, events, [])
+    assert (shown["clock"], shown["times"]) == ("producers", [7, None, 9])
+
+
 def test_the_last_stable_offset_stands_before_what_readers_wait_for() -> None:
     assert [each["stable_column"] for each in caught()["lanes"]] == [None, 6, 2]
 

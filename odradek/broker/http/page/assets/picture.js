@@ -19,7 +19,13 @@ export const pictureOf = (picture) => {
       "figure",
       {},
       h("svg", given, drawn.shapes.map(([name, attributes, text]) => h(name, attributes, text))),
-      h("figcaption", {}, LEGEND, picture.left_out ? " Earlier events are in the list below." : null),
+      h(
+        "figcaption",
+        {},
+        LEGEND,
+        CLOCK[picture.clock],
+        picture.left_out ? " Earlier events are in the list below." : null,
+      ),
     ),
     picture.words.map((each) => h("p", { class: "note" }, each)),
     h("div", { class: "buttons" }, picture.holds.map(release)),
@@ -28,6 +34,10 @@ export const pictureOf = (picture) => {
 const LEGEND =
   "Events are in their order, not to scale. Bars are batches, diamonds are markers, and two bars are a hold. The " +
   "dashed line is the last stable offset, where readers of committed data wait.";
+const CLOCK = {
+  broker: " All times are from the broker’s clock.",
+  producers: " All times are from the producers’ clocks.",
+};
 const release = (name) => {
   const id = route().query.cluster ?? "default";
   const path = `/clusters/${encodeURIComponent(id)}/holds/${encodeURIComponent(name)}/release`;

@@ -7,7 +7,13 @@ import { count, span, when, whole } from "./text.js";
 // steps: oldest first. The list shows the most recent step first.
 export const timeline = (steps, none) => {
   if (!steps.length) return empty(none);
-  const shown = steps.map((each, at) => step(each, at ? each.at_ms - steps[at - 1].at_ms : -1));
+  let latest = null; // the last step with a time of the broker's clock
+  const shown = steps.map((each) => {
+    const isComparable = each.is_broker_time !== false;
+    const gap_ms = isComparable && latest !== null ? each.at_ms - latest : -1;
+    if (isComparable) latest = each.at_ms;
+    return step(each, gap_ms);
+  });
   return h("ol", { class: "line", reversed: true }, shown.reverse());
 };
 const step = (each, gap_ms) => {
@@ -20,6 +26,7 @@ const step = (each, gap_ms) => {
     { class: each.kind, key: `${each.at_ms} ${each.by} ${each.offset} ${each.what}` },
     h("time", { datetime }, when(each.at_ms)),
     gap_ms >= 0 ? h("time", {}, `+${span(gap_ms)}`) : null,
+    each.is_broker_time === false ? h("small", {}, "producer’s clock") : null,
     h(
       "div",
       {},

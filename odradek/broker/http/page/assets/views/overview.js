@@ -47,7 +47,11 @@ const tiles = (view) => {
   const kinds = groups ? `${groups.classic} classic, ${groups.consumer} consumer, ${groups.share} share` : null;
   const count = groups ? whole(groups.classic + groups.consumer + groups.share) : "loading";
   return [
-    tile("open transactions", transactions ? whole(transactions.open) : "loading", oldest(transactions?.oldest)),
+    tile(
+      "open transactions",
+      transactions ? whole(transactions.open) : "loading",
+      oldest(transactions?.oldest, view.now_ms),
+    ),
     tile("groups", count, kinds),
     tile("topics", whole(view.topics), `${whole(view.partitions)} partitions, internal ones included`),
     tile("connections", whole(view.connections)),
@@ -58,9 +62,9 @@ const tiles = (view) => {
 };
 const tile = (name, value, small, picture) =>
   h("div", { class: "tile" }, h("dt", {}, name), h("dd", {}, value, small ? h("small", {}, small) : null, picture));
-const oldest = (transaction) =>
+const oldest = (transaction, now_ms) =>
   transaction
-    ? [`oldest for ${span(Date.now() - transaction.since_ms)}: `, transactionLink(transaction.id)]
+    ? [`oldest for ${span(now_ms - transaction.since_ms)}: `, transactionLink(transaction.id)]
     : "no reader waits for one";
 
 // Shows a total as a rate, with a line chart of the last minute.

@@ -34,7 +34,7 @@ const state = (view) =>
   facts([
     ["producer id / epoch", `${view.producer_id} / ${whole(view.producer_epoch)}`],
     ["timeout", view.timeout_ms === null ? "none: two-phase commit" : span(view.timeout_ms)],
-    ["open since", view.rank <= OPEN ? `${when(view.started_ms)} (${since(view.started_ms)})` : "–"],
+    ["open since", view.rank <= OPEN ? `${when(view.started_ms)} (${since(view.started_ms, view.now_ms)})` : "–"],
     [
       "partitions",
       view.partitions.length ? view.partitions.map((name, at) => [at ? ", " : "", partitionLink(name)]) : "–",
