@@ -48,6 +48,7 @@ help:
 	@echo 'make test-spark-faults   drivers, executors and brokers killed, a cluster, Spark Connect (Java 17); ROUNDS=8: drivers'
 	@echo '                   killed at every step, 2 if nothing is said'
 	@echo 'make soak-spark    100,000 records through a query under 30 kills; RECORDS, KILLS and SEED change that'
+	@echo 'make first-hour    a new user: a clean clone, the README, the guides, the page and the commands; a line per step (Chromium)'
 	@echo 'make page-test     every view of the page, and the site of the documentation, in headless Chromium; makes the'
 	@echo '                   pictures of the README (Chromium)'
 	@echo 'make docs          the documentation as a site with search, in site/, and the line that serves it; a link that leads'
@@ -102,6 +103,7 @@ fuzz: .make/dev
 release-check: compile check-elsewhere
 	.ci/wheel $(RUN)
 	.ci/bare
+	.ci/first_hour
 	$(MAKE) VARIANT=compiled FUZZ=10000 HTTP=10000 ARGS='--timeout 0' fuzz
 	$(MAKE) --keep-going VARIANT=compiled OPERATIONS=30000 sim crash conformance
 
@@ -150,6 +152,10 @@ hostile: .make/dev
 
 example-dual-write: .make/run
 	@$(RUN) examples/dual_write.py
+
+# Its clone installs what it needs.
+first-hour:
+	@.ci/first_hour
 
 page-test: .make/page .make/docs
 	$(RUN) -m pytest --timeout 120 tests/page $(ARGS)
@@ -314,5 +320,5 @@ $(RUN):
 	@test -n '$(PYTHON)' || { echo 'No Python 3.11 or later with venv was found: install one (Debian: apt install python3-venv), or say make PYTHON=/path/to/python3.12' >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-.PHONY: hostile page-test docs help run setup compile wheels test test-slow properties fuzz check sim damage soak bench example-dual-write example-queue example-graduation example-pipeline test-spark conformance conformance-answers crash clean
+.PHONY: hostile first-hour page-test docs help run setup compile wheels test test-slow properties fuzz check sim damage soak bench example-dual-write example-queue example-graduation example-pipeline test-spark conformance conformance-answers crash clean
 .PHONY: release-check test-frameworks test-spark-connector test-spark-faults soak-spark
