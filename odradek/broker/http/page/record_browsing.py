@@ -98,7 +98,9 @@ def browse(sources: Sequence[RecordSource], wanted: WantedRecords, *, newest_fir
         else:
             heappop(heap)
     positions = {each.source.partition: each.position for each in cursors}
-    return Browsed(found, positions, MOST_RECORDS - budget.records, not heap)
+    return Browsed(
+        found, positions, MOST_RECORDS - budget.records, not heap and not any(each.is_cut for each in cursors)
+    )
 
 
 @dataclass(slots=True, order=False)
@@ -108,6 +110,7 @@ class PartitionCursor:
     order     its place in the heap; smaller comes first
     position  everything on the way up to this offset has been passed
     shown     the record at this place, if it matches
+    is_cut    records on the way were deleted in the meantime. The next request resumes at the new start of the log
     """
 
     source: RecordSource
@@ -117,6 +120,7 @@ class PartitionCursor:
     order: int = 0
     position: int = 0
     shown: FoundRecord | None = None
+    is_cut: bool = False
     _batches: Iterator[BrowsedBatch] = field(init=False)
     _records: Iterator[FoundRecord] | None = None
     _batch: BrowsedBatch | None = None
@@ -146,7 +150,13 @@ class PartitionCursor:
             header = self._batch.header
             self._passed = max(source.start, header.base_offset) if self.newest_first else header.next_offset
             self.position = self._passed
-        self._batch = next(self._batches, None)
+        try:
+            self._batch = next(self._batches, None)
+        except KafkaError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            self._batch, self.is_cut, self.position = None, True, self._passed
+            return False
         if self._batch is None:
             self.position = source.start if self.newest_first else source.end
             return False
@@ -160,8 +170,12 @@ class PartitionCursor:
         self.budget.bytes -= header.size_bytes
         data = batch.data
         if data is None:
-            read = source.reader.read_cold(header.base_offset, max_bytes=1)
-            data = b"".join(read.chunks)
+            try:
+                data = b"".join(source.reader.read_cold(header.base_offset, max_bytes=1).chunks)
+            except KafkaError as error:
+                if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise
+                return  # it was deleted in the meantime
         position = next((at for at, each in batches(data) if each.base_offset == header.base_offset), None)
         if position is None:  # it was compacted away in the meantime
             return
