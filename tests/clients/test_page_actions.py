@@ -6,8 +6,9 @@ from http.client import HTTPConnection
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
+from tests.clients.own_share_consumers import first_of, share_group, worker
 from tests.support.broker_process import IS_KAFKA, BrokerProcess
 
 pytestmark = pytest.mark.skipif(IS_KAFKA, reason="Kafka has no such page")
@@ -15,7 +16,12 @@ pytestmark = pytest.mark.skipif(IS_KAFKA, reason="Kafka has no such page")
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    settings = {"odradek.http.actions": "true", "transaction.two.phase.commit.enable": "true"}
+    settings = {
+        "odradek.http.actions": "true",
+        "transaction.two.phase.commit.enable": "true",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
     with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", settings) as running:
         assert isinstance(running, BrokerProcess)
         yield running
@@ -60,8 +66,8 @@ def open_transaction(broker: BrokerProcess, transactional_id: str, topic: str) -
     return producer
 
 
-def view(broker: BrokerProcess, path: str) -> Any:
-    status, shown = http(broker, "GET", f"/api/{path}")
+def view(broker: BrokerProcess, path: str, find: str = "") -> Any:
+    status, shown = http(broker, "GET", f"/api/{path}?find={find}" if find else f"/api/{path}")
     assert status == 200, shown
     return shown
 
@@ -206,3 +212,86 @@ def test_partitions_are_added_and_settings_changed(broker: BrokerProcess) -> Non
     assert [each["source"] for each in shown["settings"] if each["name"] == "retention.ms"] == ["DEFAULT"]
     assert act(broker, "alter-topic", topic="changed", configs={"retention.ms": "soon"})[0] in (400, 409)
     assert act(broker, "alter-topic", topic="changed")[0] == 400
+
+
+def test_without_a_partition_the_key_determines_it_as_for_other_clients(broker: BrokerProcess) -> None:
+    act(broker, "create-topic", topic="keyed", partitions=7)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2_random"})
+    chosen: dict[str, int] = {}
+    keys = ["", *(f"key-{number}" for number in range(20))]
+
+    def delivered(error: object, message: Message) -> None:
+        assert error is None
+        chosen[str((message.key() or b"").decode())] = message.partition() or 0
+
+    for key in keys:
+        producer.produce("keyed", b"1", key.encode(), on_delivery=delivered)
+    assert producer.flush(30) == 0
+    for key in keys[1:]:
+        status, done = act(broker, "produce", topic="keyed", key=key, value="2")
+        assert (status, done["partition"]) == (200, chosen[key])
+    assert act(broker, "produce", topic="keyed", value="without a key")[1]["partition"] in range(7)
+
+
+def test_an_acl_is_added_and_removed(broker: BrokerProcess) -> None:
+    given = {
+        "principal": "User:alice",
+        "operation": "READ",
+        "resource": "TOPIC",
+        "name": "orders",
+        "pattern": "PREFIXED",
+    }
+    assert act(broker, "add-acl", **given)[0] == 200
+    (row,) = view(broker, "acls")["acls"]
+    assert (row["permission"], row["host"], row["pattern"]) == ("ALLOW", "*", "prefixed")
+    assert act(broker, "remove-acl", **given | {"operation": "WRITE"}) == (
+        404,
+        {"error": "There is no such ACL.", "code": "RESOURCE_NOT_FOUND"},
+    )
+    assert act(broker, "remove-acl", **row)[0] == 200  # as the page has it
+    assert view(broker, "acls")["acls"] == []
+    assert act(broker, "add-acl", **given | {"operation": "ANY"})[0] == 400
+    assert act(broker, "add-acl", **given | {"principal": "alice"})[0] in (400, 409)
+
+
+def test_a_user_is_added_and_deleted_and_the_password_is_in_no_log(broker: BrokerProcess) -> None:
+    assert act(broker, "set-password", user="carol", password="hard-to-guess")[0] == 200
+    (row,) = view(broker, "users", find="carol")["users"]
+    assert (row["mechanism"], row["iterations"]) == ("SCRAM-SHA-512", 4096)
+    assert "hard-to-guess" not in broker.log_text()
+    assert act(broker, "set-password", user="carol", password="p", iterations=2**40)[0] == 400
+    assert act(broker, "delete-password", user="carol", mechanism="SCRAM-SHA-512")[0] == 200
+    assert view(broker, "users", find="carol")["users"] == []
+    assert act(broker, "delete-password", user="carol")[0] == 404
+
+
+def test_a_quota_is_set_and_removed(broker: BrokerProcess) -> None:
+    assert act(broker, "set-quota", user="dave", client_id="", limit="producer_byte_rate", value=1024)[0] == 200
+    (row,) = view(broker, "quotas")["quotas"]
+    assert (row["entity"], row["limit"], row["value"]) == (
+        "user dave, client-id (default)",
+        "producer_byte_rate",
+        1024,
+    )
+    assert act(broker, "set-quota", **row["of"], limit=row["limit"])[0] == 200
+    assert view(broker, "quotas")["quotas"] == []
+    assert act(broker, "set-quota", limit="producer_byte_rate", value=1)[0] == 400
+    assert act(broker, "set-quota", user="dave", limit="speed", value=1)[0] in (400, 409)
+
+
+@pytest.mark.parametrize(
+    ("where", "offset"), [({"to": "earliest"}, 0), ({"to": "latest"}, 3), ({"timestamp": 1001}, 1)]
+)
+def test_a_share_group_is_reset_to_what_kafka_lets_it(
+    broker: BrokerProcess, where: dict[str, object], offset: int
+) -> None:
+    topic = "shared-" + "-".join(map(str, next(iter(where.items()))))
+    produce(broker, topic, 3)
+    group = share_group(broker.bootstrap, f"workers-{topic}")
+    with worker(broker.bootstrap, topic, group) as consumer:
+        assert first_of(consumer)
+    status, done = act(broker, "reset-offsets", group=group, topic=topic, **where)
+    assert (status, done["offsets"]) == (200, {"0": offset})
+    status, told = act(broker, "reset-offsets", group=group, topic=topic, offset=1)
+    assert status == 400
+    assert "share group" in told["error"]

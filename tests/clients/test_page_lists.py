@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlencode
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -63,7 +64,7 @@ def test_a_list_is_sorted_whole_before_it_has_pages(broker: BrokerProcess) -> No
 
 
 @pytest.mark.parametrize(
-    "name", ["topics", "groups", "transactions", "shares", "connections", "acls", "users", "quotas"]
+    "name", ["topics", "groups", "transactions", "shares", "connections", "acls", "users", "quotas", "clusters"]
 )
 def test_an_order_that_is_unknown_is_refused(broker: BrokerProcess, name: str) -> None:
     for query in ("sort=weight", "from=-1", "from=x"):
@@ -93,7 +94,18 @@ def test_partitions_without_a_commit_are_named_apart(broker: BrokerProcess) -> N
         ("lagging-1", None, None),
         ("lagging-2", None, None),
     ]
+    metrics = metrics_of(broker)
+    assert 'odradek_group_lag_records{group="late"} 2.0' in metrics
+    assert 'odradek_group_uncommitted_partitions{group="late"} 2.0' in metrics
+    listed = command("groups", "list", "--json", "-b", broker.bootstrap)
+    (told,) = (each for each in json.loads(listed.stdout) if each["group"] == "late")
+    assert (told["lag"], told["uncommitted_partitions"]) == (2, 2)
     consumer.close()
+
+
+def metrics_of(broker: BrokerProcess) -> list[str]:
+    with urlopen(f"http://127.0.0.1:{broker.ready['http_port']}/metrics", timeout=60) as answer:
+        return str(answer.read().decode()).splitlines()
 
 
 def test_users_and_quotas_are_listed(broker: BrokerProcess) -> None:
@@ -107,6 +119,24 @@ def test_users_and_quotas_are_listed(broker: BrokerProcess) -> None:
     users = view(broker, "users")
     assert {each["user"] for each in users["users"]} == {"alice"}
     assert "secret" not in json.dumps(users)
-    assert view(broker, "quotas")["quotas"] == [{"entity": "user alice", "limit": "producer_byte_rate", "value": 1024}]
+    assert view(broker, "quotas")["quotas"] == [
+        {"entity": "user alice", "of": {"user": "alice"}, "limit": "producer_byte_rate", "value": 1024}
+    ]
     assert view(broker, "quotas", find="bob")["quotas"] == []
     assert view(broker, "acls")["acls"] == []
+
+
+def test_clusters_are_sorted(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", {"odradek.control.enable": "true"}) as running:
+        assert isinstance(running, BrokerProcess)
+        made = []
+        for ttl_s in (900, 300, 600):
+            address = f"http://127.0.0.1:{running.ready['http_port']}/control/v1/clusters"
+            body = json.dumps({"ttl_s": ttl_s}).encode()
+            with urlopen(Request(address, body, {"Content-Type": "application/json"}), timeout=60) as answer:
+                made.append(json.loads(answer.read())["id"])
+        by_lease = [each["id"] for each in view(running, "clusters", sort="ttl_s")["clusters"]]
+        assert by_lease == [made[1], made[2], made[0], "default"]  # the one without a lease comes last
+        assert (
+            view(running, "clusters", sort="-id", **{"from": 1})["clusters"][0]["id"] == sorted([*made, "default"])[-2]
+        )

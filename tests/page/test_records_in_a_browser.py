@@ -33,6 +33,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
             )
         producer.produce("written", WRITTEN, headers=[("trace", b"abc")])
         producer.produce("large", LARGE)
+        producer.produce("headed", b"1", headers=[(f"h-{number}", f"header {number}") for number in range(45)])
         for number in range(MANY):
             producer.produce("many", f'{{"number":{number}}}')
             if number % 20_000 == 0:
@@ -100,6 +101,20 @@ def test_json_is_shown_as_it_was_written(browser: Browser, broker: BrokerProcess
     expect(page.get_by_text("Header trace")).to_be_visible()
     page.get_by_role("button", name="As written").click()
     assert value.inner_text() == WRITTEN
+    page.close()
+
+
+def test_a_record_shows_all_its_headers(browser: Browser, broker: BrokerProcess) -> None:
+    page = visited(browser, broker, "records?topic=headed")
+    page.get_by_role("button", name="Record 0 of partition 0").click()
+    headers = page.locator("tr.open h2", has_text="Header h-")
+    expect(headers).to_have_count(20)
+    page.get_by_role("button", name="Show 20 more headers of 25").click()
+    expect(headers).to_have_count(40)
+    page.get_by_role("button", name="Show 5 more headers of 5").click()
+    expect(headers).to_have_count(45)
+    expect(page.locator("tr.open pre.whole").last).to_have_text("header 44")
+    expect(page.get_by_role("button", name="more header")).to_have_count(0)
     page.close()
 
 

@@ -8,13 +8,18 @@ from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Consumer, Producer
 from playwright.sync_api import Browser, Page, expect
 
+from tests.clients.own_share_consumers import first_of, share_group, worker
 from tests.page.opened import opened
 from tests.support.broker_process import BrokerProcess
 
 
 @contextmanager
 def started(tmp_path_factory: pytest.TempPathFactory, *, actions: bool) -> Iterator[BrokerProcess]:
-    settings = {"odradek.http.actions": "true" if actions else "false"}
+    settings = {
+        "odradek.http.actions": "true" if actions else "false",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
     with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", settings) as running:
         assert isinstance(running, BrokerProcess)
         yield running
@@ -92,6 +97,60 @@ def test_a_condition_is_said_before_it_is_broken(browser: Browser, broker: Broke
     expect(page.locator("dialog").get_by_role("button", name="Reset", exact=True)).to_have_count(0)
     page.close()
     consumer.close()
+
+
+def test_an_acl_a_user_and_a_quota_are_added_and_removed(browser: Browser, broker: BrokerProcess) -> None:
+    page = opened(browser, broker.ready["http_port"], "acls")
+    page.get_by_role("button", name="Add an ACL…").click()
+    page.fill("input[name=principal]", "User:alice")
+    page.fill("input[name=name]", "orders")
+    assert Axe().run(page).violations_count == 0
+    assert done(page, "Add") == "The ACL of User:alice for topic orders is added."
+    expect(page.locator("[aria-label=ACLs] tbody tr")).to_contain_text("User:alice")
+    page.get_by_role("button", name="Remove…").click()
+    assert done(page, "Remove") == "The ACL of User:alice for topic orders is removed."
+    expect(page.locator(".empty")).to_contain_text("There are none yet")
+    page.get_by_role("link", name="Users", exact=True).click()
+    page.get_by_role("button", name="Add a user…").click()
+    page.fill("input[name=user]", "alice")
+    page.fill("input[name=password]", "secret")
+    assert done(page, "Add") == "alice logs in with SCRAM-SHA-512."
+    page.get_by_role("button", name="Delete…").click()
+    assert done(page, "Delete") == "alice has no password for SCRAM-SHA-512 any more."
+    page.get_by_role("link", name="Quotas", exact=True).click()
+    page.get_by_role("button", name="Set a quota…").click()
+    page.fill("input[name=user]", "alice")
+    page.fill("input[name=value]", "1024")
+    assert done(page, "Set") == "The quota producer_byte_rate of user alice is set."
+    page.get_by_role("button", name="Remove…").click()
+    assert done(page, "Remove") == "The quota producer_byte_rate of user alice is removed."
+    page.close()
+
+
+def test_a_share_group_is_offered_only_what_kafka_lets_it(browser: Browser, broker: BrokerProcess) -> None:
+    with worker(broker.bootstrap, "few", share_group(broker.bootstrap, "jobs")) as consumer:
+        assert first_of(consumer)
+    page = opened(browser, broker.ready["http_port"], "group?id=jobs")
+    page.get_by_role("button", name="Reset offsets…").click()
+    targets = page.locator("select[name=to] option")
+    expect(targets).to_have_text(["the first record", "the end", "a time"])
+    page.fill("input[name=topic]", "few")
+    page.fill("#typed", "jobs")
+    assert done(page, "Reset") == "jobs resumes in few at offset 0 of partition 0."
+    page.close()
+
+
+def test_share_partitions_are_sorted(browser: Browser, broker: BrokerProcess) -> None:
+    for topic in ("few", "many"):
+        with worker(broker.bootstrap, topic, share_group(broker.bootstrap, f"of-{topic}")) as consumer:
+            assert first_of(consumer)
+    page = opened(browser, broker.ready["http_port"], "shares?find=of-")
+    names = page.locator("tbody tr td:first-child a")
+    page.get_by_role("link", name="group", exact=True).click()
+    expect(names).to_have_text(["of-few", "of-many"])
+    page.get_by_role("link", name="group ↑").click()
+    expect(names).to_have_text(["of-many", "of-few"])
+    page.close()
 
 
 def test_only_what_loses_something_is_red(browser: Browser, broker: BrokerProcess) -> None:

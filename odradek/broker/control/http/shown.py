@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.control.clusters.clusters import Cluster, Clusters
     from odradek.broker.control.faults.rules import Rule
-    from odradek.broker.http.page.served import JsonValue, View
+    from odradek.broker.http.page.served import JsonValue, Order, View
 
 
 class ShownClusters:
@@ -24,13 +24,12 @@ class ShownClusters:
     def __init__(self, clusters: Clusters) -> None:
         self._clusters = clusters
 
-    def list(self, part: str, start: int) -> View:
+    def list(self, part: str, order: Order) -> View:
         found = [each for each in self._clusters if part in each.id]
-        return {
-            "total": len(found),
-            "from": start,
-            "clusters": [row(each) for each in found[start : start + SHOWN]],
-        }
+        listed: dict[str, JsonValue] = {"total": len(found), "from": order.start}
+        if not order.by:
+            return {**listed, "clusters": [row(each) for each in found[order.start : order.end]]}
+        return {**listed, "clusters": order.shown([row(each) for each in found])}
 
     def show(self, name: str) -> View:
         cluster = self._get(name)

@@ -7,12 +7,14 @@ raises KafkaError with the broker's error code.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek.broker.http.page.record_grammar import FIELDS as RECORD_FIELDS
 from odradek.broker.http.page.record_grammar import parse_record
+from odradek.broker.http.page.record_writing import partition_count, placed
 from odradek.broker.http.page.record_writing import produce as produce_records
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.alter_share_group_offsets_request import (
@@ -93,6 +95,19 @@ class Fields:
         if not isinstance(found, int) or isinstance(found, bool) or not least <= found < 2**63:
             raise refused(f"{name} must be a whole number of at least {least}")
         return found
+
+    def any_text(self, name: str) -> str:
+        """Returns a text, which may be empty."""
+        found = self._body.get(name)
+        if not isinstance(found, str):
+            raise refused(f"{name} must be a string")
+        return found
+
+    def decimal(self, name: str) -> float:
+        found = self._body.get(name)
+        if not isinstance(found, int | float) or isinstance(found, bool) or not math.isfinite(found):
+            raise refused(f"{name} must be a number")
+        return float(found)
 
     def texts(self, name: str) -> Mapping[str, str]:
         """Returns a field whose value is an object with texts; empty if the field is missing."""
@@ -248,14 +263,22 @@ CONTENT = ("key", "key_base64", "value", "value_base64", "headers")
 
 
 async def produce(ask: Ask, fields: Fields) -> View:
-    """Writes one record, whose fields `record_grammar` describes. Its partition is 0 unless it names another."""
+    """Writes one record, whose fields `record_grammar` describes.
+
+    If the record names no partition, its key determines the partition, as in Kafka's clients.
+    """
     topic = fields.text("topic")
     sent = parse_record(fields.without("topic"))
-    partition = sent.partition or 0
+    count = 0 if sent.partition is not None else await partition_count(ask, topic, may_create=False)
+    (partition,) = placed([sent], [sent.key.data], count)
     (written,) = await produce_records(ask, topic, [partition], [sent.with_bytes(sent.key.data, sent.value.data)])
     if written.error is not None:
         check(written.error.code.value, written.error.message)
-    return {"done": f"The record has offset {written.offset} in {topic}-{partition}.", "offset": written.offset}
+    return {
+        "done": f"The record has offset {written.offset} in {topic}-{partition}.",
+        "partition": partition,
+        "offset": written.offset,
+    }
 
 
 async def delete_topic(ask: Ask, fields: Fields) -> View:
@@ -277,6 +300,8 @@ WORDS: Mapping[ErrorCode, str] = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "The page acts as User:ANONYMOUS, which may not do this.",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "The page acts as User:ANONYMOUS, which may not do this.",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "The page acts as User:ANONYMOUS, which may not do this.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "The page acts as User:ANONYMOUS, which may not do this.",
+    ErrorCode.SECURITY_DISABLED: "The broker has no authorizer: set authorizer.class.name to use ACLs.",
 }
 
 
@@ -313,6 +338,8 @@ async def reset_offsets(ask: Ask, fields: Fields) -> View:
     if found is not None and found.group_state not in WITHOUT_MEMBERS:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group} has members ({found.group_state}): stop them first.")
     if found is not None and found.group_type == SHARE:
+        if "offset" in fields:
+            raise refused(f"{group} is a share group: give to (earliest or latest) or timestamp instead of offset")
         await alter(ask, group, topic, wanted)
     else:
         await commit(ask, group, topic, wanted)

@@ -12,12 +12,15 @@ if TYPE_CHECKING:
 OFF = "Control is off: start the broker with `odradek serve --control`, or set odradek.control.enable=true."
 
 
+SORTED_BY = ("id", "state", "bootstrap", "frozen", "rules", "waiting", "ttl_s")
+
+
 def clusters(served: ViewedBroker, query: Query) -> View:
-    """Lists clusters. `find`: only those whose id contains this text."""
-    order = order_of(query, ())
+    """Lists clusters. `find`: only those whose id contains this text. `sort`, `from`: `Order`."""
+    order = order_of(query, SORTED_BY)
     if served.clusters is None:
         return {"off": OFF, "total": 0, "clusters": []}
-    return served.clusters.list(query.get("find", ""), order.start)
+    return served.clusters.list(query.get("find", ""), order)
 
 
 def cluster(served: ViewedBroker, query: Query) -> View:

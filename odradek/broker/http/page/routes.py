@@ -25,7 +25,8 @@ from aiohttp import web
 
 from odradek.broker.api.context import IPV4_IN_IPV6, Audit, Authorizer
 from odradek.broker.http.guard import LOCAL, refusal
-from odradek.broker.http.page.actions import ACTIONS, Fields
+from odradek.broker.http.page.actions import ACTIONS as DATA_ACTIONS
+from odradek.broker.http.page.actions import Fields, PageAction
 from odradek.broker.http.page.clusters import cluster, clusters
 from odradek.broker.http.page.document import document
 from odradek.broker.http.page.groups import group, groups
@@ -33,6 +34,7 @@ from odradek.broker.http.page.overview import connections, overview, warnings
 from odradek.broker.http.page.records import content_at, record, records
 from odradek.broker.http.page.rights import Right, of_cluster, require_right
 from odradek.broker.http.page.security import acls, quotas, users
+from odradek.broker.http.page.security_actions import SECURITY_ACTIONS
 from odradek.broker.http.page.served import ControlledClusters, Query, Show, View, ViewedBroker
 from odradek.broker.http.page.shares import shares
 from odradek.broker.http.page.topics import partition, topic, topics
@@ -76,6 +78,7 @@ VIEWS: Mapping[str, tuple[Show, Right]] = {
     "clusters": (clusters, CLUSTER),
     "cluster": (cluster, CLUSTER),
 }
+ACTIONS: Mapping[str, PageAction] = {**DATA_ACTIONS, **SECURITY_ACTIONS}
 CONTROLLED: web.AppKey[ControlledClusters] = web.AppKey("controlled")  # present if control is on
 
 
@@ -93,6 +96,7 @@ HTTP_STATUS: Mapping[ErrorCode, int] = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: 403,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 404,
     ErrorCode.GROUP_ID_NOT_FOUND: 404,
+    ErrorCode.RESOURCE_NOT_FOUND: 404,
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: 404,
     ErrorCode.UNKNOWN_SERVER_ERROR: 500,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: 503,

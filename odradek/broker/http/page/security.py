@@ -72,7 +72,10 @@ async def quotas(served: ViewedBroker, query: Query) -> Job:
         entity, limits = item
         name = ", ".join(f"{kind} {'(default)' if of is None else of}" for kind, of in entity)
         if part in name:
-            rows.extend({"entity": name, "limit": limit, "value": value} for limit, value in sorted(limits.items()))
+            of = {kind.replace("-", "_"): each or "" for kind, each in entity}
+            rows.extend(
+                {"entity": name, "of": of, "limit": limit, "value": value} for limit, value in sorted(limits.items())
+            )
 
     await served.visit(list(served.broker.metadata.image.client_quotas.limits.items()), add)
     return listed("quotas", rows, query, QUOTA_COLUMNS)

@@ -70,8 +70,8 @@ def order_of(query: Query, properties: Sequence[str]) -> Order:
 class ControlledClusters(Protocol):
     """The clusters that tests control, if control is on (docs/testing.md)."""
 
-    def list(self, part: str, start: int) -> View:
-        """Lists the clusters whose id contains `part`, from number `start` on."""
+    def list(self, part: str, order: Order) -> View:
+        """Lists the clusters whose id contains `part`."""
 
     def show(self, name: str) -> View:
         """Shows one cluster. Raises KafkaError if it does not exist."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from odradek.broker.facts.shares import SharePartitionFacts, facts_in_memory, stored_facts, stored_states
-from odradek.broker.http.page.served import SHOWN, JsonValue, Query, View, ViewedBroker, order_of
+from odradek.broker.http.page.served import SHOWN, Job, JsonValue, Query, View, ViewedBroker, order_of
 from odradek.broker.shares.core.state import PendingHere, SharePartitionKey
 from odradek.protocol.errors import KafkaError
 
@@ -23,17 +23,18 @@ if TYPE_CHECKING:
     from odradek.broker.shares.leader.live_partition import LiveSharePartition
 
 RANGES_SHOWN = 50
+SORTED_BY = ("group", "partition", "start_offset", "next_offset", "behind", "in_flight")
 STORED = "stored"  # the phase of a share partition that no leader has in memory
 
 
-async def shares(served: ViewedBroker, query: Query) -> View:
-    """Lists share partitions. `find`: only those whose group id contains this text.
+async def shares(served: ViewedBroker, query: Query) -> View | Job:
+    """Lists share partitions. `find`: only those whose group id contains this text. `sort`, `from`: `Order`.
 
-    Share partitions with pending acknowledgements come first, then those that members fetch from, then all others that
-    have a stored state.
+    Unless the query names an order, share partitions with pending acknowledgements come first, then those that members
+    fetch from, then all others that have a stored state.
     """
     broker = served.broker
-    part, order = query.get("find", ""), order_of(query, ())
+    part, order = query.get("find", ""), order_of(query, SORTED_BY)
     names = {topic_id: each.name for topic_id, each in broker.metadata.image.topics_by_id.items()}
     loading: str | None = None
     pending: dict[SharePartitionKey, None] = {}
@@ -53,7 +54,7 @@ async def shares(served: ViewedBroker, query: Query) -> View:
         loading = str(error)
     in_memory = {each.key: each for each in broker.shares.live} if broker.has_started("shares") else {}
     keys = pending | dict.fromkeys(filter(is_wanted, in_memory)) | others
-    rows: list[JsonValue] = []
+    rows: list[dict[str, JsonValue]] = []
 
     def show(key: SharePartitionKey) -> None:
         live, topic = in_memory.get(key), names[key.topic_id]
@@ -61,8 +62,11 @@ async def shares(served: ViewedBroker, query: Query) -> View:
         if row is not None:
             rows.append({**row, "pending": [pending_shown(each) for each in pending_in(broker, key)]})
 
-    await served.visit(list(keys)[order.start : order.end], show)
-    return {"total": len(keys), "from": order.start, "partitions": rows, "loading": loading}
+    await served.visit(list(keys) if order.by else list(keys)[order.start : order.end], show)
+    listed: dict[str, JsonValue] = {"total": len(keys), "from": order.start, "loading": loading}
+    if not order.by:
+        return {**listed, "partitions": rows}
+    return lambda: {**listed, "partitions": order.shown(rows)}
 
 
 def pending_in(broker: Broker, key: SharePartitionKey) -> Sequence[PendingHere]:
@@ -96,6 +100,7 @@ def share_row(live: LiveSharePartition, topic: str) -> View:
     return {
         **head,
         "next_offset": flight.next_offset,
+        "behind": live.partition.log.high_watermark - flight.next_offset,
         "in_flight": flight.size,
         **records_shown(facts_in_memory(live)),
     }

@@ -17,7 +17,12 @@ export const brief = (content) => {
 const textOf = (pieces) => pieces.map((each) => each === null ? "" : each.text ?? each.hex).join("");
 
 class Pieces extends Part {
-  state = { pieces: [this.props.shown], next: this.props.shown?.size ? 0 : null, isIndented: true, said: "" };
+  state = {
+    pieces: [this.props.shown],
+    next: this.props.shown?.size !== undefined ? 0 : null,
+    isIndented: true,
+    said: "",
+  };
 
   componentDidMount() {
     if (this.state.next !== null) this.load();

@@ -5,13 +5,13 @@ import { pages, table } from "../table.js";
 import { span, whole } from "../text.js";
 
 const COLUMNS = [
-  ["cluster", "name"],
-  ["state"],
-  ["bootstrap", "mono"],
-  ["clock"],
-  ["rules"],
-  ["waiting at holds"],
-  ["lease"],
+  ["cluster", "name", "id"],
+  ["state", "", "state"],
+  ["bootstrap", "mono", "bootstrap"],
+  ["clock", "", "frozen"],
+  ["rules", "", "rules"],
+  ["waiting at holds", "", "waiting"],
+  ["lease", "", "ttl_s"],
 ];
 const LEAD = "Brokers for tests of clients, each with its own log, clock and faults.";
 const API = "/control/v1";

@@ -85,16 +85,24 @@ const noOffsets = (view) =>
     ? empty("A share group commits no offsets: see ", link("its share partitions", "shares", { find: view.id }), ".")
     : empty("No committed offsets yet.");
 
+// A share group keeps no offset that a person could name: Kafka moves it to the start, to the end, or to a time.
+const TARGETS = [["earliest", "the first record"], ["latest", "the end"], ["offset", "an offset"], [
+  "timestamp",
+  "a time",
+]];
+const SHARE_TARGETS = TARGETS.filter(([name]) => name !== "offset");
 const resetOffsets = (view) => ({
   action: "reset-offsets",
-  command: `odradek ${
-    view.type === "share" ? "share-groups" : "groups"
-  } reset-offsets ${view.id} -t TOPIC --to-earliest`,
+  command: view.type === "share"
+    ? `odradek share-groups reset-offsets ${view.id} -t orders --to-earliest --execute`
+    : `odradek groups reset-offsets ${view.id} -t orders --to-earliest --execute`,
   blocked: view.member_count
     ? `The group has ${count(view.member_count, "member")}. Stop them first: their next commit would undo the reset.`
     : null,
   title: `Reset offsets of ${view.id}`,
-  words: "The group resumes from this position, within the bounds of the log.",
+  words: view.type === "share"
+    ? "The group resumes from this position. Records in flight, and their delivery counts, are forgotten."
+    : "The group resumes from this position, within the bounds of the log.",
   go: "Reset",
   typed: view.id,
   fields: [
@@ -103,11 +111,15 @@ const resetOffsets = (view) => ({
       value: view.offsets.length ? topicAndPartition(view.offsets[0].partition)[0] : "",
     }],
     ["partition", "Partition", { type: "number", min: 0, placeholder: "all" }],
-    ["to", "To", { options: ["earliest", "latest", "offset", "timestamp"] }],
-    ["at", "Offset, or time in ms", { type: "number", min: 0 }],
-  ],
-  body: ({ topic, partition, to, at }) => {
-    const target = to === "offset" || to === "timestamp" ? { [to]: wholeOr(at, null) } : { to };
+    ["to", "To", { options: view.type === "share" ? SHARE_TARGETS : TARGETS }],
+    view.type === "share" ? null : ["offset", "Offset", { type: "number", min: 0 }],
+    ["time", "Time", { type: "datetime-local", step: 1 }],
+  ].filter(Boolean),
+  body: ({ topic, partition, to, offset, time }) => {
+    if (to === "offset" && offset === "") throw new Error("Enter the offset.");
+    if (to === "timestamp" && time === "") throw new Error("Enter the time.");
+    const targets = { offset: { offset: wholeOr(offset, null) }, timestamp: { timestamp: new Date(time).getTime() } };
+    const target = targets[to] ?? { to };
     return { group: view.id, topic, partition: wholeOr(partition, null), ...target };
   },
 });

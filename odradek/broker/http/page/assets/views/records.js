@@ -148,6 +148,36 @@ class Row extends Part {
     );
   }
 }
+// The headers that the list leaves out: their names come on demand, and each then reads its value.
+const AT_ONCE = 20;
+class MoreHeaders extends Part {
+  state = { names: null, shown: this.props.each.headers.length, said: "" };
+
+  async more() {
+    const { where } = this.props;
+    const found = await (await fetch(`/api/record?${new URLSearchParams({ ...where, of: "key" })}`)).json();
+    if (found.error) return this.setState({ said: found.error });
+    const names = found.headers;
+    this.setState({ names, shown: Math.min(names.length, this.state.shown + AT_ONCE) });
+  }
+
+  render() {
+    const { where, each } = this.props;
+    const { names, shown, said } = this.state;
+    const first = each.headers.length;
+    const content = (name, at) => {
+      const of = `header:${first + at}`;
+      return h(Content, { key: of, title: `Header ${name}`, where, of, shown: { text: "", size: null } });
+    };
+    const left = each.header_count - shown;
+    const more = `Show ${count(Math.min(left, AT_ONCE), "more header")} of ${whole(left)}`;
+    return [
+      names?.slice(first, shown).map(content),
+      left ? h("button", { type: "button", class: "act", onClick: () => this.more() }, more) : null,
+      h("p", { role: "status" }, said),
+    ];
+  }
+}
 const sign = (isOpen) => isOpen ? "▾" : "▸";
 const MARKER = { COMMIT: "good", ABORT: "bad" };
 const state = (each) => [
@@ -167,8 +197,6 @@ const details = (topic, each) => {
     part("Key", "key", each.key),
     part("Value", "value", each.data !== undefined ? each.data : each.value),
     each.headers.map(([name, value], at) => part(`Header ${name}`, `header:${at}`, value)),
-    each.header_count > each.headers.length
-      ? h("p", { class: "lead" }, `${whole(each.header_count - each.headers.length)} more headers.`)
-      : null,
+    each.header_count > each.headers.length ? h(MoreHeaders, { where, each }) : null,
   ];
 };

@@ -8,15 +8,15 @@ const LEAD = "Records in flight, by state. Share partitions whose acknowledgemen
   "first, even if nobody fetches from them.";
 const NONE = "No share group has any state yet. The first share consumer of any client creates it.";
 const COLUMNS = [
-  ["group", "name"],
-  ["partition", "name"],
-  ["start", "n"],
-  ["next", "n"],
-  ["behind", "n"],
+  ["group", "name", "group"],
+  ["partition", "name", "partition"],
+  ["start", "n", "start_offset"],
+  ["next", "n", "next_offset"],
+  ["behind", "n", "behind"],
   ["states"],
   ["deliveries", "mono"],
   ["waits for"],
-  ["in flight"],
+  ["in flight", "", "in_flight"],
 ];
 
 export const shares = (view, query) => [
@@ -41,7 +41,7 @@ const row = (each) => {
     whole(each.next_offset),
     each.next_offset === undefined
       ? tag(each.failure ?? (each.phase === "stored" ? "nobody fetches" : each.phase), "wait")
-      : whole(each.high_watermark - each.next_offset),
+      : whole(each.behind),
     h("div", { class: "ranges" }, states),
     deliveries.join(", ") || "–",
     each.pending.length ? each.pending.map((one, at) => [at ? ", " : "", holder(one)]) : "–",

@@ -75,7 +75,7 @@ const produce = (topic) => ({
     ["key", "Key", {}],
     ["value", "Value", { rows: 6 }],
     ["headers", "Headers, one per line", { rows: 2, placeholder: "name: value" }],
-    ["partition", "Partition", { type: "number", min: 0, placeholder: "0" }],
+    ["partition", "Partition", { type: "number", min: 0, placeholder: "by key, as clients choose it" }],
   ],
   body: ({ key, value, headers, partition }) => {
     if (/^\s*[[{]/.test(value) && indented(value) === null) throw new Error("The value is not valid JSON.");
