@@ -365,9 +365,9 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     heartbeats("heartbeat_group", Heartbeats(consumer_heartbeats), "a consumer group (KIP-848)"),
     Measurement(
         "streams_group_10",
-        Stabilisation(StreamsGroup, 10, 100).measure,
+        Stabilisation(StreamsGroup, 10, 1000).measure,
         (
-            Row("seconds", "streams group (KIP-1071) of 10, 100 tasks: join → stable", "s", at_most(1)),
+            Row("seconds", "streams group (KIP-1071) of 10, 1,000 tasks: join → stable", "s", at_most(1)),
             Row("cpu_ms", "· broker CPU", "ms", at_most(1)),
         ),
         warms_up=True,
