@@ -12,6 +12,7 @@ import java.net.URI;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -53,13 +54,16 @@ public final class ControlledCluster {
 
     /**
      * Creates a cluster, which is deleted after its life at the latest. Kafka heeds no setting that it does not know, so
-     * neither does this.
+     * neither does this. `more` has further fields of the call.
      */
-    public static JsonNode created(Map<String, String> settings, List<Integer> nodes, Duration life) {
+    public static JsonNode created(
+        Map<String, String> settings, List<Integer> nodes, Duration life, Map<String, String> more) {
         settings.keySet().removeAll(KAFKAS);
         while (true) {
             try {
-                return call("POST", "", Map.of("settings", settings, "nodes", nodes, "ttl_s", life.toSeconds()));
+                Map<String, Object> fields = new HashMap<>(more);
+                fields.putAll(Map.of("settings", settings, "nodes", nodes, "ttl_s", life.toSeconds()));
+                return call("POST", "", fields);
             } catch (TestAbortedException refusal) {
                 if (!refusal.getMessage().contains(" is unknown")
                     || !settings.keySet().removeIf(name -> refusal.getMessage().contains("settings." + name + ":")))

@@ -46,7 +46,7 @@ public class KafkaClusterTestKit implements AutoCloseable {
     public void format() { }
 
     public void startup() {
-        JsonNode told = ControlledCluster.created(settings, List.of(NODE), LIFE);
+        JsonNode told = ControlledCluster.created(settings, List.of(NODE), LIFE, Map.of());
         id = told.get("id").asText();
         bootstrap = told.get("bootstrap").asText();
         recorder = ControlledCluster.recorded(id, Path.of(System.getenv("RECORDINGS"), UUID.randomUUID().toString()));

@@ -301,7 +301,8 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
                     throw new TestAbortedException("needs " + name + " of a node");
                 settings.put(name, values.get(0));
             });
-            JsonNode told = ControlledCluster.created(settings, brokerIds().stream().sorted().toList(), LIFE);
+            List<Integer> nodes = brokerIds().stream().sorted().toList();
+            JsonNode told = ControlledCluster.created(settings, nodes, LIFE, Map.of("emulate", "4.3"));
             id = told.get("id").asText();
             bootstrap = told.get("bootstrap").asText();
             told.get("nodes").forEach(node -> running.add(node.get("id").asInt()));
