@@ -213,7 +213,7 @@ class Broker:
         if self.has_started("shares"):
             self.shares.stop()
         if self.has_started("share_coordinator"):
-            self.share_coordinator.tell()
+            self.share_coordinator.repeat_markers()
             self.share_coordinator.stop()
         if self.has_started("transactions"):
             self.transactions.record_completions()

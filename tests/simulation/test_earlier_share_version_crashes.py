@@ -55,7 +55,7 @@ def end(stage: Stage, *, commit: bool) -> None:
 def is_accepted(stage: Stage) -> bool:
     """Whether 3 to 5 are, to a reader that knows neither markers nor private tags."""
     broker = stage.broker
-    broker.share_coordinator.tell()
+    broker.share_coordinator.repeat_markers()
     stage.wait(100)
     key = SharePartitionKey(GROUP, broker.metadata.image.topics[QUEUE].topic_id, 0)
     log = broker.partition(SHARE_GROUP_STATE, broker.share_coordinator.partition_for(key)).log

@@ -178,17 +178,18 @@ class ShareCoordinator:
         unless all partitions are loaded."""
         return [each for shard in self.shards for each in shard.look(lambda core: core.pending_of(producer_id))]
 
-    def tell(self) -> None:
+    def repeat_markers(self) -> None:
         """Records the effects of markers that only the markers express so far, for readers that do not know these (ADR
         21). Called before a clean stop."""
         for shard in self.shards:
-            shard.tidy(lambda core, now_ms: core.tell_all(now_ms))
+            shard.tidy(lambda core, now_ms: core.repeat_markers(now_ms))
 
-    async def tell_durably(self) -> None:
-        """Like `tell`, but waits until the records, and all earlier ones, survive a power failure. Raises KafkaError if
-        a record cannot be written."""
+    async def repeat_markers_durably(self) -> None:
+        """Like `repeat_markers`, but waits until the records, and all earlier ones, survive a power failure. Raises
+        KafkaError if a record cannot be written."""
         answers = [
-            shard.submit(lambda core, now_ms: core.tell_all(now_ms)._replace(must_sync=True)) for shard in self.shards
+            shard.submit(lambda core, now_ms: core.repeat_markers(now_ms)._replace(must_sync=True))
+            for shard in self.shards
         ]
         for answer in await each_of(answers):
             if isinstance(answer, KafkaError):
@@ -213,7 +214,7 @@ class ShareCoordinator:
     def _prune(self, shard: Shard[StateCore], log: StateLog) -> None:
         shard.look(lambda core: core.forget_old_markers(self._clock.now_ms()))
         shard.tidy(lambda core, now_ms: core.snapshot_cold(log.end_offset, now_ms))
-        shard.tidy(lambda core, now_ms: core.tell_all(now_ms))
+        shard.tidy(lambda core, now_ms: core.repeat_markers(now_ms))
         needed_from = shard.look(lambda core: core.needed_from(log.end_offset))
         if needed_from <= log.start_offset:
             return

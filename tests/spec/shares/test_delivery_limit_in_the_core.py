@@ -74,7 +74,7 @@ class Story:
 
     def restart_at_lower_level(self) -> None:
         """Restarts with a reader that knows neither markers nor pending acknowledgements."""
-        self.turn(lambda core: core.tell_all(self.now_ms))
+        self.turn(lambda core: core.repeat_markers(self.now_ms))
         self.leader = None
         self.core = StateCore(self.config, lambda *_: True)
         for offset, each in list(enumerate(self.log))[self.log_start :]:

@@ -63,18 +63,18 @@ def test_what_was_aborted_is_stored_as_available_anyway(broker: TxnShareBroker) 
     topic, _, producer = staged(broker)
     assert producer.abort() is NONE
     end = state_end(broker)
-    broker.share_coordinator.tell()
+    broker.share_coordinator.repeat_markers()
     assert state_end(broker) == end
     assert broker.batches_told(topic) == broker.stored_batches(topic) == [(3, 5, AVAILABLE, 1)]
 
 
-def test_a_clean_stop_leaves_nothing_untold(broker: TxnShareBroker) -> None:
+def test_a_clean_stop_leaves_no_marker_unrepeated(broker: TxnShareBroker) -> None:
     topic, _, producer = staged(broker)
     producer.commit()
-    broker.share_coordinator.tell()
+    broker.share_coordinator.repeat_markers()
     assert broker.batches_told(topic) == [(3, 5, ACKNOWLEDGED, 1)]
     end = state_end(broker)
-    broker.share_coordinator.tell()
+    broker.share_coordinator.repeat_markers()
     assert state_end(broker) == end, "once"
 
 

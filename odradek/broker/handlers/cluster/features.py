@@ -144,7 +144,7 @@ async def tell_markers(updates: list[FeatureUpdate], broker: HandlerBroker, *, v
     ):
         return
     broker.shares.is_draining = True
-    await broker.share_coordinator.tell_durably()
+    await broker.share_coordinator.repeat_markers_durably()
 
 
 def lowers(feature: str, updates: list[FeatureUpdate], broker: HandlerBroker) -> bool:

@@ -127,7 +127,7 @@ class Entry:
     fence         the highest leader epoch of any read; resetting the state does not lower it
     update_count  updates since the last snapshot that was written because there were enough updates
     overlay       the pending ranges
-    untold        states that markers have given to pending offsets, and that no record has repeated yet
+    unrepeated    states that markers have given to pending offsets, and that no record has repeated yet
     """
 
     __slots__ = (
@@ -142,7 +142,7 @@ class Entry:
         "snapshot_epoch",
         "start_offset",
         "state_epoch",
-        "untold",
+        "unrepeated",
         "update_count",
         "written_ms",
     )
@@ -157,7 +157,7 @@ class Entry:
         self.created_ms = self.written_ms = 0
         self.update_count = 0
         self.overlay = Overlay()
-        self.untold: list[StateBatch] = []
+        self.unrepeated: list[StateBatch] = []
 
     # Replaying.
 
@@ -173,7 +173,7 @@ class Entry:
         self.written_ms = snapshot.written_ms
         self.batches = list(merged(snapshot.batches, snapshot.start_offset))
         self.overlay = Overlay(snapshot.pending)
-        self.untold = []
+        self.unrepeated = []
         # As in Kafka, a snapshot for another reason does not restart the count.
         if self.update_count >= updates_per_snapshot:
             self.update_count = 0
@@ -187,8 +187,8 @@ class Entry:
         merge(self.batches, update.batches, self.start_offset)
         self.written_ms = max(self.written_ms, update.written_ms)
         self.update_count += 1
-        if self.untold:
-            self.untold = _left_untold(self.untold, update)
+        if self.unrepeated:
+            self.unrepeated = _still_unrepeated(self.unrepeated, update)
         if update.resolved:
             self.overlay.resolve(update.resolved)
         if update.pending:
@@ -200,7 +200,7 @@ class Entry:
         if batches:
             merge(self.batches, batches, self.start_offset)
             self.delivery_complete_count = self._count_with(batches)
-            self.untold += batches
+            self.unrepeated += batches
 
     # Reading.
 
@@ -242,7 +242,7 @@ class Entry:
         start_offset = self.start_offset if start_offset is None else start_offset
         count = self.delivery_complete_count if delivery_complete_count is None else delivery_complete_count
         if self.update_count < updates_per_snapshot:
-            added = merged((*self.untold, *batches) if self.untold else batches, start_offset)
+            added = merged((*self.unrepeated, *batches) if self.unrepeated else batches, start_offset)
             return Update(
                 self.key,
                 self.snapshot_epoch,
@@ -320,15 +320,15 @@ def _batches_of(ended: Sequence[tuple[PendingRange, Resolution]]) -> list[StateB
     ]
 
 
-def _left_untold(batches: Sequence[StateBatch], update: Update) -> list[StateBatch]:
+def _still_unrepeated(batches: Sequence[StateBatch], update: Update) -> list[StateBatch]:
     """Returns the batches that the update neither overlaps nor puts below the start offset."""
-    told = sorted(update.batches)
+    repeated = sorted(update.batches)
     # The highest last offset of all batches up to each index.
-    reached = list(accumulate((each.last_offset for each in told), max))
+    reached = list(accumulate((each.last_offset for each in repeated), max))
     left = []
     for batch in batches:
         # The last update batch that begins within or before this batch.
-        at = bisect_right(told, batch.last_offset, key=_FIRST) - 1
+        at = bisect_right(repeated, batch.last_offset, key=_FIRST) - 1
         if batch.last_offset >= update.start_offset and (at < 0 or reached[at] < batch.first_offset):
             left.append(batch)
     return left

@@ -10,7 +10,7 @@ write:
 Acknowledgements that are pending in a transaction (KIP-1289) form an overlay above the stored batches; in the batches
 themselves their records are available. A marker in the log resolves them, when it is written and at every replay.
 Readers that do not understand markers learn of the result from the share partition's next record, or from a record that
-`tell_all` requests (ADR 21).
+`repeat_markers` requests (ADR 21).
 
 Source: docs/spec/share-groups.md#s4, #s5-12.
 """
@@ -109,7 +109,7 @@ class StateCore:
         """Does nothing: the records contain the whole state."""
 
     def on_loaded(self, now_ms: int) -> Outcome[None]:
-        return Outcome(records=self._untold(now_ms), may_split=True)
+        return Outcome(records=self._unrepeated(now_ms), may_split=True)
 
     def on_timer(self, key: object, now_ms: int) -> Outcome[None]:
         return Outcome()
@@ -286,7 +286,7 @@ class StateCore:
         first_record_offset, next_record_offset  the ends of the log
         """
         if self.needed_from(next_record_offset) > first_record_offset or any(
-            entry.untold for entry in self._entries.values()
+            entry.unrepeated for entry in self._entries.values()
         ):
             return 0
         seen_ms = [seen_ms for _, seen_ms in self._marker_epochs.values()]
@@ -305,9 +305,9 @@ class StateCore:
         gone = [Deletion(key) for key in self._entries if not topic_exists(key.topic_id)]
         return Outcome(len(gone), gone, may_split=True)
 
-    def tell_all(self, now_ms: int) -> Outcome[bool]:
+    def repeat_markers(self, now_ms: int) -> Outcome[bool]:
         """Writes records that repeat the effect of markers, for readers that do not understand markers."""
-        return Outcome(True, self._untold(now_ms), may_split=True)
+        return Outcome(True, self._unrepeated(now_ms), may_split=True)
 
     def snapshot_cold(self, next_record_offset: int, now_ms: int) -> Outcome[int]:
         """Writes new snapshots of share partitions that have not been written for a long time, so that the older part
@@ -345,8 +345,8 @@ class StateCore:
         else:
             del self._pending_in[key]
 
-    def _untold(self, now_ms: int) -> list[StateRecord]:
-        entries = [entry for entry in self._entries.values() if entry.untold]
+    def _unrepeated(self, now_ms: int) -> list[StateRecord]:
+        entries = [entry for entry in self._entries.values() if entry.unrepeated]
         return [entry.next_record(self._config.updates_per_snapshot, now_ms) for entry in entries]
 
     def _require(self, key: SharePartitionKey, leader_epoch: int) -> Entry:
