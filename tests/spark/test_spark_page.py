@@ -8,9 +8,15 @@ from tests.support.guides import blocks, can_have_a_network, check_output, play
 
 PAGE = blocks("docs/using-spark.md")
 TIMEOUT_S = 900
+# A shuffle has 200 tasks by default, and each starts workers in Python.
+DEFAULTS = "spark.sql.shuffle.partitions 2\nspark.ui.enabled false\n"
 
 
 @pytest.mark.timeout(2 * TIMEOUT_S)
 @pytest.mark.skipif(not can_have_a_network(), reason="no network of its own for a guide: unshare --net is not allowed")
 def test_a_reader_can_paste_the_page_from_top_to_bottom(tmp_path: Path) -> None:
-    check_output(PAGE, play(PAGE, tmp_path, timeout_s=TIMEOUT_S))
+    conf, folder = tmp_path / "conf", tmp_path / "reader"
+    conf.mkdir()
+    folder.mkdir()
+    (conf / "spark-defaults.conf").write_text(DEFAULTS)
+    check_output(PAGE, play(PAGE, folder, timeout_s=TIMEOUT_S, SPARK_CONF_DIR=str(conf)))
