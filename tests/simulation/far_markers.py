@@ -10,9 +10,11 @@ from tests.simulation.virtual_time import VirtualTimers
 
 
 class FarMarkers:
-    """Late, twice, and their answers late too; meanwhile others have their turn, and the process may end.
+    """Delivers markers late and twice, and delays their responses. Other work happens meanwhile, and the process may
+    end.
 
-    Only those of transaction.version 2 are repeated: before it a late marker ends whatever is open, by design.
+    Only markers of transaction.version 2 are repeated. A late marker of an earlier version ends any open transaction,
+    by design.
     """
 
     def __init__(self, writer: MarkerWriter, timers: VirtualTimers, rng: Random) -> None:

@@ -1,8 +1,8 @@
-"""A group whose members play one story, while their broker crashes at every disk call.
+"""The members of a group play a story, while their broker crashes at every disk call.
 
-Wherever the broker dies, the members repeat to the next one the requests that were not answered, as clients do, and go
-on. Whatever a member was told before the crash must hold after the restart. What a heartbeat contains, and what its
-answer assigns, depends on the kind of group: a subclass of `GroupWorld` says so, and tells the story.
+Wherever the broker dies, the members repeat their unanswered requests to the next broker, as clients do, and continue.
+Whatever a member learned before the crash must hold after the restart. The contents of a heartbeat, and the meaning of
+its response, depend on the kind of group: a subclass of `GroupWorld` defines them, and the story.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ SESSION_MS, HEARTBEAT_MS = 45_000, 5_000
 
 @dataclass(slots=True)
 class GroupMember(ABC):
-    """A member as its client knows it.
+    """A member as its client sees it.
 
-    epoch      as of the last answer; 0 before it has joined
-    tells_all  the next heartbeat repeats the subscription, because the last one was not answered
+    epoch      epoch of the last response; 0 before the member has joined
+    tells_all  whether the next heartbeat repeats the subscription, because the last one was not answered
     """
 
     name: str
@@ -51,7 +51,7 @@ class GroupMember(ABC):
 
     @abstractmethod
     def drop_all(self) -> None:
-        """Stops to work with everything that was assigned."""
+        """Stops working on everything that was assigned."""
 
 
 M = TypeVar("M", bound=GroupMember)
@@ -74,10 +74,11 @@ class GroupStage(Stage):
 
 
 class GroupWorld(ABC, Generic[M]):
-    """The story so far, across the brokers that played it.
+    """The story so far, across the brokers that took part in it.
 
-    committed, doubtful  the last offset that was committed; the last one of which a commit was sent
-    done                 the number of events of the story that have happened
+    committed  the last committed offset
+    doubtful   the last offset for which a commit was sent
+    done       number of past events of the story
     """
 
     story: ClassVar[Sequence[Callable[[Any], None]]]
@@ -97,7 +98,7 @@ class GroupWorld(ABC, Generic[M]):
 
     @abstractmethod
     def beat(self, member: M) -> None:
-        """Sends the member's heartbeat, and takes over its answer."""
+        """Sends the member's heartbeat, and applies its response."""
 
     @abstractmethod
     def farewell(self, member: M, epoch: int) -> Message:
@@ -138,8 +139,8 @@ class GroupWorld(ABC, Generic[M]):
         assert all(recorded.get(name, 0) >= epoch for name, epoch in told.items()), f"told {told}, recorded {recorded}"
 
     def joined(self, member: M, request: Callable[[], Message]) -> Any:
-        """Returns the answer to a heartbeat. A static member that was not told of its joining cannot join again before
-        it times out, as with Kafka, so it waits for that."""
+        """Returns the response to a heartbeat. If a static member did not receive the response to its join, it cannot
+        join again before its session times out, as with Kafka, so it waits."""
         answer = self.stage.ask(request(), 1)
         if answer.error_code == E.UNRELEASED_INSTANCE_ID.value and member.epoch == 0:
             self._outlast_session(member)
@@ -178,7 +179,7 @@ Event = Callable[[GroupWorld[Any]], None]
 
 
 def check_owners(work: Mapping[str, set[Any]]) -> None:
-    """Checks that nothing is with two members. `work` holds what each member works with, by name."""
+    """Checks that no two members work on the same thing. `work` has what each member works on, by name."""
     owners: dict[object, str] = {}
     for name, own in work.items():
         for each in own:
@@ -190,7 +191,7 @@ def check_owners(work: Mapping[str, set[Any]]) -> None:
 
 
 def beats(new_member: Callable[[str], GroupMember], name: str) -> Event:
-    """One heartbeat; the first one joins."""
+    """Returns an event with one heartbeat. The first heartbeat joins."""
 
     def event(world: GroupWorld[Any]) -> None:
         member = world.members.get(name)

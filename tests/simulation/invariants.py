@@ -1,6 +1,7 @@
-"""What must hold after every event, whatever the seed, for partitions, their readers and groups' offsets.
+"""What must hold after every event, for any seed, for partitions, their readers and the offsets of groups.
 
-Checks logs as a read_committed consumer would, each time only beyond the last check; after a restart from the start.
+The checks read logs like a read_committed consumer, each time from the end of the last check, and after a restart from
+the start.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,13 +34,13 @@ OFFSET_FETCH_VERSION = 5
 
 @dataclass(slots=True)
 class Seen:
-    """Of one partition."""
+    """What has been observed in one partition."""
 
     last_stable_offset: int = 0
     log_end_offset: int = 0
     read_to: int = 0
-    visible: dict[bytes, int] = field(default_factory=dict)  # value → offset
-    markers: dict[tuple[int, int], int] = field(default_factory=dict)  # (producer id, epoch) → how many
+    visible: dict[bytes, int] = field(default_factory=dict)  # offset by value
+    markers: dict[tuple[int, int], int] = field(default_factory=dict)  # number of markers by (producer id, epoch)
 
 
 class Invariants:
@@ -48,15 +49,15 @@ class Invariants:
         self._partitions = partitions
         self._groups = groups
         self._seen: dict[TopicPartition, Seen] = {each: Seen() for each in partitions}
-        self._outcomes: dict[tuple[int, int], bool] = {}  # (producer id, epoch) → committed
+        self._outcomes: dict[tuple[int, int], bool] = {}  # whether the transaction committed, by (producer id, epoch)
         self._offsets: dict[str, int] = {}
         self._disk_calls = -1
         self.markers_repeated = 0
-        self.bumping: set[int] = set()  # producer ids each of whose transactions has its own epoch
+        self.bumping: set[int] = set()  # producer ids whose transactions each have a separate epoch
 
     def check(self, broker: "SimulatedBroker") -> None:
         if broker.disk.calls == self._disk_calls:
-            return  # nothing was written
+            return  # Nothing was written.
         self._disk_calls = broker.disk.calls
         for topic_partition, seen in self._seen.items():
             partition = broker.partition(*topic_partition)
@@ -73,7 +74,10 @@ class Invariants:
         self._check_nothing_is_stuck(broker)
 
     def restarted(self, *, was_power_lost: bool) -> None:
-        """was_power_lost: what nobody was told of may be gone, even if somebody could read it."""
+        """Prepares for the checks after a restart.
+
+        was_power_lost  whether unacknowledged data may be lost, even if somebody could read it
+        """
         self._disk_calls = -1
         for topic_partition, before in self._seen.items():
             after = Seen()
@@ -119,7 +123,7 @@ class Invariants:
         return marker
 
     def missing_after_restart(self) -> None:
-        """Once everything is stable again: what could be read can still be read."""
+        """Checks, when everything is stable again, that readers find what they could read before."""
         for topic_partition, seen in self._seen.items():
             gone = [value for value, offset in seen.visible.items() if offset >= seen.read_to]
             assert not gone, f"{gone} of {topic_partition} could be read, and cannot any more"
@@ -140,10 +144,10 @@ class Invariants:
                 assert attempt.may_be_committed, f"offset {offset} of {group} counts, and was never to be committed"
             self._offsets[group] = offset
 
-    # Stuck readers.
+    # Readers that wait forever.
 
     def _check_nothing_is_stuck(self, broker: "SimulatedBroker") -> None:
-        """Where a transaction is open, somebody knows of it and will end it."""
+        """Checks that every open transaction is known to somebody who will end it."""
         taking_part: set[tuple[int, str, int]] | None = None
         for topic, index in self._partitions:
             log = broker.partition(topic, index).log
@@ -165,7 +169,8 @@ class Invariants:
 
 
 def who_takes_part(broker: "SimulatedBroker") -> set[tuple[int, str, int]] | None:
-    """(producer id, topic, partition) of all that is open or waits for markers; None while that is being loaded."""
+    """Returns (producer id, topic, partition) of every open transaction and of every missing marker; None while
+    loading."""
     try:
         listed = all_listed(broker.transactions)
         found = [broker.transactions.describe(each.transactional_id) for each in listed]
@@ -181,7 +186,7 @@ def who_takes_part(broker: "SimulatedBroker") -> set[tuple[int, str, int]] | Non
 
 
 def committed_records(data: Buffer, aborted: list[tuple[int, int]], marker_seen: MarkerSeen | None = None) -> Records:
-    """What a read_committed consumer makes of fetched batches and the list of aborted transactions beside them."""
+    """Returns what a read_committed consumer delivers from fetched batches and the list of aborted transactions."""
     waiting = sorted(aborted, key=lambda each: each[1])
     dropped: set[int] = set()
     for position, header in batches(data):
@@ -190,7 +195,7 @@ def committed_records(data: Buffer, aborted: list[tuple[int, int]], marker_seen:
         if header.is_control:
             marker = read_marker(data, position, header)
             if marker is None:
-                continue  # compaction has left the batch empty
+                continue  # Compaction has left the batch empty.
             if not marker.is_commit:
                 dropped.discard(header.producer_id)
             if marker_seen is not None:
@@ -202,7 +207,7 @@ def committed_records(data: Buffer, aborted: list[tuple[int, int]], marker_seen:
 
 
 def ask_for_offset(broker: "SimulatedBroker", group: str, answered: Callable[[int], None]) -> None:
-    """-1 where the group has none. Not answered while its coordinator loads; later, where it waits for the disk."""
+    """Requests a group's offset, -1 if there is none. There is no response while the coordinator loads."""
 
     def came(data: bytes) -> None:
         answer = decode(OffsetFetchResponse, OFFSET_FETCH_VERSION, data, 8)

@@ -1,4 +1,4 @@
-"""A network that delivers requests and answers late, twice, in another order, or not at all."""
+"""A network that delivers requests and responses late, twice, in another order, or not at all."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from tests.simulation.simulated_broker import SimulatedBroker
 
 END_TXN = EndTxnRequest.API_KEY
-HEADER_BYTES = 8  # of an answer: length and correlation id
+HEADER_BYTES = 8  # length and correlation id of a response
 
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """How likely it is that a message is lost, that a request comes twice, and that either is late by seconds."""
+    """Probabilities that a message is lost, that a request is repeated, and that either is late by seconds."""
 
     lost: float = 0.02
     twice: float = 0.03
@@ -89,7 +89,7 @@ class Network:
             self._after(deliver)
 
     def close(self) -> None:
-        """Nothing arrives any more."""
+        """Stops all deliveries."""
         self._life.is_over = True
 
     def _after(self, action: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""What a seed's world is like: how its broker is configured, how bad the weather is, how often it dies."""
+"""The properties of a seed's world: the configuration of its broker, the weather, and how often the broker dies."""
 
 from dataclasses import dataclass
 from random import Random
@@ -10,14 +10,14 @@ from tests.support.metadata import config_with
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a seed's world is like; each world draws its own."""
+    """The properties of a seed's world. Each kind of world draws its own."""
 
-    level: int  # of transaction.version
-    is_durable: bool  # acknowledgements wait for fsync, so that the power may fail too
+    level: int  # level of transaction.version
+    is_durable: bool  # Acknowledgements wait for an fsync, so that the power may fail too.
     crashes_every_ms: int | None
     faults_every_ms: int | None
     weather: Weather
-    is_compacting: bool  # what lies in finished segments of internal topics, all the time
+    is_compacting: bool  # Finished segments of internal topics are compacted all the time.
     duration_ms: int = 6_000
 
     @classmethod
@@ -33,7 +33,7 @@ class Plan:
 
 
 def broker_config(is_durable: bool, **settings: str) -> BrokerConfig:
-    """Few partitions, and transactions that do not wait long to be aborted."""
+    """Returns a configuration with few partitions and short transaction timeouts."""
     if is_durable:
         settings["log_flush_interval_messages"] = "1"
     defaults = {

@@ -29,7 +29,7 @@ from tests.support.batches import batch_by
 from tests.support.requests import produce_request
 
 E = ErrorCode
-INPUT = "input"  # whose offsets the group commits
+INPUT = "input"  # The group commits offsets of this topic.
 NO_PAIR = (-1, -1)
 TRIES = 8
 RETRIABLE = frozenset(
@@ -45,12 +45,16 @@ RETRIABLE = frozenset(
         E.REQUEST_TIMED_OUT,
     }
 )
-SAYS_NOTHING = RETRIABLE - {E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PROGRESS}  # of whether it happened
+# errors that do not say whether the request took effect
+SAYS_NOTHING = RETRIABLE - {E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PROGRESS}
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """client: over whose connection, if not the producer's; only the broker that was asked answers there."""
+    """A request and its version.
+
+    client  the connection to use, if it is not the producer's
+    """
 
     message: Message
     version: int
@@ -62,7 +66,7 @@ Script = Generator[Sequence[Ask] | int, list[Any], None]
 
 @dataclass(slots=True)
 class Batch:
-    """Records on their way to one partition, under the same sequences however often they are sent."""
+    """Records for one partition. They keep the same sequences however often they are sent."""
 
     partition: TopicPartition
     values: list[bytes]
@@ -73,13 +77,13 @@ class Batch:
 
 @dataclass(slots=True)
 class Attempt:
-    """One transaction. `is_asked`: for its commit."""
+    """A transaction. `is_asked` says whether its commit was requested."""
 
     name: str
     producer: str
     group: str
     batches: list[Batch] = field(default_factory=list)
-    offset: int | None = None  # of the group, in it
+    offset: int | None = None  # the group's offset in this transaction
     offset_answer: Answer = Answer.UNKNOWN
     is_asked: bool = False
     answer: Answer = Answer.UNKNOWN
@@ -90,11 +94,11 @@ class Attempt:
 
 
 class Over(Exception):
-    """The producer is fenced, or does not know what to do: a new one takes its place."""
+    """The producer is fenced, or cannot continue. A new one replaces it."""
 
 
 class Book:
-    """All attempts of a run, and what they are recognised by."""
+    """All transactions of a run, with the values that identify them."""
 
     def __init__(self) -> None:
         self.attempts: list[Attempt] = []
@@ -108,14 +112,14 @@ class Book:
         return attempt
 
     def next_offset(self, attempt: Attempt) -> int:
-        """Each transaction of a group's takes it further."""
+        """Returns the next offset. Each transaction of a group advances it."""
         attempt.offset = self.next_offsets[attempt.group] = self.next_offsets.get(attempt.group, 0) + 1
         self.by_offset[attempt.group, attempt.offset] = attempt
         return attempt.offset
 
 
 class Producer:
-    """One process that uses a transactional id. `is_new`: speaks the protocol of transaction.version 2."""
+    """A process that uses a transactional id. `is_new`: it uses the protocol of transaction.version 2."""
 
     def __init__(
         self,
@@ -130,7 +134,7 @@ class Producer:
     ) -> None:
         self.name = name
         self.transactional_id = transactional_id
-        self.connection = 0  # old ones are closed with all that is under way in them
+        self.connection = 0  # Closing a connection discards everything that is in flight on it.
         self.is_new = is_new
         self._rng = rng
         self._book = book
@@ -144,7 +148,8 @@ class Producer:
 
     @property
     def may_be_late(self) -> bool:
-        """Only the new protocol tells a late request from one of the next transaction."""
+        """Returns whether its requests may be late. Only the new protocol distinguishes late requests from the next
+        transaction's."""
         return self.is_new
 
     def script(self) -> Script:
@@ -156,7 +161,7 @@ class Producer:
         except Over:
             return
 
-    # Each of these asks until it has an answer that it can use.
+    # Each of these methods repeats its request until the response is usable.
 
     def _initialise(self) -> Script:
         for _ in range(40):
@@ -192,7 +197,7 @@ class Producer:
                 is_begun = True
                 is_well = yield from self._produce(batches)
             if rng.random() < 0.04:
-                yield rng.choice([1_500, 6_000])  # collecting garbage, say
+                yield rng.choice([1_500, 6_000])  # for example a garbage collection
             if not is_well:
                 break
         if is_well and rng.random() < 0.6:
@@ -204,7 +209,8 @@ class Producer:
         if is_begun:
             yield from self._end(attempt, is_commit=wants_commit)
         if not self.is_new and not is_well:
-            yield from self._initialise()  # what was not acknowledged may be there: begin with a new epoch
+            # Unacknowledged records may exist, so the producer starts again with a new epoch.
+            yield from self._initialise()
 
     def _new_batch(self, attempt: Attempt) -> Batch:
         partition = self._rng.choice(self._partitions)

@@ -76,7 +76,7 @@ MEMBERS = {QUEUE: ("A", "B"), "others": ("C",)}
 PARTITIONS = 2
 LOCK_MS, MEMBER_MS, BEAT_MS = 20_000, 60_000, 10_000
 LIMIT = 10
-TIMEOUTS_MS = {"pay": 50_000, "bill": 15_000, "doubt": 0}  # "doubt" asks for a two-phase commit, which has no timeout
+TIMEOUTS_MS = {"pay": 50_000, "bill": 15_000, "doubt": 0}  # "doubt" requests a two-phase commit, which has no timeout.
 FINISHED = frozenset({2, 4})  # delivery states on disk
 SETTINGS = {
     "group_share_record_lock_duration_ms": str(LOCK_MS),
@@ -104,9 +104,9 @@ LOCKED = frozenset({State.ACQUIRED, State.PENDING, State.COMING_BACK})
 
 @dataclass(slots=True)
 class Txn:
-    """An open transaction. `serial` tells it from those before and after it.
+    """An open transaction. `serial` distinguishes it from earlier and later ones.
 
-    lock_over_ms  when the first lock of its records runs out, also of records that were deleted since
+    lock_over_ms  when the first lock of its records expires, including records that have been deleted since
     """
 
     transactional_id: str
@@ -118,10 +118,11 @@ class Txn:
 
 @dataclass(slots=True)
 class Rec:
-    """A record of a share partition. `session`: that of the member that holds it; other sessions have lost it.
+    """A record of a share partition.
 
-    counts   the least and the most deliveries that the broker may know of: a restart forgets what was not stored
-    over_ms  when its lock runs out: the earliest and the latest time that are possible
+    session  session of the member that holds the record; the record is lost to other sessions
+    counts   minimum and maximum of the delivery count, since a restart forgets what was not stored
+    over_ms  earliest and latest possible time at which its lock expires
     """
 
     state: State = State.AVAILABLE
@@ -137,9 +138,9 @@ class Member:
     group: str
     name: str
     epoch: int = requests.JOIN
-    session: int = requests.OPEN  # the epoch of its next request
-    serial: int = 0  # of its session
-    is_first: bool = True  # it has told its topics
+    session: int = requests.OPEN  # session epoch of its next request
+    serial: int = 0  # number of its session
+    is_first: bool = True  # It has sent its topics.
 
     @property
     def is_in(self) -> bool:
@@ -153,9 +154,10 @@ class Producer:
     transactional_id: str
     pair: tuple[int, int] | None = None
     txn: Txn | None = None
-    is_kept: bool = False  # a recovery has taken over its prepared transaction, and can only end that
+    is_kept: bool = False  # A recovery has taken over its prepared transaction, and can only end that transaction.
     zombies: list[tuple[int, int]] = field(default_factory=list)
-    ended: list[tuple[tuple[int, int], bool]] = field(default_factory=list)  # markers that were sent: pair, commit
+    # markers that were sent: producer id and epoch, commit
+    ended: list[tuple[tuple[int, int], bool]] = field(default_factory=list)
 
     @property
     def is_two_phase(self) -> bool:
@@ -167,7 +169,7 @@ class Administration:
         self.rng = Random(f"administration {seed}")
         self.stage = ShareStage(is_two_phase=True, settings=SETTINGS)
         self.trace: list[str] = []
-        self.level = 1  # of odradek.share.transactions
+        self.level = 1  # level of odradek.share.transactions
         self.limit = LIMIT
         self.places: dict[tuple[str, int], dict[int, Rec]] = {
             (group, index): {} for group in GROUPS for index in range(PARTITIONS)
@@ -178,7 +180,7 @@ class Administration:
         self.serials = 0
         self.done_steps = 0
         self.counts: dict[str, int] = {}
-        self.under_way: Callable[[], None] | None = None  # finds what came of a request that was not answered
+        self.under_way: Callable[[], None] | None = None  # finds the outcome of an unanswered request
         for group in GROUPS:
             self._configure(group, "share.auto.offset.reset", "earliest")
         self._delete_topic()
@@ -250,7 +252,7 @@ class Administration:
     # Time.
 
     def wait(self, ms: int) -> None:
-        """Members that are in their group stay in it."""
+        """Advances the clock. Members stay in their groups."""
         while ms > 0:
             self.stage.wait(min(ms, BEAT_MS))
             ms -= BEAT_MS
@@ -262,7 +264,7 @@ class Administration:
                 self._beat(member)
 
     def settle(self) -> None:
-        """Until nothing depends on a millisecond, and what the broker does by itself is done."""
+        """Waits until no result depends on a millisecond, and the broker's own work is done."""
         self.stage.wait(50)
         for _ in range(5):
             now_ms = self.now_ms
@@ -283,7 +285,8 @@ class Administration:
                 self._given_back(rec)
 
     def _find_aborted(self) -> None:
-        """The broker may abort a transaction by itself at its timeout, or because a lock ran out. Never otherwise."""
+        """Finds aborted transactions. The broker may abort one itself after its timeout, or after a lock has expired,
+        and never otherwise."""
         for producer in self.producers.values():
             txn = producer.txn
             if txn is None:
@@ -434,7 +437,7 @@ class Administration:
         self.check(False, f"{member} cannot join")
 
     def _join(self, member: Member) -> None:
-        """Until the state of every partition is there."""
+        """Joins until the state of every partition exists."""
         topic_id = self.stage.broker.metadata.image.topics[TOPIC].topic_id
         keys = [SharePartitionKey(member.group, topic_id, index) for index in range(PARTITIONS)]
         for _ in range(60):
@@ -461,7 +464,7 @@ class Administration:
             self.check(code is E.NONE, f"{member} is told {code}")
             member.session += 1
             self._locks_run_out()
-            self._find_aborted()  # loading a share partition may have found that a lock had run out
+            self._find_aborted()  # Loading a share partition may have found an expired lock.
             acquired = requests.acquired_in(answer)
             for each in acquired:
                 self._delivered(member, each.record, each.delivery_count, sent_ms)
@@ -518,7 +521,7 @@ class Administration:
         return {index: E(code) for index, code in requests.codes_in(answer).items()}
 
     def _busy(self) -> Member | None:
-        """A member that holds something."""
+        """Returns a member that holds records."""
         busy = [each for each in self.members.values() if each.is_in and self.held(each)]
         found: Member | None = self.pick(busy)
         return found
@@ -546,7 +549,7 @@ class Administration:
             self._leave(member)
 
     def stop_and_administer(self) -> None:
-        """An application is stopped, and then an administrator does something to its group."""
+        """Stops an application, and then lets an administrator change its group."""
         pending = [group for (group, _), _, rec in self.records() if rec.state is State.PENDING]
         group = self.pick(pending or GROUPS)
         for member in self.members.values():
@@ -573,7 +576,7 @@ class Administration:
         held = self.held(member)
         chosen = self.rng.sample(held, self.rng.randint(1, len(held)))
         kinds = {record: self.rng.choice([ACCEPT, ACCEPT, REJECT]) for record in chosen}
-        for _ in range(self.rng.choice([1, 1, 1, 2])):  # twice: the answer got lost
+        for _ in range(self.rng.choice([1, 1, 1, 2])):  # It is sent twice if the response was lost.
             self.under_way = partial(self._perhaps_staged, member, chosen, producer)
             codes = self._stage(member, kinds, producer.transactional_id, self._pair(producer))
             self.say(f"{member.name} acknowledges {kinds} in {producer.transactional_id} {producer.pair}: {codes}")
@@ -662,7 +665,8 @@ class Administration:
         return code, (answer.producer_id, answer.producer_epoch)
 
     def race(self) -> None:
-        """An acknowledgement and the end of its transaction at the same time: it has the same fate, or is refused."""
+        """Sends an acknowledgement together with the end of its transaction. It ends like the transaction, or is
+        refused."""
         member = self._busy()
         producer = self.pick([each for each in self.producers.values() if each.txn is not None and not each.is_kept])
         if member is None or producer is None or not self.level:
@@ -699,7 +703,8 @@ class Administration:
         self._ended(producer, commit=commit)
 
     def fence(self) -> None:
-        """An administrator, or the next instance of the application, takes over: what was open is aborted."""
+        """Lets an administrator, or the next instance of the application, take over. The open transaction is
+        aborted."""
         producer = self.pick(list(self.producers.values()))
         before = producer.pair
         pair = self._init(producer)
@@ -711,7 +716,8 @@ class Administration:
         producer.pair = pair
 
     def recover(self) -> None:
-        """The prepared transaction of a two-phase commit is kept for its recovery: it takes in nothing more."""
+        """Keeps the prepared transaction of a two-phase commit for its recovery. It accepts no further
+        acknowledgements."""
         producer = self.producers["doubt"]
         if producer.txn is None:
             return
@@ -729,7 +735,7 @@ class Administration:
                 self.check(E.NONE not in codes, f"the kept transaction {producer.txn} has taken in {record}")
 
     def zombie(self) -> None:
-        """A producer that was replaced, or whose transaction was aborted in its place, comes back."""
+        """Lets a producer return that was replaced, or whose transaction was aborted."""
         producer = self.pick([each for each in self.producers.values() if each.zombies])
         if producer is None:
             return
@@ -747,8 +753,8 @@ class Administration:
             self.check(codes <= FENCED, f"the acknowledgement of a zombie is answered {codes}")
 
     def touch_pending(self) -> None:
-        """Nobody may acknowledge what a transaction holds: neither its member outside of the transaction, nor another
-        member, nor another transaction."""
+        """Checks that nobody can acknowledge a pending record: neither its member outside of the transaction, nor
+        another member, nor another transaction."""
         found = [(place, offset, rec) for place, offset, rec in self.records() if rec.state is State.PENDING]
         if not found:
             return
@@ -770,14 +776,14 @@ class Administration:
             other = self._ready(self.pick(others))
             codes = self._stage(member, {record: ACCEPT}, other.transactional_id, self._pair(other))
             self.say(f"{member.name} acknowledges {record} in {other.transactional_id}, which {rec.txn} holds: {codes}")
-            if self._entry(other).state is TxnState.ONGOING:  # refused after it was registered
+            if self._entry(other).state is TxnState.ONGOING:  # refused after its registration
                 self._begun(other)
         else:
             return
         self.check(E.NONE not in codes, f"{record} is acknowledged, and {rec.txn} holds it")
 
     def repeat_marker(self) -> None:
-        """A marker of a transaction that is over comes again."""
+        """Repeats a marker of a transaction that has ended."""
         producer = self.pick([each for each in self.producers.values() if each.ended])
         if producer is None:
             return
@@ -883,7 +889,8 @@ class Administration:
         code = E(answer.topics[0].partitions[0].error_code)
         self.check(code is E.NONE, f"records are not deleted: {code}")
         self.say(f"records of {index} before {before} are deleted")
-        self.stage.wait(1_100)  # until that is in the checkpoint: a restart before it brings them back, as in Kafka
+        # until the deletion is in the checkpoint; an earlier restart would restore the records, as in Kafka
+        self.stage.wait(1_100)
         for (_, of), records in self.places.items():
             for offset in [offset for offset in records if of == index and offset < before]:
                 del records[offset]
@@ -922,11 +929,12 @@ class Administration:
         assert code is E.NONE, f"{name}: {code} {answer.responses[0].error_message}"
 
     def change_version(self) -> None:
-        """0 is possible only while nothing is pending. What a marker has done is recorded before."""
+        """Changes the level. 0 is possible only while nothing is pending. The effects of markers are recorded first."""
         level = 1 - self.level
         update = FeatureUpdateKey(feature=SHARE_TRANSACTIONS, max_version_level=level, upgrade_type=1 if level else 2)
         is_pending = any(rec.state is State.PENDING for _, _, rec in self.records())
-        counted = self.stage.broker.share_coordinator.pending_count()  # also what lies below the log start
+        # This includes records below the log start offset.
+        counted = self.stage.broker.share_coordinator.pending_count()
         code = E(self.ask(UpdateFeaturesRequest(feature_updates=[update]), 2).error_code)
         self.say(f"{SHARE_TRANSACTIONS} {level}: {code.name}")
         if level or not counted:
@@ -940,7 +948,7 @@ class Administration:
         self.wait(self.rng.choice([100, 3_000, 12_000, LOCK_MS + 1_000]))
 
     def restart(self) -> None:
-        """By kill -9, or because the power failed: every answer has waited for the disk."""
+        """Restarts the broker after kill -9 or a power failure. Every response has waited for the disk."""
         stage = self.stage
         stage.broker.kill()
         if self.rng.random() < 0.5:
@@ -954,8 +962,8 @@ class Administration:
             self._lost_session(member)
 
     def die(self) -> None:
-        """The broker is killed in the middle of a request, at any call to its disk. What came of it is found after the
-        restart; whatever it is, it has to agree with what became of the transaction."""
+        """Kills the broker during a request, at any call to its disk. The restart shows the outcome of the request,
+        which must agree with the outcome of the transaction."""
         self.under_way = None
         self.stage.die_after(self.rng.randint(1, 8))
         try:
@@ -1009,7 +1017,7 @@ class Administration:
     # In the end.
 
     def drain(self) -> None:
-        """Every transaction is ended, and a last member of each group gets all that is left, and nothing else."""
+        """Ends every transaction. A last member of each group gets all remaining records, and no others."""
         self.trace.append(f"{self.now_ms}: drain")
         for producer in self.producers.values():
             if producer.txn is not None:

@@ -1,4 +1,4 @@
-"""The requests of a share consumer and of its producer, and what their answers say; one topic, short forms."""
+"""Short forms of the requests of a share consumer and of its producer, for one topic, and of their responses."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from odradek.protocol.messages.txn_share_acknowledge_request import (
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 HEARTBEAT_VERSION, FETCH_VERSION, ACKNOWLEDGE_VERSION, STAGE_VERSION = 1, 2, 2, 0
-JOIN, LEAVE = 0, -1  # member epochs; of a session: OPEN and FINAL
+JOIN, LEAVE = 0, -1  # member epochs; as session epochs they are OPEN and FINAL
 OPEN, FINAL = 0, -1
 
 Record = tuple[int, int]  # partition and offset
-Kinds = dict[Record, int]  # how records are acknowledged
+Kinds = dict[Record, int]  # acknowledgement type of each record
 
 
 class Acquired(NamedTuple):
@@ -49,7 +49,7 @@ def heartbeat(group: str, member: str, epoch: int, topics: Sequence[str] | None 
 
 
 def assigned_in(answer: Any) -> set[int] | None:
-    """Partitions of the one topic; None: as before."""
+    """Returns the partitions of the single topic, or None if the response has no assignment."""
     if answer.assignment is None:
         return None
     return {index for each in answer.assignment.topic_partitions for index in each.partitions}
@@ -142,7 +142,7 @@ def stage(
 
 
 def codes_in(answer: Any) -> dict[int, int]:
-    """Of ShareAcknowledge and TxnShareAcknowledge, by partition."""
+    """Returns the error codes of ShareAcknowledge or TxnShareAcknowledge, by partition."""
     return {each.partition_index: each.error_code for topic in answer.responses for each in topic.partitions}
 
 

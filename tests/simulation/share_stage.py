@@ -43,7 +43,7 @@ SETTINGS = {
     "share_coordinator_snapshot_update_records_per_snapshot": "2",
     "share_coordinator_cold_partition_snapshot_interval_ms": "900",
     "share_coordinator_state_topic_prune_interval_ms": "700",
-    # As a broker is by default: else its clock, and the disk, would be kept busy for nothing.
+    # These are the broker's default values. Shorter intervals would keep the clock and the disk busy without need.
     "log_cleaner_backoff_ms": "15000",
     "log_flush_offset_checkpoint_interval_ms": "60000",
 }
@@ -91,7 +91,7 @@ class ShareStage(Stage):
 
 
 def prepared_disk(*, is_durable: bool) -> FakeDisk:
-    """Everything on it is synced."""
+    """Returns a disk on which everything is synced."""
     stage = ShareStage(is_durable=is_durable)
     stage.broker.kill()
     return stage.disk.after_kill()
@@ -102,9 +102,10 @@ class Member:
     name: str
     epoch: int = requests.JOIN
     assigned: set[int] = field(default_factory=set)
-    tells_all: bool = True  # until it is answered: only then is an assignment that got lost said again
-    session: int = requests.OPEN  # the epoch of its next request
-    held: dict[Record, int] = field(default_factory=dict)  # what it was given, with the delivery count
+    # This stays set until a response arrives, because only then would a lost assignment be repeated.
+    tells_all: bool = True
+    session: int = requests.OPEN  # session epoch of its next request
+    held: dict[Record, int] = field(default_factory=dict)  # acquired records with their delivery counts
 
 
 @dataclass(slots=True)
@@ -138,7 +139,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A story up to now, without its broker."""
+    """The state of a story without its broker."""
 
     known: Known
     pair: tuple[int, int]
@@ -147,7 +148,7 @@ class Moment:
     is_two_phase: bool
 
     def goes_on(self, disk: FakeDisk, later_ms: int = 0) -> ShareStory:
-        """What follows with the next broker; several may follow one moment."""
+        """Continues the story with the next broker. A moment may be continued several times."""
         known = deepcopy(self.known)
         known.restarts += 1
         known.locks.clear()
@@ -161,7 +162,8 @@ class ShareStory:
         self.stage = stage
         self.group = group
         self.known = known or Known()
-        self.may_be_delivered: Callable[[Record], bool] = lambda record: True  # else somebody promised otherwise
+        # Tests replace this if another promise exists.
+        self.may_be_delivered: Callable[[Record], bool] = lambda record: True
 
     def moment(self) -> Moment:
         stage = self.stage
@@ -173,7 +175,7 @@ class ShareStory:
         return self.known.members.setdefault(name, Member(name))
 
     def join(self, name: str) -> Member:
-        """And get the partition, which takes several heartbeats: its state has to be begun first."""
+        """Joins, and waits several heartbeats for the partition, because its state must be initialised first."""
         member = self.member(name)
         for _ in range(20):
             self.beat(member)
@@ -198,11 +200,11 @@ class ShareStory:
 
     @property
     def may_lose_members(self) -> bool:
-        """Where the power may fail and answers do not wait for the disk."""
+        """Returns whether members may be lost: the power may fail, and responses do not wait for the disk."""
         return not self.stage.is_durable
 
     def leave(self, name: str) -> None:
-        """Its session first, as Java's consumer does it."""
+        """Closes the session and then leaves, as Java's consumer does."""
         member = self.member(name)
         self.close_session(name)
         request = requests.heartbeat(self.group, name, requests.LEAVE, [])
@@ -230,7 +232,8 @@ class ShareStory:
             del self.known.locks[record]
 
     def fetch(self, name: str, max_records: int, *, mode: int = 0, tries: int = 12) -> list[Acquired]:
-        """Until there is something, for a while: a share partition is loaded beside the first fetch."""
+        """Fetches for a while until there are records, because the first fetch only starts to load the share
+        partition."""
         member = self.join(name)
         for _ in range(tries):
             sent_ms = self.stage.time.now_ms()
@@ -273,10 +276,10 @@ class ShareStory:
         known.locks[record] = (member.name, sent_ms + LOCK_MS)
         member.held[record] = count
 
-    # Acknowledging.
+    # Acknowledgements.
 
     def acknowledge(self, name: str, count: int, kind: int) -> None:
-        """So many of what it holds; if that is nothing, it fetches first."""
+        """Acknowledges this number of held records. If the member holds none, it fetches first."""
         member = self.member(name)
         for _ in range(3):
             kinds: Kinds = dict.fromkeys(sorted(member.held)[:count], kind)
@@ -312,10 +315,11 @@ class ShareStory:
                 self.known.finished.add(record)
                 (self.known.given_up if kind == REJECT else self.known.used).add(record)
 
-    # Acknowledging in a transaction.
+    # Acknowledgements in a transaction.
 
     def begin(self) -> None:
-        """A new owner of the transactional id: what was open is aborted, what was decided is carried out."""
+        """Initialises a new owner of the transactional id. An open transaction is aborted, and a decided one is
+        completed."""
         for _ in range(40):
             code = self.stage.init6(keep=False)[0] if self.stage.is_two_phase else self.stage.init()
             if code is E.NONE:
@@ -327,7 +331,7 @@ class ShareStory:
         raise AssertionError(f"no producer id: {code.name}")
 
     def _check_nothing_is_staged(self) -> None:
-        """There is one producer, and its transactions are over."""
+        """Checks that nothing is staged. There is one producer, and its transactions have ended."""
         coordinator = self.stage.broker.share_coordinator
         while not coordinator.shards.is_loaded:
             self.stage.wait(50)
@@ -368,7 +372,7 @@ class ShareStory:
         return True
 
     def end(self, *, commit: bool) -> bool:
-        """Whether that is how it ended."""
+        """Ends the transaction. Returns whether it ended like this."""
         self.known.ending = commit
         if commit:
             self.known.doubtful |= self.known.staged
@@ -391,7 +395,7 @@ class ShareStory:
     # In the end.
 
     def drain(self, *, in_transactions: bool) -> None:
-        """Somebody else takes over, whom nothing disturbs. Then there is nothing left to be delivered."""
+        """Lets another member take over without disturbance, after which no records may remain."""
         if in_transactions:
             self.begin()
         for name in [name for name in self.known.members if name != "last"]:

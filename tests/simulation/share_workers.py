@@ -60,12 +60,12 @@ class Ledger:
             self.used_up.add(record)
 
     def forget(self, member: str) -> None:
-        """Its session is over, or the broker that had it."""
+        """Removes the locks of a member whose session, or whose broker, has ended."""
         self.locks = {record: held for record, held in self.locks.items() if held[0] != member}
 
 
 class Surroundings(Protocol):
-    """What a member needs of its world."""
+    """The parts of the world that a member needs."""
 
     topic_id: bytes
 
@@ -73,7 +73,7 @@ class Surroundings(Protocol):
 
 
 class Sharer:
-    """The consumer's half of a client. `held`: what it was given, and when its lock is over."""
+    """The consumer of a client. `held` has the acquired records and when their locks expire."""
 
     def __init__(self, name: str, ledger: Ledger, world: Surroundings, rng: Random, now_ms: Callable[[], int]) -> None:
         self.name = name
@@ -90,11 +90,11 @@ class Sharer:
 
     @property
     def client(self) -> str:
-        """Its connection: another name each time."""
+        """Returns the name of its connection, which changes with each reconnect."""
         return f"{self.name}/{self._lines}"
 
     def reconnect(self) -> None:
-        """As a client does that has waited too long for an answer."""
+        """Reconnects, like a client that has waited too long for a response."""
         self._world.disconnect(self.client)
         self._lines += 1
         self.lose_session()
@@ -132,7 +132,7 @@ class Sharer:
 
     def close_session(self) -> Script:
         request = requests.acknowledge(self.ledger.group, self.name, requests.FINAL, self._world.topic_id, {})
-        self.ledger.forget(self.name)  # now: others may get its records before it has the answer
+        self.ledger.forget(self.name)  # Other members may get its records before the response arrives.
         yield from self.ask(request, requests.ACKNOWLEDGE_VERSION)
         self.lose_session()
 
@@ -155,7 +155,7 @@ class Sharer:
             self.held[each.record] = asked_ms + self.ledger.lock_ms
 
     def _goes_on(self, answer: Any) -> bool:
-        """Whether the session took the request."""
+        """Returns whether the session accepted the request."""
         if answer is None:
             return False
         if answer.error_code:
@@ -179,7 +179,7 @@ class Sharer:
             return
         codes = requests.codes_in(answer)
         for record, kind in kinds.items():
-            # Where the lock is over a record may be archived by a write that failed: then the answer says nothing.
+            # If the lock has expired, a failed write may have archived the record. Then the response proves nothing.
             if codes[record[0]] == 0 and record in ends and until_ms[record] > self._now_ms():
                 self.ledger.finished.add(record)
             elif codes[record[0]] == 0 and kind == RENEW:
@@ -191,7 +191,7 @@ class Sharer:
 
 
 class PlainMember(Producer):
-    """Acknowledges without a transaction. It is a producer by name only, so that the world can play it."""
+    """Acknowledges without a transaction. It is a producer only so that the world can run it."""
 
     def __init__(self, *args: Any, sharer: Sharer, **settings: Any) -> None:
         super().__init__(*args, is_new=True, **settings)
@@ -219,7 +219,7 @@ class PlainMember(Producer):
 
 
 class Worker(Producer):
-    """Consumes, processes, produces."""
+    """Consumes, processes and produces."""
 
     def __init__(self, *args: Any, sharer: Sharer, topic_id: bytes, **settings: Any) -> None:
         super().__init__(*args, is_new=True, **settings)
@@ -263,7 +263,7 @@ class Worker(Producer):
         if is_commit and attempt.answer is Answer.YES:
             sharer.ledger.finished |= set(chosen)
         for record in chosen if is_commit or rng.random() < 0.5 else ():
-            sharer.held.pop(record, None)  # else it tries them again in the next transaction
+            sharer.held.pop(record, None)  # Otherwise the next transaction tries these records again.
 
     def _output(self, attempt: Attempt, record: Record) -> Batch:
         partition = self._rng.choice(self._partitions)

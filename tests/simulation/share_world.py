@@ -41,7 +41,7 @@ TOPIC, WORKERS, READERS = "tasks", "workers", "readers"
 PARTITIONS, INPUTS = 2, 60
 LIMIT, LOCK_MS, SESSION_MS = 10, 1_500, 4_000
 PLAIN_IDS = ("plain-0", "plain-1")
-UPDATE_FEATURES_VERSION, DOWNGRADE = 1, 2  # the second: of an upgrade type
+UPDATE_FEATURES_VERSION, DOWNGRADE = 1, 2  # the second value is an upgrade type
 
 
 class Afterwards(ShareStage):
@@ -56,7 +56,7 @@ class Afterwards(ShareStage):
 
 
 class ShareWorld(World):
-    least_segment_bytes = 2_000  # what a heartbeat records has to fit in
+    least_segment_bytes = 2_000  # A segment must have room for the records of a heartbeat.
 
     def __init__(self, seed: int, parts: Parts | None = None) -> None:
         rng = Random(f"shares {seed}")
@@ -122,7 +122,7 @@ class ShareWorld(World):
         return ask.client == producer.sharer.client
 
     def disconnect(self, client: str) -> None:
-        """The broker notices at once, or somewhat later."""
+        """Closes a connection. The broker notices at once, or a little later."""
 
         def noticed() -> None:
             if self.broker is not None:
@@ -130,7 +130,7 @@ class ShareWorld(World):
 
         self.time.after(self.rng.choice([0, 1, 300]), noticed, self.life)
 
-    # What goes wrong.
+    # Faults.
 
     def _crashed(self) -> None:
         super()._crashed()
@@ -138,10 +138,10 @@ class ShareWorld(World):
             ledger.locks.clear()
 
     def _upgrade(self) -> None:
-        """transaction.version is 2 from the beginning."""
+        """Does nothing, because transaction.version is 2 from the beginning."""
 
     def _downgrade(self) -> None:
-        """Possible only while nothing is staged."""
+        """Lowers the feature, which is possible only while nothing is staged."""
         if self.broker is None:
             return
         update = FeatureUpdateKey(feature=SHARE_TRANSACTIONS, max_version_level=0, upgrade_type=DOWNGRADE)
@@ -171,7 +171,7 @@ class ShareWorld(World):
         self._check_outputs()
 
     def _check_outputs(self) -> Counter[tuple[int, int]]:
-        """Of each input, how many can be seen."""
+        """Returns the number of visible outputs of each input."""
         inputs = self.ledgers[WORKERS].inputs
         found = Counter(inputs[value] for values in self.invariants.visible.values() for value in values)
         twice = [record for record, count in found.items() if count > 1]
@@ -217,7 +217,7 @@ class ShareWorld(World):
         return ShareStory(stage, known, ledger.group)
 
     def _drain(self, story: ShareStory, *, in_transaction: bool) -> set[tuple[int, int]]:
-        """By somebody whom nothing disturbs."""
+        """Gets the remaining records with a member that nothing disturbs."""
         drained: set[tuple[int, int]] = set()
         last = story.member("last")
         while last.held or story.fetch("last", 5):

@@ -83,7 +83,7 @@ class Parts:
 
 
 class LogInTurns(CoordinatorLog):
-    """Read by nobody's thread; between two portions others have their turn."""
+    """A log that is read without a thread. Other work has its turn between two portions."""
 
     async def read(self) -> AsyncIterator[bytes]:
         log = self._partition.log
@@ -93,7 +93,7 @@ class LogInTurns(CoordinatorLog):
 
 
 class LoopOf:
-    """What of the event loop is asked of a broker."""
+    """The part of an event loop that a broker uses."""
 
     def __init__(self, timers: VirtualTimers) -> None:
         self.call_soon = timers.soon
@@ -205,7 +205,7 @@ class SimulatedBroker:
         self.verifier = Verifier(
             config, time, self.timers, coordinator=lambda: self.transactions, two_phase=self.two_phase
         )
-        # It is all that handlers ask of a Broker.
+        # This is everything that handlers use of a Broker.
         self.dispatcher: Dispatcher[HandlerBroker] = Dispatcher(
             cast(Broker, self), time, handler_of, fast_path_of=fast_path_of
         )
@@ -301,7 +301,7 @@ class SimulatedBroker:
         topic = self.metadata.image.topics.get(name)
         return None if topic is None else len(topic.partitions)
 
-    # What follows a commit to the metadata log: as in `odradek.broker.broker.Broker`.
+    # The consequences of a commit to the metadata log, as in `odradek.broker.broker.Broker`.
 
     def topic_created(self, topic: TopicImage) -> Iterator[None]:
         yield from self.partitions.opening_topic(topic)

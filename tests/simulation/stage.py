@@ -1,4 +1,4 @@
-"""One simulated broker and one transactional producer that sends requests and waits: a stage for crashes."""
+"""A simulated broker, and a transactional producer that sends requests and waits for responses: a stage for crashes."""
 
 from collections.abc import Mapping, Sequence
 from random import Random
@@ -70,12 +70,12 @@ class Stage:
         )
         self.is_durable = is_durable
         self.is_two_phase = is_two_phase
-        self.dies_at_call: int | None = None  # once the broker has called the disk that often
+        self.dies_at_call: int | None = None  # number of calls to the disk after which the broker dies
         self.level = level
         self.pair = NO_PAIR
         self.sequences: dict[tuple[str, int], int] = {}
         self.answers: list[ErrorCode] = []
-        rng = Random(0 if disk is None else now_ms)  # a broker that is started again makes other ids than the first one
+        rng = Random(0 if disk is None else now_ms)  # A restarted broker generates other ids than the first one.
         self.broker = SimulatedBroker(
             self.disk, self.time, rng, self.config, log_changes={"segment_bytes": 1 << 20}, parts=Parts()
         )
@@ -102,11 +102,15 @@ class Stage:
         return is_stepped
 
     def die_after(self, calls: int) -> None:
-        """As soon as it has called the disk that often from now on; what that leads to does not happen any more."""
+        """Kills the broker after this number of further calls to the disk. Consequences of the last call no longer
+        happen."""
         self.dies_at_call = self.disk.calls + calls
 
     def ask(self, request: Message, version: int, client: str = "producer") -> Any:
-        """client: over whose connection"""
+        """Sends a request and waits for the response.
+
+        client  the connection that sends the request
+        """
         return self.ask_together([(request, version, client)])[0]
 
     def ask_together(self, asked: Sequence[tuple[Message, int, str]]) -> list[Any]:
@@ -136,7 +140,7 @@ class Stage:
         return ErrorCode(answer.error_code)
 
     def init6(self, *, keep: bool) -> tuple[ErrorCode, Pair]:
-        """InitProducerId v6: also the pair of what was kept."""
+        """Sends InitProducerId v6. Also returns the producer id and epoch of a kept transaction."""
         request = InitProducerIdRequest(
             transactional_id=ID,
             transaction_timeout_ms=TIMEOUT_MS,
@@ -188,7 +192,7 @@ class Stage:
         return told[0]
 
     def readable(self) -> list[str]:
-        """What read_committed consumers see in both partitions."""
+        """Returns what read_committed consumers see in both partitions."""
         values = []
         for topic, index in (P0, P1):
             log = self.broker.partition(topic, index).log

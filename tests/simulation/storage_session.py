@@ -1,4 +1,5 @@
-"""A user of the storage package that records what was promised, and checks after a crash that it was kept."""
+"""A user of the storage package that records what was promised, and checks after a crash that the promises were
+kept."""
 
 from __future__ import annotations
 
@@ -21,21 +22,22 @@ PRODUCER_ID = 7
 
 @dataclass
 class Promises:
-    """What was acknowledged before the crash, and what may be found although it was not."""
+    """What was acknowledged before the crash, and what may exist without an acknowledgement."""
 
     written: dict[TopicPartition, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
     attempted: dict[TopicPartition, dict[int, set[bytes]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(set))
     )
     synced: dict[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))
-    start: dict[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))  # reached, for good
+    # log start offsets that were reached and never decrease
+    start: dict[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))
     may_start: dict[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))  # asked for
     deleted: set[TopicPartition] = field(default_factory=set)
     topic_ids: dict[TopicPartition, bytes] = field(default_factory=dict)
 
 
 class Session:
-    """One process: opens the directory, works, and notes each promise once it is given."""
+    """A process that opens the directory, works, and records each promise that it gives."""
 
     def __init__(self, disk: FakeDisk, promises: Promises) -> None:
         self.disk = disk
@@ -44,7 +46,7 @@ class Session:
         self.now_ms = 1_000
 
     def open_all(self) -> None:
-        """As a broker does that knows from its metadata which partitions there are."""
+        """Opens all partitions, like a broker that knows them from its metadata."""
         found = set(self.directory.partitions())
         for (topic, partition), topic_id in list(self.promises.topic_ids.items()):
             if (topic, partition) in found:
@@ -86,7 +88,7 @@ class Session:
         self.write(topic)
 
     def sync(self, topic: str, *, meanwhile: Callable[[], None] | None = None) -> None:
-        """`meanwhile` happens once the files are synced and before the loop hears of it."""
+        """Syncs a topic. `meanwhile` is called after the sync of the files, before the loop learns of it."""
         log = self.log(topic)
         ticket = log.start_sync()
         ticket.run()
@@ -133,7 +135,7 @@ class Session:
 
 
 def contents(log: Log, start_offset: int) -> dict[int, bytes]:
-    """Offset → value of everything readable from `start_offset` on, by way of `read`; checks every CRC."""
+    """Returns the values of all readable offsets from `start_offset` on. It uses `read`, and checks every CRC."""
     found: dict[int, bytes] = {}
     offset = start_offset
     while offset < log.high_watermark:
@@ -151,7 +153,7 @@ def contents(log: Log, start_offset: int) -> dict[int, bytes]:
 
 
 def check_promises(disk: FakeDisk, promises: Promises, *, killed: bool) -> None:
-    """Opens what a crash left, compares, then works on it and opens it once more."""
+    """Opens what a crash left and compares it with the promises, then works on it and opens it again."""
     session = Session(disk, Promises(topic_ids=dict(promises.topic_ids)))
     session.open_all()
     kept: dict[TopicPartition, dict[int, bytes]] = {}
@@ -186,7 +188,7 @@ def check_promises(disk: FakeDisk, promises: Promises, *, killed: bool) -> None:
 
 
 def _check_producer(log: Log) -> None:
-    """What is remembered of the producer is what its last batch in the log says."""
+    """Checks that the state of the producer agrees with its last batch in the log."""
     last = None
     for portion in log.reader.scan(log.segments[0].base_offset):
         for _, header in batches(portion):

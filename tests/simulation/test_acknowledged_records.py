@@ -1,6 +1,5 @@
-"""Producers, a coordinator, a failing disk, slow threads, and then a power failure: what was acknowledged is there, in
-order and once; what was refused for good is not. The seed is the whole failure.
-"""
+"""Producers, a coordinator, a failing disk, slow threads, and then a power failure. Acknowledged records exist, in
+order and once, and finally refused ones do not. The seed determines the whole run."""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -22,7 +21,7 @@ STEPS = 80
 
 @dataclass
 class Sent:
-    """One batch of an idempotent producer, sent again until it is acknowledged."""
+    """A batch of an idempotent producer, which is repeated until it is acknowledged."""
 
     producer_id: int
     sequence: int
@@ -40,7 +39,7 @@ class Sent:
 
 
 class Producer:
-    """Sends its next batch when the last was acknowledged, and the last again when it failed."""
+    """Sends its next batch after an acknowledgement, and repeats the last batch after a failure."""
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id

@@ -1,7 +1,7 @@
-"""ACLs are changed one request after the other, and the process dies before each call to the disk, or in the middle of
-it: what the next process finds are the ACLs after some prefix of the changes, with all that were acknowledged.
+"""ACLs change request by request, and the process dies before each call to the disk, or in the middle of a call. The
+next process finds the ACLs after some prefix of the changes, including all acknowledged ones.
 
-Each request is one decision: after it the rights are never a part of what it asked for.
+Each request is one decision, so that the rights are never a part of what it requested.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ def test_whenever_the_process_dies_the_acls_are_those_of_a_prefix_of_the_changes
 
 
 def test_a_change_that_is_not_acknowledged_has_no_effect_yet() -> None:
-    """Nobody is allowed anything that a power failure could take back."""
+    """No right exists that a power failure could take away."""
     disk, running = begun()
-    disk.crash_before(2)  # behind the write, before it is synced
+    disk.crash_before(2)  # after the write, before its sync
     with suppress(Crashed):
         running.metadata.submit(next(changes()))
     assert state_of(running.metadata.image) == frozenset()

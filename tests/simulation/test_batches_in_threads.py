@@ -1,4 +1,5 @@
-"""What left the loop between check and append is checked again. Again: `make sim SEED=n`; more: `make sim SEEDS=n`."""
+"""Batches that left the loop between check and append are checked again. Repeat a seed with `make sim SEED=n`, and try
+more with `make sim SEEDS=n`."""
 
 import re
 

@@ -1,4 +1,5 @@
-"""Loading is the only operation in which coordinators wait: cancelled at any of its awaits, it has promised nothing."""
+"""Loading is the only operation in which coordinators wait. If it is cancelled at any of its awaits, it has promised
+nothing."""
 
 from asyncio import CancelledError
 from collections.abc import Coroutine
@@ -12,7 +13,7 @@ from tests.support.transactional_clients import ID, Clients
 
 
 class Awaiting(Clients):
-    """The next coordinator is loaded step by step, by the test."""
+    """Clients whose next coordinator is loaded by the test, step by step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +26,7 @@ class Awaiting(Clients):
 
 
 def decided_behind_many_others() -> tuple[Awaiting, tuple[int, int]]:
-    """A commit whose marker is not written, at the end of a log that takes several turns to load."""
+    """Returns a commit without its marker, at the end of a log that takes several turns to load."""
     scene = Awaiting()
     pair = scene.init()
     for _ in range(2 * RECORDS_BETWEEN_BREAKS // 3):
@@ -49,7 +50,7 @@ def awaits() -> int:
         steps += 1
 
 
-AWAITS = 2  # of that log; the third step would be the last
+AWAITS = 2  # The third step of loading this log would be the last.
 
 
 @pytest.mark.parametrize("after", range(AWAITS + 1))

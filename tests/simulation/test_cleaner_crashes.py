@@ -1,4 +1,4 @@
-"""A crash at any disk call of compaction: readers afterwards get what they got before."""
+"""A crash at any disk call of compaction: afterwards readers get the same as before."""
 
 import os
 from collections.abc import Iterator
@@ -15,7 +15,8 @@ TABLE = {"a": "2", "b": "2", "c": "2", "only-0": "x", "only-1": "x", "only-2": "
 
 
 def dirty_log() -> CompactedLog:
-    """Several groups of segments, transactions across them, tombstones; everything on disk."""
+    """Returns a log with several groups of segments, transactions across them, and tombstones. Everything is on the
+    disk."""
     log = CompactedLog(replace(COMPACT, segment_bytes=450))
     for turn in range(3):
         log.append(("a", f"{turn}"), ("b", f"{turn}"), producer_id=1, sequence=2 * turn, transactional=True)
@@ -30,7 +31,7 @@ def dirty_log() -> CompactedLog:
 
 
 def crashes(*, half_write: bool = False) -> Iterator[tuple[int, FakeDisk]]:
-    """A pass broken off before its first call, its second, and so on."""
+    """Yields a cleaning pass that dies before its first call to the disk, before its second, and so on."""
     call = 0
     while True:
         call += 1
@@ -46,7 +47,8 @@ def crashes(*, half_write: bool = False) -> Iterator[tuple[int, FakeDisk]]:
 
 
 def check(disk: FakeDisk, where: str) -> None:
-    """The same table and end, cleaned or not; and what is there now can be cleaned and opened again."""
+    """Checks that table and end offset are unchanged, cleaned or not, and that the log can be cleaned and opened
+    again."""
     log = CompactedLog(replace(COMPACT, segment_bytes=450), disk)
     try:
         assert log.committed_values() == TABLE

@@ -1,8 +1,8 @@
-"""Members of consumer groups that join, work, fall silent and leave as a seed says; lost replies, a disk that refuses,
-a broker that is killed.
+"""A seed decides when members of consumer groups join, work, fall silent and leave. Responses get lost, a disk refuses,
+and the broker is killed.
 
-After every event no partition is at work with two members at once, by what the members themselves were told, and epochs
-only grow. In the end, when everybody is left alone, every partition has one owner and the group is Stable.
+After every event no two members work on the same partition, judged by what the members have learned, and epochs only
+grow. When the faults end, every partition gets one owner, and the group becomes Stable.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ TOPICS = {"T1": 1, "T3": 3, "T6": 6}
 
 
 class Consumer:
-    """As real ones are: what it was given last is what it works with; what it is told to drop, it drops a beat later.
+    """A consumer like real ones: it works on its last assignment, and stops working on revoked partitions one heartbeat
+    later.
 
-    `owned` is what it may be at work with; nothing else in the world knows it.
+    `owned` is what it may work on. Nothing else in the world knows this.
     """
 
     def __init__(self, name: str, world: World) -> None:
@@ -40,7 +41,7 @@ class Consumer:
     def start_over(self) -> None:
         self.epoch = 0
         self.owned: set[tuple[str, int]] = set()
-        self.given: set[tuple[str, int]] | None = None  # told, not yet taken over
+        self.given: set[tuple[str, int]] | None = None  # an assignment that the consumer has not adopted yet
         self.tells_all = True
         self.topics = self.rng.sample(sorted(TOPICS), self.rng.randint(1, 3))
 
@@ -49,7 +50,7 @@ class Consumer:
         return self.is_alive and self.epoch > 0
 
     def step(self) -> None:
-        """One heartbeat; its reply may be lost. What was told before is done first."""
+        """Sends a heartbeat, whose response may be lost, after it has adopted the last assignment."""
         if self.given is not None:
             self.owned, self.given = self.given, None
         scene = self.world.scene
@@ -64,7 +65,7 @@ class Consumer:
         else:
             told = scene.beat(self.name, self.epoch, owned=owned)
         if self.world.loses_replies and self.rng.random() < 0.1:
-            self.tells_all = True  # the reply was lost: it says everything again
+            self.tells_all = True  # The response was lost, so the consumer repeats everything.
             return
         self._told(told)
 
@@ -78,7 +79,7 @@ class Consumer:
             self.epoch, self.tells_all = told.epoch, False
             if told.assignment is not None:
                 self.given = partitions(told.assignment)
-                self.owned &= self.given  # it stops before it says so
+                self.owned &= self.given  # The consumer stops before it reports this.
 
     def leave(self, epoch: int) -> None:
         told = self.world.scene.beat(self.name, epoch, instance=self.instance)
@@ -124,7 +125,7 @@ class World:
                 consumer.is_alive = True
                 consumer.start_over()
             case "die":
-                consumer.is_alive = False  # its process is gone, and what it worked with too
+                consumer.is_alive = False  # The process ends, and its work too.
                 consumer.start_over()
             case "leave" if consumer.is_in:
                 consumer.leave(-1)
@@ -151,7 +152,8 @@ class World:
                     consumer.given -= {("T1", 0)}
 
     def forget_the_dead(self) -> None:
-        """A consumer that was not heard of for its session stops by itself: it cannot know that it is still in."""
+        """Removes silent consumers. A consumer without a response for its session timeout stops by itself, because it
+        cannot know that it is still a member."""
         members = self.scene.group_of().members if self.scene.groups() else {}
         for consumer in self.consumers:
             if consumer.is_in and consumer.name not in members:
@@ -172,8 +174,8 @@ class World:
             self.epoch = group.epoch
 
     def settle(self) -> None:
-        """Nothing fails any more, and who is dead stays dead. A static member whose join was answered in vain gets in
-        again after its session."""
+        """Ends all faults; dead consumers stay dead. A static member whose response to the join was lost joins again
+        after its session."""
         self.loses_replies = False
         self.scene.writes_fail = False
         self.consumers[0].is_alive = True

@@ -1,6 +1,6 @@
-"""No acknowledged record is lost and no torn one served, at whatever call the crash happens and whatever it leaves.
+"""No acknowledged record is lost and no torn one is served, at whatever call a crash happens and whatever it leaves.
 
-Acknowledged means: written, if only the process dies; synced, if the power fails.
+A record counts as acknowledged when it is written, if only the process dies, and when it is synced, if the power fails.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def appending(session: Session) -> None:
     for at in range(6):
         session.append("t", b"a%d" % at, records=2)
     session.stage("t", b"b")
-    session.stage("t", b"c" * 300)  # the same write, another segment
+    session.stage("t", b"c" * 300)  # the same write in another segment
     session.write("t")
 
 
@@ -69,7 +69,7 @@ def retaining(session: Session) -> None:
     session.append("t", b"more")
     session.sync("t")
     session.now_ms += 10_000
-    session.retention("t", replace(CONFIG, retention_ms=5_000))  # everything goes, the active segment too
+    session.retention("t", replace(CONFIG, retention_ms=5_000))  # Everything is deleted, including the active segment.
     session.append("t", b"and more")
     session.sync("t")
 
@@ -120,7 +120,7 @@ WORKLOADS: list[Workload] = [
 
 
 def crashes(workload: Workload, *, half_write: bool = False) -> Iterator[tuple[int, FakeDisk, Promises]]:
-    """The workload, broken off before its first call, its second, and so on, and finally not at all."""
+    """Yields the workload, interrupted before its first call, before its second, and so on, and finally complete."""
     call = 0
     while True:
         call += 1

@@ -1,7 +1,7 @@
-"""A share group with a dead-letter queue, with a crash at every disk call, and the power cut before it.
+"""A share group with a dead-letter queue, with a crash at every disk call, and a power failure before it.
 
-What a member was told is rejected is in the queue in the end, if need be twice. What is there was given up for good:
-nobody has processed it before or afterwards, and no transaction that was aborted has put it there. Rules:
+Every record whose rejection was acknowledged is in the queue at the end, possibly twice. A record in the queue was
+given up: nobody has processed it, and no aborted transaction has put it there. Rules:
 docs/spec/dead-letter-queues.md#s2, #s6.
 """
 
@@ -65,7 +65,7 @@ def setting(resource: ConfigResourceType, of: str, name: str, value: str) -> Con
 
 @pytest.fixture(scope="module")
 def prepared() -> FakeDisk:
-    """With a queue that the group names. Everything on it is synced."""
+    """Returns a disk with the group's queue. Everything on it is synced."""
     stage = ShareStage(is_durable=True)
     stage.broker.auto_creation.create([NewTopic(DEAD_LETTERS, 1, 1)])
     group, topic = ConfigResourceType.GROUP, ConfigResourceType.TOPIC
@@ -83,7 +83,7 @@ def prepared() -> FakeDisk:
 
 
 def copied(story: ShareStory) -> dict[Record, int]:
-    """How often each record is in the queue."""
+    """Returns how often each record is in the queue."""
     found: dict[Record, int] = {}
     log = story.stage.broker.partition(DEAD_LETTERS, 0).log
     for chunk in log.reader.read_cold(0, max_bytes=1 << 20).chunks:
@@ -107,7 +107,10 @@ def check_queue(story: ShareStory) -> None:
 
 
 def goes_on(events: list[Event], crash: Crash, *, repeats_end: bool) -> None:
-    """repeats_end: the producer asks again for the end that was not answered; else a new one takes over."""
+    """Continues the story after a crash.
+
+    repeats_end  whether the producer repeats an unanswered EndTxn; otherwise a new producer takes over
+    """
     story = crash.moment.goes_on(crash.disk)
     play = Play(events, story, crash.event)
     try:
@@ -119,7 +122,7 @@ def goes_on(events: list[Event], crash: Crash, *, repeats_end: bool) -> None:
         for name in story.known.members:
             story.disconnect(name)
         story.stage.wait(2 * LOCK_MS)
-        story.fetch("last", 1)  # loads what is ARCHIVING, if nobody has since the last crash
+        story.fetch("last", 1)  # loads records in the state ARCHIVING, if nobody has loaded them since the last crash
         story.stage.wait(2 * LOCK_MS)
         check_queue(story)
     except AssertionError as failure:

@@ -1,7 +1,7 @@
-"""A topic is deleted in the middle of a transaction and created again, and the process dies at any disk call.
+"""A topic is deleted during a transaction and created again, and the process dies at any disk call.
 
-`__transaction_state` and the directories of partitions know topics by name. Whatever the crash kept from being written
-there: the new topic gets no record of the old one and no marker of a transaction that it took no part in, and the
+`__transaction_state` and the directories of partitions identify topics by name. Whatever the crash prevented from being
+written there, the new topic gets no record of the old one and no marker of the old one's transaction, and the
 transaction still ends.
 """
 
@@ -41,7 +41,7 @@ def create_anew(stage: Stage) -> None:
 
 
 def opened() -> tuple[Stage, bytes]:
-    """A transaction with records in both partitions, and the topic's id."""
+    """Returns a transaction with records in both partitions, and the topic's id."""
     stage = Stage()
     open_everywhere(stage)
     return stage, stage.broker.metadata.image.topics["orders"].topic_id

@@ -1,6 +1,7 @@
-"""A disk that returns errors: the right error code, never a false acknowledgement, and reading continues.
+"""A disk that returns errors: the broker sends the right error code, never a false acknowledgement, and reading
+continues.
 
-Every workload is run once for each of its disk calls and each fault, with that one call failing.
+Every workload runs once for each of its disk calls and each fault, with that one call failing.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from tests.support.fake_disk import FakeDisk, Fault
 
 T = TypeVar("T")
 FAULTS = list(Fault)
-ENDURING = 200  # calls: longer than any workload
+ENDURING = 200  # more calls than any workload
 
 
 class CarefulSession(Session):
-    """Goes on after a refusal, as a broker does; every refusal must be KAFKA_STORAGE_ERROR or an OSError."""
+    """Continues after a refusal, like a broker. Every refusal must be KAFKA_STORAGE_ERROR or an OSError."""
 
     def __init__(self, disk: FakeDisk, promises: Promises) -> None:
         super().__init__(disk, promises)
@@ -155,7 +156,7 @@ def test_a_failed_fsync_is_final() -> None:
     assert log.synced_offset == synced_offset
     assert_refuses_appends(log)
     with pytest.raises(LogWriteFailed):
-        session.sync("t")  # the disk is well again, but nobody knows what it lost
+        session.sync("t")  # The disk works again, but it is unknown what it lost.
     assert log.synced_offset == synced_offset
     assert [*contents(log, 0).values()] == [b"written.0"]
 

@@ -1,7 +1,7 @@
 """The first start on a directory of an earlier Odradek, with a crash before any call to its disk.
 
-Acknowledgements were pending there under `share.version` 2. Whatever happens, they stay pending until their transaction
-ends, and then count as it says (ADR 35).
+Acknowledgements were pending there under `share.version` 2. In every case they stay pending until their transaction
+ends, and then they have its outcome (ADR 35).
 """
 
 from contextlib import suppress
@@ -53,7 +53,7 @@ def end(stage: Stage, *, commit: bool) -> None:
 
 
 def is_accepted(stage: Stage) -> bool:
-    """Whether 3 to 5 are, to a reader that knows neither markers nor private tags."""
+    """Returns whether 3 to 5 are accepted for a reader that ignores markers and private tags."""
     broker = stage.broker
     broker.share_coordinator.repeat_markers()
     stage.wait(100)

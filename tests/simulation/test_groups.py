@@ -1,7 +1,7 @@
-"""Members join, work, fall silent and leave as a seed says; the disk returns errors; the broker is killed.
+"""A seed decides when members join, work, fall silent and leave. The disk returns errors, and the broker is killed.
 
-After every event: one assignment per generation, generations only grow, and fetches return the committed offsets. In
-the end, without further faults, every member that wants to be in the group is in it and none is waiting.
+After every event there is one assignment per generation, generations only grow, and fetches return the committed
+offsets. When the faults end, every member that wants to be in the group is in it, and none is waiting.
 """
 
 from random import Random
@@ -24,7 +24,8 @@ JOIN_AGAIN = {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION}
 
 
 class Client:
-    """A consumer as real ones are: joins, syncs, sends heartbeats, commits; starts over when it is told to."""
+    """A consumer like real ones: it joins, syncs, sends heartbeats and commits, and starts again when a response
+    requires it."""
 
     def __init__(self, name: str, scene: Scene, rng: Random) -> None:
         self.name = name
@@ -33,7 +34,7 @@ class Client:
         self.instance = name if rng.random() < 0.3 else None
         self.protocols = {"range": subscription("t")} | ({"sticky": subscription("t")} if rng.random() < 0.5 else {})
         self.is_alive = True
-        self.is_busy = False  # with its records: sends heartbeats and does not look at what they answer
+        self.is_busy = False  # It processes records: it sends heartbeats and ignores their responses.
         self.member_id = ""
         self.generation = -1
         self.assignment: bytes | None = None
@@ -45,7 +46,7 @@ class Client:
         return self.assignment is not None
 
     def reconnect(self) -> None:
-        """Its connection is gone, and with it the answers it waited for; it still knows who it is."""
+        """Reconnects. Pending responses are lost, and it keeps its member id."""
         self.joining = self.syncing = None
 
     def start_over(self) -> None:
@@ -53,14 +54,14 @@ class Client:
         self.reconnect()
 
     def step(self) -> None:
-        """Whatever a consumer would do next."""
+        """Does what a consumer would do next."""
         try:
             if self.is_busy:
                 self.scene.heartbeat(self.member_id, self.generation, instance=self.instance)
             else:
                 self._step()
         except KafkaError:
-            self.reconnect()  # the coordinator could not write: look for it again
+            self.reconnect()  # The coordinator could not write, so the client looks for it again.
 
     def _step(self) -> None:
         if self.joining is not None:
@@ -124,8 +125,8 @@ class World:
         self.scene = Scene(GroupConfig(group_initial_rebalance_delay_ms=delay_ms, group_max_size=6))
         self.clients = [Client(f"c{number}", self.scene, self.rng) for number in range(5)]
         self.trace = [f"SEED={seed}"]
-        self.generation = 0  # the highest that anybody was in, with an assignment that is recorded
-        self.told: dict[tuple[int, str], bytes] = {}  # (generation, member id) → assignment
+        self.generation = 0  # the highest generation of any member with a recorded assignment
+        self.told: dict[tuple[int, str], bytes] = {}  # assignment by (generation, member id)
         self.committed = -1
 
     def event(self) -> None:
@@ -198,12 +199,13 @@ class World:
         assert self.scene.fetch() == self.committed, "a committed offset was lost"
 
     def settle(self) -> None:
-        """Nothing fails any more, who is dead stays dead, and who is busy stays busy: the others go on."""
+        """Ends all faults. Dead and busy members stay as they are, and the others continue."""
         self.scene.writes_fail = False
         self.clients[0].is_alive, self.clients[0].is_busy = True, False
         for client in self.clients:
             if client.is_alive and not client.is_busy and client.assignment is not None:
-                client.assignment = None  # joins again, so that a rebalance has to do without the busy ones
+                # The member joins again, so that a rebalance must complete without the busy ones.
+                client.assignment = None
                 client.reconnect()
         for _ in range(200):
             for client in self.clients:
@@ -217,8 +219,8 @@ class World:
 
     @property
     def busy_in_force(self) -> set[str]:
-        """Member ids of the busy ones that no rebalance has passed by: where those who join again are no leader, and
-        want what they wanted before, there is none."""
+        """Returns the ids of busy members that no rebalance has removed. If the members that join again include no
+        leader and no changed subscription, there is no rebalance."""
         return {
             client.member_id
             for client in self.clients

@@ -27,7 +27,7 @@ from tests.simulation.share_administration import Administration
 from tests.support.variants import pure_only
 
 STEPS = 500
-PATIENCE = 12  # seeds until a planted bug is found
+PATIENCE = 12  # maximum number of seeds until a planted bug is found
 
 
 @pytest.mark.parametrize("seed", seeds(60))
@@ -37,7 +37,7 @@ def test_what_is_pending_stays_so_whatever_administrators_do(seed: int) -> None:
 
 @contextmanager
 def leaders_keep_what_was_reset() -> Iterator[None]:
-    """Offsets are altered or deleted, and the leader goes on with what it has in memory."""
+    """Plants a bug: after offsets are altered or deleted, the leader continues with its state in memory."""
     with patch.object(Shares, "drop", lambda self, keys: None):
         yield
 
@@ -88,7 +88,8 @@ def commits_that_are_taken_for_aborts() -> Iterator[None]:
 
 @contextmanager
 def markers_of_version_1_count_as_old_ones() -> Iterator[None]:
-    """WriteTxnMarkers v1 names no transaction version; taken for 0, its epoch would end the next transaction."""
+    """Plants a bug: WriteTxnMarkers v1 has no transaction version. If it is treated as 0, its epoch ends the next
+    transaction."""
     marker_of = administration.marker_of
     with patch.object(administration, "marker_of", lambda asked, version: marker_of(asked, 2)):
         yield

@@ -21,7 +21,7 @@ from tests.simulation.transaction_world import NOW_MS
 from tests.support.fake_disk import Crashed, CrashState, FakeDisk
 
 SEED = int(os.environ.get("SEED", "1"))
-HALVES = 5  # every so manieth call is tried as half a write; another one with each seed
+HALVES = 5  # Every fifth call is tried as half a write. The seed decides which ones.
 Event = Callable[[ShareStory], None]
 
 
@@ -37,7 +37,7 @@ def fetches(name: str, count: int) -> Event:
 
 
 def works(name: str, count: int, *, commits: bool = True, kind: int = ACCEPT, twice: bool = False) -> Event:
-    """One transaction: an output for each input, and the acknowledgements."""
+    """Runs one transaction: an output for each input, and the acknowledgements."""
 
     def event(story: ShareStory) -> None:
         if story.stage.pair == NO_PAIR:
@@ -50,7 +50,7 @@ def works(name: str, count: int, *, commits: bool = True, kind: int = ACCEPT, tw
 
 
 def works_slowly(name: str, count: int) -> Event:
-    """The state is written out in a snapshot between the staging and the commit."""
+    """Between the staging and the commit the state is written out in a snapshot."""
 
     def event(story: ShareStory) -> None:
         story.begin()
@@ -63,7 +63,7 @@ def works_slowly(name: str, count: int) -> Event:
 
 
 def works_too_slowly(name: str, count: int) -> Event:
-    """The locks run out before the commit, which is refused: the broker has aborted the transaction."""
+    """The locks expire before the commit, which is refused because the broker has aborted the transaction."""
 
     def event(story: ShareStory) -> None:
         story.begin()
@@ -76,7 +76,7 @@ def works_too_slowly(name: str, count: int) -> Event:
 
 
 def stages_and_goes(name: str, count: int) -> Event:
-    """Its connection ends before its producer commits, which counts nevertheless."""
+    """Its connection ends before its producer commits. The commit counts nevertheless."""
 
     def event(story: ShareStory) -> None:
         story.begin()
@@ -97,7 +97,7 @@ def disconnects(name: str) -> Event:
 
 
 def waits(ms: int) -> Event:
-    """For locks to run out, snapshots to be taken, and records of the state topic to be deleted."""
+    """Waits for locks to expire, snapshots to be taken, and records of the state topic to be deleted."""
     return lambda story: story.stage.wait(ms)
 
 
@@ -131,7 +131,8 @@ IN_TRANSACTIONS: list[Event] = [
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """Where the process could die: in which event, what clients know then, and what may be on the disk."""
+    """A point at which the process could die: the event, what clients have learned by then, and the possible contents
+    of the disk."""
 
     event: int
     moment: Moment
@@ -140,7 +141,7 @@ class Crash:
 
 
 class Play:
-    """`event`: the number of the one that happens now."""
+    """Plays a story. `event` is the number of the current event."""
 
     def __init__(self, events: list[Event], story: ShareStory, event: int = 0) -> None:
         self.events = events
@@ -160,7 +161,7 @@ def begun(events: list[Event], prepared: FakeDisk) -> Play:
 def crashes(
     events: list[Event], prepared: FakeDisk, states: Callable[[FakeDisk, int], Iterator[CrashState]]
 ) -> list[Crash]:
-    """Before each call to the disk, once for each state of it that is another one."""
+    """Yields a crash before each call to the disk, once for each different state of the disk."""
     found: list[Crash] = []
     seen: set[tuple[int, bytes]] = set()
     play = begun(events, prepared)
@@ -183,7 +184,10 @@ def crashes(
 
 
 def goes_on(events: list[Event], crash: Crash, *, repeats_end: bool) -> None:
-    """repeats_end: the producer asks again for the end that was not answered; else a new one takes over."""
+    """Continues the story after a crash.
+
+    repeats_end  whether the producer repeats an unanswered EndTxn; otherwise a new producer takes over
+    """
     story = crash.moment.goes_on(crash.disk)
     in_transactions = events is IN_TRANSACTIONS
     play = Play(events, story, crash.event)
@@ -205,7 +209,7 @@ def killed(disk: FakeDisk, call: int) -> Iterator[CrashState]:
 
 
 def without_power(disk: FakeDisk, call: int) -> Iterator[CrashState]:
-    """Nothing unsynced is there, or some of it."""
+    """Yields states in which none of the unsynced data exists, or some of it."""
     states = list(disk.after_power_failure(SEED + call, random_states=1))
     return iter([states[0], states[-1]])
 

@@ -1,9 +1,9 @@
-"""Members fetch, acknowledge, fall silent and vanish as a seed says; writes fail, answers get lost, the broker dies.
+"""A seed decides when members fetch, acknowledge, fall silent and vanish. Writes fail, responses get lost, and the
+broker dies before any call to its disk.
 
-It dies before any call to its disk. After every event: a record is held by one member at a time, what was acknowledged
-is not delivered again, and nothing is delivered more often than the limit allows (a kill may forget one delivery, and
-so may a write that fails when the last session ends).
-In the end, without further faults, every record was finished, or delivered as often as allowed, or is delivered now.
+After every event a record is held by at most one member, acknowledged records are not delivered again, and no record is
+delivered more often than the limit allows (a kill may forget one delivery, and so may a write that fails when the last
+session ends). When the faults end, every record is finished, was delivered as often as allowed, or is delivered now.
 """
 
 from collections import Counter
@@ -36,12 +36,12 @@ class World:
         self.broker = ShareBroker(self.disk)
         self.topic = self.broker.shared_topic("T")
         self._configure()
-        self.forgotten = 0  # how many deliveries of a record may not have been stored
-        self.members: dict[Member, dict[int, int]] = {}  # what each holds: offset → when its lock ends
+        self.forgotten = 0  # number of deliveries of a record that may not have been stored
+        self.members: dict[Member, dict[int, int]] = {}  # for each member the end of the lock by offset
         self.names = iter(range(1_000_000))
-        self.produced = 0  # end offset of what was answered
+        self.produced = 0  # end offset of the acknowledged records
         self.finished: set[int] = set()
-        self.maybe_finished: set[int] = set()  # acknowledged without an answer
+        self.maybe_finished: set[int] = set()  # acknowledged without a response
         self.deliveries: Counter[int] = Counter()
 
     def _configure(self) -> None:
@@ -130,7 +130,7 @@ class World:
         kinds = {offset: self.rng.choice([ACCEPT, ACCEPT, RELEASE, REJECT]) for offset in chosen}
         ends = {offset for offset, kind in kinds.items() if kind != RELEASE}
         now_ms = self.broker.clock.now_ms()
-        # Where the lock is over the record may have been archived by a write that failed: then the answer says nothing.
+        # If the lock has expired, a failed write may have archived the record. Then the response proves nothing.
         in_time = {offset for offset in chosen if held[offset] > now_ms}
         for offset in chosen:
             del held[offset]
@@ -140,7 +140,7 @@ class World:
             member.epoch = 0
             return
         if self.rng.random() < 0.15:
-            return  # the answer is lost
+            return  # The response is lost.
         code = partitions_of(response)[self.topic, 0].code
         self.trace.append(f"  {member.member_id} acknowledges {kinds}: {code.name}")
         if code is ErrorCode.NONE:

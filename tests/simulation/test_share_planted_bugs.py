@@ -1,4 +1,4 @@
-"""What the simulations of share groups are worth: bugs are put in, and each is found."""
+"""The simulations of share groups find each of these planted bugs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.spec.shares import test_share_transactions_are_lowered as lowered
 from tests.support.fake_disk import FakeDisk
 
 PATIENCE = 20  # seeds
-Experiment = Callable[[], str | None]  # what it found
+Experiment = Callable[[], str | None]  # returns the finding
 
 
 def plain_kills() -> str | None:

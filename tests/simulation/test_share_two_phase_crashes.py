@@ -1,8 +1,9 @@
-"""Acknowledgements staged in a two-phase commit, and the power cut before every disk call. Nothing asks for an fsync.
+"""Acknowledgements staged in a two-phase commit, and a power failure before every disk call. No setting requires an
+fsync.
 
-From the answer to the last request of the transaction on, an external coordinator relies on what was staged: after the
-power failure, a day later, its records are still not delivered to anybody, and its decision is carried out: outputs
-visible and inputs acknowledged, or neither. Rules: docs/spec/share-groups.md#s5-12, #s5-13 row 6.
+From the response to the last request of the transaction on, an external coordinator relies on what was staged. A day
+after the power failure its records are still not delivered to anybody, and its decision is carried out: outputs become
+visible and inputs are acknowledged, or neither. Rules: docs/spec/share-groups.md#s5-12, #s5-13 row 6.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tests.support.fake_disk import FakeDisk
 SEED = int(os.environ.get("SEED", "1"))
 E = ErrorCode
 DAY_MS = 24 * 60 * 60 * 1000
-IN_DOUBT = 3  # records that the story stages
+IN_DOUBT = 3  # number of records that the story stages
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def keep(story: ShareStory) -> None:
 
 
 def played(prepared: FakeDisk, *, commit: bool, keeps: bool) -> list[tuple[str, Moment, FakeDisk]]:
-    """What may be on the disk, and what the coordinator outside knows then."""
+    """Returns the possible contents of the disk, with what the external coordinator knows then."""
     story = ShareStory(ShareStage(prepared.after_kill(), NOW_MS, is_durable=False, is_two_phase=True))
     disk = story.stage.disk
     found: list[tuple[str, Moment, FakeDisk]] = []
@@ -64,7 +65,10 @@ def played(prepared: FakeDisk, *, commit: bool, keeps: bool) -> list[tuple[str, 
 
 
 def check_recovery(moment: Moment, disk: FakeDisk, *, commit: bool) -> None:
-    """commit: what the application's database says, where all was staged."""
+    """Checks the recovery.
+
+    commit  the decision in the application's database, if everything was staged
+    """
     story = moment.goes_on(disk, DAY_MS)
     staged, is_over = set(moment.known.staged), moment.known.ending is None and bool(moment.known.finished)
     try:

@@ -1,4 +1,5 @@
-"""Share groups survive the faults of every seed. Repeat one: `make sim SEED=n`; try more: `make sim SEEDS=n`."""
+"""Share groups survive the faults of every seed. Repeat a seed with `make sim SEED=n`, and try more with `make sim
+SEEDS=n`."""
 
 import pytest
 

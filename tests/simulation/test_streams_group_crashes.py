@@ -1,8 +1,8 @@
-"""Streams groups (KIP-1071) with a crash at every disk call: whatever a member was told holds after the restart.
+"""Streams groups (KIP-1071) with a crash at every disk call: what a member has learned holds after the restart.
 
-The members play one story. Wherever the broker dies, they repeat to the next one what was not answered, as clients do,
-and go on: no task has two owners, no committed offset is lost, and the story ends as it would. A member is fenced only
-if the answer that was lost made its standby tasks active ones, as Kafka does.
+The members play one story. Wherever the broker dies, they repeat unanswered requests to the next one, as clients do,
+and continue. No task has two owners, no committed offset is lost, and the story ends as planned. A member is fenced
+only if the lost response made its standby tasks active ones, as in Kafka.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ TASKS = {("0", index) for index in range(PARTITIONS)}
 
 @dataclass(slots=True)
 class Member(GroupMember):
-    """A member that works with the `active` and `standby` tasks of the last answer. It stops to work with a task before
-    its next heartbeat says so."""
+    """A member that works on the `active` and `standby` tasks of the last response. It stops working on a task before
+    its next heartbeat reports this."""
 
     active: set[Task] = field(default_factory=set)
     standby: set[Task] = field(default_factory=set)
@@ -83,7 +83,7 @@ class Member(GroupMember):
             request.active_tasks = task_ids(self.active)
             request.standby_tasks = task_ids(self.standby)
             request.warmup_tasks = []
-        self.tells_all = True  # until it is answered
+        self.tells_all = True  # until a response arrives
         return request
 
 

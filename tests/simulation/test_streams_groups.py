@@ -1,9 +1,9 @@
-"""Instances of a Kafka Streams application that join, work, fall silent and leave as a seed says.
+"""A seed decides when instances of a Kafka Streams application join, work, fall silent and leave.
 
 The network between them and the broker loses, repeats and delays heartbeats, and the broker is killed now and then.
 
-After every event no task is at work with two members at once, nor in two roles in one process, by what the members
-themselves were told. In the end, when everybody is left alone, each task has its owner before a time-out is over.
+After every event no two members work on the same task, and no process has a task in two roles, judged by what the
+members have learned. When the faults end, each task gets its owner within a timeout.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ SEEDS = seeds(60)
 EVENTS = 80
 SESSION_MS, REBALANCE_MS, BEAT_MS = 10_000, 15_000, 1_000
 LOST = {ErrorCode.UNKNOWN_MEMBER_ID.value, ErrorCode.FENCED_MEMBER_EPOCH.value, ErrorCode.FENCED_INSTANCE_ID.value}
-# The broker is loading its groups, or has none yet: the member asks again.
+# The broker is loading its groups, or has none yet. The member repeats its request.
 LATER = {ErrorCode.NOT_COORDINATOR.value, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value}
-STATELESS, STATEFUL = "lines", "words"  # topics, with the numbers of their partitions
+STATELESS, STATEFUL = "lines", "words"  # topics, which have these names and partitions
 TOPICS = {STATELESS: 3, STATEFUL: 4}
 TASKS = {("0", index) for index in range(3)} | {("1", index) for index in range(4)}
 TOPOLOGY = Topology(
@@ -77,8 +77,8 @@ class StreamsStage(Stage):
 
 
 class Instance:
-    """One member, as real ones are: what it was given last is what it works with, and what it is told to give up, it
-    gives up before it says so. `active` and `standby` are known to nobody else."""
+    """A member like real ones: it works on its last assignment, and closes revoked tasks before it reports this.
+    Nothing else knows `active` and `standby`."""
 
     def __init__(self, number: int, world: World) -> None:
         self.number, self.world = number, world
@@ -119,10 +119,10 @@ class Instance:
         return request
 
     def step(self) -> None:
-        """One heartbeat through the network."""
+        """Sends a heartbeat through the network."""
         request = self.request()
         if (answer := self.world.sent(self, request)) is None:
-            self.tells_all = True  # it was lost, or its answer was
+            self.tells_all = True  # The heartbeat or its response was lost.
         else:
             self.told(answer)
 
@@ -132,7 +132,7 @@ class Instance:
         elif answer.error_code in LOST:
             self.lose_tasks()
         elif answer.error_code == ErrorCode.UNRELEASED_INSTANCE_ID.value:
-            self.tells_all = True  # its own join, of which it was not told, is waited for
+            self.tells_all = True  # The group waits for its own join, whose response it did not receive.
         else:
             assert answer.error_code == 0, answer
             assert answer.member_epoch >= self.epoch, "an epoch went back"
@@ -143,7 +143,7 @@ class Instance:
                 self.standby = tasks_of(answer.standby_tasks or [])
 
     def leave(self, epoch: int) -> None:
-        """In order: its tasks are closed before it says so."""
+        """Leaves in order: it closes its tasks before it sends the heartbeat."""
         request = StreamsGroupHeartbeatRequest(
             group_id=GROUP, member_id=self.name, member_epoch=epoch, instance_id=self.instance
         )
@@ -174,17 +174,17 @@ class World:
         self.trace = [f"SEED={seed}"]
 
     def sent(self, instance: Instance, request: StreamsGroupHeartbeatRequest) -> StreamsGroupHeartbeatResponse | None:
-        """Returns the answer if it reaches the member."""
+        """Returns the response, or None if it does not reach the member."""
         fate = self.rng.random() if self.is_stormy else 1.0
         if fate < 0.04:
             return None
-        if fate < 0.08 and request.member_epoch > 0:  # a join that comes late is the one of another life
+        if fate < 0.08 and request.member_epoch > 0:  # A late join belongs to an earlier life of the member.
             self.late.append((instance, request))
             return None
         answer: StreamsGroupHeartbeatResponse = self.stage.ask(request, 1, instance.name)
         if fate < 0.12:
             return None
-        if fate < 0.16:  # it comes twice, over the connections before and after a reconnect
+        if fate < 0.16:  # The request arrives twice, over the connections before and after a reconnect.
             self.stage.ask(request, 1, instance.name)
             return None
         return answer
@@ -216,7 +216,7 @@ class World:
             case "late" if self.late:
                 sender, request = self.late.pop(rng.randrange(len(self.late)))
                 self.stage.ask(request, 1, "late")
-                sender.tells_all = True  # it has another connection now
+                sender.tells_all = True  # The member has a new connection.
             case "crash":
                 self.restart()
 
@@ -233,7 +233,7 @@ class World:
         members = {each.member_id for each in self.described().members}
         for instance in self.instances:
             if instance.is_in and instance.name not in members:
-                instance.lose_tasks()  # it knows its session time-out too, and has stopped
+                instance.lose_tasks()  # The member knows its session timeout, and has stopped too.
         owners: dict[Task, str] = {}
         of_process: dict[tuple[str, Task], str] = {}
         for each in self.instances:
@@ -247,7 +247,7 @@ class World:
                     assert other == here, f"{task} is in {each.process} with {other} and {here}"
 
     def settle(self) -> int:
-        """Nothing fails any more. Returns the milliseconds until every task has its owner, and the group is stable."""
+        """Ends all faults. Returns the milliseconds until every task has its owner and the group is stable."""
         self.is_stormy = False
         self.instances[0].is_alive = True
         begun_ms = self.stage.time.now_ms()

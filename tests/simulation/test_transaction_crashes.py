@@ -34,7 +34,7 @@ class Point(Enum):
     ANSWERED = "answered"
 
 
-# What leads to a transition, and the transition itself; a step returns whether it was answered with success.
+# The steps that lead to a transition, and the transition itself. A step returns whether its response was a success.
 
 
 def nothing(stage: Stage) -> None:
@@ -165,9 +165,9 @@ CASES = [
 
 
 def call_of(transition: Transition, point: Point) -> int | None:
-    """After how many calls to the disk, of those in the step, the process dies; None: after them all.
+    """Returns after how many of the step's calls to the disk the process dies, or None if after all of them.
 
-    Seen in a step that nothing happens to, since steps are the same every time.
+    The number comes from an undisturbed run of the step, because a step makes the same calls every time.
     """
     stage = Stage()
     transition.given(stage)
@@ -191,7 +191,7 @@ def call_of(transition: Transition, point: Point) -> int | None:
 
 
 def calls_among(calls: list[str], name: str, topic: str) -> list[int]:
-    """Of logs of this topic: positions in `calls`."""
+    """Returns the positions in `calls` that belong to logs of this topic."""
     return [
         at for at, call in enumerate(calls) if call.startswith(name) and f"/{topic}-" in call and call.endswith(".log")
     ]
@@ -222,7 +222,7 @@ def test_a_crash_loses_nothing_that_was_answered_and_tears_nothing(transition: T
 
 def check_restart(transition: Transition, is_answered: bool, name: str, disk: FakeDisk, now_ms: int) -> None:
     again = Stage(disk, now_ms)
-    again.wait(3 * TIMEOUT_MS)  # what is open is aborted, what is decided is carried out
+    again.wait(3 * TIMEOUT_MS)  # An open transaction is aborted, and a decided one is completed.
     assert again.states() <= {"Empty", "CompleteCommit", "CompleteAbort"}, name
     is_done = again.offset() == 7
     happened = is_done and transition.is_commit
@@ -230,7 +230,7 @@ def check_restart(transition: Transition, is_answered: bool, name: str, disk: Fa
     assert again.readable() == expected, name
     assert is_done == (happened or bool(transition.before)), name
     assert happened or not (is_answered and transition.is_commit), f"{name}: the commit was acknowledged"
-    # The id goes on.
+    # The id can be used again.
     assert again.init() is E.NONE, name
     assert again.produce("next", P0) is E.NONE, name
     assert again.end(committed=True) is E.NONE, name

@@ -1,7 +1,7 @@
-"""Thousands of requests in a row, each answered as a model says: of producers of both protocols, of zombies, of
-two-phase commits and their recoveries, of administrators; with restarts, held markers and changes of the level.
+"""Thousands of requests, each answered as a model predicts, from producers of both protocols, zombies, two-phase
+commits and their recoveries, and administrators, with restarts, held markers and changes of the level.
 
-`OPERATIONS=n` tries so many of each seed. `SEED=n` repeats one. Rules: docs/spec/transactions.md#s2, #s3.
+`OPERATIONS=n` tries this many per seed. `SEED=n` repeats one seed. Rules: docs/spec/transactions.md#s2, #s3.
 """
 
 import os
@@ -36,8 +36,9 @@ PARTITIONS = 2
 PATIENCE = 20  # seeds
 OLD_PRODUCER_ID = 900_000_000
 IDS_OF_A_PROCESS = 100_000
-REMEMBERED = 6  # pairs that an id has had: whoever has one of the old ones is a zombie
-# No request of a model may meet a bug, or be refused for another reason than its transaction's.
+# Number of remembered producer ids and epochs of a transactional id. Producers with an old pair are zombies.
+REMEMBERED = 6
+# No request of a model may trigger a bug, or be refused for a reason outside its transaction.
 LAWFUL = {
     E.CONCURRENT_TRANSACTIONS,
     E.INVALID_PRODUCER_EPOCH,
@@ -52,7 +53,7 @@ LAWFUL = {
 
 
 class Trial:
-    """A broker, its model, and what is drawn for both."""
+    """A broker, its model, and random requests for both."""
 
     def __init__(self, seed: int, new_core: Callable[..., TransactionCore] = TransactionCore) -> None:
         self.rng = Random(seed)
@@ -71,7 +72,7 @@ class Trial:
             self._age(IDS[0], LAST_USABLE - self.rng.randint(0, 20))
 
     def _age(self, name: str, epoch: int) -> None:
-        """Its producer id has few epochs left."""
+        """Gives the transactional id a producer id with few epochs left."""
         pair = (OLD_PRODUCER_ID, epoch)
         record = encode_record(stored(Stored.EMPTY, pair, transactional_id=name, version=0), self.model.level)
         batch = build_batch([NewRecord(*record, NOW_MS)])
@@ -118,7 +119,7 @@ class Trial:
         return self.rng.choice([*self.model.txns]) if self.model.txns else None
 
     def some_pair(self, name: str) -> Pair:
-        """Mostly the right one; else that of a zombie."""
+        """Returns mostly the current pair, and sometimes that of a zombie."""
         if self.rng.random() < 0.7 or not self.known[name]:
             return self.model.txns[name].client
         return self.rng.choice(self.known[name])
@@ -142,7 +143,7 @@ class Trial:
         two_phase, keep = self.rng.random() < 0.5, self.rng.random() < 0.5
         if name in self.model.txns and self.rng.random() < 0.4:
             txn = self.model.txns[name]
-            # A restart may have forgotten the pair before; another old one is told by its epoch.
+            # A restart may have forgotten the previous pair. Another old one is recognised by its epoch.
             old = [each for each in self.known[name] if txn.is_previous_known or each[1] < txn.client[1] - 1]
             told = self.rng.choice([txn.client, *old])
         return self._init(name, told, two_phase=two_phase, keep=keep)
@@ -170,7 +171,7 @@ class Trial:
         return code
 
     def _fresh_id(self, name: str) -> int:
-        """The producer id that a decision without an answer has taken."""
+        """Returns the producer id that an unanswered decision has taken."""
         core = self.scene.transactions.shard_for(name).core
         txn = core.txn(name)
         assert txn is not None
@@ -195,7 +196,8 @@ class Trial:
             self.model.write(name, pair, index, Record(value, pair[0]), adds=adds)
 
     def settle(self, reply: Any) -> None:
-        """A request that adds a partition waits a moment for the end of the transaction before."""
+        """Waits for the response. A request that adds a partition waits a moment for the end of the previous
+        transaction."""
         self.scene.settle()
         if isinstance(reply, Deferred) and not reply.is_done:
             self.pass_time(200)
@@ -252,7 +254,7 @@ class Trial:
     # Administrators.
 
     def force_terminate(self) -> None:
-        """As `Admin.fenceProducers` does it: again until it is answered."""
+        """Fences a producer like `Admin.fenceProducers`: it repeats the request until it succeeds."""
         name = self.some_id()
         for _ in range(3):
             if self._init(name, None, two_phase=False, keep=False) is E.NONE:
@@ -261,7 +263,7 @@ class Trial:
                 self.release_markers()
 
     def abort_in_partition(self) -> None:
-        """As `Admin.abortTransaction` does it, past the coordinator: also what is sealed."""
+        """Aborts like `Admin.abortTransaction`, without the coordinator, even a sealed transaction."""
         index = self.rng.randrange(PARTITIONS)
         partition = self.model.partitions[index]
         if not partition.open:
@@ -293,7 +295,7 @@ class Trial:
         self.model.level = self.scene.features[TRANSACTION_VERSION] = self.rng.choice([2, 2, 1])
         self.trace.append(f"level {self.model.level}")
 
-    # What happens by itself.
+    # Events without a request.
 
     def wait(self) -> None:
         self.pass_time(self.rng.choice([1_000, TIMEOUT_MS // 2, TIMEOUT_MS + 2]))

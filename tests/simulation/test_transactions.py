@@ -1,4 +1,5 @@
-"""Transactions survive the faults of every seed. Repeat one: `make sim SEED=n`; try more: `make sim SEEDS=n`."""
+"""Transactions survive the faults of every seed. Repeat a seed with `make sim SEED=n`, and try more with `make sim
+SEEDS=n`."""
 
 import os
 import re
@@ -37,7 +38,7 @@ def test_the_same_seed_is_the_same_story_in_another_process_too(seed: int) -> No
     assert prints.stdout.split() == [world.fingerprint]
 
 
-# What the simulation is worth: bugs that brokers had are put back, and a seed finds each.
+# The value of the simulation: bugs that brokers had are planted, and a seed finds each.
 
 
 @pytest.mark.parametrize(

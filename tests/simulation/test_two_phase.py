@@ -1,7 +1,8 @@
-"""Two-phase commits survive the faults of every seed. Repeat one: `make sim SEED=n`; try more: `make sim SEEDS=n`.
+"""Two-phase commits survive the faults of every seed. Repeat a seed with `make sim SEED=n`, and try more with `make sim
+SEEDS=n`.
 
-Recoveries that crash and recover again, two instances at once, ends that arrive late and twice, exhausted epochs,
-power failure: what the application's database says happens, and nothing else.
+Recoveries crash and recover again, two instances run at a time, EndTxn arrives late and twice, epochs are exhausted,
+and the power fails. The outcome is always the one in the application's database.
 """
 
 import re

@@ -20,7 +20,7 @@ from tests.support.fake_disk import Crashed, FakeDisk
 E = ErrorCode
 HOUR_MS = 60 * 60 * 1000
 DAY_MS = 24 * HOUR_MS
-# As a broker is by default; the others of a simulation would keep its clock busy for nothing.
+# These are the broker's default values. The shorter ones of a simulation would keep its clock busy without need.
 UNHURRIED = {
     "transaction_abort_timed_out_transaction_cleanup_interval_ms": "10000",
     "log_cleaner_backoff_ms": "15000",
@@ -30,22 +30,26 @@ UNHURRIED = {
 
 @dataclass(slots=True)
 class Notes:
-    """Of the coordinator outside: what it was told, and what it has decided. Its own disk does not fail."""
+    """The notes of the external coordinator: what it has learned, and what it has decided. Its own disk does not
+    fail."""
 
     ongoing: Pair = NO_PAIR
     written: tuple[str, ...] = ()
     has_offset: bool = False
     decision: bool | None = None
     is_answered: bool = False  # the decision
-    replaced: tuple[Pair, ...] = ()  # the producers that somebody else has taken the place of
+    replaced: tuple[Pair, ...] = ()  # producers that another producer has replaced
 
 
 def stage_on(disk: FakeDisk | None = None, now_ms: int = NOW_MS, *, is_loading: bool = False) -> Stage:
-    """is_loading: the coordinators of the broker have not read their logs yet."""
+    """Returns a stage.
+
+    is_loading  whether the broker's coordinators have not read their logs yet
+    """
     return Stage(disk, now_ms, is_durable=False, is_two_phase=True, begins_after_ms=0 if is_loading else 500)
 
 
-# Steps. Each notes down what was answered.
+# Steps. Each records the responses in the notes.
 
 
 def begin(stage: Stage, notes: Notes) -> None:
@@ -83,7 +87,7 @@ def keep(stage: Stage, notes: Notes) -> None:
 
 
 def write_as_those_before(stage: Stage, notes: Notes) -> None:
-    """Every producer that was replaced writes where the transaction is open, with each protocol."""
+    """Lets every replaced producer write to the partitions of the transaction, with each protocol."""
     owner, sequences = stage.pair, stage.sequences
     for pair in notes.replaced:
         for produce_version, commit_version in ((11, 3), (12, 5)):
@@ -113,7 +117,8 @@ def begin_ordinary(stage: Stage, notes: Notes) -> None:
 
 
 def make_two_phase(stage: Stage, notes: Notes) -> None:
-    """From its answer on the transaction can be relied on: what was written before it, too."""
+    """Turns the transaction into a two-phase commit. From the response on, everything written before is reliable
+    too."""
     stage.is_two_phase = True
     keep(stage, notes)
 
@@ -121,7 +126,7 @@ def make_two_phase(stage: Stage, notes: Notes) -> None:
 Step = Callable[[Stage, Notes], None]
 PREPARED: list[Step] = [begin, write_first, write_another, write_again, commit_offset]
 MADE_TWO_PHASE: list[Step] = [begin_ordinary, *PREPARED[1:], make_two_phase]
-UNPROMISED = [begin_ordinary, make_two_phase]  # what was written may be lost until these are answered
+UNPROMISED = [begin_ordinary, make_two_phase]  # Until these are answered, written records may be lost.
 STORIES: list[list[Step]] = [
     PREPARED,
     [*PREPARED, keep, keep, commit],
@@ -141,7 +146,8 @@ CASES = [
 
 
 def crashes(story: list[Step], number: int) -> Iterator[tuple[Stage, Notes]]:
-    """The stage as the broker has died in this step: before each of its calls to the disk, and behind the last."""
+    """Yields the stage after the broker has died in this step: before each of its calls to the disk, and after the
+    last."""
     for call in count(1):
         stage, notes = stage_on(), Notes()
         for step in story[:number]:
@@ -173,7 +179,7 @@ def test_whatever_was_answered_survives_power_failure_and_only_the_noted_decisio
 
 
 def check_recovery(disk: FakeDisk, before: Stage, notes: Notes, when: str) -> None:
-    """The broker starts again a day later; then the application does."""
+    """Starts the broker a day later, and then the application, and checks the outcome."""
     again = stage_on(disk, before.time.now_ms() + DAY_MS, is_loading=True)
     write_as_those_before(again, notes)
     again.wait(2_000)
@@ -183,7 +189,7 @@ def check_recovery(disk: FakeDisk, before: Stage, notes: Notes, when: str) -> No
         again.wait(1_000)
         assert_decided(again, notes, when)
     if before.pair == NO_PAIR:
-        return  # nothing was answered at all
+        return  # There was no response at all.
     code, ongoing = again.init6(keep=True)
     assert code is E.NONE, when
     is_open = ongoing != NO_PAIR
@@ -201,7 +207,7 @@ def check_recovery(disk: FakeDisk, before: Stage, notes: Notes, when: str) -> No
         assert_decided(again, notes, when)
     if notes.decision is None:
         assert again.readable() == [], when
-    # The id goes on.
+    # The id can be used again.
     assert again.produce("next", P0) is E.NONE, when
     assert again.end(committed=True) is E.NONE, when
     assert "next" in again.readable(), when
@@ -213,11 +219,11 @@ def assert_decided(stage: Stage, notes: Notes, when: str) -> None:
     assert (stage.offset() == 7) is (notes.has_offset and notes.decision), when
 
 
-# The fsyncs that make it so, and whom they cost something.
+# The fsyncs behind this, and which requests wait for them.
 
 
 def synced(stage: Stage, step: Step) -> list[str]:
-    """The topics of logs that a step has synced, each once, in order."""
+    """Returns the topics of the logs that a step has synced, each once, in order."""
     start = len(stage.disk.log)
     step(stage, Notes(ongoing=stage.pair))
     calls = [call for call in stage.disk.log[start:] if call.startswith("sync") and call.endswith(".log")]
@@ -281,7 +287,7 @@ def test_nor_does_a_neighbour_with_two_phase_commit_slow_them_down() -> None:
     write_first(stage, notes)
     abort(stage, notes)
     stage.is_two_phase = False
-    assert stage.init6(keep=False)[0] is E.NONE  # the id is an ordinary one from now on
+    assert stage.init6(keep=False)[0] is E.NONE  # From now on the id is an ordinary one.
     assert synced(stage, write_first) == []
     assert synced(stage, commit) == []
 

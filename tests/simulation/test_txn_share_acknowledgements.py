@@ -54,23 +54,23 @@ class Worker:
         self.is_open = False
 
     def take(self) -> None:
-        if self.member.heartbeat().error_code != 0:  # it slept for longer than its session in the group
+        if self.member.heartbeat().error_code != 0:  # The member slept for longer than its session in the group.
             self.abort()
             self.begin()
         for first, last, _ in self.member.acquire(self.world.topic, max_records=3):
-            # What it holds of these already it holds no longer: their lock was over, and this is another delivery.
+            # The member no longer holds earlier deliveries of these records, because their lock had expired.
             self.held = [held for held in self.held if held[1] < first or held[0] > last]
             self.held.append((first, last))
 
     def work(self, *, loses_answer: bool) -> None:
-        """One output for each record held, and the acknowledgements, in the open transaction."""
+        """Writes one output for each held record, and acknowledges the records, in the open transaction."""
         if not self.held:
             return
         broker, (first, last) = self.world.broker, self.held.pop(0)
         acks: dict[bytes | tuple[bytes, int], Batches] = {self.world.topic: [(first, last, ACCEPT)]}
         codes = self.producer.codes(self.member, acks)
         if loses_answer:
-            codes = self.producer.codes(self.member, acks)  # as a client asks again
+            codes = self.producer.codes(self.member, acks)  # A client repeats the request.
         self.is_open = self.is_open or codes == [ErrorCode.NONE]
         if codes != [ErrorCode.NONE]:
             self.abort()
@@ -107,7 +107,7 @@ class Worker:
     def _end(self, *, commit: bool) -> None:
         self.is_open, self.sequence = False, 0
         if self.producer.end(commit=commit) is not ErrorCode.NONE:
-            self.begin()  # fenced: the transaction was aborted in its place
+            self.begin()  # The producer was fenced, because the broker aborted the transaction.
 
 
 class World:
@@ -153,7 +153,8 @@ class World:
                 self.repeat_an_old_marker()
 
     def kill(self) -> None:
-        """Between a decision and its markers, between a staging and its decision, or anywhere else."""
+        """Kills the broker between a decision and its markers, between a staging and its decision, or at any other
+        moment."""
         worker = self.random.choice(self.workers)
         if worker.is_open and self.random.random() < 0.5:
             self.broker.markers.held = []
@@ -184,7 +185,7 @@ class World:
             self.broker.sleep(16_000)
 
     def outputs(self) -> Counter[int]:
-        """Inputs, by how often their output is visible to readers of committed data."""
+        """Counts for each input its outputs that are visible to readers of committed records."""
         log = self.broker.partition("out").log
         found = Counter[int]()
         open_: dict[int, list[int]] = {}
@@ -201,12 +202,12 @@ class World:
         return found
 
     def note(self) -> None:
-        """Before records of `__share_group_state` are deleted that nobody needs."""
+        """Keeps the state before obsolete records of `__share_group_state` are deleted."""
         self.acknowledged |= self.stored(ACKNOWLEDGED)
         self.archived |= self.stored(ARCHIVED)
 
     def stored(self, delivery_state: int) -> set[int]:
-        """Inputs that were ever stored in this state, by a record or by what a marker made of them."""
+        """Returns the inputs that were ever stored in this state, by a record or as the effect of a marker."""
         found: set[int] = set()
         for index in range(STATE_PARTITIONS):
             core = StateCore(ShareCoordinatorConfig(), lambda topic_id, index: True)
@@ -245,7 +246,7 @@ def violation(seed: int) -> str | None:
     acknowledged = world.acknowledged
     if twice or acknowledged != found.keys():
         return f"output of {sorted(found)}, twice of {sorted(twice)}, acknowledged {sorted(acknowledged)}"
-    lost = set(range(INPUTS)) - acknowledged - world.archived  # archived: delivered often enough
+    lost = set(range(INPUTS)) - acknowledged - world.archived  # Archived records were delivered often enough.
     return f"never delivered again: {sorted(lost)}" if lost else None
 
 
@@ -255,14 +256,14 @@ def test_output_is_visible_if_and_only_if_its_input_is_acknowledged(seed: int) -
 
 
 def equal_epochs(ending: Ending, producer_id: int, producer_epoch: int) -> Resolution | None:
-    """The text of the KIP."""
+    """Applies the rule of the KIP's text."""
     if (ending.producer_id, ending.producer_epoch) != (producer_id, producer_epoch):
         return None
     return Resolution.COMMITTED if ending.is_commit else Resolution.ABORTED
 
 
 def any_later_epoch(ending: Ending, producer_id: int, producer_epoch: int) -> Resolution | None:
-    """The transaction before ends this one."""
+    """Lets the previous transaction's marker end the current one."""
     if ending.producer_id != producer_id or ending.producer_epoch < producer_epoch:
         return None
     return Resolution.COMMITTED if ending.is_commit else Resolution.ABORTED
@@ -276,7 +277,7 @@ def matching(rule: Callable[[Ending, int, int], Resolution | None]) -> Iterator[
 
 @contextmanager
 def forgetting() -> Iterator[None]:
-    """What is staged is in memory only, as in the KIP."""
+    """Plants a bug: staged acknowledgements are only in memory, as in the KIP."""
     with patch.object(entry.Overlay, "add", lambda self, added: None):
         yield
 

@@ -1,7 +1,8 @@
-"""Batches that are checked in a thread while the transaction that they belong to ends on another connection.
+"""Batches are checked in a thread while their transaction ends on another connection.
 
-Producers speak the new protocol whatever the transaction.version, as any client may: they rely on being added (Produce
-v12), and end with EndTxn v4 or v5. Threads are busy, and a producer may give a batch up and end its transaction.
+Producers use the new protocol at any transaction.version, as any client may: they rely on the broker to add partitions
+(Produce v12), and end with EndTxn v4 or v5. Threads are busy, and a producer may abandon a batch and end its
+transaction.
 """
 
 from dataclasses import replace
@@ -18,27 +19,28 @@ from tests.simulation.virtual_time import VirtualWorkers
 
 
 class BusyWorkers(VirtualWorkers):
-    """Some jobs take longer than a client waits."""
+    """Workers whose jobs sometimes take longer than a client waits."""
 
     takes_ms = (0, 0.1, 5, 5, ANSWER_TIMEOUT_MS, 1.5 * ANSWER_TIMEOUT_MS)
 
 
 class ImpatientProducer(Producer):
-    """Half of its batches are too large to be checked on the loop."""
+    """A producer for which half of the batches are too large to be checked on the loop."""
 
     def speak(self, *, end_version: int) -> None:
         self._end_version = end_version
 
     @property
     def may_be_late(self) -> bool:
-        return False  # its epoch stays, where the level is below 2
+        return False  # Below level 2 its epoch stays the same.
 
     def _transaction(self) -> Script:
         self._tries = self._rng.choice([1, 1, TRIES])
         pair = self._pair
         yield from super()._transaction()
         if self._pair == pair and self._tries == 1:
-            yield from self._initialise()  # what was given up may be there: begin with a new epoch
+            # An abandoned batch may exist, so the producer starts again with a new epoch.
+            yield from self._initialise()
 
     def _records(self, batch: Batch, key: bytes = b"k", compression: Compression = Compression.NONE) -> bytearray:
         rng = Random(batch.values[0])
@@ -62,7 +64,7 @@ class ThreadWorld(World):
             is_compacting=False,
         )
         super().__init__(seed, replace(parts or Parts(), workers=BusyWorkers), plan)
-        self.speaks_new = dict.fromkeys(self.transactional_ids, False)  # not each transaction has an epoch of its own
+        self.speaks_new = dict.fromkeys(self.transactional_ids, False)  # Not every transaction has a separate epoch.
         self.invariants.bumping.clear()
 
     def _new_producer(self, name: str, transactional_id: str) -> Producer:
@@ -73,4 +75,4 @@ class ThreadWorld(World):
         return producer
 
     def _upgrade(self) -> None:
-        """The level stays."""
+        """Does nothing, because the level stays the same."""

@@ -13,13 +13,13 @@ from itertools import count
 Pair = tuple[int, int]
 TIMEOUT_MS = 60_000
 LAST_USABLE, MAX = 32_766, 32_767
-OFFSETS = -1  # in place of a partition's number: where the offsets of the groups are
+OFFSETS = -1  # represents the offsets of groups in place of a partition
 
 
 class State(Enum):
     EMPTY = auto()
     OPEN = auto()
-    DECIDED = auto()  # some markers are not written yet
+    DECIDED = auto()  # some markers have not been written yet
     COMMITTED = auto()
     ABORTED = auto()
 
@@ -32,14 +32,14 @@ FINISHED = (State.COMMITTED, State.ABORTED)
 class Record:
     value: bytes
     producer_id: int
-    is_committed: bool | None = None  # None: undecided
-    offset: int | None = None  # that a group commits, where it is such a record
+    is_committed: bool | None = None  # None while the record is undecided
+    offset: int | None = None  # the committed offset of a group, if this is such a record
     group: str = ""
 
 
 @dataclass(slots=True)
 class Asked:
-    """A question to the coordinator whose batch has not been written: later batches must not overtake it."""
+    """A request to the coordinator whose batch has not been appended. Later batches must not overtake it."""
 
     epoch: int
     sequence: int
@@ -53,7 +53,7 @@ class Partition:
 
     records: list[Record] = field(default_factory=list)
     epochs: dict[int, int] = field(default_factory=dict)
-    open: dict[int, int] = field(default_factory=dict)  # producer id → the epoch of its open transaction
+    open: dict[int, int] = field(default_factory=dict)  # the epoch of the open transaction, by producer id
     sequences: dict[Pair, int] = field(default_factory=dict)
     asked: dict[int, Asked] = field(default_factory=dict)
 
@@ -86,7 +86,7 @@ class Partition:
         self.epochs[producer_id] = epoch
 
     def visible(self) -> list[bytes]:
-        """What a read_committed reader gets: nothing from the first undecided record on."""
+        """Returns what a read_committed reader gets: nothing from the first undecided record on."""
         values = []
         for record in self.records:
             if record.is_committed is None:
@@ -104,13 +104,13 @@ class Txn:
     is_two_phase: bool
     state: State = State.EMPTY
     owner: Pair | None = None
-    previous: Pair | None = None  # which EndTxn and InitProducerId know again
-    is_previous_known: bool = False  # to InitProducerId; a restart may forget it
-    version: int = 0  # of the last step
+    previous: Pair | None = None  # EndTxn and InitProducerId recognise this pair
+    is_previous_known: bool = False  # InitProducerId recognises the pair; a restart may forget it
+    version: int = 0  # version of the last step
     partitions: set[int] = field(default_factory=set)
     started_ms: int = 0
     next_is_two_phase: bool | None = None
-    decided: tuple[bool, Pair, Pair, int] | None = None  # commit, markers, the next pair, version
+    decided: tuple[bool, Pair, Pair, int] | None = None  # commit, markers, next pair, version
     owed: set[int] = field(default_factory=set)
     is_sealed: bool = False
 
@@ -125,13 +125,14 @@ class Model:
         self.now_ms = 0
         self.txns: dict[str, Txn] = {}
         self.partitions = {index: Partition() for index in (*range(partition_count), OFFSETS)}
-        self.held: set[int] = set()  # partitions whose markers are not written for the moment
+        self.held: set[int] = set()  # partitions whose markers are currently held
         self.values = count()
 
-    # Who may do what.
+    # Which requests are permitted.
 
     def begins(self, name: str, told: Pair | None, *, two_phase: bool, keep: bool) -> str:
-        """InitProducerId: "new", "next", "again", "kept", "wait" (after an abort), or "" where it is refused."""
+        """Returns the outcome of InitProducerId: "new", "next", "again", "kept", "wait" (after an abort), or "" for a
+        refusal."""
         if keep and self.level < 2:
             return ""
         txn = self.txns.get(name)
@@ -173,7 +174,7 @@ class Model:
         return adds or (index in txn.partitions and txn.state is State.OPEN)
 
     def ends(self, name: str, pair: Pair, *, commit: bool, version: int) -> str:
-        """EndTxn: "end", "nothing" (an abort of nothing), "again", or "" where it is refused."""
+        """Returns the outcome of EndTxn: "end", "nothing" (an abort of nothing), "again", or "" for a refusal."""
         txn = self.txns[name]
         kept = txn.owner is not None
         version = version if kept or self.level >= 1 else 0
@@ -188,10 +189,10 @@ class Model:
         is_retry = version == 2 and txn.version == 2 and pair == txn.previous and txn.state in FINISHED
         return "again" if is_retry and (txn.state is State.COMMITTED) is commit else ""
 
-    # What it does.
+    # The effects of requests.
 
     def begin(self, name: str, outcome: str, told: Pair | None, answered: Pair | None, *, two_phase: bool) -> Pair:
-        """Returns the pair that is to be answered; a new producer id is taken from the answer."""
+        """Returns the pair of the response. A new producer id is taken from the broker's response."""
         fresh = (-1 if answered is None else answered[0], 0)
         if outcome == "new":
             self.txns[name] = Txn(fresh, two_phase)
@@ -227,7 +228,10 @@ class Model:
         self.partitions[index].write(pair, record)
 
     def end(self, name: str, *, commit: bool, version: int, fresh: int) -> Pair:
-        """Decides, and writes the markers that can be. Returns the next pair. fresh: a producer id, if it takes one."""
+        """Decides, and writes the markers that are not held. Returns the next pair.
+
+        fresh  a new producer id, if the decision needs one
+        """
         txn = self.txns[name]
         version = version if txn.owner is not None or self.level >= 1 else 0
         if version == 0:
@@ -239,7 +243,7 @@ class Model:
         return self._decide(txn, commit, marked, following, 2)
 
     def fence(self, name: str, fresh: int) -> None:
-        """An abort by the coordinator, for a new owner or because the time is over."""
+        """Aborts the transaction for the coordinator, because of a new owner or a timeout."""
         txn = self.txns[name]
         if self.level >= 2 or txn.owner is not None:
             self.end(name, commit=False, version=2, fresh=fresh)
@@ -261,7 +265,7 @@ class Model:
         return following
 
     def write_markers(self) -> None:
-        """Writes what is owed and not held; those without a debt are complete."""
+        """Writes the missing markers that are not held. Transactions without missing markers are complete."""
         for txn in self.txns.values():
             if txn.decided is None:
                 continue

@@ -51,8 +51,8 @@ DATA_PARTITIONS: list[TopicPartition] = [("orders", 0), ("orders", 1), ("mail", 
 OFFSET_PARTITIONS: list[TopicPartition] = [(GROUP_OFFSETS, 0), (GROUP_OFFSETS, 1)]
 ANSWER_TIMEOUT_MS = 400
 FETCH_VERSION = 12
-OLD_PRODUCER_ID = 5_000_000  # of an earlier life
-QUIET_MS = 120_000  # longer than any transaction may be open, and any message under way
+OLD_PRODUCER_ID = 5_000_000  # a producer id from an earlier life of the broker
+QUIET_MS = 120_000  # longer than any transaction timeout, and than any delay of a message
 
 
 class World:
@@ -100,7 +100,7 @@ class World:
         return self.plan.is_durable
 
     def _build(self) -> None:
-        """The broker's first start, and what it is asked for before anything goes wrong."""
+        """Starts the broker for the first time, and prepares it before faults happen."""
         self.broker = broker = self._start_broker()
         topics = [NewTopic("orders", 2, 1), NewTopic("mail", 1, 1), NewTopic(INPUT, 1, 1)]
         internal = [internal_topic(name, self.config) for name in (TRANSACTION_STATE, GROUP_OFFSETS)]
@@ -111,7 +111,7 @@ class World:
             self._age(self.rng.choice(self.transactional_ids))
 
     def _age(self, transactional_id: str) -> None:
-        """Its epochs are nearly used up."""
+        """Leaves the transactional id only a few epochs."""
         broker = self.broker
         assert broker is not None
         record = encode_record(self._aged(transactional_id, MAX_EPOCH - self.rng.randint(1, 12)), 1)
@@ -145,7 +145,7 @@ class World:
 
     @property
     def fingerprint(self) -> str:
-        """Of everything that happened."""
+        """Returns a digest of everything that happened."""
         return sha256("\n".join(self.trace).encode()).hexdigest()
 
     def note(self, what: str) -> None:
@@ -191,7 +191,7 @@ class World:
         )
 
     def _replace_producer(self) -> None:
-        """The one that is there does not know, and goes on until it is told."""
+        """Adds a producer. The old one does not know this, and continues until a response tells it."""
         self._start_producer(self.rng.choice(self.transactional_ids))
 
     def _go_on(self, producer: Producer, script: Script, answers: list[Any] | None) -> None:
@@ -219,7 +219,7 @@ class World:
 
         def answered(number: int, answer: Message) -> None:
             if number not in missing or (asked[number].client and self.broker is not broker):
-                return  # late, for the second time, or its connection is gone with the broker
+                return  # The response is late or repeated, or its connection ended with the broker.
             self._note_answer(producer, answer)
             answers[number] = answer
             missing.discard(number)
@@ -243,10 +243,10 @@ class World:
         if hasattr(answer, "producer_id") and self.speaks_new[producer.transactional_id]:
             self.invariants.bumping.add(answer.producer_id)
 
-    # What goes wrong.
+    # Faults.
 
     def _prepare_crash(self) -> None:
-        """Somewhere within one of the next calls to the disk, or here and now."""
+        """Kills the broker within one of the next calls to the disk, or immediately."""
         if self.broker is None:
             return
         self.disk.crash_before(self.rng.choice([1, 1, 2, 3, 5, 8, 13]), half_write=self.rng.random() < 0.3)
@@ -295,7 +295,7 @@ class World:
         self.disk.fail_from(self.rng.randint(1, 4), fault, calls)
         self.disturbances += 1
         self.note(f"the disk fails {calls} times: {fault.name}")
-        # A log whose fsync failed takes nothing more until the process is started again.
+        # A log whose fsync failed accepts nothing until the process is restarted.
         self.time.after(self.rng.choice([100, 1_500]), self._mend, self.life)
 
     def _mend(self) -> None:
@@ -305,7 +305,7 @@ class World:
         self._crashed()
 
     def _upgrade(self) -> None:
-        """While old clients are at work, which do not care."""
+        """Upgrades while old clients are active, which are not affected."""
         if self.broker is not None and self.plan.level < 2:
             self.note("transaction.version is 2 from now on")
             self.broker.metadata.commit([FeatureLevelRecord(name=TRANSACTION_VERSION, feature_level=2)])
@@ -317,7 +317,7 @@ class World:
             self._read_all(f"reader {len(self.reads)}", is_end=False)
 
     def _read_all(self, consumer: str, *, is_end: bool) -> None:
-        """As a read_committed consumer: from the start, by Fetch."""
+        """Reads everything from the start by Fetch, like a read_committed consumer."""
         assert self.broker is not None
         for topic, index in DATA_PARTITIONS:
             self.reads.append(Positioned(consumer, (topic, index), 0))
@@ -351,7 +351,7 @@ class World:
     # In the end.
 
     def _settle(self) -> None:
-        """Everybody is left alone: what is open times out, what is decided comes to its end."""
+        """Ends all faults: open transactions time out, and decided ones complete."""
         repeated = self.invariants.markers_repeated
         if self.parts.markers is not far_markers:
             assert not repeated or self.disturbances, f"{repeated} markers were written twice"
@@ -370,7 +370,7 @@ class World:
         self._look_at_the_end()
 
     def _decide_the_rest(self) -> None:
-        """Transactions that only their owner ends."""
+        """Decides the transactions that only their owner may end."""
 
     def _calm_restart(self) -> None:
         assert self.broker is not None
@@ -406,7 +406,8 @@ class World:
         return events + self.reads
 
     def _check_offsets(self, broker: SimulatedBroker) -> None:
-        """A group's offset is that of its last committed transaction: by its records, or by its answer."""
+        """Checks that a group's offset is that of its last committed transaction, both by its records and by the
+        response."""
         visible = {value for values in self.invariants.visible.values() for value in values}
         for group in self.groups:
             answers: list[int] = []
@@ -426,7 +427,7 @@ class World:
 
 
 def failure_of(world: World) -> AssertionError | None:
-    """How its run ends, for tests that expect it not to end well."""
+    """Returns the error with which a run ends, for tests that expect one."""
     try:
         world.run()
     except AssertionError as failure:
@@ -435,7 +436,7 @@ def failure_of(world: World) -> AssertionError | None:
 
 
 def error_codes(answer: Any) -> list[int]:
-    """All that stand anywhere in it."""
+    """Returns all error codes anywhere in the response."""
     found = []
     for name in type(answer).__slots__:
         value = getattr(answer, name)

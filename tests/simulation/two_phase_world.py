@@ -44,19 +44,20 @@ WEATHERS = [CALM, Weather(), Weather(lost=0.1, twice=0.1, late=0.1), Weather(los
 
 @dataclass(slots=True)
 class Database:
-    """Of the applications: who may write for a transactional id, and which transactions are to be committed."""
+    """The database of the applications: which instance may write for a transactional id, and which transactions
+    commit."""
 
     owners: dict[str, int] = field(default_factory=dict)
     rows: dict[tuple[str, Pair], Attempt] = field(default_factory=dict)
     ordinary: set[tuple[str, Pair]] = field(default_factory=set)  # transactions that only their timeout may end
 
     def take_over(self, transactional_id: str) -> int:
-        """The number by which the new instance writes; all before it cannot any more."""
+        """Returns the number with which the new instance writes. Earlier instances can no longer write."""
         number = self.owners[transactional_id] = self.owners.get(transactional_id, 0) + 1
         return number
 
     def commit(self, transactional_id: str, number: int, pair: Pair, attempt: Attempt) -> bool:
-        """The application's own commit, in which the pair of its transaction is noted down."""
+        """Runs the application's own commit, which records the producer id and epoch of its transaction."""
         if self.owners[transactional_id] != number:
             return False
         self.rows[transactional_id, pair] = attempt
@@ -74,7 +75,7 @@ class TwoPhaseProducer(Producer):
         self._database = database
         self._number = 0
         self._may_be_ordinary = may_be_ordinary
-        self._is_two_phase = not may_be_ordinary or self._rng.random() < 0.5  # as it was initialised last
+        self._is_two_phase = not may_be_ordinary or self._rng.random() < 0.5  # as in the last InitProducerId
 
     def script(self) -> Script:
         try:
@@ -90,15 +91,16 @@ class TwoPhaseProducer(Producer):
 
     def _recover(self) -> Script:
         ongoing = yield from self._keep(is_two_phase=self._is_two_phase)
-        # First the broker's word, then the database, then what stands in it: else an instance that was overtaken at the
-        # broker could still write its row, after somebody has read that there is none.
+        # The order is: the broker's response, then the takeover in the database, then its content. Otherwise an
+        # instance that another one has overtaken at the broker could still write its row after somebody has read that
+        # there is none.
         self._number = self._database.take_over(self.transactional_id)
         if ongoing != NO_PAIR:
             yield from self._dies_or_sleeps(0.3)
             yield from self._complete(self._database.is_committed(self.transactional_id, ongoing))
 
     def _keep(self, *, is_two_phase: bool) -> Generator[Sequence[Ask] | int, list[Any], Pair]:
-        """The pair of what was open."""
+        """Returns the producer id and epoch of the open transaction."""
         request = keep_request(self.transactional_id, 0 if is_two_phase else self._timeout_ms)
         for _ in range(TRIES):
             if is_two_phase:
@@ -134,8 +136,8 @@ class TwoPhaseProducer(Producer):
         if is_commit and not self._is_two_phase:
             ongoing = yield from self._keep(is_two_phase=True)
             if ongoing == NO_PAIR:
-                return  # its timeout was faster, and the id is ready for the next one
-            self._is_two_phase = True  # what follows, at any rate
+                return  # The timeout was faster, and the id is ready for the next transaction.
+            self._is_two_phase = True  # This applies at least to later transactions.
             if ongoing != own_pair:
                 raise Over
             yield from self._dies_or_sleeps(0.15)
@@ -200,13 +202,13 @@ class TwoPhaseWorld(World):
         )
 
     def _replace_producer(self) -> None:
-        """By one, or by two that do not know of each other."""
+        """Replaces a producer by one, or by two that do not know of each other."""
         transactional_id = self.rng.choice(self.transactional_ids)
         for _ in range(self.rng.choice([1, 2])):
             self._start_producer(transactional_id)
 
     def _aged(self, transactional_id: str, epoch: int) -> Txn:
-        """Or its owner's pair is nearly used up, of a transaction that has taken in nothing yet."""
+        """Returns a transaction with few epochs left, or one without records whose owner has few epochs left."""
         aged = Txn(transactional_id, OLD_PRODUCER_ID, epoch, NEVER_MS, updated_ms=NOW_MS)
         if self.rng.random() < 0.5:
             return aged
@@ -224,10 +226,10 @@ class TwoPhaseWorld(World):
     # In the end.
 
     def _decide_the_rest(self) -> None:
-        """Each application starts once more, and nothing disturbs it. Then all is as its database says."""
+        """Starts each application once more without faults. Afterwards everything agrees with its database."""
         if (
             self.plan.weather == CALM
-        ):  # else a request may be under way that makes another transaction a two-phase commit
+        ):  # Otherwise a request in flight may turn another transaction into a two-phase commit.
             self._check_timeouts()
         for transactional_id in self.transactional_ids:
             self._recover(transactional_id)
@@ -266,7 +268,10 @@ class TwoPhaseWorld(World):
 
 
 def keep_request(transactional_id: str, timeout_ms: int = 0) -> InitProducerIdRequest:
-    """timeout_ms: 0 asks for Enable2Pc."""
+    """Returns a request that keeps the prepared transaction.
+
+    timeout_ms  0 requests Enable2Pc
+    """
     return InitProducerIdRequest(
         transactional_id=transactional_id,
         transaction_timeout_ms=timeout_ms,

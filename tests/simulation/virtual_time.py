@@ -1,4 +1,4 @@
-"""Time that jumps from event to event. A process's timers, ticks and threads end with it."""
+"""Time that jumps from event to event. A process's timers, ticks and threads end with the process."""
 
 import heapq
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ Action = Callable[[], None]
 
 
 class Life:
-    """That of one process."""
+    """The life of one process."""
 
     def __init__(self) -> None:
         self.is_over = False
@@ -31,7 +31,7 @@ class Event:
 
 
 class VirtualTime:
-    """Also the clock, in whole milliseconds."""
+    """Virtual time, which is also the clock, in whole milliseconds."""
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms: float = now_ms
@@ -50,7 +50,8 @@ class VirtualTime:
         return event
 
     def step(self, until_ms: float) -> bool:
-        """The next event that is due by then, whatever it raises. False if there is none, and it is `until_ms`."""
+        """Runs the next event that is due by then; exceptions of the event propagate. Returns False and advances to
+        `until_ms` if there is no such event."""
         while self._events and self._events[0][0] <= until_ms:
             due_ms, _, event = heapq.heappop(self._events)
             action, event.action = event.action, None
