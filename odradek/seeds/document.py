@@ -5,20 +5,23 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Final, TypeVar
 
 from odradek.protocol.acls import ANY_HOST, CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from odradek.protocol.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_MECHANISMS, ScramMechanism
+from odradek.registry.schemas import AVRO, MODULES, PROTOBUF, Reference, SchemaText
 from odradek.seeds.plan import (
     DEFAULT,
+    JsonContent,
     SeedAcl,
     SeedGroup,
     SeedOffset,
     SeedPlan,
     SeedRecord,
+    SeedSchema,
     SeedTopic,
     SeedUser,
 )
@@ -26,6 +29,7 @@ from odradek.seeds.tree import Node, read_json, read_yaml
 
 E = TypeVar("E", bound=Enum)
 
+PARTS: Final = ("key", "value")  # of a record
 INT_32: Final = 2**31 - 1
 INT_64: Final = 2**63 - 1
 RESOURCES: Final = {
@@ -47,8 +51,9 @@ def parse_seed(text: str, file: str) -> SeedPlan:
 
 def plan_of(root: Node) -> SeedPlan:
     """Raises SeedError."""
-    fields = _fields(root, ("topics", "groups", "users", "acls"))
+    fields = _fields(root, ("schemas", "topics", "groups", "users", "acls"))
     plan = SeedPlan(
+        schemas=tuple(_schema(each) for each in _rows(fields.get("schemas"))),
         groups=tuple(_group(each) for each in _rows(fields.get("groups"))),
         users=tuple(_user(each) for each in _rows(fields.get("users"))),
         acls=tuple(acl for each in _rows(fields.get("acls")) for acl in _acls(each)),
@@ -56,15 +61,43 @@ def plan_of(root: Node) -> SeedPlan:
     return plan.with_topics(tuple(_topic(each) for each in _rows(fields.get("topics"))))
 
 
+def _schema(node: Node) -> SeedSchema:
+    fields = _fields(node, ("subject", "type", "schema", "references"))
+    for name in ("subject", "schema"):
+        if name not in fields:
+            raise node.place.wrong(f"{name} is missing")
+    kind = _text(fields["type"]).upper() if "type" in fields else AVRO
+    if kind not in MODULES:
+        raise fields["type"].place.must(f"be one of {', '.join(MODULES)}")
+    given = fields["schema"]
+    if isinstance(given.value, str):
+        text = given.value
+    elif kind == PROTOBUF:
+        raise given.place.must("be the text of a .proto file")
+    else:
+        text = _json(given)
+    references = tuple(_reference(each) for each in _rows(fields.get("references")))
+    return SeedSchema(_text(fields["subject"]), SchemaText(kind, text, references), str(node.place))
+
+
+def _reference(node: Node) -> Reference:
+    fields = _fields(node, ("name", "subject", "version"))
+    for name in ("name", "subject"):
+        if name not in fields:
+            raise node.place.wrong(f"{name} is missing")
+    return Reference(_text(fields["name"]), _text(fields["subject"]), _integer(fields.get("version"), 1, INT_32))
+
+
 def _topic(node: Node) -> SeedTopic:
-    fields = _fields(node, ("name", "partitions", "replicas", "settings", "records"))
+    fields = _fields(node, ("name", "partitions", "replicas", "settings", "key_schema", "value_schema", "records"))
     settings = fields.get("settings")
+    subjects = {part: _text(fields[f"{part}_schema"]) for part in PARTS if f"{part}_schema" in fields}
     return SeedTopic(
         name=_name(node, fields),
         partitions=_integer(fields.get("partitions"), 1, INT_32, DEFAULT),
         replicas=_integer(fields.get("replicas"), 1, INT_32, DEFAULT),
         settings=() if settings is None else tuple((name, _setting(each)) for name, each in _mapping(settings)),
-        records=tuple(_record(each) for each in _rows(fields.get("records"))),
+        records=tuple(_record(each, subjects) for each in _rows(fields.get("records"))),
         place=str(node.place),
     )
 
@@ -74,17 +107,20 @@ def _setting(node: Node) -> str:
         return "true" if node.value else "false"
     if isinstance(node.value, str | int | float):
         return str(node.value)
-    raise node.place.wrong("the value of a setting is a text, a number, true or false")
+    raise node.place.must("be a text, a number, true or false")
 
 
-def _record(node: Node) -> SeedRecord:
+def _record(node: Node, subjects: Mapping[str, str]) -> SeedRecord:
+    """
+    subjects  by "key" and "value": subjects of the schemas by which the topic's keys and values are encoded
+    """
     names = ("key", "key_base64", "value", "value_base64", "headers", "timestamp", "partition")
     fields = _fields(node, names)
     headers = fields.get("headers")
     partition = fields.get("partition")
     return SeedRecord(
-        key=_content(fields, "key"),
-        value=_content(fields, "value"),
+        key=_content(fields, "key", subjects.get("key")),
+        value=_content(fields, "value", subjects.get("value")),
         headers=() if headers is None else tuple(_headers(headers)),
         timestamp_ms=_timestamp(fields.get("timestamp")),
         partition=None if partition is None else _integer(partition, 0, INT_32),
@@ -92,24 +128,29 @@ def _record(node: Node) -> SeedRecord:
     )
 
 
-def _content(fields: dict[str, Node], name: str) -> bytes | None:
-    """Returns the bytes of a key or a value: those of a text, of base64, or the JSON text of anything else."""
+def _content(fields: dict[str, Node], name: str, subject: str | None) -> bytes | JsonContent | None:
+    """Returns a key or a value: the bytes of a text, of base64, or the JSON text of anything else. If the topic has a
+    schema for it, the broker encodes its JSON."""
     plain, encoded = fields.get(name), fields.get(f"{name}_base64")
     if plain is not None and encoded is not None:
-        raise encoded.place.wrong(f"it takes either {name} or {name}_base64")
+        raise encoded.place.wrong(f"a record has either {name} or {name}_base64, not both")
     if encoded is not None:
         try:
             return base64.b64decode(_text(encoded), validate=True)
         except (binascii.Error, ValueError):
-            raise encoded.place.wrong("this is not base64") from None
+            raise encoded.place.must("be base64") from None
     if plain is None or plain.value is None:
         return None
-    if isinstance(plain.value, str):
-        return _utf8(plain, plain.value)
+    if subject is not None:
+        return JsonContent(subject, _json(plain), str(plain.place))
+    return _utf8(plain, plain.value if isinstance(plain.value, str) else _json(plain))
+
+
+def _json(node: Node) -> str:
     try:
-        return _utf8(plain, json.dumps(plain.plain(), ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+        return json.dumps(node.plain(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError:
-        raise plain.place.wrong("JSON has no NaN and no infinity") from None
+        raise node.place.wrong("JSON has no NaN and no infinity") from None
 
 
 def _headers(node: Node) -> Iterator[tuple[str, bytes | None]]:
@@ -126,7 +167,7 @@ def _timestamp(node: Node | None) -> int | None:
         try:
             found = datetime.fromisoformat(node.value)
         except ValueError:
-            raise node.place.wrong("it takes milliseconds, or a time such as 2026-01-31T12:00:00Z") from None
+            raise node.place.must("be a number of milliseconds, or a time such as 2026-01-31T12:00:00Z") from None
         aware = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
         return max(int(aware.timestamp() * 1000), 0)
     return _integer(node, 0, INT_64)
@@ -158,7 +199,7 @@ def _user(node: Node) -> SeedUser:
     if "mechanism" in fields:
         found = SCRAM_MECHANISMS.get(_text(fields["mechanism"]))
         if found is None:
-            raise fields["mechanism"].place.wrong(f"it takes {' or '.join(SCRAM_MECHANISMS)}")
+            raise fields["mechanism"].place.must(f"be {' or '.join(SCRAM_MECHANISMS)}")
         mechanism = found
     iterations = _integer(fields.get("iterations"), MIN_ITERATIONS, MAX_ITERATIONS, MIN_ITERATIONS)
     return SeedUser(_name(node, fields), _text(fields["password"]), mechanism, iterations, str(node.place))
@@ -175,7 +216,7 @@ def _acls(node: Node) -> Iterator[SeedAcl]:
     resource = fields[named[0]]
     if named[0] == "cluster":
         if resource.value is not True:
-            raise resource.place.wrong("it takes true")
+            raise resource.place.must("be true")
         resource_type, name = ResourceType.CLUSTER, CLUSTER_NAME
     else:
         resource_type, name = RESOURCES[named[0]], _text(resource)
@@ -197,7 +238,7 @@ def _member(kind: type[E], node: Node) -> E:
     text = node.value.upper().replace("-", "_") if isinstance(node.value, str) else ""
     if text not in kind.__members__ or text in ONLY_IN_FILTERS:
         allowed = [name for name in kind.__members__ if name not in ONLY_IN_FILTERS]
-        raise node.place.wrong(f"it takes one of {', '.join(allowed)}")
+        raise node.place.must(f"be one of {', '.join(allowed)}")
     return kind[text]
 
 
@@ -206,7 +247,7 @@ def _member(kind: type[E], node: Node) -> E:
 
 def _fields(node: Node, allowed: Collection[str]) -> dict[str, Node]:
     if not isinstance(node.value, dict):
-        raise node.place.wrong(f"it takes fields: {', '.join(allowed)}")
+        raise node.place.must(f"have fields: {', '.join(allowed)}")
     for name, each in node.value.items():
         if name not in allowed:
             raise each.place.wrong(f"there is no such field; the fields are {', '.join(allowed)}")
@@ -215,7 +256,7 @@ def _fields(node: Node, allowed: Collection[str]) -> dict[str, Node]:
 
 def _mapping(node: Node) -> list[tuple[str, Node]]:
     if not isinstance(node.value, dict):
-        raise node.place.wrong("it takes names with values")
+        raise node.place.must("have names with values")
     return list(node.value.items())
 
 
@@ -223,7 +264,7 @@ def _rows(node: Node | None) -> list[Node]:
     if node is None:
         return []
     if not isinstance(node.value, list):
-        raise node.place.wrong("it takes a list")
+        raise node.place.must("be a list")
     return node.value
 
 
@@ -232,13 +273,13 @@ def _name(node: Node, fields: dict[str, Node]) -> str:
         raise node.place.wrong("name is missing")
     name = _text(fields["name"])
     if not name:
-        raise fields["name"].place.wrong("the name is empty")
+        raise fields["name"].place.wrong("name is empty")
     return name
 
 
 def _text(node: Node) -> str:
     if not isinstance(node.value, str):
-        raise node.place.wrong("it takes a text; a text that looks like a number needs quotes")
+        raise node.place.must("be a text; a text that looks like a number needs quotes")
     return node.value
 
 
@@ -253,5 +294,5 @@ def _integer(node: Node | None, least: int, most: int, default: int = DEFAULT) -
     if node is None:
         return default
     if not isinstance(node.value, int) or isinstance(node.value, bool) or not least <= node.value <= most:
-        raise node.place.wrong(f"it takes a number from {least} to {most}")
+        raise node.place.must(f"be a number from {least} to {most}")
     return node.value

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from odradek.protocol.acls import ANY_HOST, Operation, PatternType, Permission, ResourceType
 from odradek.protocol.records import Headers
 from odradek.protocol.scram import ScramMechanism
+from odradek.registry.schemas import SchemaText
 
 DEFAULT = -1  # CreateTopics: the broker's num.partitions or default.replication.factor
 
 
 class SeedError(Exception):
     """The seed cannot be read, or cannot be applied; worded for its author, and begins with the place."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeedSchema:
+    subject: str
+    text: SchemaText
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonContent:
+    """A key or a value that is encoded by the latest schema of a subject.
+
+    text  its JSON
+    """
+
+    subject: str
+    text: str
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +43,8 @@ class SeedRecord:
     partition     None for the partition of the key, or if there is no key, for one partition after the other
     """
 
-    key: bytes | None = None
-    value: bytes | None = None
+    key: bytes | JsonContent | None = None
+    value: bytes | JsonContent | None = None
     headers: Headers = ()
     timestamp_ms: int | None = None
     partition: int | None = None
@@ -83,6 +103,14 @@ class SeedPlan:
     groups: tuple[SeedGroup, ...] = ()
     users: tuple[SeedUser, ...] = ()
     acls: tuple[SeedAcl, ...] = ()
+    schemas: tuple[SeedSchema, ...] = ()
+
+    @property
+    def uses_schemas(self) -> str | None:
+        """Returns the place of the first part that needs a schema registry, or None."""
+        contents = (each for topic in self.topics for record in topic.records for each in (record.key, record.value))
+        places = (each.place for each in contents if isinstance(each, JsonContent))
+        return self.schemas[0].place if self.schemas else next(places, None)
 
     def with_topics(self, topics: tuple[SeedTopic, ...]) -> SeedPlan:
         """Returns a plan with more topics. Raises SeedError if a topic would be named twice."""
@@ -91,4 +119,4 @@ class SeedPlan:
             if topic.name in named:
                 raise SeedError(f"{topic.place}: the topic {topic.name} is seeded twice")
             named.add(topic.name)
-        return SeedPlan((*self.topics, *topics), self.groups, self.users, self.acls)
+        return replace(self, topics=(*self.topics, *topics))

@@ -40,8 +40,17 @@ class Place:
     def at(self, index: int, line: int) -> Place:
         return Place(self.file, line, f"{self.field}[{index}]")
 
+    @property
+    def subject(self) -> str:
+        """What sentences of errors are about: the last part of the field, such as `partitions`."""
+        return self.field.rpartition(".")[2] or "the document"
+
     def wrong(self, reason: str) -> SeedError:
         return SeedError(f"{self}: {reason}")
+
+    def must(self, rule: str) -> SeedError:
+        """Returns an error whose sentence has the field as its subject: must("be true")."""
+        return self.wrong(f"{self.subject} must {rule}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +79,7 @@ def read_yaml(text: str, file: str) -> Node:
     try:
         import yaml  # installed by odradek[yaml]
     except ModuleNotFoundError:
-        raise SeedError(f"{file}: YAML takes PyYAML; pip install 'odradek[yaml]', or write JSON") from None
+        raise SeedError(f"{file}: YAML needs PyYAML: pip install 'odradek[yaml]', or write JSON") from None
     loader = yaml.SafeLoader(text)
     try:
         root = loader.get_single_node()
@@ -103,7 +112,7 @@ class _Json:
 
     def _value(self, at: int, place: Place, depth: int) -> tuple[Node, int]:
         if depth == 0:
-            raise place.wrong(f"it is nested more than {MOST_DEPTH} levels deep")
+            raise place.wrong(f"{place.subject} is nested more than {MOST_DEPTH} levels deep")
         opening = self._text[at : at + 1]
         if opening == "{":
             return self._mapping(at + 1, place, depth)
@@ -124,7 +133,7 @@ class _Json:
             if not isinstance(name, str):
                 raise self._wrong(at, "the name of a field is a text in double quotes")
             if name in found:
-                raise place.below(name, line).wrong("the field stands there twice")
+                raise place.below(name, line).wrong("the field is given twice")
             at = self._skip(end)
             if self._text[at : at + 1] != ":":
                 raise self._wrong(at, "a colon is missing")
@@ -197,7 +206,7 @@ class _Yaml:
 
         self._left -= 1
         if depth == 0:
-            raise place.wrong(f"it is nested more than {MOST_DEPTH} levels deep")
+            raise place.wrong(f"{place.subject} is nested more than {MOST_DEPTH} levels deep")
         if self._left < 0:
             raise place.wrong(f"the document has more than {MOST_NODES:,} values, with those of its aliases")
         if isinstance(found, yaml.SequenceNode):
@@ -214,7 +223,7 @@ class _Yaml:
                     raise Place(place.file, line, place.field).wrong("the name of a field is a text")
                 below = place.below(key.value, line)
                 if key.value in fields:
-                    raise below.wrong("the field stands there twice")
+                    raise below.wrong("the field is given twice")
                 fields[key.value] = self.node(value, below, depth - 1)
             return Node(place, fields)
         if found.tag in self._scalar_tags:

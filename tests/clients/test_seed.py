@@ -12,6 +12,8 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from tests.support.broker_process import IS_KAFKA, BrokerProcess
+from tests.support.registry_caller import SETTINGS as REGISTRY
+from tests.support.registry_caller import RegistryCaller
 
 pytestmark = pytest.mark.skipif(IS_KAFKA, reason="Kafka has no seeds")
 
@@ -142,7 +144,11 @@ def test_topics_come_from_options_and_from_the_variable_of_older_images(tmp_path
     ("words", "document", "complaint"),
     [
         (["--topic", "a:x"], {}, "--topic a:x: the number of partitions is a number from 1"),
-        ([], {"topics": [{"name": "a", "partitions": 0}]}, "seed.json:1: topics[0].partitions: it takes a number"),
+        (
+            [],
+            {"topics": [{"name": "a", "partitions": 0}]},
+            "seed.json:1: topics[0].partitions: partitions must be a number",
+        ),
         ([], {"topics": [{"name": "a", "settings": {"no.such": 1}}]}, "seed.json:1: topics[0]: "),
         ([], {"topics": [{"name": "a", "replicas": 3}]}, "seed.json:1: topics[0]: "),
         (
@@ -171,3 +177,53 @@ def test_a_seed_that_cannot_be_applied_keeps_the_broker_from_starting(
     with pytest.raises(RuntimeError, match="the broker ended with status"):
         broker.start()
     assert complaint in broker.log_text()
+
+
+DESCRIBED = """\
+schemas:
+  - subject: money
+    schema: {type: record, name: Money, fields: [{name: units, type: long}]}
+  - subject: orders-value
+    schema: {type: record, name: Order, fields: [{name: id, type: long}, {name: price, type: Money}]}
+    references: [{name: Money, subject: money, version: 1}]
+  - subject: clicks-value
+    type: PROTOBUF
+    schema: 'syntax = "proto3"; message Click { string page = 1; }'
+  - subject: audit-value
+    type: JSON
+    schema: {type: object, properties: {who: {type: string}}}
+topics:
+  - name: orders
+    partitions: 1
+    value_schema: orders-value
+    records: [{key: a, value: {id: 1, price: {units: 2}}}, {key: a, value: null}]
+  - {name: clicks, partitions: 1, value_schema: clicks-value, records: [{value: {page: /}}]}
+  - {name: audit, partitions: 1, value_schema: audit-value, records: [{value: {who: kate}}]}
+"""
+
+
+def test_records_with_schemas_are_encoded_by_the_registry_once(tmp_path: Path) -> None:
+    seed = tmp_path / "seed.yaml"
+    seed.write_text(DESCRIBED)
+    with BrokerProcess(tmp_path / "data", REGISTRY, words=["--seed", str(seed)]) as broker:
+        assert isinstance(broker, BrokerProcess)
+        registry = RegistryCaller(broker)
+        for _ in range(2):
+            values = {name: [each[1] for each in records(broker, name, 0)] for name in ("orders", "clicks", "audit")}
+            assert values["orders"] == [b"\0\0\0\0\2\2\4", None]
+            assert values["clicks"] == [b"\0\0\0\0\3\0\x0a\1/"]
+            assert values["audit"] == [b'\0\0\0\0\4{"who":"kate"}']
+            subjects = ["audit-value", "clicks-value", "money", "orders-value"]
+            assert registry.ask("GET", "/subjects") == (200, subjects)
+            assert registry.ask("GET", "/subjects/orders-value/versions") == (200, [1])
+            broker.restart()
+
+
+def test_a_record_that_does_not_fit_its_schema_stops_the_start_by_name(tmp_path: Path) -> None:
+    seed = tmp_path / "seed.yaml"
+    seed.write_text(DESCRIBED.replace("id: 1,", "id: x,"))
+    place = r"seed.yaml:17: topics\[0\].records\[0\].value: it does not fit the schema of orders-value: id must be"
+    with pytest.raises(RuntimeError, match=place):
+        BrokerProcess(tmp_path / "data", REGISTRY, words=["--seed", str(seed)]).start()
+    with pytest.raises(RuntimeError, match=r"seed.yaml:2: schemas\[0\]: this needs the schema registry"):
+        BrokerProcess(tmp_path / "other", words=["--seed", str(seed)]).start()

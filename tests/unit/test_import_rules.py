@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "storage": {"storage", "files", "protocol"},
     "control_calls": {"control_calls"},
     "registry": {"registry"},
-    "seeds": {"seeds", "protocol"},
+    "seeds": {"seeds", "registry", "protocol"},
     "broker": {"broker", "storage", "control_calls", "registry", "seeds", "files", "protocol"},
     "odradek": {"odradek", "control_calls", "registry", "seeds", "files", "protocol"},
 }
@@ -70,8 +70,8 @@ BROKER_ORDER = (
     "in_process",  # the broker's client of itself, without a socket
     "facts",  # state as values, for the page and for control
     "http",  # metrics, health and the page
-    "seeds",  # topics, records and users that are created before the first client connects
     "registry",  # the port, the topic and the rights of the schema registry
+    "seeds",  # topics, records and users that are created before the first client connects
     "serving.py",  # sockets, dispatch and pages around the broker
     "control",  # brokers that tests of clients control
     "process.py",

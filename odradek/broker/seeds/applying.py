@@ -3,6 +3,7 @@
 A seed adds what is missing, and changes nothing that exists, so it may be applied at each start:
 
 topics   created if no topic has the name
+schemas  registered if the subject does not have them
 records  written to a partition in which nothing was ever written: its next offset is 0
 groups   an offset is committed if the group has none for the partition
 users    a password is set if the user has none for the mechanism
@@ -54,6 +55,7 @@ from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.scram import NEW_SALT_BYTES, scram_upsertion
 from odradek.seeds.plan import (
     DEFAULT,
+    JsonContent,
     SeedAcl,
     SeedError,
     SeedGroup,
@@ -67,6 +69,7 @@ from odradek.seeds.plan import (
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.in_process.client import InProcessClient
+    from odradek.broker.seeds.schemas import SchemaEncoder
 
 log = logging.getLogger("odradek.seed")
 
@@ -104,15 +107,31 @@ class _Seeding:
         self._client = client
 
     async def apply(self, plan: SeedPlan) -> None:
+        by_schema = await self._schemas(plan)
         made = {
             "topics": await self._create_topics(plan.topics),
-            "records": sum([await self._write(topic) for topic in plan.topics if topic.records]),
+            "schemas": 0 if by_schema is None else await by_schema.register(plan.schemas),
+            "records": sum([await self._write(topic, by_schema) for topic in plan.topics if topic.records]),
             "offsets": sum([await self._commit(group) for group in plan.groups if group.offsets]),
             "users": await self._set_passwords(plan.users),
             "ACLs": await self._create_acls(plan.acls),
         }
         counts = ", ".join(f"{name}: {count}" for name, count in made.items() if count)
         log.info("seed: %s", f"added {counts}" if counts else "nothing was missing")
+
+    async def _schemas(self, plan: SeedPlan) -> SchemaEncoder | None:
+        """Returns the schemas of the broker's registry, or None if the seed uses none."""
+        place = plan.uses_schemas
+        if place is None:
+            return None
+        if not self._broker.config.odradek_schema_registry_enable:
+            raise SeedError(
+                f"{place}: this needs the schema registry; start the broker with --schema-registry, or set"
+                " odradek.schema.registry.enable=true"
+            )
+        from odradek.broker.seeds.schemas import SchemaEncoder  # imported here because most seeds have no schemas
+
+        return await SchemaEncoder.opened(self._broker, self._client)
 
     async def _create_topics(self, topics: Sequence[SeedTopic]) -> int:
         known = self._broker.metadata.image.topics
@@ -149,13 +168,15 @@ class _Seeding:
         if differing:
             log.warning("%s: the topic %s exists and keeps its own %s", topic.place, topic.name, ", ".join(differing))
 
-    async def _write(self, topic: SeedTopic) -> int:
+    async def _write(self, topic: SeedTopic, by_schema: SchemaEncoder | None) -> int:
+        seeded = topic.records if by_schema is None else await by_schema.encoded(topic.records)
         count = len(self._broker.metadata.image.topics[topic.name].partitions)
         now_ms = self._broker.clock.now_ms()
         batches: dict[int, list[NewRecord]] = defaultdict(list)
-        for partition, record in _placed(topic.records, count):
+        for partition, record in _placed(seeded, count):
             time_ms = now_ms if record.timestamp_ms is None else record.timestamp_ms
-            batches[partition].append(NewRecord(record.key, record.value, time_ms, record.headers))
+            key, value = _as_bytes(record.key), _as_bytes(record.value)
+            batches[partition].append(NewRecord(key, value, time_ms, record.headers))
         written = 0
         for partition, records in sorted(batches.items()):
             if self._broker.partitions.get(topic.name, partition).log.log_end_offset > 0:
@@ -276,10 +297,15 @@ def _placed(records: Sequence[SeedRecord], partition_count: int) -> Iterator[tup
                 raise SeedError(f"{record.place}.partition: the topic has {partition_count} partitions, counted from 0")
             yield record.partition, record
         elif record.key is not None:
-            yield partition_for_key(record.key, partition_count), record
+            yield partition_for_key(_as_bytes(record.key) or b"", partition_count), record
         else:
             yield without_key % partition_count, record
             without_key += 1
+
+
+def _as_bytes(content: bytes | JsonContent | None) -> bytes | None:
+    assert not isinstance(content, JsonContent), "schemas encode it before"
+    return content
 
 
 def _check(error_code: int, message: str | None, place: str) -> None:
