@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -12,6 +13,7 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from tests.support.broker_process import IS_KAFKA, BrokerProcess
+from tests.support.commands import command
 from tests.support.registry_caller import SETTINGS as REGISTRY
 from tests.support.registry_caller import RegistryCaller
 
@@ -227,3 +229,19 @@ def test_a_record_that_does_not_fit_its_schema_stops_the_start_by_name(tmp_path:
         BrokerProcess(tmp_path / "data", REGISTRY, words=["--seed", str(seed)]).start()
     with pytest.raises(RuntimeError, match=r"seed.yaml:2: schemas\[0\]: this needs the schema registry"):
         BrokerProcess(tmp_path / "other", words=["--seed", str(seed)]).start()
+
+
+def test_the_demonstration_fills_each_topic_once_and_is_a_seed_file_too(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", REGISTRY) as broker:
+        assert isinstance(broker, BrokerProcess)
+        url = f"http://127.0.0.1:{broker.ready['schema_registry_port']}"
+        at = ("-b", broker.bootstrap, "--registry", url)
+        first = command("seed", "--demo", *at)
+        assert first.stdout.splitlines()[1:3] == ["customers: 8 records are written", "clicks: 120 records are written"]
+        assert command("seed", "--demo", *at).stdout.count("nothing is written, because the topic has records") == 4
+        shown = command("consume", "-t", "clicks", "-p", "0", "-c", "1", "--value-format", "protobuf", *at).stdout
+        assert json.loads(shown)["page"] == "/"
+    seed = tmp_path / "demo.json"
+    seed.write_text(command("seed", "--demo", "--print").stdout)
+    with BrokerProcess(tmp_path / "seeded", REGISTRY, words=["--seed", str(seed)]) as broker:
+        assert len(records(cast(BrokerProcess, broker), "customers", 0)) == 8

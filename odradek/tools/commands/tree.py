@@ -131,6 +131,12 @@ COMMANDS = {
             "schemas show orders-value --version 1 --registry http://localhost:8081",
         ),
     ),
+    "seed": Command(
+        "write the topics, schemas and records of a demonstration",
+        "Schemas and topics that exist stay as they are, and a topic that has records gets no others. The broker needs"
+        " a schema registry: `odradek serve --schema-registry`.",
+        ("seed --demo", "seed --demo --print > seed.json"),
+    ),
     "transactions": Command(
         "list transactions, and end those that keep readers waiting",
         examples=("transactions list --in-doubt", "transactions find-hanging --topic orders"),
