@@ -24,6 +24,7 @@ MEASUREMENTS = {
     "validation": ("bench.validation", "checking produced records"),
     "authorization": ("bench.authorization", "a decision of the authorizer, and a Produce with it"),
     "command": ("bench.command_start", "a command until its first byte is sent to a broker"),
+    "registry": ("bench.registry", "the schema registry: start, memory, registrations, look-ups"),
     "commands": ("bench.commands", "what commands cost with 100,000 topics, groups, ACLs, transactions"),
     "walks": ("bench.walks", "which files of the broker a request passes, from its frame to its answer"),
     "hop": ("bench.process_hop", "a request to another process"),
