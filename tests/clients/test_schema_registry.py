@@ -4,6 +4,7 @@ import threading
 from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPSConnection, RemoteDisconnected
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.clients.tls_peers import client_context
 from tests.support.broker_process import IS_KAFKA, BrokerProcess
+from tests.support.certs_directory import certificates, ssl_settings
 from tests.support.registry_caller import SETTINGS, RegistryCaller, record
 
 pytestmark = pytest.mark.skipif(IS_KAFKA, reason="Kafka has no registry")
@@ -157,3 +160,17 @@ def test_acls_of_the_topic_decide_for_users_of_the_broker(tmp_path: Path) -> Non
         assert registry.ask("GET", "/subjects", Authorization=as_user("writer", "w-secret")) == (200, [])
         assert registry.ask("GET", "/schemas/ids/1")[0] == 403
         assert registry.ask("PUT", "/config", {"compatibility": "NONE"})[0] == 403
+
+
+def test_the_registry_uses_the_tls_of_the_http_port(tmp_path: Path) -> None:
+    directory = certificates("kate")
+    settings = {**ssl_settings(directory), **SETTINGS, "odradek.http.security.protocol": "SSL"}
+    with BrokerProcess(tmp_path / "data", settings) as broker:
+        assert isinstance(broker, BrokerProcess)
+        port = broker.ready["schema_registry_port"]
+        connection = HTTPSConnection("localhost", port, timeout=30, context=client_context(directory, "kate"))
+        connection.request("GET", "/subjects")
+        assert connection.getresponse().read() == b"[]"
+        connection.close()
+        with pytest.raises((RemoteDisconnected, ConnectionError)):
+            RegistryCaller(broker).ask("GET", "/subjects")
