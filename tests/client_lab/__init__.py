@@ -1,15 +1,17 @@
-"""The laboratory of client bugs: old and new releases of clients, each run against a cluster in a rare state.
+"""A laboratory for client bugs. It runs old and new releases of clients, each against a cluster in a rare state.
 
-A bug is a row (`row.py`, `rows/`), and the application that shows it is a function of a program (`programs/`), or lines
-for the client's driver of `odradek judge --suite` (`Script`, `examples/judge_drivers/`). A tour is a program that uses
-a client in ordinary ways while faults happen; `verdicts_page.py` writes down which rules the client kept.
+Each bug is a row (`row.py`, `rows/`). The application that shows the bug is a function of a program (`programs/`), or a
+list of lines for the client's driver of `odradek judge --suite` (`Script`, `examples/judge_drivers/`). A tour is a
+program that uses a client in ordinary ways while faults happen. `verdicts_page.py` writes down which rules the client
+kept.
 
-Why are the applications and tours programs, and not lines for one driver of each client? Most bugs are in a place that
-no line can name: an interceptor that sends, a handler that blocks beyond the session time-out, an empty transaction, a
-counter of requests near its end, sends that do not wait for one another. A verb for each of them would have to be
-written in seven drivers for the one client that needs it. The tours could be lines, but they would judge something
-else. A driver sets what a scenario needs (metadata that lives a second) and leaves heartbeats at the client's default,
-mostly three seconds. A tour keeps the client's age of metadata, and sends heartbeats every half second, without which
-the faults on Heartbeat would not all occur while it runs. And three of the ten clients have no driver (Sarama,
-@platformatic/kafka, rskafka), so their tours would stay programs.
+The applications and tours are programs, not lines for one driver per client. Most bugs need a situation that no driver
+line can express: an interceptor that sends, a handler that blocks for longer than the session timeout, an empty
+transaction, a request counter close to its limit, or sends that do not wait for each other. A driver verb for each of
+these situations would have to be written in seven drivers, although only one client needs it. The tours could be lines,
+but they would judge something else. A driver sets what a scenario needs, such as metadata that expires after a second,
+and leaves the heartbeat interval at the client's default, usually three seconds. A tour keeps the client's metadata age
+and sends a heartbeat every half second; otherwise some of the faults on Heartbeat would not occur during its run.
+Furthermore, three of the ten clients have no driver (Sarama, @platformatic/kafka, rskafka), so their tours would have
+to remain programs.
 """

@@ -1,4 +1,4 @@
-"""The process whose clusters the rows run against."""
+"""Starts the process whose clusters the rows run against."""
 
 from __future__ import annotations
 

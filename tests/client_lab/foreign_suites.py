@@ -1,10 +1,11 @@
-"""Suites of other projects' clients against this broker, and the verdicts on what they sent.
+"""Runs the test suites of other projects' clients against this broker, and judges the requests that they sent.
 
-`python -m tests.client_lab.foreign_suites franz-go [PATTERN ...]`: the tests of its module, in pieces; a pattern is
-one, as `go test -run` takes it. `... java [FILE ...]`: clients and tools of Apache Kafka, as the conformance tests run
-them. `... kafka [NAME ...]`: the integration tests of Apache Kafka itself, of a class or a jar; `... on-kafka [NAME
-...]`: the same on the cluster that they start. `... judge FOLDER`: recordings that are there. Ends with 1 where a break
-is found that examined.toml does not know; its proof is printed, and the recordings are kept in .make/suites.
+`python -m tests.client_lab.foreign_suites franz-go [PATTERN ...]` runs the tests of franz-go's module in pieces. Each
+pattern is one piece, in the syntax of `go test -run`. `... java [FILE ...]` runs the clients and tools of Apache Kafka
+in the way the conformance tests do. `... kafka [NAME ...]` runs Apache Kafka's own integration tests; a name is a class
+or a jar. `... on-kafka [NAME ...]` runs the same tests on the cluster that they start themselves. `... judge FOLDER`
+judges existing recordings. The exit status is 1 if there is a break that examined.toml does not list. The proof of each
+break is printed, and the recordings stay in .make/suites.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ from tests.client_lab.verdicts_page import read_examined
 REPOSITORY = Path(__file__).parents[2]
 FOLDER = REPOSITORY / ".make" / "suites"
 FRANZ_GO = "github.com/twmb/franz-go@v1.22.2"
-TOLD_AS = {"kgo": "franz-go 1.22.2", "apache-kafka-java": "Java 4.3.1"}  # by the software that ApiVersions names
-OURS = {"wire", "client-id"}  # client ids of frames that tests make, ours and Kafka's, some wrong on purpose
-RECORDS = 5_000  # of franz-go's largest tests, in place of 500,000
+# title in examined.toml, by the software name in ApiVersions
+TOLD_AS = {"kgo": "franz-go 1.22.2", "apache-kafka-java": "Java 4.3.1"}
+OURS = {"wire", "client-id"}  # client ids of frames built by Kafka's tests and ours; some are invalid on purpose
+RECORDS = 5_000  # size of franz-go's largest tests, instead of 500,000 records
 PIECE_S = 280
-# Those that take long have a recording each.
+# Each group of slow tests has a recording to itself.
 PIECES = ("^TestGroupETL", "^TestTxn", "^TestShare", "^Test([^GTS]|G[^r]|T[^x]|S[^h])")
 JAVA = (
     *("test_java_transactions.py", "test_java_share_consumers.py", "test_java_consumer_groups.py"),
@@ -41,7 +43,7 @@ JAVA = (
 
 
 def franz_go(patterns: Sequence[str]) -> list[Path]:
-    """Returns the recordings. Raises CalledProcessError where there is nothing to run."""
+    """Runs the tests and returns the recordings. Raises CalledProcessError if the tests cannot be built."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     tests, recordings = FOLDER / "kgo.test", []
     source = FOLDER / "franz-go"
@@ -82,7 +84,10 @@ def java(files: Sequence[str]) -> list[Path]:
 
 
 def kafka(classes: Sequence[str], *, on_kafka: bool = False) -> list[Path]:
-    """Prints what passed, and why others did not. Raises CalledProcessError where there is nothing to run."""
+    """Prints the number of tests per result, and the reason for each test that did not pass. Returns the recordings.
+
+    Raises CalledProcessError if the tests cannot be installed or compiled.
+    """
     tests = KafkaTests(FOLDER / ("on-kafka" if on_kafka else "kafka"), on_kafka=on_kafka)
     recordings: list[Path] = []
     counts: Counter[str] = Counter()
@@ -96,7 +101,7 @@ def kafka(classes: Sequence[str], *, on_kafka: bool = False) -> list[Path]:
 
 
 def report(recordings: Iterable[Path]) -> int:
-    """Prints what was kept and broken; returns how many breaks nobody has examined."""
+    """Prints the rules that were kept and the breaks. Returns the number of breaks that nobody has examined."""
     examined = {(each.client, each.rule) for each in read_examined()}
     kept: dict[str, dict[str, int]] = {}
     broken: list[tuple[Path, Software, RuleVerdict]] = []

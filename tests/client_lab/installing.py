@@ -1,4 +1,4 @@
-"""Releases of clients as their registries offer them, each in a folder of its own below .make/history."""
+"""Installs releases of clients from their package registries. Each release has its own folder in .make/history."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """How a program runs with one release: the command, and what it adds to the environment."""
+    """The command that runs a program with one release, and the environment variables that it needs."""
 
     words: list[str]
     environment: Mapping[str, str]
 
     @property
     def command(self) -> list[str]:
-        """The command with its environment, for what starts the program by words alone."""
+        """Returns the command including its environment, for callers that can pass only a list of words."""
         return ["env", *(f"{name}={value}" for name, value in self.environment.items()), *self.words]
 
 
 def install(
     package: str, version: str, program: Path, needs: tuple[str, ...] = (), python: str = sys.executable
 ) -> Installed:
-    """Installs a release, once, and returns how the program runs with it.
+    """Installs a release unless it is installed already, and returns how to run the program with it.
 
-    The suffix of the program tells the registry: PyPI, npm, crates.io, Maven Central or the Go proxy.
+    The suffix of the program selects the registry: PyPI, npm, crates.io, Maven Central or the Go proxy.
 
-    needs   packages besides, with versions; `name+feature` of a crate
-    python  the interpreter of a release whose wheels are for an older one
+    needs   further packages, with versions; `name+feature` for a crate
+    python  the interpreter to use, if the release has wheels only for an older Python
     raises  CalledProcessError
     """
     folder = FOLDER / f"{package.replace('/', '_').replace(':', '_')}-{version}"
@@ -59,7 +59,8 @@ def install(
         return Installed([str(folder / "target" / "debug" / "history")], {})
     _once(folder, lambda: _go(folder, [f"{package}@v{version}", *needs]))
     binary = folder / program.stem
-    imported = program.read_text(encoding="utf-8").replace("github.com/IBM/sarama", package)  # which was Shopify's
+    # Sarama used to be Shopify's package.
+    imported = program.read_text(encoding="utf-8").replace("github.com/IBM/sarama", package)
     (folder / "main.go").write_text(imported, encoding="utf-8")
     way_in = folder / "way_in.go"
     way_in.unlink(missing_ok=True)
@@ -70,9 +71,9 @@ def install(
 
 
 def install_jars(name: str, coordinates: Sequence[str]) -> str:
-    """Returns a class path of them, and of what they need, in a folder of that name.
+    """Installs jars and their dependencies in the folder `name`, and returns a class path of all of them.
 
-    coordinates: group:artifact:version, some with a classifier behind. Raises CalledProcessError.
+    Each coordinate is group:artifact:version, optionally followed by a classifier. Raises CalledProcessError.
     """
     folder = FOLDER / name
     _once(folder, lambda: _maven(folder, coordinates))
@@ -94,7 +95,8 @@ def _maven(folder: Path, coordinates: Sequence[str]) -> None:
 
 
 def interpreter(version: str | None) -> str | None:
-    """Returns the Python of that version, on the PATH or of pyenv, or None; this one where none is asked for."""
+    """Returns the Python of this version from pyenv or the PATH, or None if there is none. Without a version, returns
+    the running interpreter."""
     if version is None:
         return sys.executable
     found = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
@@ -102,7 +104,8 @@ def interpreter(version: str | None) -> str | None:
 
 
 def _once(folder: Path, make: Callable[[], None]) -> None:
-    """Makes a folder whole; of two processes that want the same one, one waits."""
+    """Fills a folder, unless it has been filled already. If two processes want the same folder, one waits for the
+    other."""
     done = folder / ".installed"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:

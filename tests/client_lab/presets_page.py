@@ -1,7 +1,7 @@
-"""The text of docs/verdicts-presets.md: `python -m tests.client_lab.presets_page > docs/verdicts-presets.md`.
+"""Prints the text of docs/verdicts-presets.md: `python -m tests.client_lab.presets_page > docs/verdicts-presets.md`.
 
-Runs the tour of three clients in each preset, on a fresh broker, and judges what was recorded. A break that
-examined.toml does not know is printed with its proof, and there is no page then.
+Runs the tours of three clients under each preset, on a fresh broker, and judges the recordings. If there is a break
+that examined.toml does not list, its proof is printed and the page is not.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from tests.client_lab.verdicts_page import TOURS, Examined, Tour, read_examined
 FOLDER = Path(__file__).parents[2] / ".make" / "presets"
 DONE = ".done"
 CLIENTS = ("confluent-kafka", "aiokafka", "kafka-python")
-AT_A_TIME = 8  # they wait more than they work
-HELD_S = 3  # how long a client meets what a preset holds
+AT_A_TIME = 8  # The tours spend most of their time waiting.
+HELD_S = 3  # how long a client faces the requests that a preset holds
 SETTINGS: Mapping[str, Mapping[str, str]] = {
     "prepared-transaction": {"transaction.two.phase.commit.enable": "true"},
     "kept-epoch-nearly-exhausted": {"transaction.two.phase.commit.enable": "true"},
@@ -43,26 +43,26 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
 }
 PARAMETERS: Mapping[str, Mapping[str, str]] = {
     "throttled-client": {"client_id": "judged"},
-    "stale-member-epoch": {"group": "h"},  # the tour's group of KIP-848
+    "stale-member-epoch": {"group": "h"},  # the tour's KIP-848 group
 }
-WHILE_AT_WORK = {"stale-member-epoch"}  # there is a member
+WHILE_AT_WORK = {"stale-member-epoch"}  # presets that need a member in the group
 HAS_KIP_848 = {"confluent-kafka"}
 TRY_AGAIN_S = 0.1
 
 
 def bring_about(kafka: Cluster, preset: str) -> None:
-    """Leaves a topic `orders` too."""
+    """Applies the preset, and creates the topic `orders` as well."""
     if preset in WHILE_AT_WORK:
         _bring_about_later(kafka, preset)
     else:
         kafka.preset(preset, **PARAMETERS.get(preset, {}))
-    with suppress(KafkaException):  # most presets make it
+    with suppress(KafkaException):  # Most presets create the topic themselves.
         orders(kafka)
     _release_later(kafka)
 
 
 def _bring_about_later(kafka: Cluster, preset: str) -> None:
-    """Tries until the member is there that the preset is about, or the broker is gone."""
+    """Retries until the group has the member that the preset needs, or the broker has ended."""
     try:
         kafka.preset(preset, **PARAMETERS.get(preset, {}))
     except Refused:
@@ -80,7 +80,8 @@ def _release_later(kafka: Cluster) -> None:
 
 
 def _release(kafka: Cluster) -> None:
-    """Again and again, until the broker is gone: some hold begins with what the client does."""
+    """Releases all holds, and repeats this until the broker ends, because some holds start only with a client's
+    request."""
     try:
         for hold in kafka.holds():
             kafka.release(hold)
@@ -90,7 +91,10 @@ def _release(kafka: Cluster) -> None:
 
 
 def judged(preset: str, release: Installed, recording: Path) -> list[Software]:
-    """Nothing for a client that did not meet the preset. Of a recording that is there nothing is run again."""
+    """Runs the tour under the preset and returns the verdicts, or nothing if the client did not meet the preset.
+
+    If there is a complete recording, it is judged again and the tour does not run.
+    """
     if preset in WHILE_AT_WORK and not recording.name.endswith(tuple(HAS_KIP_848)):
         return []
     if recording.with_suffix(DONE).exists():
@@ -144,7 +148,7 @@ def _broken(found: list[Software]) -> Iterator[RuleVerdict]:
 
 
 def main() -> int:
-    """Arguments: presets; all of them where there are none."""
+    """Prints the page. The arguments are presets; without arguments, all presets are used."""
     examined = read_examined()
     known = {(each.client, each.rule) for each in examined}
     tours = {tour: tour.installed() for tour in TOURS if tour.package in CLIENTS}

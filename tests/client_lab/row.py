@@ -1,7 +1,8 @@
-"""A bug of a client is a row: the release that has it, the release that mends it, and the evidence for both.
+"""A bug of a client is a row: the release that has the bug, the release that fixes it, and the evidence for both.
 
-There are two kinds of evidence. A sight is what an application sees with either release. A conviction is the rule that
-the judge finds broken with the old release only, in the traffic of an application or of a scenario of the suite.
+There are two kinds of evidence. A sight is the result of an application, which differs between the two releases. A
+conviction is a rule that, according to the judge, only the old release breaks, either in the traffic of an application
+or in a scenario of the suite.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from tests.client_lab.suite import outcome
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A package of a registry.
+    """A client's package in its registry.
 
-    program  the file below programs/ whose functions are the applications of the rows
-    driver   the driver of the suite for this client, in examples/judge_drivers
-    needs    packages that its registry does not install by itself
+    program  the file in programs/ whose functions are the applications of the rows
+    driver   this client's driver for the suite, in examples/judge_drivers
+    needs    packages that the registry does not install as dependencies
     """
 
     package: str
@@ -38,7 +39,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """An application that is no function of a program but a list of lines for the driver of the client."""
+    """An application that is a list of lines for the client's driver instead of a function in a program."""
 
     lines: tuple[str, ...]
     transactional_id: str
@@ -50,15 +51,15 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What an application sees.
+    """The results of an application with the old and with the fixed release.
 
-    application  the function of the client's program
-    state        brings the state about before the application starts; `meanwhile` happens while it runs
-    sees         begins what the application sees with the old release
-    instead      is all that the application sees with the mended release; None: there is no such release
-    traffic      tells what the application's requests show, and stands behind the application's own words
-    settings     of the cluster, which behaves like the release `emulate` of Kafka
-    environment  of the application, besides its own
+    application  the function in the client's program
+    state        prepares the cluster before the application starts; `meanwhile` runs while the application runs
+    sees         start of the application's result with the old release
+    instead      complete result with the fixed release, or None if no release fixes the bug
+    traffic      returns a description of the application's requests, which is appended to the application's result
+    settings     settings of the cluster, which emulates the Kafka release `emulate`
+    environment  additional environment variables of the application
     """
 
     application: str
@@ -75,10 +76,11 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class Conviction:
-    """The rule that the old release breaks in the traffic of an application.
+    """A rule that the old release breaks in the traffic of an application.
 
-    avoided  the mended release never comes to where the rule asks anything
-    also     rules that the bug breaks besides at times, or that the mended release, a later line of development, keeps
+    avoided  the fixed release never reaches a situation in which the rule applies
+    also     other rules that the bug may break; also rules that the fixed release keeps for unrelated reasons, because
+             it belongs to a later line of development
     """
 
     rule: str
@@ -90,9 +92,9 @@ class Conviction:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioConviction:
-    """The rule that the old release breaks in the scenario of `odradek judge --suite` that has the same rule.
+    """A rule that the old release breaks in the scenario of `odradek judge --suite` for the same rule.
 
-    also  rules that the mended release came to keep besides
+    also  further rules that only the old release breaks
     """
 
     rule: str
@@ -104,11 +106,11 @@ Evidence: TypeAlias = Sight | Conviction | ScenarioConviction
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One bug, and all evidence for it.
+    """A bug and all evidence for it.
 
-    bug     where the client's project, or its user, tells of it
-    mended  None: no release mends it, and `old` is the newest
-    python  whose wheels the releases have, where that is not this one
+    bug     where the client's project, or a user of it, describes the bug
+    mended  the release that fixes the bug; None if there is none and `old` is the newest release
+    python  the Python version that the wheels of these releases need, if it differs from the running one
     """
 
     bug: str
@@ -119,11 +121,11 @@ class Row:
     python: str | None = None
 
     def installed(self, version: str) -> Installed:
-        """Returns how a release runs the applications of the client's program."""
+        """Returns how to run the applications of the client's program with a release."""
         return self._install(version, PROGRAMS / self.client.program)
 
     def installed_driver(self, version: str) -> Installed:
-        """Returns how a release runs the client's driver of the suite."""
+        """Returns how to run the client's driver for the suite with a release."""
         assert self.client.driver
         return self._install(version, DRIVERS / self.client.driver)
 
@@ -135,7 +137,7 @@ class Row:
 
 
 def check_sight(row: Row, sight: Sight, odradek: Odradek) -> None:
-    """Runs the application with each release, against a cluster of its own."""
+    """Runs the application with each release on a separate cluster, and checks its results."""
     assert sight.instead is None or not sight.instead.startswith(sight.sees)
     assert _seen(row, sight, row.old, odradek).startswith(sight.sees)
     if row.mended is not None:
@@ -156,9 +158,9 @@ def _seen(row: Row, sight: Sight, version: str, odradek: Odradek) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Accused:
-    """A release that a rule once accused of something lawful, which the release still does.
+    """A release that a rule once accused wrongly, because it does something unusual but permitted.
 
-    It breaks no rule, and keeps this one.
+    The test checks that this release breaks no rule and keeps this one.
     """
 
     client: Client
@@ -169,7 +171,7 @@ class Accused:
 
 
 def check_conviction(row: Row, conviction: Conviction, odradek: Odradek, folder: Path) -> None:
-    """Judges the traffic of the application with each release. That the old release's application fails is no error."""
+    """Judges the traffic of the application with each release. The old release's application is allowed to fail."""
     assert row.mended is not None
     rules = {}
     for version in (row.old, row.mended):
@@ -210,7 +212,7 @@ def _rules_of_traffic(
 
 
 def check_scenario(row: Row, conviction: ScenarioConviction, folder: Path) -> None:
-    """Plays the scenario of the suite with each release."""
+    """Runs the scenario of the suite with each release, and checks which of them breaks the rule."""
     assert row.mended is not None
     rules = {}
     for version in (row.old, row.mended):

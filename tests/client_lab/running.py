@@ -1,6 +1,6 @@
-"""Runs one program with one release of a client, against a cluster that lies in a rare state.
+"""Runs a program with one release of a client, against a cluster in a rare state.
 
-What the program's application sees is its last line; what the judge finds is read from the recording of the cluster.
+The program's last line is the application's result. The judge's verdicts come from the recording of the cluster.
 """
 
 from __future__ import annotations
@@ -25,15 +25,19 @@ from tests.client_lab.installing import Installed
 HANGS = "hangs"
 DEPARTURE_S = 5
 LOOK_AGAIN_S = 0.05
-PATIENCE_S = 45  # A program that has not ended by then hangs.
+PATIENCE_S = 45  # A program that runs for longer is considered to hang.
 TOUR_S = 60
-PREPARING = {"state", "test"}  # the client ids of what brings a state about, which is not judged
+PREPARING = {"state", "test"}  # client ids of the clients that prepare a state, which are not judged
 Setting: TypeAlias = Callable[[Cluster], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended: `seen` is its last line, or tells how it ended without one; `output` is all that it said."""
+    """How a program ended.
+
+    seen    its last line, or a description of how it ended without one
+    output  everything that it printed
+    """
 
     seen: str
     output: str
@@ -51,9 +55,9 @@ def run(
 ) -> Ended:
     """Runs the program once, until it ends or is killed because it hangs.
 
-    words        its arguments, such as the name of the application
-    meanwhile    what happens to the cluster while the program runs, such as the end of a node
-    environment  of the program, besides that of this process
+    words        arguments of the program, such as the name of the application
+    meanwhile    changes the cluster while the program runs, for example by stopping a node
+    environment  additional environment variables of the program
     script       the lines that a driver reads
     """
     failures: list[BaseException] = []
@@ -90,9 +94,10 @@ def run(
 
 
 def wait_for_departure(kafka: Cluster) -> None:
-    """Waits until the broker has noticed that the program's connections are closed, if it notices in time.
+    """Waits until the broker has noticed that the program's connections are closed, but at most DEPARTURE_S seconds.
 
-    The judge does not count an answer as received while it may be on its way, as those of a cut connection may.
+    The judge does not count a response as received while it may still be on its way, which it may be if its connection
+    was cut.
     """
     until_s = time.monotonic() + DEPARTURE_S
     while any(each["client_id"] not in PREPARING for each in kafka.connections()) and time.monotonic() < until_s:
@@ -106,9 +111,9 @@ def judged_by_itself(
     patience_s: float = TOUR_S,
     settings: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Software]:
-    """Runs the program against a broker in a process of its own, and returns the verdicts on the program's clients.
+    """Runs the program against a broker in a separate process, and returns the verdicts on the program's clients.
 
-    A program that hangs is killed, and judged by what it has sent until then. settings: of the broker.
+    A program that hangs is killed, and judged by the requests it has sent. `settings` are settings of the broker.
     """
     process = Process(settings, recording)
     try:
@@ -125,7 +130,7 @@ def judged_by_itself(
 
 
 def judged_clients(recording: Path) -> list[Software]:
-    """Returns the verdicts on the clients of a recording, without those that have brought its state about."""
+    """Returns the verdicts on the clients of a recording, except those that prepared its state."""
     return [each for each in recorded_verdicts(recording) if each.client_ids - PREPARING]
 
 
@@ -140,6 +145,6 @@ def recorded_verdicts(recording: Path) -> list[Software]:
 
 
 def rules_by_verdict(found: Sequence[Software]) -> dict[str, set[str]]:
-    """Returns the rules that any of these clients broke, and those that they only kept."""
+    """Returns the rules that at least one of these clients broke, and the rules that were kept and never broken."""
     broken = {each.rule.id for one in found for each in one.of(BROKEN)}
     return {BROKEN: broken, KEPT: {each.rule.id for one in found for each in one.of(KEPT)} - broken}

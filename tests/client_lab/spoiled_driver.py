@@ -1,4 +1,4 @@
-"""A driver that does with another one's answers, and with what is asked of it, what the first argument says."""
+"""A driver that runs another driver, and spoils its answers or its input in the way that the first argument names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The states that provoke the bugs: presets, rules, and what happens while an application runs."""
+"""The states that provoke the bugs. A function prepares a state, or changes it while an application runs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from confluent_kafka.cimpl import NewTopic
 from odradek.testing.sync import Cluster
 
 PATIENCE_S = 30
-NAME = "state"  # client id of what brings a state about
-# heartbeats of groups of KIP-848
+NAME = "state"  # client id of the clients that prepare a state
+# heartbeat interval of KIP-848 groups
 OFTEN = {"group.consumer.heartbeat.interval.ms": "300", "group.consumer.min.heartbeat.interval.ms": "300"}
 
 
@@ -50,7 +50,7 @@ def commit(kafka: Cluster, offset: int) -> None:
 
 
 def in_the_log(kafka: Cluster) -> str:
-    """What a consumer of committed records reads from all partitions."""
+    """Returns the values that a read_committed consumer reads from all partitions."""
     at = {"bootstrap.servers": kafka.bootstrap, "client.id": NAME, "group.id": NAME, "enable.partition.eof": True}
     consumer = Consumer(at)
     ends = [TopicPartition("orders", index, 0) for index in consumer.list_topics("orders").topics["orders"].partitions]
@@ -69,7 +69,8 @@ def in_the_log(kafka: Cluster) -> str:
 
 
 def unstable_offsets(kafka: Cluster) -> None:
-    """The group's offset is in an open transaction of a producer that is gone; its time-out ends it."""
+    """Puts the group's offset into an open transaction. Its producer has left, so only the transaction timeout ends
+    it."""
     orders(kafka)
     send(kafka, "a", "b")
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g"})
@@ -100,7 +101,8 @@ def lost_commit(kafka: Cluster) -> None:
 
 
 def second_held(api: str) -> Callable[[Cluster], None]:
-    """The second of these requests waits. Node 2 coordinates both the transaction and the group."""
+    """Returns a state in which the second request of this API is held. Node 2 coordinates the transaction and the
+    group."""
 
     def hold(kafka: Cluster) -> None:
         orders(kafka)
@@ -114,7 +116,7 @@ def second_held(api: str) -> Callable[[Cluster], None]:
 
 
 def coordinator_ends(kafka: Cluster) -> None:
-    """The node that coordinates the transaction stops, while that is open."""
+    """Stops the node that coordinates the transaction while the transaction is open."""
     kafka.wait(hold="second", timeout_s=PATIENCE_S)
     kafka.stop_node(2)
     kafka.release("second")
@@ -144,7 +146,7 @@ def aborted_list_reversed(kafka: Cluster) -> None:
 
 
 def unknown_end(kafka: Cluster) -> None:
-    """The transaction is ended, and its producer told that something went wrong."""
+    """Ends the transaction, but returns UNKNOWN_SERVER_ERROR to its producer."""
     orders(kafka)
     send(kafka, "a")
     kafka.fault({"match": {"api": "EndTxn"}, "at": "applied", "do": {"error": "UNKNOWN_SERVER_ERROR"}, "times": 1})
@@ -161,7 +163,8 @@ def dead_producer_is_ended(kafka: Cluster) -> None:
 
 
 def aborted_records_first(kafka: Cluster) -> None:
-    """Whoever reads a batch at a time gets aborted records and their markers only, at first."""
+    """Writes a log in which a consumer that reads one batch at a time first reads only aborted records and their
+    markers."""
     kafka.preset("aborted-tail", topic="orders", records=0, transactions=1)
     send(kafka, "a")
 
@@ -178,7 +181,8 @@ def only_node_stops(kafka: Cluster) -> None:
 
 
 def marker_without_records(kafka: Cluster) -> None:
-    """The log begins with the marker of an aborted transaction that wrote nothing here; another one did."""
+    """Writes a log that starts with the marker of an aborted transaction without records here. Another one has
+    records."""
     kafka.preset("empty-aborted-transaction", topic="orders")
     kafka.preset("aborted-tail", topic="orders", transactional_id="u", records=0, transactions=1)
 
@@ -188,7 +192,7 @@ def metadata_asked(kafka: Cluster) -> None:
 
 
 def node_begins_without_brokers(kafka: Cluster) -> None:
-    """The node is killed, and when it is back its first metadata names no broker."""
+    """Kills and restarts the node. Its first Metadata response after the restart lists no brokers."""
     kafka.wait(fault="asked", hits=5, timeout_s=PATIENCE_S)
     kafka.crash()
     kafka.fault({"match": {"api": "Metadata"}, "at": "applied", "do": {"edit": {"Brokers": []}}, "times": 1})

@@ -24,14 +24,14 @@ def heartbeats_unanswered(kafka: Cluster) -> None:
 
 
 def late_metadata(kafka: Cluster) -> None:
-    """Heartbeats become due while the client waits for metadata."""
+    """Delays metadata, so that heartbeats become due while the client waits for it."""
     orders(kafka)
     commit(kafka, 0)
     kafka.fault({"match": {"api": "Metadata"}, "after": 3, "do": {"delay_ms": 300}})
 
 
 def joined_to_two_topics(kafka: Cluster) -> None:
-    """Whoever has joined and asks for its offsets waits."""
+    """Holds the first OffsetFetch, so that a member that has joined waits for its offsets."""
     orders(kafka)
     send(kafka, "a")
     topic(kafka, "others")
@@ -51,7 +51,7 @@ def one_node_answers_no_fetch(kafka: Cluster) -> None:
 
 
 def rebalance_for_long(kafka: Cluster) -> None:
-    """Who has joined is told to join again, eight times."""
+    """Makes a member that has joined join again, eight times."""
     orders(kafka)
     send(kafka, "a", "b")
     kafka.fault({"match": {"api": "Heartbeat"}, "do": {"error": "REBALANCE_IN_PROGRESS"}, "times": 1})

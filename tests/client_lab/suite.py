@@ -1,8 +1,8 @@
-"""Scenarios of `odradek judge --suite` run with one driver, and the rules that it keeps and breaks.
+"""Runs the scenarios of `odradek judge --suite` with one driver, and collects the rules that it keeps and breaks.
 
-`python -m tests.client_lab.suite [CLIENT ...]` plays all of them with the drivers of these clients (the start of a
-name that CLIENTS has; all of them), some 6 minutes each, and replaces what `played.toml` has of them: docs/verdicts.md
-shows it.
+`python -m tests.client_lab.suite [CLIENT ...]` runs all scenarios with the drivers of these clients and replaces their
+entries in `played.toml`, which docs/verdicts.md shows. CLIENT is the start of a name in CLIENTS; the default is all
+clients. It takes about 6 minutes per client.
 """
 
 from __future__ import annotations
@@ -56,8 +56,11 @@ CLIENTS: Mapping[str, Callable[[], Sequence[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """Rules by how the whole suite ended for a client: the `unmet` were prepared for, and it did not come to them; the
-    `without` need what the client, or its driver, does not have."""
+    """The rules, grouped by how the complete suite ended for a client.
+
+    unmet    rules whose scenario prepared a situation that the client did not reach
+    without  rules that need a feature that the client, or its driver, does not have
+    """
 
     client: str
     on: date
@@ -67,20 +70,20 @@ class Played:
     without: Sequence[str]
 
     def end_of(self, rule: str) -> str:
-        """Returns the cell of a matrix."""
+        """Returns the table cell for this rule."""
         ends = {"kept": self.kept, "**broken**": self.broken, "–": self.without}
         return next((words for words, rules in ends.items() if rule in rules), "")
 
     def lines(self) -> list[str]:
-        """Returns the entry of played.toml."""
+        """Returns the lines of this client's entry in played.toml."""
         lists = ("kept", "broken", UNMET, WITHOUT)
         told = [f"{name} = {json.dumps(list(getattr(self, name)))}" for name in lists]
         return ["[[played]]", f'client = "{self.client}"', f"on = {self.on:%Y-%m-%d}", *told]
 
 
 def outcome(command: Sequence[str], folder: Path, *rules: str) -> dict[str, set[str]]:
-    """The rules that the driver's clients broke, and those that they kept, by verdict; and those of scenarios that
-    decided nothing: of the scenarios of `rules`."""
+    """Runs the scenarios of `rules`. Returns, by verdict, the rules that the driver's clients broke and kept, and the
+    rules whose scenarios decided nothing."""
     folder.mkdir(exist_ok=True)
     ends: list[Outcome] = []
 

@@ -1,6 +1,6 @@
-"""Old releases of clients are convicted of a rule by their bugs, and the releases that mend them are not.
+"""Old releases of clients break a rule because of their bugs, and the releases that fix these bugs do not.
 
-`make judge-history`; `make judge-history ARGS="-k sarama"` runs those whose name says so.
+Run with `make judge-history`, or `make judge-history ARGS="-k sarama"` for the tests whose names contain "sarama".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Old releases of clients, whose applications see their bugs, beside those that mend them.
+"""Applications with old releases of clients show the bugs, and applications with the fixed releases do not.
 
-`make old-clients`; `make old-clients ARGS="-k sarama"` runs those whose name says so.
+Run with `make old-clients`, or `make old-clients ARGS="-k sarama"` for the tests whose names contain "sarama".
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """Each scenario of `odradek judge --suite` passes our own client, Java's and franz-go, and convicts a driver that
-breaks its rule.
-"""
+breaks its rule."""
 
 from __future__ import annotations
 
@@ -66,8 +65,8 @@ SPOILED = {
     "SHR.13": "delivered twice",
     "SHR.14": "offsets raises",
 }
-# Our client, whose driver is spoiled, has no fetch sessions (tests/unit/testing/test_suite_members.py stands for that)
-# and names topics in Produce; franz-go breaks MET.7.
+# Our client, which the spoiled driver uses, cannot break these rules. It has no fetch sessions (FET.8 is covered by
+# tests/unit/testing/test_suite_members.py), and it uses topic names in Produce (franz-go breaks MET.7).
 NOT_OURS = {"FET.8", "MET.7"}
 
 
@@ -90,7 +89,10 @@ def test_every_scenario_that_decides_its_rule_has_a_driver_that_breaks_it() -> N
     ],
 )
 def test_a_client_of_today_breaks_nothing_but_what_was_examined(client: str, without: set[str], tmp_path: Path) -> None:
-    """without: rules whose verb or setting the driver does not have, or that the client breaks."""
+    """A current client keeps all rules, except for the breaks in examined.toml.
+
+    `without` lists the rules that the client breaks, or whose verb or setting the driver does not support.
+    """
     found = outcome(CLIENTS[client](), tmp_path, *[each.rule for each in SCENARIOS])
     assert found[BROKEN] <= {each.rule for each in read_examined() if each.client == client}
     assert {each.rule for each in SCENARIOS if each.decides} - without <= found[KEPT]

@@ -1,8 +1,8 @@
-"""The text of docs/verdicts.md: `python -m tests.client_lab.verdicts_page > docs/verdicts.md`.
+"""Prints the text of docs/verdicts.md: `python -m tests.client_lab.verdicts_page > docs/verdicts.md`.
 
-Runs a tour of each client (its idempotent producer, its transactions, its groups) in each scene, on a fresh broker,
-and judges what was recorded. Breaks are printed with their proof; there is no page where examined.toml lacks one.
-How clients ended in the whole suite is read from played.toml (tests/client_lab/suite.py).
+Runs a tour of each client (idempotent producer, transactions, groups) in each scene, on a fresh broker, and judges the
+recordings. The proofs of all breaks are printed; if examined.toml lacks one of the breaks, the page is not printed. The
+clients' results in the complete suite are read from played.toml (tests/client_lab/suite.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.support.oracle import run_kafka
 
 EXAMINED = Path(__file__).with_name("examined.toml")
 TIMEOUT_S = 90
-AT_A_TIME = 3  # they wait more than they work
+AT_A_TIME = 3  # The tours spend most of their time waiting.
 PYTHON_HERE = Installed([sys.executable], {"PYTHONPATH": str(REPOSITORY)})
 
 Fault = Mapping[str, Any]
@@ -78,7 +78,7 @@ SCENES: Mapping[str, tuple[Fault, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Tour:
-    """name: as the page has it, with the version."""
+    """A program that uses one release of a client. `name` is the client's title on the page, with its version."""
 
     name: str
     package: str
@@ -112,11 +112,11 @@ TOURS = (
 
 @dataclass(slots=True)
 class Cell:
-    """Verdict on one client by one rule, over all scenes."""
+    """The verdict on one client by one rule, over all scenes."""
 
     kept: int = 0
     broken: int = 0
-    scenes: list[str] = field(default_factory=list)  # in which it was broken
+    scenes: list[str] = field(default_factory=list)  # scenes in which the rule was broken
 
     def add(self, verdict: RuleVerdict, scene: str) -> None:
         self.kept += verdict.kept
@@ -133,7 +133,11 @@ Matrix = dict[str, dict[str, Cell]]  # client → rule → cell
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A break that was looked at by hand. finding: what the exchanges show. suite: what met it, if not the tour."""
+    """A break that somebody has examined.
+
+    finding  what the exchanges show
+    suite    the suite in which the break occurred, if it was not the tour
+    """
 
     client: str
     rule: str
@@ -147,7 +151,7 @@ class Examined:
 
 
 def judged(tour: Tour, folder: Path) -> Iterator[tuple[str, Software]]:
-    """Yields the verdicts of each scene."""
+    """Runs the tour in each scene, and yields the scene and the verdict on each client."""
     release = tour.installed()
     for number, (scene, faults) in enumerate(SCENES.items()):
 
@@ -164,7 +168,7 @@ def judged(tour: Tour, folder: Path) -> Iterator[tuple[str, Software]]:
 def page(
     matrix: Matrix, exercised: int, examined: Sequence[Examined], played: Sequence[Played], when: datetime
 ) -> Iterator[str]:
-    """exercised: exchanges are not counted, rules are: how many were decided for any client."""
+    """Yields the lines of the page. `exercised` is the number of rules that were decided for at least one client."""
     decided = [rule for rule in RULES.values() if rule.needs is None]
     yield "# Verdicts\n"
     yield f"Written by `python -m tests.client_lab.verdicts_page` on {when:%Y-%m-%d}.\n"
@@ -193,7 +197,7 @@ def page(
 
 
 def of_the_suite(played: Sequence[Played]) -> Iterator[str]:
-    """A row for each scenario, and for each rule that other traffic of a scenario broke."""
+    """Yields a table row for each scenario, and for each further rule that the traffic of any scenario broke."""
     days = sorted({f"{each.on:%Y-%m-%d}" for each in played})
     yield "\n## The suite\n"
     yield f"All {len(SCENARIOS)} scenarios of `odradek judge --suite` were played with each of"
@@ -256,7 +260,8 @@ def main() -> int:
                         alone = Software(found.name, found.version, verdicts={rule_id: verdict})
                         proofs.setdefault((tour.name, rule_id), []).extend([scene, *lines([alone], {})])
             print(tour.name, {name: str(cell) for name, cell in cells.items() if cell.broken}, file=sys.stderr)
-            for (client, rule_id), proof in proofs.items():  # also of breaks that were examined: this one may be new
+            # Breaks that were examined are printed too, because this one may be new.
+            for (client, rule_id), proof in proofs.items():
                 if client == tour.name:
                     print("\n".join([rule_id, *proof]), file=sys.stderr)
     played = read_played()

@@ -1,4 +1,5 @@
-"""Applications on aiokafka, one function each. The last line that one prints is all that it sees."""
+"""Applications based on aiokafka, one function each. The last line that a function prints is the application's
+result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An application on aiokafka 0.3 and 0.4, for Python 3.6. The last line that it prints is all that it sees."""
+"""An application based on aiokafka 0.3 and 0.4, for Python 3.6. The last line that it prints is its result."""
 
 import asyncio
 import os

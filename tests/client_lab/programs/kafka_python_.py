@@ -1,4 +1,5 @@
-"""Applications on kafka-python, one function each. The last line that one prints is all that it sees."""
+"""Applications based on kafka-python, one function each. The last line that a function prints is the application's
+result."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def read_all() -> str:
 
 
 class Assignments(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Counts them."""
+    """Counts how often partitions are assigned."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -68,7 +69,7 @@ def read_one_of_two_topics() -> str:
 
 
 def send_ten() -> str:
-    """Gives up those that fail."""
+    """Sends ten records one after another, and continues if one fails."""
     producer = KafkaProducer(
         bootstrap_servers=AT, enable_idempotence=True, retry_backoff_ms=200, delivery_timeout_ms=5_000,
         request_timeout_ms=4_000,
@@ -84,7 +85,10 @@ def send_ten() -> str:
 
 
 def ten_transactions_with_offsets() -> str:
-    """Writes records too, so that AddOffsetsToTxn is sent behind AddPartitionsToTxn."""
+    """Commits offsets in ten transactions.
+
+    Each transaction also writes a record, so that AddOffsetsToTxn follows AddPartitionsToTxn on the same connection.
+    """
     from kafka import OffsetAndMetadata
     from kafka.consumer.group import ConsumerGroupMetadata
 

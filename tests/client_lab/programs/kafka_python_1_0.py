@@ -1,4 +1,4 @@
-"""An application on kafka-python 1.0, for Python 3.6. The last line that it prints is all that it sees."""
+"""An application based on kafka-python 1.0, for Python 3.6. The last line that it prints is its result."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ def commit_late() -> str:
     )  # fmt: skip
 
     class Pause(ConsumerRebalanceListener):  # type: ignore[misc]
-        """Nothing is fetched: its version of Fetch is no longer served."""
+        """Pauses every assigned partition, because the broker no longer supports this release's version of Fetch."""
 
         def on_partitions_revoked(self, revoked: object) -> None:
             pass

@@ -1,6 +1,6 @@
-"""Applications with librdkafka that do not produce, one function each.
+"""Applications based on librdkafka that do not produce, one function each.
 
-The last line that one prints is all that it sees.
+The last line that a function prints is the application's result.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def read_three_with_fresh_metadata() -> str:
 
 
 def read_nearby_from_the_end() -> str:
-    """Begins at 0; a position that is out of range becomes the end."""
+    """Reads from offset 0 with the nearest replica. If the offset is out of range, reading continues at the end of the
+    log."""
     settings = {"auto.offset.reset": "latest", "client.rack": "near"}
     consumer = Consumer({**AT, "group.id": "g", **settings})
     consumer.assign([TopicPartition("orders", 0, 0)])
@@ -88,7 +89,8 @@ def commit_and_tell() -> str:
 
 
 def commit_for_a_while() -> str:
-    """Tells of the last commit. An address that was looked up serves for a minute."""
+    """Commits repeatedly for ten seconds and returns the result of the last commit. Resolved addresses are cached for a
+    minute."""
     consumer = Consumer({**AT, "group.id": "g", "broker.address.ttl": 60_000})
     seen = ""
     until_s = time.monotonic() + 10
@@ -103,7 +105,7 @@ def commit_for_a_while() -> str:
 
 
 def commit_over_a_rebalance() -> str:
-    """Whether it has lost its partitions, or got them, since it has got them first."""
+    """Commits until a rebalance, and returns whether the consumer then lost its partitions or got new ones."""
     seen: list[str] = []
     cooperative = {"partition.assignment.strategy": "cooperative-sticky", "heartbeat.interval.ms": 500}
     consumer = Consumer({**AT, **cooperative, "group.id": "g", "enable.auto.commit": False})
@@ -121,7 +123,7 @@ def commit_over_a_rebalance() -> str:
 
 
 def read_in_a_new_group() -> str:
-    """With the protocol of KIP-848; tells of the first error."""
+    """Reads as a member of a KIP-848 group, and returns the first error."""
     consumer = Consumer({**AT, "group.id": "g", "group.protocol": "consumer"})
     consumer.subscribe(["orders"])
     until_s = time.monotonic() + 10
@@ -134,13 +136,14 @@ def read_in_a_new_group() -> str:
 
 
 def commit_while_leaving() -> str:
-    """Reads one record, closes, and commits as it gives its partitions back; in a group of KIP-848."""
+    """Reads one record as a member of a KIP-848 group, closes the consumer, and commits while its partitions are
+    revoked."""
     at = {**AT, "group.id": "g", "group.protocol": "consumer", "auto.offset.reset": "earliest"}
     consumer = Consumer({**at, "enable.auto.commit": False})
 
     def give_back(*_: object) -> None:
         consumer.get_watermark_offsets(TopicPartition("orders", 0), 10)  # it leaves
-        time.sleep(1)  # the heartbeat of before is answered
+        time.sleep(1)  # The previous heartbeat gets its response.
         consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
 
     consumer.subscribe(["orders"], on_revoke=give_back)
@@ -166,7 +169,8 @@ def be_idle() -> str:
 
 
 def be_idle_and_read_the_log() -> str:
-    """Asks for no metadata for longer than the trigger lasts."""
+    """Stays idle for longer than the re-bootstrap trigger without requesting metadata, and checks the log for a
+    re-bootstrap."""
     log = io.StringIO()
     logging.basicConfig(level=logging.DEBUG, stream=log)
     settings = {"metadata.recovery.rebootstrap.trigger.ms": 1_000, "debug": "conf"}
@@ -202,4 +206,4 @@ try:
     print(globals()[sys.argv[1]](), flush=True)
 except KafkaException as raised:
     print(f"raised {raised}", flush=True)
-os._exit(0)  # what cannot end its threads is seen already
+os._exit(0)  # The result has been printed. Some releases cannot end their threads.

@@ -1,4 +1,7 @@
-"""Applications that produce with librdkafka, one function each. The last line that one prints is all that it sees."""
+"""Applications based on librdkafka that produce, one function each.
+
+The last line that a function prints is the application's result.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import time
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 AT = {"bootstrap.servers": os.environ["ODRADEK_BOOTSTRAP"]}
-SINGLY = {"batch.num.messages": 1, "linger.ms": 0}  # a request for each record
+SINGLY = {"batch.num.messages": 1, "linger.ms": 0}  # one request per record
 TRANSACTIONAL = {**AT, **SINGLY, "transactional.id": "t"}
 IDEMPOTENT = {**AT, **SINGLY, "enable.idempotence": True}
 
@@ -48,7 +51,7 @@ def write_to_two_partitions(producer: Producer) -> None:
 
 
 def transaction_of_two_partitions() -> str:
-    """Does it again if it cannot be committed."""
+    """Writes to two partitions in a transaction. If the commit fails, aborts the transaction and repeats it."""
     producer = Producer(TRANSACTIONAL)
     producer.init_transactions(10)
     try:
@@ -72,7 +75,7 @@ def offsets_in_a_transaction() -> str:
 
 
 def whose_second_batch_fails() -> Producer:
-    """In a transaction."""
+    """Returns a producer in an open transaction whose second batch has failed."""
     producer = Producer({**TRANSACTIONAL, "message.timeout.ms": 4_000})
     producer.init_transactions(10)
     producer.begin_transaction()
@@ -83,7 +86,7 @@ def whose_second_batch_fails() -> Producer:
 
 
 def next_transaction() -> str:
-    """That of before is aborted; this one goes well."""
+    """Aborts a transaction that has failed, then commits a new one."""
     producer = whose_second_batch_fails()
     producer.abort_transaction(10)
     producer.begin_transaction()
@@ -93,7 +96,7 @@ def next_transaction() -> str:
 
 
 def transaction_that_timed_out() -> str:
-    """With its second batch the producer wants a new epoch; then it is aborted."""
+    """Aborts a transaction after its second batch has timed out, which makes the producer request a new epoch."""
     producer = whose_second_batch_fails()
     producer.poll(2)
     producer.abort_transaction(10)
@@ -101,7 +104,10 @@ def transaction_that_timed_out() -> str:
 
 
 def purge_in_a_transaction() -> str:
-    """Has skipped a sequence number, of which the next transaction hears; the one behind that goes well."""
+    """Purges a record in a transaction, which skips a sequence number.
+
+    The next transaction may fail because of that. The one after it must be committed.
+    """
     producer = Producer({**AT, "transactional.id": "t", "linger.ms": 500})
     producer.init_transactions(10)
     producer.begin_transaction()
@@ -162,7 +168,7 @@ def several_in_flight() -> str:
 
 
 def outage() -> str:
-    """Writes the third record while there is no connection."""
+    """Sends the third record while there is no connection."""
     errors: list[object] = []
     producer = Producer({**IDEMPOTENT, "reconnect.backoff.ms": 500, "error_cb": errors.append})
     producer.produce("orders", "0", partition=0)
@@ -185,7 +191,7 @@ def large_batch() -> str:
 
 
 def commit_and_abort() -> str:
-    """Two transactions; how the first one ends is not answered in time."""
+    """Runs two transactions. The EndTxn of the first one is not answered before it times out."""
     producer = Producer({**TRANSACTIONAL, "socket.timeout.ms": 2_000})
     producer.init_transactions(10)
     producer.begin_transaction()
@@ -199,7 +205,7 @@ def commit_and_abort() -> str:
 
 
 def send_before_and_after() -> str:
-    """Sends to a topic before and after an answer to Metadata that lacks it."""
+    """Sends to a topic before and after a Metadata response that lacks this topic."""
     producer = Producer({**AT, "enable.idempotence": True, "topic.metadata.refresh.interval.ms": 300})
     for number in range(10):
         producer.produce("orders", str(number), partition=0)
@@ -222,4 +228,4 @@ try:
     print(globals()[sys.argv[1]](), flush=True)
 except KafkaException as raised:
     print(f"raised {raised}", flush=True)
-os._exit(0)  # what cannot end its threads is seen already
+os._exit(0)  # The result has been printed. Some releases cannot end their threads.

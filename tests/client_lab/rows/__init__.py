@@ -1,4 +1,4 @@
-"""The bugs of clients, by client."""
+"""The known bugs of clients, one module per client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Old releases of aiokafka."""
+"""Bugs of old aiokafka releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Old releases of franz-go."""
+"""Bugs of old franz-go releases."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from tests.clients.own_producers import set_transaction_version
 FRANZ_GO = Client("github.com/twmb/franz-go", "franz_go.go", driver="franz_go.go")
 REGEX = Client("github.com/twmb/franz-go", "franz_go_regex.go")
 SHARE = Client("github.com/twmb/franz-go", "franz_go_share.go")
-BEFORE_1_19 = "1.18.2-0.20250413173443-1d5a55fa468d"  # no release: with transactions of version 2, two days before 967
+# not a release: supports transactions version 2, two days before #967
+BEFORE_1_19 = "1.18.2-0.20250413173443-1d5a55fa468d"
 
 
 def aborted_list_without_asking(kafka: Cluster) -> None:
-    """Who reads uncommitted records is told of aborted transactions, too."""
+    """Includes aborted transactions in the Fetch responses for consumers that read uncommitted records."""
     states.orders(kafka)
     states.transaction(kafka, ["aborted"], committed=False)
     (producer,) = kafka.producers()
@@ -27,14 +28,16 @@ def aborted_list_without_asking(kafka: Cluster) -> None:
 
 
 def api_versions_too_new(kafka: Cluster) -> None:
-    """The first node asked serves older versions than the client knows, and tells only the one of ApiVersions."""
+    """Refuses the client's first ApiVersions request as too new, in a response that contains only the versions of
+    ApiVersions."""
     states.orders(kafka)
     match = {"api": "ApiVersions", "versions": "4+", "client_id": "kgo"}
     kafka.fault({"match": match, "do": {"error": "UNSUPPORTED_VERSION"}, "times": 1})
 
 
 def leader_is_elsewhere_behind_the_wrap(kafka: Cluster) -> None:
-    """Of four records the last, of sequence 0 behind 2³¹ - 1, is refused once; the first is in another partition."""
+    """Refuses the last of four records once. Its sequence is 0, the successor of 2³¹ - 1. The first record is in
+    another partition."""
     states.orders(kafka, 2)
     refusal = {"error": "NOT_LEADER_OR_FOLLOWER"}
     kafka.fault({"match": {"api": "Produce"}, "do": refusal, "after": 3, "times": 1})
@@ -51,7 +54,10 @@ def other_topic_matches(kafka: Cluster) -> None:
 
 
 def topic_is_assigned_while_metadata_tells_of_it(kafka: Cluster) -> None:
-    """The application logs for long what metadata tells; the coordinator asks its regular expressions every 10 s."""
+    """Assigns the new topic to the member while the client is still processing the Metadata response that contains it.
+
+    The application takes long to log the metadata. The coordinator evaluates regular expressions every 10 s.
+    """
     asked = {"api": "Metadata", "client_id": "kgo"}
     kafka.wait(fault="read", hits=2, timeout_s=states.PATIENCE_S)
     kafka.fault({"match": asked, "do": {"hold": "metadata"}, "times": 1})
@@ -70,7 +76,7 @@ def transactions_of_version_1(kafka: Cluster) -> None:
 
 
 def metadata_without_ids(kafka: Cluster) -> None:
-    """Metadata is advertised below version 10 only, which tells no topic ids; Produce and Fetch know ids."""
+    """Advertises Metadata below version 10 only, which has no topic ids, although Produce and Fetch use topic ids."""
     states.orders(kafka)
     kafka.fault({"match": {"api": "ApiVersions"}, "at": "applied", "do": {"edit": {"ApiKeys[3].MaxVersion": 9}}})
 

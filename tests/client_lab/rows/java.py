@@ -1,4 +1,4 @@
-"""Old releases of Kafka's own clients for Java."""
+"""Bugs of old releases of Kafka's own Java clients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def abort_refused(kafka: Cluster) -> None:
 
 
 def late_heartbeat_and_leave(kafka: Cluster) -> None:
-    """A member leaves before its last heartbeat is answered, and wants to join before it is told that it left."""
+    """Delays heartbeats so that a member leaves before its last heartbeat is answered, and joins again before its leave
+    is."""
     orders(kafka)
     for when, rule in (
         ("MemberEpoch > 0", {"at": "applied", "do": {"delay_ms": 2_000}}),
@@ -41,7 +42,7 @@ def epochs_of_joins(kafka: Cluster) -> str:
 
 
 def late_heartbeat_of_an_old_generation(kafka: Cluster) -> None:
-    """A commit ends the generation while a heartbeat of it waits behind."""
+    """Refuses a commit, which ends the generation, while a heartbeat of this generation is waiting for the commit."""
     orders(kafka)
     kafka.fault({"match": {"api": "OffsetCommit"}, "do": {"delay_ms": 1_000}, "times": 1})
     kafka.fault({"match": {"api": "OffsetCommit"}, "at": "applied", "do": {"error": "ILLEGAL_GENERATION"}, "times": 1})
@@ -90,13 +91,13 @@ def second_join_held(kafka: Cluster) -> None:
 
 
 def second_join_comes_late(kafka: Cluster) -> None:
-    """Behind a third one, since the member does not wait any more."""
+    """Delivers the second JoinGroup after the third one, because the member no longer waits for its response."""
     kafka.wait(fault="synced", hits=2, timeout_s=PATIENCE_S)
     kafka.release("join")
 
 
 def member_id_held(kafka: Cluster) -> None:
-    """That of the group's second member; the first one has asked for its own, and joined with it."""
+    """Holds the response that gives the group's second member its id. The first member has its id and has joined."""
     orders(kafka)
     kafka.fault({"match": {"api": "JoinGroup"}, "at": "applied", "after": 2, "times": 1, "do": {"hold": "id"}})
     kafka.fault({"name": "closes", "match": {"api": "OffsetCommit"}, "do": {"observe": True}})
@@ -110,7 +111,11 @@ def member_id_comes_late(kafka: Cluster) -> None:
 
 
 def two_batches_held(kafka: Cluster) -> None:
-    """The first one waits for its partition before, so that its own time is over before that of its request."""
+    """Holds two batches.
+
+    The first one also waits until its partition is in the transaction, so that its delivery timeout expires before its
+    request times out.
+    """
     orders(kafka)
     kafka.fault({"match": {"api": "AddPartitionsToTxn"}, "times": 1, "do": {"delay_ms": 1_000}})
     for number, hold in enumerate(("late", "next")):
@@ -118,7 +123,8 @@ def two_batches_held(kafka: Cluster) -> None:
 
 
 def first_batch_comes_late(kafka: Cluster) -> None:
-    """Behind the marker of its transaction, and the begin of the next one, which has no new epoch."""
+    """Delivers the first batch after its transaction's marker, when the next transaction has started without a new
+    epoch."""
     kafka.wait(hold="next", timeout_s=PATIENCE_S)
     kafka.release("late")
     kafka.wait(topic="orders", partition=0, log_end_offset=2, timeout_s=PATIENCE_S)

@@ -1,4 +1,4 @@
-"""Old releases of kafka-python."""
+"""Bugs of old kafka-python releases."""
 
 from __future__ import annotations
 
@@ -56,6 +56,6 @@ ROWS = (
 )  # fmt: skip
 
 ACCUSED = (
-    # It sends two APIs one behind the other, and repeats both.
+    # This release sends requests of two APIs without waiting in between, and repeats both.
     Accused(KAFKA_PYTHON, "3.0.12", "TXN.8", "ten_transactions_with_offsets", concurrent_transactions),
 )

@@ -1,4 +1,4 @@
-"""Old releases of KafkaJS."""
+"""Bugs of old KafkaJS releases."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KAFKAJS = Client("kafkajs", "kafkajs.js", driver="kafkajs.js")
 
 
 def coordinator_loads(kafka: Cluster) -> None:
-    """The node is back, and has not read its groups yet."""
+    """Answers the first JoinGroup like a coordinator that has restarted and has not loaded its groups yet."""
     states.orders(kafka)
     states.send(kafka, "a")
     states.commit(kafka, 0)

@@ -1,4 +1,4 @@
-"""Old releases of librdkafka: consumers, groups and metadata."""
+"""Bugs of old librdkafka releases that concern consumers, groups and metadata."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from tests.client_lab import states
 from tests.client_lab.row import Client, Row, Sight
 
 LIBRDKAFKA = Client("confluent-kafka", "librdkafka_consumers.py")
-FREED_IS_GARBAGE = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0:glibc.malloc.perturb=165"}  # and so no address
+# freed memory never contains a valid address
+FREED_IS_GARBAGE = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0:glibc.malloc.perturb=165"}
 
 
 def topic_ids_are_not_told(kafka: Cluster) -> None:
-    """As with an older protocol between brokers: Metadata tells none, though Fetch knows them."""
+    """Limits Metadata to versions without topic ids, although Fetch uses them.
+
+    A Kafka cluster with an older inter-broker protocol behaves like this.
+    """
     states.orders(kafka)
     states.send(kafka, "a", "b", "c")
     edit = {"ApiKeys[3].MaxVersion": 9}
@@ -34,7 +38,7 @@ def marker_alone(kafka: Cluster) -> None:
 
 
 def topic_is_not_known(kafka: Cluster) -> None:
-    """Metadata tells of an error, and yet of partitions."""
+    """Returns Metadata responses that contain an error for the topic and nevertheless list its partitions."""
     states.orders(kafka, 3)
     edit = {"Topics[*].ErrorCode": 3}
     kafka.fault({"match": {"api": "Metadata"}, "at": "applied", "do": {"edit": edit}, "times": 6})
@@ -54,7 +58,7 @@ def led_by_one(kafka: Cluster) -> None:
 
 
 def led_by_one_without_epochs_in_fetch(kafka: Cluster) -> None:
-    """Nor does Fetch tell of leaders."""
+    """Limits Fetch to versions without leader epochs, whose responses do not contain the current leader either."""
     edit = {"ApiKeys[1].MaxVersion": 8}
     kafka.fault({"match": {"api": "ApiVersions"}, "at": "applied", "do": {"edit": edit}})
     led_by_one(kafka)
@@ -71,7 +75,7 @@ def metadata(kafka: Cluster, edit: Mapping[str, int], **counts: int) -> None:
 
 
 def stale_while_validating(kafka: Cluster) -> None:
-    """The first validation fails, and from then on metadata tells of the leader before."""
+    """Makes the first validation fail, and makes Metadata return the previous leader from then on."""
     epoch = kafka.wait(topic="orders", partition=0, leader=1)["leader_epoch"]
     refusal = {"error": "KAFKA_STORAGE_ERROR", "hold": "validation"}
     kafka.fault({"match": {"api": "OffsetForLeaderEpoch"}, "do": refusal, "times": 1})
@@ -84,7 +88,7 @@ def stale_while_validating(kafka: Cluster) -> None:
 
 
 def no_leader_for_a_while(kafka: Cluster) -> None:
-    """Metadata tells of the new epoch first, and of its leader later."""
+    """Moves the leader so that Metadata first contains only its new epoch, and later also the leader."""
     wait_for_reads(kafka)
     metadata(kafka, {"LeaderId": -1, "ErrorCode": 5}, times=2)
     kafka.move_leader("orders", 0, 2)
@@ -92,7 +96,7 @@ def no_leader_for_a_while(kafka: Cluster) -> None:
 
 
 def metadata_without_epochs(kafka: Cluster) -> None:
-    """As of a node that is older than those that the client has asked so far."""
+    """Removes the leader epochs from Metadata, like a node that is older than those that the client has used so far."""
     wait_for_reads(kafka)
     metadata(kafka, {"LeaderEpoch": -1})
     kafka.move_leader("orders", 0, 2)
@@ -100,7 +104,7 @@ def metadata_without_epochs(kafka: Cluster) -> None:
 
 
 def leader_moves_back_while_validating(kafka: Cluster) -> None:
-    """The first validation fails, and the leader moves on before the second one."""
+    """Makes the first validation fail, and moves the leader back before the second one."""
     match = {"api": "OffsetForLeaderEpoch"}
     kafka.fault({"match": match, "do": {"error": "KAFKA_STORAGE_ERROR", "delay_ms": 900}, "times": 1})
     kafka.fault({"match": match, "after": 1, "times": 1, "do": {"hold": "second"}})
@@ -139,7 +143,7 @@ def topic_is_known(kafka: Cluster) -> None:
 
 
 def topic_is_made_again(kafka: Cluster) -> None:
-    """Between two answers, which tell of different ids."""
+    """Creates the topic again between two Metadata responses, so that they contain different topic ids."""
     kafka.wait(hold="metadata", timeout_s=states.PATIENCE_S)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "client.id": states.NAME})
     admin.delete_topics(["orders"])["orders"].result(states.PATIENCE_S)
@@ -148,7 +152,7 @@ def topic_is_made_again(kafka: Cluster) -> None:
 
 
 def no_controller_at_first(kafka: Cluster) -> None:
-    """Whoever asks the only node that runs again waits."""
+    """Runs only node 1, which reports no controller at first and then holds a Metadata request."""
     match = {"api": "Metadata", "client_id": "rdkafka"}
     kafka.fault({"match": match, "at": "applied", "do": {"edit": {"ControllerId": -1}}, "times": 1})
     metadata_held_once(kafka, after=1)
@@ -175,7 +179,8 @@ def coordinator_moves(kafka: Cluster) -> None:
 
 
 def third_join_lasts(kafka: Cluster) -> None:
-    """With the first, a member asks for its id; what is asked behind the third waits for it."""
+    """Delays the third JoinGroup; later requests on the connection wait for it. With the first one, the member obtains
+    its id."""
     states.orders(kafka)
     kafka.fault({"match": {"api": "JoinGroup"}, "after": 2, "times": 1, "do": {"delay_ms": 2_000}})
 
@@ -195,13 +200,16 @@ def topic_is_gone_for_a_while(kafka: Cluster) -> None:
 
 
 def address_is_wrong_at_first(kafka: Cluster) -> None:
-    """Nobody listens there. Who has asked a bootstrap server once more has the right one, and no connection to it."""
+    """Returns an address on which nothing listens in the first Metadata response.
+
+    A client that then asks a bootstrap server again gets the right address, but has no connection to it yet.
+    """
     match = {"api": "Metadata", "client_id": "rdkafka"}
     kafka.fault({"match": match, "at": "applied", "do": {"edit": {"Brokers[*].Port": 1}}, "times": 1})
 
 
 def heartbeats_fail(kafka: Cluster) -> None:
-    """For a reason that the member does not know."""
+    """Makes heartbeats fail with an error that the member does not handle."""
     states.orders(kafka)
     match = {"api": "ConsumerGroupHeartbeat"}
     kafka.fault({"match": match, "after": 1, "do": {"error": "UNKNOWN_SERVER_ERROR"}})
@@ -213,7 +221,7 @@ def leaves_observed(kafka: Cluster) -> None:
 
 
 def new_epoch_is_told_late(kafka: Cluster) -> None:
-    """The member leaves while the answer to its heartbeat, which tells of a new epoch, is on its way."""
+    """Makes the member leave while the response to its heartbeat, which contains a new epoch, is on its way."""
     kafka.wait(member="rdkafka", group="g", owns=["orders-0"], timeout_s=states.PATIENCE_S)
     match = {"api": "ConsumerGroupHeartbeat"}
     kafka.fault({"match": match, "do": {"hold": "heartbeat"}, "times": 1})
@@ -229,7 +237,7 @@ def new_epoch_is_told_late(kafka: Cluster) -> None:
 
 
 def epoch_of_the_commit(kafka: Cluster) -> str:
-    """One before the newest is refused by coordinators without KIP-1251."""
+    """Returns the epoch in the commit. Coordinators without KIP-1251 refuse any epoch but the newest."""
     (commit,) = kafka.requests(api="OffsetCommit")
     return f"at epoch {commit['request']['generationIdOrMemberEpoch']}"
 
@@ -319,7 +327,7 @@ ROWS = (
             other_node_runs_instead, nodes=2,
         )],
     ),
-    Row(  # node-rdkafka has the library of the old release
+    Row(  # node-rdkafka contains the old release of the library.
         "Blizzard/node-rdkafka#1146", LIBRDKAFKA, "2.12.0", "2.15.0",
         [Sight("read_in_a_new_group", heartbeats_fail, "sees no error", "sees _FATAL")],
     ),
@@ -348,7 +356,7 @@ ROWS = (
         "confluentinc/librdkafka#5178", LIBRDKAFKA, "2.11.1", "2.12.0",
         [Sight("be_idle_and_read_the_log", states.orders, "bootstraps again", "stays")],
     ),
-    Row(  # the mended release, too, prefers the bootstrap server one time in ten
+    Row(  # Even the fixed release prefers the bootstrap server one time in ten.
         "confluentinc/librdkafka#5088", LIBRDKAFKA, "2.10.0", "2.10.1",
         [Sight("count_outages", address_is_wrong_at_first, "has an outage each second", "settles")],
     ),

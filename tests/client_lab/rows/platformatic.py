@@ -1,4 +1,4 @@
-"""Old releases of @platformatic/kafka."""
+"""Bugs of old @platformatic/kafka releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Old releases of Sarama."""
+"""Bugs of old Sarama releases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ READERS_1_26 = Client("github.com/Shopify/sarama", "sarama_1_26.go")
 
 
 def last_epoch(kafka: Cluster) -> None:
-    """The producer begins with the last epoch there is, and its second batch is refused."""
+    """Gives the producer the highest possible epoch, and refuses its second batch."""
     states.orders(kafka)
     edit = {"ProducerEpoch": 32767}
     kafka.fault({"match": {"api": "InitProducerId"}, "at": "applied", "do": {"edit": edit}, "times": 1})
@@ -33,7 +33,7 @@ def coordinator_loads(kafka: Cluster) -> None:
 
 
 def node_away_for_one_record(kafka: Cluster) -> None:
-    """The second record and its three retries meet a connection that ends."""
+    """Closes the connection for the second record and for each of its three retries."""
     states.orders(kafka)
     kafka.fault({"match": {"api": "Produce"}, "do": {"disconnect": True}, "after": 1, "times": 4})
 
@@ -57,7 +57,8 @@ def follower_goes_and_returns(kafka: Cluster) -> None:
 
 
 def followers_serve(kafka: Cluster) -> None:
-    """Each node has a rack, and so serves who asks it, from Fetch v11 on, though another leads."""
+    """Puts each node into a rack. From Fetch v11 on, a node in a rack answers Fetch requests even if another one
+    leads."""
     kafka.put_in_rack(1, "here")
     kafka.put_in_rack(2, "there")
     states.orders(kafka)
