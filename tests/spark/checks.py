@@ -1,4 +1,4 @@
-"""Queries whose rows are known beforehand, and what has to hold of their output (docs/spec/spark.md#s9)."""
+"""Queries that write predictable rows, and the checks that their output must pass (docs/spec/spark.md#s9)."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from tests.support.spark_queries import committed_values
 from tests.support.spark_session import is_late
 
 ROWS = 40  # of a batch
-PATIENCE_S = 250.0  # for what takes seconds where nothing else runs
+PATIENCE_S = 250.0  # for work that takes seconds on an idle machine
 STARTS = 4
 LATE_STARTS = 10
 
 
 @dataclass(slots=True)
 class Numbers:
-    """A query that writes the numbers from 0 on, ROWS in each batch: the same ones when a batch is written again."""
+    """A query that writes consecutive numbers from 0, ROWS per batch. A repeated batch contains the same numbers."""
 
     spark: Any
     broker: Broker
     output: str
     checkpoint: str
-    starts: int = 0  # those that failed because the machine was slow are not counted
+    starts: int = 0  # without the starts that failed because the machine was slow
     late: int = 0
     query: Any = None
 
@@ -63,11 +63,11 @@ class Numbers:
             self.query.stop()
 
     def done(self, batch: int) -> bool:
-        """As Spark sees it."""
+        """Returns whether Spark regards this batch as done."""
         return Path(self.checkpoint, "commits", str(batch)).exists()
 
     def run(self, last_batch: int, plan: Plan | None = None, until: Callable[[], bool] = lambda: True) -> None:
-        """Until that batch is done; started again whenever it fails."""
+        """Runs the query until the batch is done. Restarts the query whenever it fails."""
         while not (self.done(last_batch) and until()):
             assert self.starts < STARTS, f"fails again and again: {self.query.exception()}"
             query = self.start(plan)
@@ -80,7 +80,7 @@ class Numbers:
             self._forget_late(query)
 
     def run_until(self, what: str, condition: Callable[[], bool], plan: Plan | None = None) -> Any:
-        """A query that is started once. Returns it when the condition holds, or when it has failed."""
+        """Starts the query once. Returns it when the condition holds or the query has failed."""
         while True:
             query = self.start(plan)
             wait_for(what, lambda query=query: condition() or not query.isActive, PATIENCE_S)  # type: ignore[misc]
@@ -88,7 +88,7 @@ class Numbers:
                 return query
 
     def go_on(self, what: str, condition: Callable[[], bool]) -> None:
-        """The running query comes to that without a failure."""
+        """Waits until the running query meets the condition, and checks that it has not failed."""
         wait_for(what, lambda: condition() or not self.query.isActive, PATIENCE_S)
         if is_late(self.query):
             self.run_until(what, condition)
@@ -103,13 +103,17 @@ class Numbers:
         return True
 
     def check(self) -> int:
-        """After a recovery: every number of the decided batches once, and nothing is open. Returns the last batch."""
+        """Recovers the query, then checks that each number of the decided batches was written once and that nothing is
+        open.
+
+        Returns the last decided batch.
+        """
         self.query.stop()
         return asyncio.run(checked(self.broker.bootstrap, self.output, Sink("spark", self.query.id)))
 
 
 def finished(start: Callable[[], Any]) -> Any:
-    """A query with Trigger.AvailableNow, once it has read everything, or has failed."""
+    """Starts a query with Trigger.AvailableNow, and returns it when it has read everything or has failed."""
     for _ in range(LATE_STARTS):
         query = start()
         wait_for("the end of the query", lambda query=query: not query.isActive, PATIENCE_S)  # type: ignore[misc]
@@ -133,7 +137,7 @@ async def checked(bootstrap: str, output: str, sink: Sink) -> int:
 
 
 async def decision_of(bootstrap: str, sink: Sink, batch: int) -> LedgerEntry:
-    """The record by which the batch was decided; a recovery may have written a later one."""
+    """Returns the record that decided the batch. A recovery may have written a later record for the same batch."""
     brokers = Brokers(bootstrap)
     async with brokers.admin() as admin:
         count = len((await admin.describe_topics([LEDGER_TOPIC]))[LEDGER_TOPIC].partitions)

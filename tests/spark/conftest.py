@@ -1,4 +1,4 @@
-"""One session of Spark and one broker for all tests, a topic of its own for each."""
+"""One Spark session and one broker for all tests. Each test has its own topics."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def workers_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the driver's and the workers' processes say."""
+    """The standard error output of the driver and the workers."""
     return tmp_path_factory.mktemp("workers") / "log"
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, workers_log: Path) -> Iterator[Any]:
-    """`local[2,4]` since plain `local[2]` never tries a task again."""
-    # Failed writes are remembered below TMPDIR.
+    """A session with the master `local[2,4]`, because plain `local[2]` never retries a task."""
+    # Failed writes are remembered in TMPDIR.
     os.environ.update(environment(tmp_path_factory.mktemp("spark")), TMPDIR=str(tmp_path_factory.mktemp("tmp")))
     with standard_error_in(workers_log):
         session = new_session("local[2,4]")

@@ -1,7 +1,8 @@
-"""`format("odradek-faulty")`: the same source and sink, with one fault at one step, in whichever process gets there.
+"""The format `odradek-faulty`: the same source and sink, with a fault at one step, in any process that reaches the
+step.
 
-The plan comes with the option `fault`. A fault happens once, or as often as the plan says; each time leaves a mark in
-the plan's directory, by which the test sees it.
+The option `fault` contains the plan. A fault happens once, or as often as the plan allows. Each time it creates a mark
+in the plan's directory, so that the test notices it.
 """
 
 from __future__ import annotations
@@ -32,23 +33,24 @@ FORMAT = "odradek-faulty"
 PATIENCE_S = 600.0
 POLL_S = 0.01
 
-# How it fails: an exception; the end of the process; or it stands still until the test lets it go on.
+# The kind of fault: an exception, the end of the process, or a pause until the test continues the process.
 RAISE, EXIT, WAIT = "raise", "exit", "wait"
 
 
 class Fault(Exception):
-    """As any error within a task or a commit."""
+    """The planned exception. It is handled like any other error in a task or a commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`at` is `commit.DECIDED`, `task.PREPARED` or `read.ROWS`, and the like.
+    """Where, how and how often a fault happens.
 
-    batch      of a stream; None: any
-    number     of the transaction that is being ended
-    partition  of the task; None: any
-    attempt    of the task; None: any
-    times      after so many it happens no more
+    at         a step such as `commit.DECIDED`, `task.PREPARED` or `read.ROWS`
+    batch      batch of the stream, or None for any batch
+    number     index of the transaction that is being ended
+    partition  partition of the task, or None for any partition
+    attempt    attempt of the task, or None for any attempt
+    times      maximum number of faults
     """
 
     at: str
@@ -65,18 +67,18 @@ class Plan:
 
     @property
     def count(self) -> int:
-        """How often it has happened."""
+        """Returns how often the fault has happened."""
         return len(list(Path(self.marks).glob("fault-*")))
 
     def pid(self) -> int:
-        """Of the process in which it happened first."""
+        """Returns the id of the process in which the fault first happened."""
         return int(Path(self.marks, "fault-0").read_text(encoding="ascii"))
 
     def go_on(self) -> None:
         Path(self.marks, "go-on").touch()
 
     def happen(self) -> None:
-        """In the process that has come to the step."""
+        """Carries out the fault in the process that has reached the step."""
         if not self._is_next():
             return
         if self.how == EXIT:
@@ -88,7 +90,10 @@ class Plan:
             time.sleep(POLL_S)
 
     def _is_next(self) -> bool:
-        """A mark appears with what it says, since the test may read it at once."""
+        """Creates the next mark, and returns whether the fault may happen once more.
+
+        A mark is complete from the moment it appears, because the test may read it immediately.
+        """
         mark = Path(self.marks, f"process-{os.getpid()}-{uuid.uuid4().hex}")
         mark.write_text(str(os.getpid()), encoding="ascii")
         for number in range(self.times):
@@ -104,7 +109,7 @@ def plan_of(options: dict[str, str]) -> Plan:
 
 @dataclass(slots=True)
 class Probe:
-    """Is told of the steps of one writer or reader, and lets the fault of its plan happen."""
+    """Observes the steps of a writer or reader, and carries out the fault when its plan matches."""
 
     plan: Plan
     batch: int | None = None
@@ -137,7 +142,7 @@ class Probe:
         return self.plan.batch in (None, batch)
 
 
-_probes: dict[str, Probe] = {}  # of this commit worker: the sink keeps the one that it was made with
+_probes: dict[str, Probe] = {}  # The probes of this commit worker. The sink keeps the probe with which it was created.
 
 
 class FaultyStreamWriter(StreamWriter):
@@ -146,7 +151,7 @@ class FaultyStreamWriter(StreamWriter):
         super().__init__(options, observe=probe.commit, observe_task=probe.task)
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
-        """A worker that stands still outlives its JVM, which otherwise takes it along."""
+        """Commits with SIGHUP ignored if the worker is to pause, because it would otherwise end with its JVM."""
         held = self._held()
         held.batch = batchId
         before = signal.signal(signal.SIGHUP, signal.SIG_IGN if held.plan.how == WAIT else signal.SIG_DFL)

@@ -1,8 +1,8 @@
-"""All ways in which a source can shrink under a checkpoint, each of them in a query: with failOnDataLoss=true it fails
-with what was lost, with false it warns of that and goes on with what is there
+"""A source can shrink in several ways since its checkpoint, and a query reports each of them. With failOnDataLoss=true
+the query fails and names the lost records. With failOnDataLoss=false it warns and continues with the remaining records
 (docs/using-spark.md#when-records-are-lost).
 
-Starts of a query are slow, so what can be found at the same time is found in one.
+Starting a query is slow, so each query covers all ways that can be detected at the same time.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ FOR_EVER, FOR_AN_HOUR = {"retention.ms": "-1"}, "3600000"
 
 
 class NotWritten(Exception):
-    """The sink fails: its batch is planned, and not done."""
+    """The sink's failure, after which the batch is planned but not done."""
 
 
 @dataclass(slots=True)
 class Reading:
-    """A query of topics whose names begin with `name`, over all its starts."""
+    """A query on all topics whose names start with `name`, across all its starts."""
 
     spark: Any
     broker: Broker
@@ -44,7 +44,7 @@ class Reading:
     values: list[bytes] = field(default_factory=list)
 
     def run(self, *, fails: bool, is_written: bool = True) -> Any:
-        """Until everything is read."""
+        """Runs the query until it has read everything, and returns it."""
 
         def write(frame: Any, batch: int) -> None:
             if not is_written:
@@ -92,7 +92,7 @@ class Reading:
         return [f"{self.name}-{name}" for name in names]
 
     def read(self, *names: str) -> list[str]:
-        """Three records of each of these topics."""
+        """Creates these topics with three records each, and reads them."""
         topics = self.names(*names)
         for topic in topics:
             self.create(topic, configs=FOR_EVER)
@@ -103,16 +103,17 @@ class Reading:
         return topics
 
     def warnings(self) -> list[str]:
-        """What was lost of its topics, as the query has warned."""
+        """Returns the losses in its topics about which the query has warned."""
         lost = [line.partition("records were lost: ")[2] for line in self.workers_log.read_text().splitlines()]
         return [each for each in lost if self.name in each]
 
     def plan(self) -> None:
-        """A batch is planned, and stays so: the next start takes it up."""
+        """Plans a batch that fails in the sink, so that the next start repeats it."""
         assert "NotWritten" in str(self.run(fails=True, is_written=False).exception())
 
 
-# How a topic shrinks of which three records are read, all of partition 0. Each says what is told of, and what is left.
+# Ways in which a topic shrinks after three records of partition 0 were read. Each function returns the reported loss
+# and the values that remain.
 
 
 def made_anew(q: Reading, topic: str, *values: bytes, partitions: int = 2) -> None:
@@ -180,7 +181,7 @@ RECORDS_DELETED: list[Way] = [shortened_by_delete_records, shortened_by_retentio
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One of their own, since its directory is replaced."""
+    """A separate broker for these tests, because they replace its data directory."""
     with new_broker(tmp_path_factory.mktemp("shrinking") / "data", RETENTION) as running:
         yield running
 
@@ -198,7 +199,7 @@ def test_a_topic_that_has_shrunk(query: Reading, ways: Sequence[Way]) -> None:
 
 
 def test_a_topic_that_shrinks_after_a_batch_was_planned(query: Reading) -> None:
-    """The next start takes that batch up, whose offsets are of what was there."""
+    """The next start resumes the planned batch, whose offsets no longer exist."""
     anew, gone = query.read("anew", "gone")
     for topic in (anew, gone):
         query.write(topic, b"unread", b"unread")
@@ -244,7 +245,7 @@ def fails_or_warns(query: Reading, told: Sequence[str], left: Sequence[bytes]) -
     assert set(told) <= set(query.warnings())
     assert query.values == sorted(left)
 
-    # It goes on from there, and nothing is lost any more.
+    # The query continues from there, and reports no further loss.
     (late,) = query.names("late")
     query.create(late)
     query.write(late, b"later")

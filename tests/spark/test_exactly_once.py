@@ -1,4 +1,4 @@
-"""`odradek.spark.audit`: lost, repeated and invented records of an output are found, counted and shown."""
+"""`odradek.spark.audit` finds, counts and shows the lost, repeated and invented records of an output."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_any_multisets_are_compared_as_counters_say(spark: Any) -> None:
 def test_the_command_says_what_is_wrong_and_where(
     spark: Any, broker: Broker, topic: str, output: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In the session of these tests, which is active. What was aborted counts on neither side."""
+    """The command uses the active Spark session of these tests. It ignores aborted records on both sides."""
     write(broker, topic, [b"1", b"2", b"3"], aborted=[b"9"])
     write(broker, output, [b"1", b"2", b"2"], aborted=[b"3"])
     at = f"kafka://{broker.bootstrap}"

@@ -1,4 +1,4 @@
-"""`format("odradek").option("path", …)`: what a broker has written, read from its directory by Spark."""
+"""`format("odradek").option("path", …)` lets Spark read a broker's records from the broker's directory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ ROWS = 300
 
 @pytest.fixture(scope="module")
 def directory(broker: Broker) -> str:
-    """Of a running broker: a topic with committed, aborted and open transactions, and plain records of another."""
+    """The directory of a running broker.
+
+    It has a topic with committed, aborted and open transactions, and another one with plain records.
+    """
     bootstrap = broker.bootstrap
     create_topic(bootstrap, "filed", partitions=2, exact=True)
     for outcome in ("commit", "abort", "open"):
@@ -94,7 +97,7 @@ def test_an_empty_choice_has_no_rows(spark: Any, directory: str) -> None:
 
 
 def test_a_stream_of_files_is_refused() -> None:
-    """The refusal comes when the query starts: raised here, PySpark would hide it behind an error of its own."""
+    """The refusal is raised when the query starts, because PySpark would replace an earlier one by its own error."""
     stream = OdradekSource({"path": "data"}).streamReader(StructType())
     with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers"):
         stream.initialOffset()

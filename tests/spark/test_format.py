@@ -1,4 +1,4 @@
-"""`format("odradek")` within one session of Spark: sources and sinks, batch and streaming, and commits that fail."""
+"""`format("odradek")` within one Spark session: sources and sinks, batch and streaming, and commits that fail."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from tests.support.spark_queries import committed_values
 from tests.support.spark_session import use_in_this_thread
 
 ROWS = 300
-BEGUN_MS = time.time_ns() // 1_000_000  # retention deletes what is old
+BEGUN_MS = time.time_ns() // 1_000_000  # a recent time, because retention deletes old records
 
 
 def written(broker: Broker, topic: str, *, rows: int = ROWS, start: int = 0) -> list[bytes]:
-    """Committed rows; half as many again are in a transaction that was aborted."""
+    """Writes and returns committed rows. Also writes the same number of rows in a transaction that is aborted."""
     with Producer(bootstrap_servers=broker.bootstrap, transactional_id=f"writer-{topic}") as producer:
         producer.init_transactions()
         for commit in (True, False):
@@ -63,7 +63,7 @@ def committed(broker: Broker, topic: str) -> Counter[bytes]:
 
 
 def test_a_worker_that_plans_loads_neither_arrow_nor_the_client() -> None:
-    """Spark starts one for every question, and a query begins when all have answered."""
+    """Spark starts a worker for every planning call, and a query starts only when all of them have answered."""
     script = (
         "import sys, pyspark_odradek, odradek.spark.sink\n"
         "print([name for name in ('pyarrow', 'numpy', 'odradek.client.producer') if name in sys.modules])"
@@ -161,7 +161,7 @@ def test_a_key_that_was_first_written_without_rows_is_remembered(spark: Any, bro
 
 
 def test_two_simultaneous_writes_under_one_key_write_once(spark: Any, broker: Broker, output: str) -> None:
-    """Whichever is decided first stands. The other one finds its transactions aborted, or the decision."""
+    """The write that is decided first wins. The other one finds either its transactions aborted or the decision."""
     frame = spark.range(ROWS, numPartitions=2).selectExpr("concat('v', id) value")
 
     def attempt() -> None:
@@ -250,7 +250,7 @@ def test_an_unknown_option_is_refused_by_name(spark: Any, broker: Broker, topic:
     with pytest.raises(Exception, match="startingoffset is not known; is it startingOffsets"):
         reader(
             spark, broker, topic, startingOffset="earliest"
-        ).load().collect()  # Spark hands names on in small letters
+        ).load().collect()  # Spark passes option names in lower case.
 
 
 def test_a_task_reads_no_more_than_it_is_told(spark: Any, broker: Broker, topic: str) -> None:
@@ -284,7 +284,7 @@ def test_a_stream_waits_for_enough_offsets_or_long_enough(
 
 
 def stream(spark: Any, broker: Broker, topic: str, output: str, checkpoint: str, **options: str) -> Any:
-    """From topic to topic, until everything that is there is read."""
+    """Copies a topic to another one, until all existing records are read."""
     source = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
     return (
         spark.readStream.format("odradek")
@@ -316,7 +316,7 @@ def test_a_stream_is_written_exactly_once_over_restarts(
 def test_a_batch_that_was_decided_before_spark_noted_it_is_not_written_twice(
     spark: Any, broker: Broker, topic: str, output: str, checkpoint: str
 ) -> None:
-    """As after a crash between the decision and commits/N: the batch runs again, with new tasks."""
+    """After a crash between the decision and Spark's commits/N, the batch runs again with new tasks."""
     expected = Counter(b"out-" + value for value in written(broker, topic))
     first = finished(lambda: stream(spark, broker, topic, output, checkpoint))
     for noted in sorted(Path(checkpoint, "commits").glob("*"), key=lambda path: path.name)[-1:]:

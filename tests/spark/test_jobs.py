@@ -1,4 +1,4 @@
-"""Jobs on directories of logs, as commands: export, diff and profile."""
+"""Jobs on log directories, run as commands: export, diff and profile."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOUR_MS = 60 * 60 * 1_000
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Two partitions; 60 committed records, 12 aborted ones, and 2 of an open transaction."""
+    """A log of two partitions, with 58 committed and 10 aborted records, and 2 records in open transactions."""
     for partition in (0, 1):
         log = WrittenLog(tmp_path / "data", "orders", partition)
         for hour in range(4):
@@ -81,7 +81,7 @@ def test_a_copy_does_not_differ_and_a_change_is_found(
     assert [(each["partition"], each["batches"]) for each in found["partitions"]] == [(0, 0), (1, 0)]
 
     log = WrittenLog(tmp_path / "other", "orders", 0)
-    for hour in range(4):  # the same records in other batches; one value, one marker, and the end differ
+    for hour in range(4):  # The same records in different batches. One value, one marker and the end of the log differ.
         records = [NewRecord(b"k%d" % (n % 3), b"v" * n, NOW_MS + hour * HOUR_MS + n) for n in range(5)]
         if hour == 3:
             records[2] = NewRecord(b"k2", b"changed", records[2].timestamp)

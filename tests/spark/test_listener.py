@@ -1,4 +1,5 @@
-"""What a query leaves open when it is stopped in mid-batch is ended by the listener, and of that run only (T8)."""
+"""When a query is stopped in the middle of a batch, the listener ends what this run has left open, and nothing else
+(T8)."""
 
 from __future__ import annotations
 
@@ -18,14 +19,16 @@ from tests.spark.faults import FORMAT, WAIT, Plan
 from tests.support.broker_process import Broker
 
 TASKS = 2
-LAST_BATCH = 1  # that is done before the query is stopped
-PATIENCE_S = 120.0  # for work that takes a second where nothing else runs
+LAST_BATCH = 1  # last batch that is done before the query is stopped
+PATIENCE_S = 120.0  # for work that takes a second on an idle machine
 
 
 @pytest.fixture
 def plan(marks: str) -> Plan:
-    """Both tasks have prepared their transactions and do not return. If one had answered, Spark's abort would know the
-    run, and would end what the other one has opened."""
+    """Makes both tasks pause after they have prepared their transactions.
+
+    If one of them returned, Spark's abort would know the run and would also end the other task's transaction.
+    """
     return Plan("task.PREPARED", WAIT, marks, batch=LAST_BATCH + 1, partition=None, times=TASKS)
 
 
@@ -96,7 +99,8 @@ def test_a_listener_that_is_added_late_ends_it_too(spark: Any, numbers: Numbers,
 def test_workers_whose_python_lacks_odradek_are_told_of_in_one_line(
     tmp_path: Path, script: str | None, reason: str
 ) -> None:
-    """As where PYSPARK_PYTHON is not set, and Spark takes `python3` of the PATH."""
+    """The message fits on one line and names the remedy, which is needed when PYSPARK_PYTHON is not set and Spark uses
+    the `python3` from the PATH."""
     python = tmp_path / "python3"
     if script is not None:
         python.write_text(f"#!/bin/sh\n{script}\n")

@@ -1,13 +1,13 @@
-"""One fault at each step of a task and of a commit, in a query that is started again when it fails
-(docs/spec/spark.md#s2): whatever happens, each row is in the output once, and readers wait for nothing.
+"""A query survives one fault at each step of a task and of a commit, if it is restarted when it fails
+(docs/spec/spark.md#s2). Each row is in the output once, and no open transaction blocks readers.
 
-| rows of the rule book | here |
+| rows of the rule book | faults in these tests |
 |---|---|
-| T1 to T3 | tasks that raise, and whose worker ends |
-| T7 | a task that fails whenever it is tried |
-| D2, D3, D5 to D7 | commits that raise, and whose worker ends |
-| B1 to B9 | a broker that is killed while a task or a commit stands still |
-| X1 | a lease that is taken between two batches |
+| T1 to T3 | a task raises an exception, or its worker ends |
+| T7 | all attempts of a task fail |
+| D2, D3, D5 to D7 | a commit raises an exception, or its worker ends |
+| B1 to B9 | the broker is killed while a task or a commit is paused |
+| X1 | another run takes the lease between two batches |
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ TASKS_ARE_TRIED = 4  # local[2,4]
 
 
 def at_commit(step: str, how: str, marks: str) -> Plan:
-    """`ENDING+` is at the second of two transactions. A lease is taken for the first batch only."""
+    """Returns a fault at a step of the commit. `ENDING+` is the end of the second of two transactions.
+
+    A lease is acquired for the first batch only, so `LEASED` is a step of batch 0.
+    """
     return Plan(
         f"commit.{step.rstrip('+')}", how, marks, batch=0 if step == "LEASED" else 1, number=int(step.endswith("+"))
     )
@@ -78,7 +81,8 @@ def test_a_broker_that_is_killed_under_a_commit(numbers: Numbers, marks: str, br
 
 
 def survives_the_broker(numbers: Numbers, plan: Plan, broker: Broker) -> None:
-    """Clients wait for a broker that is away: the query need not be started again."""
+    """Checks that the query survives a restart of the broker without being restarted itself, because its clients
+    wait."""
     numbers.run_until("the fault", lambda: plan.count > 0, plan)
     broker.kill9()
     plan.go_on()
@@ -88,7 +92,7 @@ def survives_the_broker(numbers: Numbers, plan: Plan, broker: Broker) -> None:
 
 
 def test_a_task_that_fails_whenever_it_is_tried_leaves_nothing(numbers: Numbers, marks: str) -> None:
-    """Its query fails, and when it is started again the batch is written again."""
+    """The query fails, and a restart writes the batch again."""
     plan = Plan("task.PREPARED", RAISE, marks, times=TASKS_ARE_TRIED)
     numbers.run(2, plan)
     assert plan.count == TASKS_ARE_TRIED
@@ -114,7 +118,8 @@ async def recover_run(broker: Broker, sink: Sink, run: str) -> None:
 def test_a_recovery_under_a_running_query_has_its_batch_written_again(
     numbers: Numbers, marks: str, broker: Broker
 ) -> None:
-    """X2: between the tasks and the commit, as if the query were gone."""
+    """A recovery between the tasks and the commit treats the query as ended, so its batch fails and is written again
+    (X2)."""
     plan = Plan("commit.BEGUN", WAIT, marks)
     query = numbers.run_until("the fault", lambda: plan.count > 0, plan)
     two_phase = TwoPhaseSink(Brokers(broker.bootstrap), Sink("spark", query.id))
@@ -153,7 +158,7 @@ def test_a_batch_write_that_is_repeated_under_its_key_is_written_once(
 
 
 def fails_after(mark: str) -> Any:
-    """Returns a function for columns that fails for 0, as soon as the file is there."""
+    """Returns a column function that fails for the number 0 as soon as the file `mark` exists."""
     from pyspark.sql.functions import udf
 
     def fails(number: int) -> str:
@@ -177,7 +182,8 @@ def left_open(broker: Broker, prefix: str) -> list[str]:
 def test_a_write_fails_and_leaves_nothing_open_of_the_task_that_is_still_writing(
     spark: Any, broker: Broker, output: str, marks: str, step: str
 ) -> None:
-    """One task fails whenever it is tried, and the other one has not answered: Spark's abort knows no vote of it."""
+    """All attempts of one task fail while the other task is still running, so Spark's abort receives no vote from
+    it."""
     plan = Plan(f"task.{step}", WAIT, marks, batch=None, partition=1)
     frame = spark.range(2, numPartitions=2).select(fails_after(f"{marks}/fault-0")("id").alias("value"))
     servers = {"kafka.bootstrap.servers": broker.bootstrap, "topic": output, "transactionalIdPrefix": output}
@@ -193,7 +199,7 @@ def test_a_write_fails_and_leaves_nothing_open_of_the_task_that_is_still_writing
 def test_a_write_that_cannot_end_its_transactions_names_them_and_the_next_write_ends_them(
     spark: Any, broker: Broker, output: str, marks: str
 ) -> None:
-    """The broker is away when the write fails."""
+    """The write fails while the broker is down, so its transactions remain open until the next write."""
     plan = Plan("task.PREPARED", WAIT, marks, batch=None, partition=1)
     frame = spark.range(2, numPartitions=2).select(fails_after(f"{marks}/fail")("id").alias("value"))
     servers = {"kafka.bootstrap.servers": broker.bootstrap, "topic": output, "transactionalIdPrefix": output}

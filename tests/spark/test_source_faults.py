@@ -1,5 +1,5 @@
-"""Faults where a query reads: every committed record is read once, whatever fails; a query says what is gone from the
-log."""
+"""Every committed record is read once, whatever fails while a query reads. A query reports records that are no longer
+in the log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLANNED = ["plan.LATEST", "plan.PARTITIONS"]
 
 
 def written(broker: Broker, topic: str, start: int = 0) -> Counter[bytes]:
-    """ROWS records that are committed, after as many that are aborted."""
+    """Writes ROWS committed records, after the same number of aborted ones, and returns their values."""
     values = [b"%d" % number for number in range(start, start + ROWS)]
     with Producer(bootstrap_servers=broker.bootstrap, transactional_id=f"writer-{topic}") as producer:
         producer.init_transactions()

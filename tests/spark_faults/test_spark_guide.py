@@ -1,4 +1,4 @@
-"""docs/using-spark.md, played as a reader pastes it (tests/support/guides.py)."""
+"""The commands and programs of docs/using-spark.md work when a reader pastes them (tests/support/guides.py)."""
 
 from pathlib import Path
 
