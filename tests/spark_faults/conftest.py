@@ -1,4 +1,4 @@
-"""A broker for all tests; drivers and executors are processes of their own."""
+"""One broker for all tests. Drivers and executors run in separate processes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A client of Spark Connect: `python -m tests.spark_faults.connected BOOTSTRAP TOPIC CHECKPOINT LAST_BATCH`.
 
-Writes a query's rows into the topic until that batch is done, reads them again, and says what it has seen as a line of
-JSON.
+Writes a query's rows into the topic until this batch is done, reads the rows again, and prints what it found as one
+line of JSON.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ POLL_S = 0.05
 def main() -> None:
     bootstrap, topic, checkpoint, last_batch = sys.argv[1:]
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # the server talks
+    os.dup2(2, 1)  # The server writes to standard output.
     builder = SparkSession.builder.remote("local[2]")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
@@ -47,7 +47,7 @@ def main() -> None:
     query.stop()
     wait_for("the listener", lambda: any(not each.is_active for each in listener.progress), PATIENCE_S)
     listener.wait(PATIENCE_S)
-    # What the listener has not ended would not be read.
+    # Rows in a transaction that the listener has not ended would be missing here.
     read = spark.read.format("odradek").options(**servers, subscribe=topic).load()
     told = {
         "query": query.id,

@@ -1,7 +1,7 @@
-"""A driver of Spark in a process of its own: `python -m tests.spark_faults.driver JOB`, with a Job as JSON.
+"""A Spark driver in a separate process: `python -m tests.spark_faults.driver JOB`, where JOB is a Job in JSON.
 
-It writes the numbers of `tests.spark.checks.Numbers` until a batch is done, or copies a topic to its end, and writes
-what it has seen into a file.
+It writes the numbers of `tests.spark.checks.Numbers` until a batch is done, or copies a topic to its end. It writes a
+report to a file.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ FAILED = 7
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`report` is the file that this start writes: first its process ids and the query's id, then how the query ended.
+    """What the driver does. `report` is the file to which it first writes its process ids and the query's id, and later
+    how the query ended.
 
-    last_batch  the query is stopped once this one is done
-    shuffled    into so many tasks
-    source      a topic that is read to its end, instead of the numbers; then the query stops by itself
-    rows        of a batch; with a source, offsets
+    last_batch  the query is stopped when this batch is done
+    shuffled    number of tasks to which the rows are shuffled
+    source      a topic that is read to its end, instead of the numbers; the query then ends by itself
+    rows        rows per batch, or offsets per batch if there is a source
     """
 
     bootstrap: str
@@ -74,7 +75,7 @@ def main() -> int:
         "error": None,
         "retried_stages": 0,
     }
-    written(job.report, report)  # a fault may happen before start() returns, and the driver be killed
+    written(job.report, report)  # A fault may kill the driver before start() returns.
     writer = (
         rows_of(spark, job)
         .writeStream.format(FORMAT)

@@ -1,4 +1,4 @@
-"""Drivers, and a standalone cluster, as processes that can be killed."""
+"""Spark drivers, and a standalone cluster, as processes that a test can kill."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from tests.support.oracle import REPOSITORY
 from tests.support.spark_session import JAVA, NOT_STARTED
 
 PATIENCE_S = 600.0
-WORKERS = ("127.0.0.2", "127.0.0.3")  # two hosts, as Spark sees it
+WORKERS = ("127.0.0.2", "127.0.0.3")  # Spark regards these addresses as two hosts.
 WORKER_MEMORY = "700M"
 DAEMON_MEMORY = "128m"
 LATE_STARTS = 10
-APPLICATION = "--app-id"  # in the command of an executor; ids have the time first
+APPLICATION = "--app-id"  # in an executor's command line; its value starts with the time
 
 
 class Driver:
-    """One start of a query's driver."""
+    """The driver of one start of a query."""
 
     def __init__(self, job: Job, environment: Mapping[str, str]) -> None:
         self.job = job
@@ -53,7 +53,7 @@ class Driver:
         return self._process.poll() is None
 
     def kill9(self) -> None:
-        """The JVM and its Python; workers that stand still live on."""
+        """Kills the JVM and its Python process. Paused workers survive."""
         pids = self.report().get("pids") or [self._process.pid]
         for pid in pids:
             with suppress(ProcessLookupError):
@@ -61,13 +61,13 @@ class Driver:
         self._process.wait()
 
     def ended(self) -> dict[str, Any]:
-        """What became of its query."""
+        """Waits until the driver has ended, and returns its report."""
         wait_for(f"the end of {self.job.report}", lambda: not self.is_running(), PATIENCE_S)
         assert "over" in self.report(), self.log_text()
         return self.report()
 
     def is_late(self) -> bool:
-        """Whether its query has failed only because the machine was too slow for Spark's ten seconds."""
+        """Returns whether the query failed only because the machine was too slow for Spark's limit of ten seconds."""
         return NOT_STARTED in str(self.report().get("error"))
 
     def log_text(self) -> str:
@@ -75,10 +75,10 @@ class Driver:
 
 
 class Query:
-    """One query, its checkpoint, and its drivers: one after the other, or two at once."""
+    """A query with its checkpoint and its drivers, which run one after another or two at the same time."""
 
     def __init__(self, broker: Broker, output: str, folder: Path, environment: Mapping[str, str], **more: Any) -> None:
-        """`more` are fields of Job."""
+        """`more` contains further fields of the Job."""
         self._broker = broker
         self._output = output
         self._folder = folder
@@ -106,7 +106,7 @@ class Query:
         return self.drivers[-1]
 
     def start_until_fault(self, at: str, how: str, **more: Any) -> Driver:
-        """A driver whose fault has happened."""
+        """Starts a driver and returns it when its fault has happened."""
         for _ in range(LATE_STARTS):
             driver = self.start(at, how, **more)
             wait_for(
@@ -120,7 +120,7 @@ class Query:
         return driver
 
     def finished(self, driver: Driver) -> dict[str, Any]:
-        """What became of the query; a driver that failed because the machine was slow is started again."""
+        """Waits for the driver and returns its report. Restarts a driver that failed because the machine was slow."""
         for _ in range(LATE_STARTS):
             ended = driver.ended()
             if not driver.is_late():
@@ -132,7 +132,7 @@ class Query:
         return self.finished(self.start(last_batch=last_batch))
 
     def last_done(self) -> int:
-        """As Spark sees it; -1 before the first batch."""
+        """Returns the last batch that Spark regards as done, or -1 before the first one."""
         names = [path.name for path in (self.checkpoint / "commits").glob("*") if path.name.isdecimal()]
         return max(map(int, names), default=-1)
 
@@ -147,12 +147,12 @@ class Query:
 
 
 class Cluster:
-    """A master and two workers of one core each, which start executors."""
+    """A master and two workers with one core each. The workers start the executors."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self._folder = folder
         self._home = Path(environment["SPARK_HOME"])
-        # The address is each worker's own.
+        # Each worker has its own address.
         self._environment = {name: value for name, value in environment.items() if name != "SPARK_LOCAL_IP"}
         self._processes: list[subprocess.Popen[bytes]] = []
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -162,7 +162,7 @@ class Cluster:
     def start(self) -> None:
         port = self.master.rpartition(":")[2]
         self._start("master.Master", "master", "--host", "127.0.0.1", "--port", port, "--webui-port", "0")
-        # A worker that finds no master tries again ten seconds later.
+        # A worker that finds no master waits ten seconds before it retries.
         wait_for("the master", lambda: self._has_logged("master", b"New state: ALIVE"), PATIENCE_S)
         for host in WORKERS:
             words = ["--host", host, "-c", "1", "-m", WORKER_MEMORY, "--webui-port", "0"]
@@ -171,7 +171,8 @@ class Cluster:
             wait_for(f"the worker on {host}", lambda host=host: self._is_up(host), PATIENCE_S)  # type: ignore[misc]
 
     def executors(self) -> list[int]:
-        """Process ids of those of the newest application: a killed driver's live on for a moment."""
+        """Returns the process ids of the newest application's executors. Those of a killed driver survive for a
+        moment."""
         workers = {process.pid for process in self._processes[1:]}
         found: dict[str, list[int]] = {}
         for folder in Path("/proc").iterdir():
@@ -205,7 +206,8 @@ class Cluster:
 
 
 def jvm_of(worker_pid: int) -> int:
-    """The executor of a Python worker: the parent of the daemon that forked it."""
+    """Returns the process id of a Python worker's executor, which is the parent of the daemon that forked the
+    worker."""
     return parent(parent(worker_pid))
 
 

@@ -1,6 +1,7 @@
-"""Executors of a standalone cluster that are killed, frozen, and too slow (T4 to T6; docs/spec/spark.md#s2).
+"""Executors of a standalone cluster are killed, frozen or too slow (T4 to T6; docs/spec/spark.md#s2).
 
-In each case the first attempt of a task is prepared and no vote of it arrives; another attempt is decided.
+In each case the first attempt of a task has prepared its transaction, but its vote never arrives. Therefore another
+attempt is decided.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ EXECUTORS = {
     "spark.executor.cores": "1",
     "spark.task.maxFailures": "8",
 }
-# An executor that says nothing for so long is dead.
+# Spark considers an executor dead after this time without a heartbeat.
 DEAD_SOON = {
     "spark.executor.heartbeatInterval": "2s",
     "spark.storage.blockManagerHeartbeatTimeoutMs": "20000",
@@ -70,7 +71,7 @@ def test_an_executor_that_is_killed_when_its_task_is_prepared(
 def test_an_executor_that_is_frozen_while_its_worker_goes_on(
     start: Callable[[dict[str, str]], Query], broker: Broker, output: str
 ) -> None:
-    """It is declared dead, and nobody hears its vote."""
+    """Spark declares the frozen executor dead, so its worker's vote never arrives."""
     query = start(DEAD_SOON)
     driver = query.start_until_fault("task.PREPARED", WAIT, batch=BATCH, attempt=0, last_batch=LAST_BATCH)
     executor = jvm_of(driver.plan.pid())
@@ -79,7 +80,7 @@ def test_an_executor_that_is_frozen_while_its_worker_goes_on(
         driver.plan.go_on()
         ended = query.finished(driver)
     finally:
-        with suppress(ProcessLookupError):  # the cluster has killed it
+        with suppress(ProcessLookupError):  # The cluster may have killed it already.
             os.kill(executor, signal.SIGKILL)
     assert ended["error"] is None
     check(query, broker, output)
@@ -88,7 +89,7 @@ def test_an_executor_that_is_frozen_while_its_worker_goes_on(
 def test_a_copy_of_a_task_that_loses_to_speculation(
     start: Callable[[dict[str, str]], Query], broker: Broker, output: str
 ) -> None:
-    """The slow one is prepared, and stands still until the query is over."""
+    """The slow copy has prepared its transaction, and is paused until the query is over."""
     query = start(SPECULATION)
     driver = query.start_until_fault("task.PREPARED", WAIT, batch=BATCH, attempt=0, last_batch=LAST_BATCH)
     ended = query.finished(driver)
@@ -98,7 +99,7 @@ def test_a_copy_of_a_task_that_loses_to_speculation(
 
 
 def check(query: Query, broker: Broker, output: str) -> None:
-    """Every row is there once; the decision has another attempt of the task, and dooms the first one."""
+    """Checks that each row was written once, and that the decision contains another attempt and dooms the first one."""
     sink = Sink("spark", query.id())
     decided = asyncio.run(decision_of(broker.bootstrap, sink, BATCH))
     tasks = [task_of(part.transactional_id) for part in decided.parts]

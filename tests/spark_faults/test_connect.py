@@ -1,4 +1,4 @@
-"""Spark Connect: source, sink and listener, used by a client that has no JVM of its own."""
+"""Source, sink and listener work with Spark Connect, whose client has no JVM of its own."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Drivers that are killed with SIGKILL at each step, in a row, and two at once (D1 to D7, D2z and W1 of the rule book).
+"""Drivers are killed with SIGKILL at each step, one after another, and two drivers run at the same time (D1 to D7, D2z
+and W1 of the rule book).
 
-The commit worker of a killed driver stands still where it was, and goes on when the next driver is in the middle of its
-own batch. ROUNDS drivers are killed in a row: 2, or 8 for each step there is.
+The commit worker of a killed driver stays paused, and continues when the next driver is in the middle of its own batch.
+ROUNDS drivers are killed in a row. The default is 2; 8 covers each step.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def test_drivers_that_are_killed_in_a_row_write_each_row_once(query: Query, brok
 
 
 def test_two_drivers_on_one_checkpoint(query: Query, broker: Broker, output: str) -> None:
-    """The old one stands still before its decision, and is overtaken by two batches."""
+    """The old driver is paused before its decision, and the new one overtakes it by two batches."""
     old = query.start_until_fault("commit.LISTED", WAIT)
     assert query.run(2)["error"] is None
     old.plan.go_on()
@@ -59,7 +60,7 @@ def test_two_drivers_on_one_checkpoint(query: Query, broker: Broker, output: str
 def test_a_stage_that_is_tried_again_after_a_lost_shuffle_file(
     broker: Broker, output: str, tmp_path: Path, environment: Mapping[str, str]
 ) -> None:
-    """One core: the first of three tasks has prepared when the files are lost, and the other two have not begun."""
+    """There is one core, so only the first of three tasks has prepared its transaction when the files are lost."""
     local = tmp_path / "local"
     conf = {"spark.local.dir": str(local)}
     more: dict[str, Any] = {"master": "local[1,4]", "shuffled": 3, "conf": conf}

@@ -1,8 +1,8 @@
-"""A query on a standalone cluster copies RECORDS records from topic to topic, while its driver, its executors and the
-broker are killed, KILLS times in all. Each record is in the output once: a consumer of another library finds it so, and
-of many records `odradek spark exactly-once`, too.
+"""A query on a standalone cluster copies RECORDS records between topics, while its driver, its executors and the broker
+are killed KILLS times in total. Each record must be in the output once. A consumer of another library checks this, and
+so does `odradek spark exactly-once` if there are many records.
 
-`make soak-spark` has 100,000 records and 30 kills. SEED repeats a run's choices, though not its timing.
+`make soak-spark` uses 100,000 records and 30 kills. SEED repeats the random choices of a run, but not its timing.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ KILLS = int(os.environ.get("KILLS") or 3)
 SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
 BATCHES = 4 * KILLS
 VICTIMS = ("driver", "executor", "broker")
-COMPARED = 10_000  # records from which on the command looks, too; it has tests of its own
+COMPARED = 10_000  # minimum number of records for running the command, which has its own tests
 PER_TRANSACTION = 100
-ABORTED = 5  # one transaction of so many
+ABORTED = 5  # One of this many transactions is aborted first.
 
 
 class Copy:
-    """The query, which is started again whenever it has failed, as an operator would do."""
+    """The query. It is restarted whenever it has failed, as an operator would do."""
 
     def __init__(self, query: Query) -> None:
         self.query = query
         self.driver = query.start()
 
     def is_over(self) -> bool:
-        """Everything is read, and written."""
+        """Returns whether everything has been read and written."""
         told = self.driver.report()
         return "over" in told and told["error"] is None
 
     def runs_until(self, what: str, condition: Callable[[], object]) -> None:
-        """Or until it is over."""
+        """Keeps the query running until the condition holds or the query is over."""
         deadline = time.monotonic() + PATIENCE_S
         while not (condition() or self.is_over()):
             if not self.driver.is_running():
@@ -88,7 +88,8 @@ def test_each_record_is_written_once_whatever_is_killed(
         for number, victim in enumerate(victims):
             batch = BATCHES * number // KILLS
             copy.runs_until(f"batch {batch}", lambda batch=batch: query.last_done() >= batch)  # type: ignore[misc]
-            until_s = time.monotonic() + rng.uniform(0.0, 1.0)  # anywhere in a batch, and not when all is over
+            # a random moment within a batch, before the query is over
+            until_s = time.monotonic() + rng.uniform(0.0, 1.0)
             copy.runs_until("a moment", lambda: time.monotonic() > until_s or query.last_done() > batch)  # noqa: B023
             killed[victim] += kill(victim, copy, cluster, broker, rng)
         copy.runs_until("the end", lambda: False)
@@ -111,7 +112,7 @@ def test_each_record_is_written_once_whatever_is_killed(
 
 
 def filled(bootstrap: str, topic: str) -> None:
-    """RECORDS committed records; every fifth transaction is written twice, and aborted the first time."""
+    """Writes RECORDS committed records. Every fifth transaction is written twice, and aborted the first time."""
     with Producer(bootstrap_servers=bootstrap, transactional_id="filler") as producer:
         producer.init_transactions()
         for number, first in enumerate(range(0, RECORDS, PER_TRANSACTION)):
@@ -129,7 +130,7 @@ def filled(bootstrap: str, topic: str) -> None:
 
 
 def kill(victim: str, copy: Copy, cluster: Cluster, broker: Broker, rng: random.Random) -> bool:
-    """False where the query was over before."""
+    """Kills a process. Returns False if the query was already over."""
     copy.runs_until("an executor", cluster.executors)
     if copy.is_over():
         return False
@@ -137,7 +138,7 @@ def kill(victim: str, copy: Copy, cluster: Cluster, broker: Broker, rng: random.
         case "driver":
             copy.restart()
         case "executor":
-            with suppress(ProcessLookupError, IndexError):  # it has ended meanwhile
+            with suppress(ProcessLookupError, IndexError):  # The executor may have ended in the meantime.
                 os.kill(rng.choice(cluster.executors()), signal.SIGKILL)
         case "broker":
             broker.kill9()
@@ -147,7 +148,7 @@ def kill(victim: str, copy: Copy, cluster: Cluster, broker: Broker, rng: random.
 
 
 async def left_open(bootstrap: str, sink: Sink) -> list[str]:
-    """After a recovery."""
+    """Recovers the sink, and returns the transactional ids that are still open afterwards."""
     two_phase = TwoPhaseSink(Brokers(bootstrap), sink)
     await two_phase.recover()
     left = await two_phase.open_ids()
@@ -156,7 +157,7 @@ async def left_open(bootstrap: str, sink: Sink) -> list[str]:
 
 
 def committed(bootstrap: str, topic: str) -> Counter[tuple[bytes | None, bytes | None]]:
-    """Keys and values of all committed records, as librdkafka reads them."""
+    """Returns the keys and values of all committed records, read with librdkafka."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -183,7 +184,7 @@ def committed(bootstrap: str, topic: str) -> Counter[tuple[bytes | None, bytes |
 
 
 def compared(bootstrap: str, source: str, output: str, environment: Mapping[str, str]) -> dict[str, Any]:
-    """What the command says."""
+    """Runs `odradek spark exactly-once` and returns its result."""
     at = f"kafka://{bootstrap}"
     words = ["spark", "exactly-once", "--input", f"{at}/{source}", "--output", f"{at}/{output}", "--json"]
     words += ["--master", "local[2]", "--conf", "spark.driver.memory=512m"]
