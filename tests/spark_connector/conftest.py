@@ -1,4 +1,5 @@
-"""A session with Spark's own Kafka connector, in its own virtual environment: `make test-spark-connector` makes it."""
+"""A Spark session with Spark's own Kafka connector, in the virtual environment that `make test-spark-connector`
+creates."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A session of Spark 4.2 with Spark's own Kafka connector, which does what it reads from stdin: a JSON object a line.
+"""A Spark 4.2 session with Spark's own Kafka connector. It executes the commands that it reads from stdin, one JSON
+object per line.
 
-Runs in a virtual environment of its own, with pyspark and nothing else: `python session.py FOLDER_OF_JARS`. Answers
-with a line of JSON.
+It runs in a separate virtual environment that contains only pyspark: `python session.py FOLDER_OF_JARS`. It answers
+each command with one line of JSON.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ ROWS = StructType(
 
 
 def read(spark: Any, options: dict[str, str]) -> object:
-    """[topic, partition, offset, key, value, headers] of each record."""
+    """Returns [topic, partition, offset, key, value, headers] for each record."""
     return [
         [
             row.topic,
@@ -56,7 +57,8 @@ def write(spark: Any, options: dict[str, str], rows: list[list[Any]]) -> object:
 
 
 def copy(spark: Any, source: dict[str, str], sink: dict[str, str]) -> object:
-    """Until everything that was there is read; returns the number of batches with rows, and the last one's metrics."""
+    """Copies all existing records. Returns the number of non-empty batches, the number of rows, and the metrics of the
+    last batch."""
     query = (
         spark.readStream.format("kafka")
         .options(**source)

@@ -1,4 +1,4 @@
-"""Spark's own Kafka source and sink, unmodified, against this broker (docs/spec/spark.md#s5)."""
+"""Spark's own Kafka source and sink work with this broker without modification (docs/spec/spark.md#s5)."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tests.support.broker_process import Broker
 
 TRANSACTIONS = 20
 ABORTED = {3, 7, 11, 12, 19}
-ROWS = 50  # of a transaction
+ROWS = 50  # rows per transaction
 PARTITIONS = 3
-BEGUN_MS = time.time_ns() // 1_000_000 + 1_800_000  # later than those of markers, which ListOffsets finds too
+BEGUN_MS = time.time_ns() // 1_000_000 + 1_800_000  # later than the markers, which ListOffsets finds too
 COMMITTED = {"kafka.isolation.level": "read_committed"}
 
 
 @pytest.fixture(scope="session")
 def filled(broker: Broker) -> str:
-    """A topic with 15 committed transactions and 5 aborted ones, each in all partitions."""
+    """A topic with 15 committed and 5 aborted transactions. Each transaction writes to all partitions."""
     topic = create_topic(broker.bootstrap, "filled", partitions=PARTITIONS)
     with Producer(bootstrap_servers=broker.bootstrap, transactional_id="filler") as producer:
         producer.init_transactions()
@@ -97,7 +97,7 @@ def test_assigned_partitions_from_the_earliest_to_the_latest_offset(
 
 
 def test_a_range_that_begins_and_ends_between_markers(connector: Connector, broker: Broker, filled: str) -> None:
-    """A transaction takes 17 records and a marker of partition 0."""
+    """Each transaction occupies 18 offsets in partition 0: 17 records and a marker."""
     rows = reads(
         connector,
         broker,
@@ -166,7 +166,7 @@ def test_a_stream_from_topic_to_topic(connector: Connector, broker: Broker, fill
 def test_an_open_transaction_at_the_head_is_read_once_it_is_committed(
     connector: Connector, broker: Broker, tmp_path: Path, is_stream: bool
 ) -> None:
-    """One of KIP-939, which no timeout ends."""
+    """The transaction uses two-phase commit (KIP-939), so that no timeout ends it."""
     source = create_topic(broker.bootstrap, "source", partitions=1)
     target = create_topic(broker.bootstrap, "target", partitions=1)
 
