@@ -1,4 +1,4 @@
-"""Programs on frameworks for Java, each with a release of its framework from Maven Central (tests/client_lab)."""
+"""Compiles and runs programs for Java frameworks. The frameworks come from Maven Central (tests/client_lab)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from tests.client_lab.installing import install_jars
 
 PROGRAMS = Path(__file__).parent / "programs"
-# What Flink and Spring look into, which Java 17 keeps closed.
+# Flink and Spring need access to this package, which Java 17 does not allow by default.
 OPTIONS = ("-Xmx512M", "-XX:TieredStopAtLevel=1", "--add-opens=java.base/java.util=ALL-UNNAMED")
 SILENT = "org.slf4j:slf4j-nop"
 
 
 def class_path(name: str, *coordinates: str, slf4j: str = "1.7.36") -> str:
-    """Returns the jars of a framework, which are fetched once. Nothing is logged."""
+    """Returns a class path for a framework, whose jars are downloaded once. It disables logging."""
     return install_jars(name, [*coordinates, f"{SILENT}:{slf4j}"])
 
 
@@ -24,7 +24,7 @@ def compile_into(classes: Path, program: str, jars: str) -> None:
 
 
 def start(program: str, jars: str, classes: Path, *words: object) -> subprocess.Popen[str]:
-    """Compiles a program into a folder, and starts it."""
+    """Compiles a program into the folder `classes`, and starts it."""
     compile_into(classes, program, jars)
     command = ["java", *OPTIONS, "-cp", f"{classes}:{jars}", program, *map(str, words)]
     return subprocess.Popen(
@@ -33,7 +33,7 @@ def start(program: str, jars: str, classes: Path, *words: object) -> subprocess.
 
 
 def lines_of(process: subprocess.Popen[str], classes: Path, patience_s: float) -> Sequence[str]:
-    """Returns what the program says until it ends, and fails unless it ends well."""
+    """Waits until the program ends, and returns its output. Raises AssertionError if it fails."""
     told, _ = process.communicate(timeout=patience_s)
     assert process.returncode == 0, f"{told}\n{(classes / 'stderr').read_text(errors='replace')[-4000:]}"
     return told.splitlines()

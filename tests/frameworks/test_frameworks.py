@@ -1,6 +1,6 @@
-"""Frameworks for Java on this broker, unmodified: Kafka Streams, Flink, Spring and Connect, exactly once.
+"""Kafka Streams, Flink, Spring and Connect run unmodified on this broker and write each record exactly once.
 
-Run with BROKER=kafka, the same is expected of Kafka.
+With BROKER=kafka, the same tests run against Kafka.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 def values_of(broker: Broker, topic: str, isolation: str = "read_committed") -> list[tuple[bytes | None, bytes | None]]:
-    """Returns key and value of what a topic of one partition holds now."""
+    """Returns the keys and values in a topic with one partition."""
     place = TopicPartition(topic, 0)
     found: list[tuple[bytes | None, bytes | None]] = []
     with Consumer(bootstrap_servers=broker.bootstrap, isolation_level=isolation) as consumer:
@@ -122,14 +122,16 @@ def test_spring_copies_in_transactions_and_listens_in_groups_of_each_type(broker
 
 
 def test_connect_copies_a_file_exactly_once_although_its_worker_is_killed(broker: Broker, tmp_path: Path) -> None:
-    """A distributed worker: the file source in transactions, and the file sink, which reads what is committed.
+    """A distributed worker runs the file source, which writes in transactions, and the file sink, which is
+    read_committed.
 
-    Kafka 4.4.0 was published without its file connector; that of 4.3.1 runs in its place.
+    Kafka 4.4.0 was published without its file connector, so the test uses the one from 4.3.1.
     """
     jars = class_path("connect-4.4.0", "org.apache.kafka:connect-runtime:4.4.0", "org.apache.kafka:connect-file:4.3.1")
     compile_into(tmp_path / "classes", "AppInfoParser", jars)
     jars = f"{tmp_path / 'classes'}:{jars}"
-    lines = [f"line {number}" for number in range(9_500)]  # the source reads 2,000 at once, for a transaction
+    # The source reads 2,000 lines at a time and writes them in one transaction.
+    lines = [f"line {number}" for number in range(9_500)]
     written, copied = tmp_path / "written", tmp_path / "copied"
     written.write_text("".join(f"{line}\n" for line in lines))
     topic = create_topic(broker.bootstrap, "lines")
@@ -144,7 +146,7 @@ def test_connect_copies_a_file_exactly_once_although_its_worker_is_killed(broker
 
 
 class Worker:
-    """A distributed worker of Kafka Connect, which is killed at the end."""
+    """A distributed worker of Kafka Connect. It is killed on exit."""
 
     def __init__(self, jars: str, bootstrap: str, folder: Path) -> None:
         folder.mkdir()
@@ -195,7 +197,7 @@ class Worker:
             return False
 
     def _accepts(self, body: bytes) -> bool:
-        """A worker refuses while its group rebalances."""
+        """Creates the connector. Returns False if the worker refuses the request because its group is rebalancing."""
         request = Request(f"{self._rest}/connectors", body, {"Content-Type": "application/json"})
         try:
             with urlopen(request, timeout=60) as answer:

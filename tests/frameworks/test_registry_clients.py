@@ -1,7 +1,8 @@
-"""Clients and serializers of Confluent's registry, unmodified, with the schema registry of this broker.
+"""Clients and serializers for Confluent's registry work unmodified with this broker's schema registry.
 
-Each program registers a schema that refers to another one, registers a second version, is refused a third one that
-cannot read the second, and writes and reads a record with its serializers: in Avro, JSON Schema and Protobuf.
+Each program registers a schema that refers to another one, and then a second version. The registry refuses a third
+version because it cannot read data of the second. Then the program writes and reads a record with its serializers. It
+does all this for Avro, JSON Schema and Protobuf.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ SCHEMAS = {
 
 @dataclass(frozen=True, slots=True)
 class RegistryClient:
-    """A release of a client from its registry of packages, and the tool that its program needs."""
+    """A release of a client in its package registry, and the tool that its program needs."""
 
     package: str
     version: str
@@ -149,18 +150,18 @@ def test_the_serializers_of_a_client_register_evolve_and_are_understood(
 
 
 def as_shown(kind: str) -> object:
-    """Protobuf's JSON writes 64-bit numbers as texts."""
+    """Returns the decoded record in JSON. Protobuf's JSON represents 64-bit numbers as strings."""
     if kind != "PROTOBUF":
         return ORDER
     return {"id": "7", "price": {"currency": "EUR", "units": "12"}, "note": "gift"}
 
 
-# This client leaves out the message indexes of the wire format, so that no other client can read its values.
+# This client omits the message indexes of the wire format, so no other client can read its values.
 WITHOUT_MESSAGE_INDEXES = {("@kafkajs/confluent-schema-registry", "PROTOBUF")}
 
 
 def decoded(broker: BrokerProcess, topic: str, url: str) -> object:
-    """Returns the topic's only record as `odradek consume` decodes it."""
+    """Decodes the topic's only record with `odradek consume`."""
     words = ("consume", "-b", broker.bootstrap, "-t", topic, "-e", "--registry", url, "--value-format", "schema")
     done = command(*words)
     assert done.returncode == 0, done.stderr

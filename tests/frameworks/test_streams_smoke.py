@@ -1,8 +1,9 @@
-"""Kafka's own smoke test of Kafka Streams with `group.protocol=streams`, exactly once, while its instances are killed.
+"""Kafka's own smoke test of Kafka Streams passes with `group.protocol=streams` and exactly-once processing while its
+instances are killed.
 
-The driver and the application are those of Kafka's system tests, as Maven Central has them: a dozen topics, windows,
-joins of tables and suppressed results. Kafka 4.4.0 was published without its tests. Run with BROKER=kafka, the same is
-expected of Kafka. Rules: docs/spec/streams-groups.md#s12.
+The driver and the application come from Kafka's system tests on Maven Central. They use a dozen topics, windows, table
+joins and suppressed results. Kafka 4.4.0 was published without its tests. With BROKER=kafka, the same test runs against
+Kafka. The rules are in docs/spec/streams-groups.md#s12.
 """
 
 from __future__ import annotations

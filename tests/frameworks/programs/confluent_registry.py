@@ -1,4 +1,4 @@
-"""confluent-kafka's client and serializers: what tests/frameworks/test_registry_clients.py expects of every client."""
+"""A program with confluent-kafka's client and serializers. test_registry_clients.py describes what it must do."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ ORDER = {"id": 7, "price": {"currency": "EUR", "units": 12}, "note": "gift"}
 
 
 def order_class() -> type[Message]:
-    """The classes that protoc would write for the second version."""
+    """Returns the class that protoc would generate for the second version of the schema."""
     pool, fields = descriptor_pool.DescriptorPool(), descriptor_pb2.FieldDescriptorProto
     money = descriptor_pb2.FileDescriptorProto(name="shop/money.proto", package="shop", syntax="proto3")
     message = money.message_type.add(name="Money")
@@ -43,7 +43,8 @@ def serializers(kind: str, schema: Schema) -> tuple[Any, Any]:
     if kind == "JSON":
         text = Schema(schema.schema_str, "JSON", schema.references)
         return JSONSerializer(text, client, conf=latest), JSONDeserializer(text, schema_registry_client=client)
-    # Registers the schema as its descriptor in base64, and what the schema refers to under the names of the files.
+    # The serializer registers the schema as a descriptor in base64. It registers imported schemas under their file
+    # names.
     return ProtobufSerializer(Order, client), ProtobufDeserializer(Order)
 
 
