@@ -1,4 +1,4 @@
-"""An unmodified client on the host, or on the network of the containers."""
+"""An unmodified client that runs on the host or in the containers' network."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ TIMEOUT_S = 30.0
 
 
 def produce(bootstrap: str, topic: str, values: Sequence[str]) -> None:
-    """Acknowledged by the broker, or AssertionError."""
+    """Sends the values. Raises AssertionError unless the broker acknowledges all of them."""
     failed = []
     producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 20_000})
     for value in values:
@@ -18,7 +18,7 @@ def produce(bootstrap: str, topic: str, values: Sequence[str]) -> None:
 
 
 def consume(bootstrap: str, topic: str, count: int) -> list[str]:
-    """The first `count` values, in order where there is one partition."""
+    """Returns the first `count` values of a topic. They are in order if the topic has one partition."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False})
     partitions = consumer.list_topics(topic, TIMEOUT_S).topics[topic].partitions
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
@@ -35,7 +35,7 @@ def consume(bootstrap: str, topic: str, count: int) -> list[str]:
 
 
 def told(bootstrap: str) -> tuple[str, int]:
-    """Where a client of that address is told to connect to."""
+    """Returns the host and port that the broker advertises to a client of this address."""
     found = Producer({"bootstrap.servers": bootstrap}).list_topics(timeout=TIMEOUT_S)
     (broker,) = found.brokers.values()
     return broker.host, broker.port

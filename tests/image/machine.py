@@ -1,8 +1,8 @@
-"""Containers without an engine: the image's root directory, and namespaces made with `unshare` and `ip`.
+"""Runs containers without an engine, from the image's root directory, in namespaces created with `unshare` and `ip`.
 
-The test process stands for the host. It is in a network namespace of its own, in which a bridge is the gateway of all
-containers, as in Docker; `published` forwards a port of the host as Docker's proxy does. Each container has its
-own processes (the entry point is process 1, as in Docker), mounts, host name and network. Needs root.
+The test process plays the role of the host. It runs in a separate network namespace whose bridge is the gateway of all
+containers, as in Docker. `published` forwards a port of the host like Docker's proxy. Each container has its own
+processes, mounts, host name and network. The entry point is process 1, as in Docker. Root privileges are required.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ START_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The image as buildah has it: its root directory and its configuration."""
+    """An image as built by buildah: its root directory and its configuration."""
 
     root: Path
     entry_point: tuple[str, ...]
@@ -62,7 +62,7 @@ def run(*words: str) -> str:
 
 @cache
 def make_network() -> None:
-    """Once for this process, whose network namespace is empty before."""
+    """Creates the bridge, once per process. The process's network namespace must be empty before."""
     run("ip", "link", "set", "lo", "up")
     run("ip", "link", "add", BRIDGE, "type", "bridge")
     run("ip", "address", "add", f"{GATEWAY}/{NETWORK_BITS}", "dev", BRIDGE)
@@ -71,20 +71,20 @@ def make_network() -> None:
 
 @dataclass
 class Container:
-    """`docker run`, with the options that the tests need."""
+    """A container with those options of `docker run` that the tests need."""
 
     image: Image
     work: Path
     words: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     volume: Path | None = None
-    mounts: Mapping[str, Path] = field(default_factory=dict)  # where in the container: what of the host
-    knows: Mapping[str, str] = field(default_factory=dict)  # addresses by name: what the engine's name service answers
+    mounts: Mapping[str, Path] = field(default_factory=dict)  # path on the host by path in the container
+    knows: Mapping[str, str] = field(default_factory=dict)  # addresses by name, as in the engine's name service
     hostname: str = "broker"
     address: str = "172.31.0.2"
-    user: str = ""  # "uid:gid"; the image's otherwise, in group 0
+    user: str = ""  # "uid:gid", or empty for the image's user in group 0
     is_read_only: bool = False
-    ports: Sequence[tuple[int, int]] = ((9092, 9092),)  # of the host, and inside
+    ports: Sequence[tuple[int, int]] = ((9092, 9092),)  # pairs of the port on the host and the port in the container
 
     def __post_init__(self) -> None:
         self.work.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ class Container:
 
     @property
     def pid(self) -> int:
-        """Of the container's process 1, as the host numbers it. It may still be making its mounts."""
+        """Returns the host's id of the container's process 1, which may still be preparing its mounts."""
         assert self._process is not None
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -112,7 +112,10 @@ class Container:
 
     @property
     def running_pid(self) -> int:
-        """The same, once it is in the container's root directory: an engine runs nothing in a container before."""
+        """Returns the same id, but waits until the process is in the container's root directory.
+
+        An engine does not run anything in a container before that point.
+        """
         pid = self.pid
         deadline = time.monotonic() + START_TIMEOUT_S
         while os.readlink(f"/proc/{pid}/root") == "/":
@@ -130,7 +133,7 @@ class Container:
             (self.work / name).mkdir(exist_ok=True)
         merged = self.work / "merged"
         if self.volume is not None and not self.volume.exists():
-            self.volume.mkdir(parents=True)  # as the engine makes a named volume: with the image's mode and owner
+            self.volume.mkdir(parents=True)  # An engine creates a named volume with the image's mode and owner.
             made = (self.image.root / DATA.lstrip("/")).stat()
             os.chown(self.volume, made.st_uid, made.st_gid)
             os.chmod(self.volume, made.st_mode & 0o7777)
@@ -166,7 +169,7 @@ class Container:
             )
 
     def wait_for(self, words: str, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Until the log says so."""
+        """Waits until the log contains this text."""
         deadline = time.monotonic() + timeout_s
         while words not in self.log:
             assert self._process is not None
@@ -181,14 +184,14 @@ class Container:
             time.sleep(0.1)
 
     def execute(self, *words: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        """`docker exec`."""
+        """Runs a command in the container, like `docker exec`."""
         merged = self.work / "merged"
         inside = self._in_root(merged, words, self.environment if environment is None else environment)
         enter = ["nsenter", "--target", str(self.running_pid), "--mount", "--pid", "--uts", "--net", "sh", "-c", inside]
         return subprocess.run(enter, capture_output=True, text=True, timeout=60, check=False)
 
     def copy_in(self, content: str, path: str, mode: int = 0o755) -> None:
-        """`docker cp` into a running container, as Testcontainers does it; by root."""
+        """Creates a file in the running container as root, like `docker cp`, which Testcontainers uses."""
         inside = shlex.quote(f"{self.work / 'merged'}{path}")
         script = f"cat > {inside} && chmod {mode:o} {inside}"
         enter = ["nsenter", "--target", str(self.running_pid), "--mount", "sh", "-c", script]
@@ -202,7 +205,8 @@ class Container:
             os.kill(self.pid, getattr(signal, name))
 
     def stop(self, timeout_s: float = 30.0) -> int:
-        """`docker stop`: the exit status. After `timeout_s` it is killed."""
+        """Stops the container like `docker stop`, and returns its exit status. Kills the container after
+        `timeout_s`."""
         assert self._process is not None
         self.signal(self.image.stop_signal)
         try:
@@ -212,7 +216,7 @@ class Container:
             return -signal.SIGKILL
 
     def kill(self) -> None:
-        """kill -9 of process 1."""
+        """Kills process 1 with SIGKILL."""
         assert self._process is not None
         self.signal("SIGKILL")
         self._process.wait(10)
@@ -262,7 +266,10 @@ class Container:
 
 @contextlib.contextmanager
 def published(address: str, port: int, *, at: int) -> Iterator[None]:
-    """`-p at:port`: connections to that port of the host's loopback go to the container, from the gateway's address."""
+    """Publishes a port like `-p at:port`.
+
+    Connections to the port `at` on the host's loopback interface reach the container from the gateway's address.
+    """
     listening = socket.create_server(("127.0.0.1", at))
 
     def pump(source: socket.socket, target: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""The compose files and the rules, in the judgement of the programs that read them."""
+"""The compose files and the alerting rules are valid for the programs that read them."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ BASE, OBSERVE, SECURE, SPARK = (DOCKER / f"compose{which}.yaml" for which in (""
 
 
 def config(*files: Path) -> dict[str, dict[str, object]]:
-    """What Compose makes of the files together."""
+    """Returns the configuration that Compose derives from these files."""
     options = [word for file in files for word in ("-f", str(file))]
     done = subprocess.run(["docker-compose", *options, "config"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -89,6 +89,6 @@ def test_every_alert_whose_expression_computes_something_has_a_test() -> None:
         "PartitionOffline",
         "LateTransactions",
         "TransactionKeptForRecovery",
-    }  # one metric, one bound
+    }  # These alerts compare one metric with one limit.
     simple |= {"ShareLocksExpireInTransactions"}
     assert [rule["alert"] for rule in rules if rule["alert"] not in simple and rule["alert"] not in tested] == []

@@ -1,4 +1,4 @@
-"""The image, run as an engine would run it: its start, its end, its volume, its users."""
+"""The image runs as an engine would run it: how it starts and stops, its volume, and its users."""
 
 import json
 import os
@@ -29,7 +29,8 @@ def test_the_image_says_what_engines_and_registries_ask_for(image: Image) -> Non
     assert image.user != 0
     assert image.volumes == (DATA,)
     assert image.stop_signal == "SIGTERM"
-    assert image.entry_point[0] == "/opt/odradek/bin/python"  # in exec form: no shell between engine and broker
+    # The exec form has no shell between the engine and the broker.
+    assert image.entry_point[0] == "/opt/odradek/bin/python"
     for name in ("title", "description", "licenses", "version", "revision"):
         assert image.labels[f"org.opencontainers.image.{name}"]
 
@@ -72,7 +73,7 @@ def test_it_becomes_healthy_takes_records_and_stops_in_time(start: Run, tmp_path
 
 
 def test_it_stops_within_two_seconds_of_sigterm(start: Run, tmp_path: Path) -> None:
-    """The quickest of eight, or the first that is quick: a busy machine is not the image's fault."""
+    """One of up to eight attempts must be fast enough, because the machine may be busy."""
     took_s = []
     for _ in range(8):
         broker = start(volume=tmp_path / "volume")
@@ -89,7 +90,8 @@ def test_it_stops_within_two_seconds_of_sigterm(start: Run, tmp_path: Path) -> N
 
 
 def test_sigterm_while_it_starts_ends_it_too(start: Run) -> None:
-    """Process 1 has no default action for signals: the entry point needs one from its first line."""
+    """The kernel applies no default action for signals to process 1, so the entry point must handle them from its first
+    line."""
     broker = start()
     while not Path(f"/proc/{broker.pid}/cmdline").read_bytes().startswith(b"/opt/odradek"):
         time.sleep(0.001)

@@ -1,4 +1,4 @@
-"""The image in place of bitnami/kafka and of Confluent's images: their environment, their volume, and their scripts."""
+"""The image can replace bitnami/kafka and Confluent's images. It supports their environment, volume and scripts."""
 
 from pathlib import Path
 

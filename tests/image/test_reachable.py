@@ -1,4 +1,4 @@
-"""Clients of both sides reach the broker without a word about advertised listeners."""
+"""Clients on the host and in the containers' network reach the broker without any setting for advertised listeners."""
 
 from typing import Any
 
