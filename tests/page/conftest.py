@@ -1,4 +1,4 @@
-"""Headless Chromium, one for all files."""
+"""One headless Chromium for all test files."""
 
 from collections.abc import Iterator
 from shutil import which

@@ -1,19 +1,19 @@
-"""A view in a browser, once it is live."""
+"""Opens views of the page in a browser."""
 
 from playwright.sync_api import Browser, ConsoleMessage, Page
 
 
 def is_complaint(message: ConsoleMessage) -> bool:
-    """Whether the browser reports an error. That the broker refused a request is on the page itself."""
+    """Returns whether the browser reports an error, except for refused requests, which the page itself shows."""
     return message.type == "error" and "responded with a status of 404" not in message.text
 
 
 def opened(
     browser: Browser, port: int, view: str, *, width: int = 1280, scheme: str = "light", before: str = ""
 ) -> Page:
-    """Opens a view and waits until it is live. Anything that the browser complains about fails the test.
+    """Opens a view and waits until it is live. The test fails if the browser reports an error.
 
-    before  a script that runs before those of the page
+    before  a script that runs before the scripts of the page
     """
     page = browser.new_page(
         viewport={"width": width, "height": 900}, color_scheme="dark" if scheme == "dark" else "light"

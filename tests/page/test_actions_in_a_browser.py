@@ -1,4 +1,4 @@
-"""What the page can change, as a person does it: a button, a dialog, a confirmation."""
+"""A person can change the cluster on the page with buttons, dialogs and confirmations."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def confirm(page: Page, button: str, typed: str | None = None) -> str:
-    """What the page said when it was done."""
+    """Confirms the dialog, and returns the message that the page shows afterwards."""
     if typed is not None:
         expect(page.get_by_role("button", name=button, exact=True)).to_be_disabled()
         page.fill("#typed", typed)

@@ -1,4 +1,4 @@
-"""A page that is used while events arrive: what is typed, selected, focused and scrolled stays as it is."""
+"""While events arrive, text that is typed or selected, the focus and the scroll position remain unchanged."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,7 +38,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @contextmanager
 def traffic(broker: BrokerProcess) -> Iterator[None]:
-    """Sends records all the time, so that every second brings an event."""
+    """Sends records continuously, so that events arrive every second."""
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     stopped = Event()
 
@@ -57,7 +57,7 @@ def traffic(broker: BrokerProcess) -> Iterator[None]:
 
 
 def watched(browser: Browser, broker: BrokerProcess, view: str) -> Page:
-    """Opens a view that counts its events in `window.events`."""
+    """Opens a view and counts its events in `window.events`."""
     page = opened(browser, broker.ready["http_port"], view, before=COUNTED)
     page.wait_for_function("() => window.events > 0")
     return page
@@ -175,7 +175,7 @@ def test_an_unknown_view_says_so(browser: Browser, broker: BrokerProcess) -> Non
 @pytest.mark.parametrize("view", ["topics", "topic?name=service-1", "topics?find=service-1"])
 def test_a_deep_link_draws_no_outline(browser: Browser, broker: BrokerProcess, view: str) -> None:
     page = watched(browser, broker, "overview")
-    page.keyboard.press("Tab")  # from here on the browser shows the focus
+    page.keyboard.press("Tab")  # From this point on, the browser shows the focus.
     page.evaluate("view => { location.hash = view }", view)
     page.wait_for_selector("h1:not(:text('Overview'))")
     assert page.evaluate("getComputedStyle(document.getElementById('main')).outlineStyle") == "none"

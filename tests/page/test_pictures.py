@@ -1,4 +1,4 @@
-"""Makes the pictures of README.md and docs/: a commit that a test holds, and a broker with clients."""
+"""Takes the screenshots for README.md and docs/: a commit that a test holds, and a broker with clients."""
 
 import json
 import subprocess
@@ -19,19 +19,19 @@ from tests.support.oracle import REPOSITORY
 
 PICTURES = REPOSITORY / "docs" / "pictures"
 START_TIMEOUT_S = 30
-HEIGHT = 940  # down to the button that releases the hold
+HEIGHT = 940  # includes the button that releases the hold
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """The page shows the path of the data directory, so it is not one of pytest's."""
+    """A directory with a plain path, because the page shows the path of the data directory."""
     with tempfile.TemporaryDirectory(prefix="shop-") as made:
         yield Path(made)
 
 
 @pytest.fixture
 def http_port(folder: Path) -> Iterator[int]:
-    """The page of a broker whose clients write and read."""
+    """The HTTP port of a broker whose clients write and read."""
     words = [sys.executable, "-m", "odradek", "serve", "--port", "0", "--data-dir", "data"]
     words += ["--ready-file", "ready.json", "--override", "odradek.http.port=0"]
     with subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as broker:
@@ -51,7 +51,7 @@ def http_port(folder: Path) -> Iterator[int]:
 
 
 def shop(bootstrap: str, is_over: Event) -> None:
-    """Orders in transactions, and a member of a group that reads them."""
+    """Writes orders in transactions, and reads them as a member of a group."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "order-service"})
     producer.init_transactions(30)
     settings = {"bootstrap.servers": bootstrap, "group.id": "payments", "auto.offset.reset": "earliest"}
@@ -70,14 +70,14 @@ def shop(bootstrap: str, is_over: Event) -> None:
 
 def test_the_picture_of_a_broker_shows_its_clients(browser: Browser, http_port: int) -> None:
     page = opened(browser, http_port, "overview")
-    page.wait_for_timeout(5000)  # so that rates have a line
+    page.wait_for_timeout(5000)  # Rates need some time until they form a line.
     assert "pytest" not in page.inner_text("main")
     page.screenshot(path=PICTURES / "page-overview.png", clip={"x": 0, "y": 0, "width": 1280, "height": 640})
     page.close()
 
 
 def test_the_picture_of_a_held_commit_shows_the_hold(browser: Browser) -> None:
-    """The first example of docs/testing.md: partition 0 has its marker, and partition 1 waits for it."""
+    """In the first example of docs/testing.md, partition 0 has its marker and partition 1 waits for it."""
     with Odradek.start() as odradek, odradek.cluster(topics={"orders": 2}) as kafka:
         kafka.fault({"at": "marker", "match": {"topic": "orders", "partition": 1}, "do": {"hold": "second"}})
         producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "order-service"})

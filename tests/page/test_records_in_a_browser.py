@@ -1,4 +1,4 @@
-"""Records as a person browses them: one list of a topic, searched, expanded, copied, followed and paused."""
+"""A person browses a topic's records in one list, which can be searched, expanded, copied, followed and paused."""
 
 import json
 from collections.abc import Iterator
@@ -149,7 +149,7 @@ def test_the_tail_goes_on_and_is_paused(browser: Browser, broker: BrokerProcess)
     producer.produce("tail", b"2", key=b"second")
     assert producer.flush(30) == 0
     expect(page.locator("table.records tbody tr:not(.open)")).to_have_count(2)
-    expect(page.locator("table.records tbody tr.open")).to_have_count(1)  # what is expanded stays so
+    expect(page.locator("table.records tbody tr.open")).to_have_count(1)  # An expanded record stays expanded.
     page.get_by_role("button", name="Pause").click()
     producer.produce("tail", b"3", key=b"third")
     assert producer.flush(30) == 0

@@ -1,6 +1,6 @@
-"""A thousand topics and ten thousand transactional ids: the page stays small, and paints soon.
+"""With a thousand topics and ten thousand transactional ids, the page remains small and is painted quickly.
 
-The times are printed (`pytest -s`), for docs/performance.md; what is asserted is that answers do not grow.
+The test prints the times (`pytest -s`) for docs/performance.md, and checks that responses do not grow.
 """
 
 import asyncio
@@ -50,9 +50,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         made = admin.create_topics([NewTopic(f"topic-{number}", 1) for number in range(TOPICS)], request_timeout=60)
         for each in made.values():
             each.result(60)
-        # The first one creates the coordinators' topic.
+        # The first transactional id makes the broker create the coordinators' topic.
         Producer({"bootstrap.servers": running.bootstrap, "transactional.id": "first"}).init_transactions(60)
-        with ThreadPoolExecutor(1) as thread:  # in this one Playwright runs a loop
+        with ThreadPoolExecutor(1) as thread:  # Playwright runs an event loop in the current thread.
             thread.submit(lambda: asyncio.run(remember(running))).result()
         yield running
 
@@ -73,7 +73,7 @@ def test_answers_do_not_grow_with_what_there_is(broker: BrokerProcess, path: str
 
 @pytest.mark.parametrize("view", ["overview", "topics", "transactions"])
 def test_a_view_paints_and_the_rest_is_found(browser: Browser, broker: BrokerProcess, view: str) -> None:
-    opened(browser, broker.ready["http_port"], view).close()  # the first one imports the page
+    opened(browser, broker.ready["http_port"], view).close()  # The first request makes the broker import the page.
     page = opened(browser, broker.ready["http_port"], view)
     painted_ms = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
     live_ms = page.evaluate("performance.now()")

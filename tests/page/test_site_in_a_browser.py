@@ -1,4 +1,4 @@
-"""The site of the documentation in headless Chromium, as `make docs` builds it and a web server shows it."""
+"""The documentation site works in headless Chromium, as built by `make docs` and served by a web server."""
 
 import os
 import subprocess
@@ -34,7 +34,7 @@ LAST_IN_SEARCH = ("spec/", "adr/", "formats/", "scenarios.html", "changes.html",
 
 
 class SiteHandler(SimpleHTTPRequestHandler):
-    """Serves a directory as a host of static pages does: an address that leads nowhere gets 404.html."""
+    """Serves a directory like a host of static pages, with 404.html for unknown paths."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         body = Path(self.directory, "404.html").read_bytes()
@@ -50,7 +50,7 @@ class SiteHandler(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the site."""
+    """The URL of the site."""
     folder = tmp_path_factory.mktemp("site")
     subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)],
@@ -111,7 +111,8 @@ def test_a_diagram_is_drawn_and_nothing_comes_from_elsewhere(browser: Browser, s
     requested: list[str] = []
     page.on("request", lambda request: requested.append(request.url))
     page.goto(f"{site}/{path}")
-    page.wait_for_selector("div.mermaid")  # the theme puts it in place of the text, once it is drawn
+    # The theme replaces the text with this element when the diagram has been drawn.
+    page.wait_for_selector("div.mermaid")
     box = page.locator("div.mermaid").first.bounding_box()
     left = page.locator("pre.mermaid").count()
     page.close()

@@ -1,4 +1,4 @@
-"""A streams group on the page: the picture of its topology, its topics, and the owners of its tasks."""
+"""The page shows a streams group with a picture of its topology, its topics, and the owners of its tasks."""
 
 import json
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from tests.support.wire import Wire
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """Has the group `counter` of two members; each task has a standby task at the other one."""
+    """A broker with the group `counter`, which has two members. Each task has a standby task on the other member."""
     settings = {**NO_DELAY, "group.streams.num.standby.replicas": 1}
     with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", settings) as running:
         assert isinstance(running, BrokerProcess)
@@ -45,7 +45,7 @@ def test_the_picture_and_the_tables_show_the_topology_and_who_runs_its_tasks(
     expect(drawn).to_contain_text("Subtopology 0")
     expect(drawn).to_contain_text("2 tasks, 1 store")
     expect(drawn.locator("rect")).to_have_count(2)
-    expect(drawn.locator("path.flow")).to_have_count(2)  # the source topic, and the repartition topic
+    expect(drawn.locator("path.flow")).to_have_count(2)  # for the source topic and the repartition topic
     expect(drawn).to_contain_text("lines")
     expect(drawn).to_contain_text("counter-by-word-repartition")
     topics = page.get_by_role("region", name="Topics of the topology")

@@ -1,4 +1,4 @@
-"""Topics, groups and permissions as a person changes and reads them: produced records, settings, sorted lists."""
+"""A person changes and reads topics, groups and permissions: produced records, settings and sorted lists."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,5 @@
-"""The report of `odradek judge --html` in headless Chromium, about three clients, of which one breaks a rule."""
+"""The report of `odradek judge --html` works in headless Chromium. It covers three clients, one of which breaks a
+rule."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from playwright.sync_api import Browser, Page
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PICTURE = REPOSITORY / "docs" / "pictures" / "verdict.png"
-# IDM.6: what a producer does after OUT_OF_ORDER_SEQUENCE_NUMBER. aiokafka goes on with its epoch.
+# The tours break IDM.6, the rule about producers after OUT_OF_ORDER_SEQUENCE_NUMBER: aiokafka continues with its epoch.
 CLIENTS = """
 import os, subprocess, sys
 from odradek.testing.sync import Odradek
@@ -29,7 +30,7 @@ BROKEN = "button.broken"
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of the report."""
+    """The URL of the report."""
     path = tmp_path_factory.mktemp("verdict") / "verdict.html"
     tours = [
         str(REPOSITORY / "tests/client_lab/programs" / f"tour_{name}.py")
