@@ -1,7 +1,7 @@
 """Starts any measurement: `make bench ARGS="NAME OPTIONS"`, or `python -m bench NAME OPTIONS`.
 
-python -m bench               the broker's budget, row by row
-python -m bench NAME --help   the options of one of the measurements below
+python -m bench               measures the broker's budget, row by row
+python -m bench NAME --help   prints the options of one of the measurements below
 """
 
 import sys

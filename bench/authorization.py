@@ -1,8 +1,8 @@
-"""Measures authorization: `python -m bench.authorization` prints µs of CPU for a decision, and for a Produce of 1 KiB
-from its frame to its response, without an authorizer and with one that has 1,000 ACLs.
+"""Measures authorization: `python -m bench.authorization` prints the CPU time in µs for a decision, and for a Produce
+of 1 KiB from its frame to its response, without an authorizer and with an authorizer that has 1,000 ACLs.
 
-`--count N [--authorizer]` only makes N Produce requests, for counting instructions with `valgrind --tool=callgrind`.
-The difference between two values of N excludes the cost of starting.
+`--count N [--authorizer]` only sends N Produce requests, so that `valgrind --tool=callgrind` can count instructions.
+The difference between two values of N excludes the start-up cost.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def fill(acls: Acls) -> None:
 
 
 def best_us(action: Callable[[], object], count: int) -> float:
-    """Returns the time of the best round in µs per call. Disturbances only add time, so the least is the most
+    """Returns the time of the best round in µs per call. Disturbances only add time, so the minimum is the most
     accurate."""
     best = float("inf")
     for _ in range(ROUNDS):

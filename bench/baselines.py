@@ -1,6 +1,6 @@
-"""Trivial programs that do the same work without a broker: the limits of this machine at the moment.
+"""Trivial programs that do the same work without a broker. They show the current limits of this machine.
 
-A broker's figure divided by such a baseline can be compared between machines; the figure alone cannot.
+A broker's figure divided by such a baseline is comparable across machines. The figure alone is not.
 """
 
 import atexit
@@ -24,8 +24,8 @@ FILES_OF_A_LOG = ("00000000000000000000.log", "00000000000000000000.index", "par
 
 
 def bare_interpreter(share: float) -> Mapping[str, float]:
-    """Starts Python with asyncio and uvloop, and opens a port. Measures the time until it listens, and its memory
-    then."""
+    """Starts Python with asyncio and uvloop, and opens a port. Measures the time until it listens, and its memory at
+    that moment."""
     program = (
         "import asyncio, uvloop, sys\n"
         "async def main():\n"
@@ -44,8 +44,8 @@ def bare_interpreter(share: float) -> Mapping[str, float]:
 
 
 def loopback(share: float) -> Mapping[str, float]:
-    """Sends bytes through one TCP connection in pieces of 64 KiB, between two threads. The receiver appends them to a
-    file in one run, and discards them in the other."""
+    """Sends bytes through one TCP connection in pieces of 64 KiB, between two threads. In the first run the receiver
+    appends them to a file, and in the second it discards them."""
     with tempfile.TemporaryFile() as file:
         produced_s = _through(int(3e8 * share), file.write)
     consumed_s = _through(int(1e9 * share), len)
@@ -53,7 +53,7 @@ def loopback(share: float) -> Mapping[str, float]:
 
 
 def _through(size_bytes: int, keep: Callable[[memoryview], object]) -> float:
-    """Returns the seconds that the transfer takes."""
+    """Returns the duration of the transfer in seconds."""
     receiver, sender = _connected()
 
     def receive() -> None:
@@ -76,12 +76,12 @@ def _through(size_bytes: int, keep: Callable[[memoryview], object]) -> float:
 
 
 def echo(share: float) -> Mapping[str, float]:
-    """Sends requests of a hundred bytes one at a time, between two programs in C. Raises NoCompiler."""
+    """Sends requests of 100 bytes between two C programs, one at a time. Raises NoCompiler."""
     return RawLoad(100, connections=1, in_flight=1).baseline(share)
 
 
 def fdatasync(share: float) -> Mapping[str, float]:
-    """Appends 1 KiB to a file and syncs it, repeatedly, in one thread."""
+    """Repeatedly appends 1 KiB to a file and syncs it, in one thread."""
     times = []
     with tempfile.TemporaryFile(dir=Path(tempfile.gettempdir())) as file:
         for _ in range(int(1000 * share)):
@@ -93,8 +93,10 @@ def fdatasync(share: float) -> Mapping[str, float]:
 
 
 def thousand_directories(share: float) -> Mapping[str, float]:
-    """Writes, and then reads, as many directories as there are topics, with three small files in each. The directories
-    stay until the program ends; `Subject.discard` explains why."""
+    """Writes and then reads one directory per topic, each with three small files.
+
+    The directories are kept until the program ends; `Subject.discard` explains the reason.
+    """
     parent = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, parent)
     begun = time.perf_counter()

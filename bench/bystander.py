@@ -1,7 +1,7 @@
 """A client that sends a small request every 2 ms, to measure how long other work on the broker delays it.
 
-The delay depends on everything that the machine does. The CPU time that the broker uses during the delay hardly does:
-on a quiet machine, a broker with a single loop would delay the client by that time.
+The delay depends on everything that the machine does. The CPU time that the broker uses during the delay depends on it
+much less. On an idle machine, a broker with a single event loop would delay the client by exactly this time.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from odradek.protocol.messages.create_topics_response import CreateTopicsRespons
 from tests.support.long_requests import KNOWN_PARTITIONS, KNOWN_TOPIC
 from tests.support.wire import ClosedByBroker, Wire
 
-PATIENCE_S: Final = 120.0  # for a response; a broker that takes longer counts as not responding
+PATIENCE_S: Final = 120.0  # timeout for a response; the broker then counts as not responding
 PAUSE_S: Final = 0.002  # between two requests
-MOST_WAITS: Final = 3_000_000  # enough for more than an hour
+MOST_WAITS: Final = 3_000_000  # enough for over an hour
 API_VERSIONS: Final = 3
 ASKING: Final = request_bytes(
     ApiVersionsRequest(client_software_name="a", client_software_version="1"), API_VERSIONS, 1, "w"
@@ -39,15 +39,18 @@ class NoAnswer(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """For each request, the seconds until its response, and the seconds of CPU that the broker used until then; both
-    sorted."""
+    """The waits of all requests, as sorted lists.
+
+    wall  seconds until the response
+    cpu   CPU seconds that the broker used until the response
+    """
 
     wall: list[float]
     cpu: list[float]
 
 
 class HasProcess(Protocol):
-    """A broker: its address, and the process whose CPU time is measured."""
+    """A broker with its address, and the process whose CPU time is measured."""
 
     @property
     def bootstrap(self) -> str: ...
@@ -106,7 +109,7 @@ class Bystander:
 
 
 def highest_but(share: float, values: list[float]) -> float:
-    """Returns the quantile `share` of sorted values: with 0.99, one in a hundred is higher."""
+    """Returns the quantile `share` of sorted values. With 0.99, one value in a hundred is higher."""
     return values[int(len(values) * share)]
 
 

@@ -1,4 +1,5 @@
-"""Counts the instructions of a broker with callgrind: repeatable figures, whatever else the machine does."""
+"""Counts the instructions of a broker with callgrind. The figures are repeatable, regardless of other work on the
+machine."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def instructions(broker: BrokerProcess, turn: Callable[[], int], requests: int =
     """Returns the mean number of instructions per operation.
 
     turn      performs some operations, and returns their number
-    requests  the least number of operations
+    requests  minimum number of operations
     """
     assert isinstance(broker, CountedBroker)
     found = f"{broker.counts.name}*"

@@ -1,4 +1,4 @@
-"""Measures throughput and latency as an application sees them, with confluent-kafka (librdkafka)."""
+"""Measures throughput and latency as an application with confluent-kafka (librdkafka) sees them."""
 
 import time
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from bench.subjects import Subject
 from bench.topics import topic
 
 PARTITIONS = 4
-PER_CALL = 10_000  # most messages that one call of consume() returns
+PER_CALL = 10_000  # maximum number of messages per call of consume()
 CLIENT_TIMEOUT_S = 60.0
 QUICK_CONSUMER = {"fetch.queue.backoff.ms": 2, "queued.min.messages": 1_000_000}
 
@@ -21,7 +21,7 @@ def incompressible(size_bytes: int) -> bytes:
 
 
 def like_json(size_bytes: int) -> bytes:
-    """Returns text that compresses about as well as typical application data (lz4 2.5 times, zstd 4 times)."""
+    """Returns text that compresses about as well as typical application data (factor 2.5 with lz4, 4 with zstd)."""
     random, text = Random(1), ""
     while len(text) < size_bytes:
         text += f'{{"id":{random.randrange(10**9)},"name":"customer","amount":{random.randrange(10**6) / 100}}},'
@@ -30,15 +30,17 @@ def like_json(size_bytes: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """One producer with acks=all writes a topic of four partitions, then one consumer reads it."""
+    """One producer with acks=all writes to a topic with four partitions, and then one consumer reads it."""
 
     value_bytes: int
     messages: int
     compression: str = "none"
 
     def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
-        """Returns MB/s, and seconds of the broker's CPU per GB, for producing and consuming. `share` scales the number
-        of messages."""
+        """Returns the throughput in MB/s and the broker's CPU seconds per GB, for producing and consuming.
+
+        `share` scales the number of messages.
+        """
         count = int(self.messages * share)
         gigabytes = count * self.value_bytes / 1e9
         with topic(subject.bootstrap, PARTITIONS) as name:

@@ -1,12 +1,12 @@
 """Measures clusters of `odradek serve --control`: `python -m bench clusters [--alive N] [--lives N] [--kafka]`.
 
-calls       create, fork, checkpoint, rewind, delete by HTTP, and the first response of a new cluster
-memory      N clusters alive at a time, each used by a producer and a consumer of librdkafka, forked, deleted
-others      a start of kfake and of Apache Kafka 4.3.1, until the first response
+calls       create, fork, checkpoint, rewind and delete over HTTP, and the first response of a new cluster
+memory      N clusters at a time, which are used by a producer and a consumer of librdkafka, forked and deleted
+others      the start of kfake and of Apache Kafka 4.3.1, until the first response
 control     CPU of requests with control on and no rule, with and without recent requests kept, compared with a
             broker without control
-neighbours  the longest wait of a client of one cluster during each call of another cluster, and the CPU of the loop
-            meanwhile: median and maximum of twelve calls
+neighbours  the longest wait of a client of one cluster during each call to another cluster, and the event loop's CPU
+            in the meantime: median and maximum of twelve calls
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from tests.support.oracle import HAS_JAVA, IS_THERE
 from tests.support.wire import Wire
 
 CALLS = 100  # number of calls of each kind
-PARTITIONS, FILLED_BYTES = 100, 10_000_000  # size of the cluster that is copied
-NEIGHBOURS = (100, 1_000)  # numbers of partitions of the clusters that disturb another one
+PARTITIONS, FILLED_BYTES = 100, 10_000_000  # size of the copied cluster
+NEIGHBOURS = (100, 1_000)  # partition counts of the clusters that disturb another one
 CALLS_BESIDE = 12
 SETTLING_S = 0.02
 TURNS, FIRST_TURNS = 60, 5
-CONTROLLED = ("Produce of 1 KiB", "Fetch", "transaction")  # prefixes of names of the guard's operations
+CONTROLLED = ("Produce of 1 KiB", "Fetch", "transaction")  # prefixes of the names of the guard's operations
 STARTS = 3
 
 
@@ -56,7 +56,7 @@ class Controlled:
     pid: int
 
     def left(self) -> tuple[int, int]:
-        """Returns its number of descriptors and of threads."""
+        """Returns its number of file descriptors and its number of threads."""
         return len(os.listdir(f"/proc/{self.pid}/fd")), len(os.listdir(f"/proc/{self.pid}/task"))
 
 
@@ -106,7 +106,7 @@ def fill(cluster: Cluster, partitions: int = PARTITIONS) -> None:
 def calls(process: Controlled) -> None:
     odradek = process.odradek
     made: list[Cluster] = []
-    odradek.cluster().delete()  # the first cluster also imports modules, so it does not count
+    odradek.cluster().delete()  # The first cluster also imports modules, so it does not count.
     creates = [timed(lambda: made.append(odradek.cluster())) for _ in range(CALLS)]
     say("create", creates)
     firsts = [timed(partial(first_answer, each.bootstrap)) for each in made]
@@ -151,7 +151,7 @@ def alive(process: Controlled, count: int, lives: int) -> None:
         odradek.cluster(fork=cluster).delete()
     for cluster in made:
         cluster.delete()
-    time.sleep(1)  # until librdkafka has closed its sockets
+    time.sleep(1)  # librdkafka closes its sockets in the meantime.
     print(f"all deleted: RSS {rss_bytes(process.pid) / MIB:.0f} MiB; descriptors, threads {left} → {process.left()}")
 
 
@@ -175,7 +175,7 @@ def others(work: Path, with_kafka: bool) -> None:
 
 
 def control(work: Path) -> None:
-    """Compares brokers with and without control. They take turns, and the quietest turns of each are compared."""
+    """Compares brokers with and without control. They take turns, and only the quietest turns of each broker count."""
     with ExitStack() as stack:
         sides = [
             stack.enter_context(
@@ -209,7 +209,7 @@ def control(work: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Something that may disturb another cluster. `prepare` and `tidy` are not measured."""
+    """An activity that may disturb another cluster. `prepare` and `tidy` are not measured."""
 
     name: str
     make: Callable[[], object]
@@ -218,7 +218,7 @@ class Noise:
 
 
 def noises(odradek: Odradek) -> Iterator[Noise]:
-    """Yields the noises. Each is cleaned up when the next one is requested."""
+    """Yields the noises, and cleans up each noise before the next one."""
     with odradek.cluster() as written, Wire(written.bootstrap) as wire:
         create(wire, ["noise"])
         wait_until_led(wire, ["noise"])
@@ -257,7 +257,7 @@ def noises_of(odradek: Odradek, busy: Cluster, size: str) -> Iterator[Noise]:
 
 
 def noises_of_topics(wire: Wire, partitions: int) -> Iterator[Noise]:
-    """Yields noises that create and delete one topic with many partitions, and many topics with one."""
+    """Yields noises that create or delete one topic with many partitions, or many topics with one partition."""
     numbers = count()
     made: list[list[str]] = []
 
@@ -276,7 +276,7 @@ def noises_of_topics(wire: Wire, partitions: int) -> Iterator[Noise]:
 
 
 def neighbours(process: Controlled, only: str) -> None:
-    """Measures the waits of a client of another cluster during each noise whose name contains `only`."""
+    """Measures how long a client of another cluster waits during each noise whose name contains `only`."""
     with (
         process.odradek.cluster() as quiet,
         Bystander(Asked(quiet.bootstrap, process.pid), loop_seconds) as bystander,
@@ -297,7 +297,7 @@ def beside(noise: Noise, bystander: Bystander) -> Waits:
 
 
 def tell_waits(name: str, waits: Sequence[Waits]) -> None:
-    """Prints the median and maximum of each call's longest wait."""
+    """Prints the median and the maximum of the longest wait in each call."""
     wall, cpu = (
         f"{statistics.median(longest) * 1e3:5.1f} max {max(longest) * 1e3:5.1f} ms"
         for longest in ([each.wall[-1] for each in waits], [each.cpu[-1] for each in waits])

@@ -1,6 +1,7 @@
-"""Measures the codec, and compares it with construct compiled on the same machine: `python -m bench.codec`.
+"""Measures the codec, and compares it with compiled construct on the same machine: `python -m bench.codec`.
 
-Each figure is the best of several rounds, in microseconds. Gate: at least five times as fast as compiled construct.
+Each figure is the best of several rounds, in microseconds. The codec must be at least five times as fast as compiled
+construct.
 """
 
 import sys
@@ -122,7 +123,7 @@ def microseconds(call: Callable[[], Any]) -> float:
 
 
 def build_milliseconds() -> list[float]:
-    """Returns the time to build the reader and the writer of some messages, in their newest versions."""
+    """Returns the time to generate the reader and the writer of some messages, in their newest versions."""
     found: list[float] = []
     for message_type in (ProduceRequest, ProduceResponse, FetchRequest, FetchResponse, MetadataResponse):
         for build in (codec.compile_reader, codec.compile_writer):

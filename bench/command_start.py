@@ -1,7 +1,7 @@
-"""Measures a command until its first byte is sent to a broker: `python -m bench.command_start`.
+"""Measures the time until a command sends its first byte to a broker: `python -m bench.command_start`.
 
-Compare the CPU times: on a busy machine the elapsed times mean little. The first row is Python alone, with asyncio and
-a connection, which no command can do without.
+Compare the CPU times, because elapsed times mean little on a busy machine. The first row is Python with only asyncio
+and a connection, which every command needs.
 """
 
 import socket

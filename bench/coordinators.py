@@ -1,4 +1,5 @@
-"""Waits for coordinators: the first FindCoordinator makes a broker create their topics, which takes a while."""
+"""Waits for coordinators. The first FindCoordinator makes the broker create the coordinators' topics, which takes a
+while."""
 
 import time
 

@@ -2,10 +2,10 @@
 
     python -m bench.files [--gigabytes 5] [--batch-bytes 16384] [--spark] [--keep DIR]
 
-Writes a topic of four partitions in segments of 256 MiB, with records of 100 bytes in transactions, of which every
-tenth is aborted. Then reads headers and CRCs, then all records into Arrow on one core. With --spark, also reads it with
-Spark, and measures the peak memory of all processes. The files are removed afterwards, unless --keep names a directory
-for them.
+Writes a topic with four partitions in segments of 256 MiB. Its records have 100 bytes and are in transactions; every
+tenth transaction is aborted. Then reads headers and CRCs, and after that all records into Arrow on one core. With
+--spark, also reads the topic with Spark, and measures the peak memory of all processes. The files are removed
+afterwards, unless --keep names a directory for them.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def measured(what: str, size_bytes: int) -> Iterator[None]:
 
 
 def write(data: Path, size_bytes: int, batch_bytes: int) -> int:
-    """Writes the topic, and returns its number of records. If the directory already has logs, writes nothing and
-    returns -1."""
+    """Writes the topic, and returns its number of records. If the directory already has logs, returns -1 and writes
+    nothing."""
     if any(data.glob("*/*.log")):
         return -1
     values = batch_bytes // (RECORD_BYTES + 15)
@@ -145,7 +145,7 @@ def _partition(folder: Path, size_bytes: int, template: bytearray, values: int) 
 
 
 def end_to_end(data: Path, size_bytes: int) -> None:
-    """Reads every record in a Spark session. Memory is the sum of the JVM and all its Python workers."""
+    """Reads every record in a Spark session. The memory is the sum over the JVM and all its Python workers."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
     from pyspark.sql import SparkSession

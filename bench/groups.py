@@ -1,4 +1,4 @@
-"""Measures what a heartbeat costs, for each kind of group."""
+"""Measures the cost of a heartbeat, for each kind of group."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ from odradek.protocol.messages.consumer_group_heartbeat_response import Consumer
 from odradek.protocol.struct import Message
 from tests.support.wire import Wire
 
-MEMBERS = 8  # each sends heartbeats
+MEMBERS = 8  # number of members that send heartbeats
 SECONDS = 1.5
-ERROR_AT = 9  # in the responses to all heartbeats, after the length: correlation id, tags, throttle time
+ERROR_AT = 9  # offset in all heartbeat responses, after the length, correlation id, tags and throttle time
 Frames: TypeAlias = bytes
 
 
@@ -89,7 +89,8 @@ def share_heartbeats(wire: Wire, name: str) -> Frames:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeats:
-    """Members of a stable group send heartbeats as fast as the broker responds, each on its own connection."""
+    """The members of a stable group send heartbeats as fast as the broker responds. Each member has its own
+    connection."""
 
     frames: Callable[[Wire, str], Frames]
 

@@ -1,5 +1,5 @@
-"""The members' side of groups whose members join and receive their assignments by heartbeats: of consumer groups
-(KIP-848) and of streams groups (KIP-1071)."""
+"""The client side of groups whose members join and receive their assignments through heartbeats: consumer groups
+(KIP-848) and streams groups (KIP-1071)."""
 
 import time
 import uuid
@@ -18,13 +18,14 @@ from tests.support.wire import Wire
 
 HEARTBEAT_VERSION: Final = 1
 DESCRIBE_VERSION: Final = 1
-CLIENT_ID: Final = "wire"  # as of all requests of a Wire: a heartbeat with another one would change the member
+# The client id in all requests of a Wire. A heartbeat with another client id would change the member.
+CLIENT_ID: Final = "wire"
 REBALANCE_TIMEOUT_MS: Final = 60_000
-ROUND_S: Final = 0.005  # pause before the next heartbeats if a round has changed nothing
+ROUND_S: Final = 0.005  # pause after a round of heartbeats that changed nothing
 
 
 class Assigned(Protocol):
-    """The partitions, or the tasks, of one entry of an assignment."""
+    """The partitions or the tasks in one entry of an assignment."""
 
     @property
     def partitions(self) -> Sequence[int]: ...
@@ -35,8 +36,11 @@ A = TypeVar("A", bound=Assigned)
 
 @dataclass(slots=True)
 class Member(Generic[A]):
-    """A member. `owned` is its assignment. `unconfirmed` is the assignment that the next heartbeat must confirm, or
-    None if the broker knows that the member owns it."""
+    """A member of the group.
+
+    owned        its assignment
+    unconfirmed  the assignment that the next heartbeat must confirm, or None if the broker knows it already
+    """
 
     member_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     epoch: int = 0
@@ -45,7 +49,7 @@ class Member(Generic[A]):
 
 
 class HeartbeatGroup(ABC, Generic[A]):
-    """A group whose members subscribe to one topic. Members send one heartbeat at a time."""
+    """A group whose members subscribe to one topic. Only one heartbeat is in flight at a time."""
 
     def __init__(self, wire: Wire, group_id: str, count: int) -> None:
         self.members: list[Member[A]] = [Member() for _ in range(count)]
@@ -58,18 +62,18 @@ class HeartbeatGroup(ABC, Generic[A]):
 
     @abstractmethod
     def ask(self, request: Message) -> Any:
-        """Sends a heartbeat, and returns its answer."""
+        """Sends a heartbeat, and returns its response."""
 
     @abstractmethod
     def assigned(self, answer: Any) -> Sequence[A] | None:
-        """Returns the assignment in the answer to a heartbeat, or None if it did not change."""
+        """Returns the assignment in a heartbeat response, or None if the assignment did not change."""
 
     @abstractmethod
     def state(self) -> str:
         """Returns the state of the group, as the broker describes it."""
 
     def until_stable(self, partitions: int) -> None:
-        """Makes all members join, then sends heartbeats in rounds until all partitions, or tasks, are assigned and
+        """Makes all members join, then sends rounds of heartbeats until all partitions or tasks are assigned and
         owned."""
         deadline = time.monotonic() + CLIENT_TIMEOUT_S
         while time.monotonic() < deadline:
@@ -81,7 +85,7 @@ class HeartbeatGroup(ABC, Generic[A]):
         raise RuntimeError(f"{self.group_id} was not stable in {CLIENT_TIMEOUT_S:g} s")
 
     def heartbeats(self) -> bytes:
-        """Returns a heartbeat of each member, with no changes."""
+        """Returns one heartbeat without changes for each member."""
         requests = [self.request(member) for member in self.members]
         return b"".join(request_bytes(request, HEARTBEAT_VERSION, 1, CLIENT_ID) for request in requests)
 
@@ -91,7 +95,7 @@ class HeartbeatGroup(ABC, Generic[A]):
         if answer.error_code:
             if member.epoch:
                 raise RuntimeError(f"a heartbeat was refused: {answer.error_message}")
-            time.sleep(ROUND_S)  # the coordinator is still loading
+            time.sleep(ROUND_S)  # The coordinator is still loading.
             return True
         has_news = answer.member_epoch != member.epoch or member.unconfirmed is not None
         member.epoch = answer.member_epoch
@@ -110,15 +114,16 @@ class HeartbeatGroup(ABC, Generic[A]):
 
 @dataclass(frozen=True, slots=True)
 class Stabilisation:
-    """Members join one after the other, and then send heartbeats until the group is stable."""
+    """Members join one after another, and then send heartbeats until the group is stable."""
 
-    new_group: Callable[[Wire, str, str, int], HeartbeatGroup[Any]]  # from wire, group id, topic and number of members
+    # The arguments are the wire, the group id, the topic and the number of members.
+    new_group: Callable[[Wire, str, str, int], HeartbeatGroup[Any]]
     members: int
     partitions: int
 
     def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
-        """Returns the seconds from the first join until the group is stable, and the milliseconds of the broker's
-        CPU."""
+        """Returns the seconds from the first join until the group is stable, and the broker's CPU time in
+        milliseconds."""
         with topic(subject.bootstrap, self.partitions) as name, Wire(subject.bootstrap) as wire:
             await_coordinator(wire, GROUP, f"{name}-group")
             group = self.new_group(wire, f"{name}-group", name, max(2, int(self.members * share)))

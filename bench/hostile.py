@@ -3,8 +3,8 @@
     make hostile               all attacks, also on Apache Kafka 4.3.1 (Java 17): the table of docs/using-security.md
     make hostile ARGS=--quick  this broker alone, a tenth of the work, and each array of each API: in .ci/run
 
-It fails if a broker stops responding. The waits of the other client are only shown, because they mean something on a
-quiet machine only. For the arrays, the CPU time that the broker used during the waits is judged.
+The measurement fails if a broker stops responding. The waits of the other client are only shown, because they are
+meaningful only on an idle machine. For the arrays, the broker's CPU time during the waits is judged.
 """
 
 from __future__ import annotations
@@ -50,19 +50,20 @@ from tests.support.long_requests import (
 from tests.support.requests import produce_request
 from tests.support.wire import ClosedByBroker, Wire
 
-PATIENCE_S = 120.0  # for a response; a broker that takes longer counts as not responding
-PAUSE_S = 0.002  # between two requests of the other client
+PATIENCE_S = 120.0  # timeout for a response; the broker then counts as not responding
+PAUSE_S = 0.002  # pause between two requests of the other client
 SETTLES_S = 1.0
 API_VERSIONS = 3
 PRODUCE = 9  # a version with topic names
 BOMB_BYTES = 500 * MIB
-BOMBERS = 4  # connections; a broker that opens two batches at a time makes two of them wait
+# number of connections; with more than two, some must wait, since a broker decompresses two batches at a time
+BOMBERS = 4
 GZIP = 1
 SLOW_CONNECTIONS = 250
 HEAD = b"GET /api/overview HTTP/1.1\r\nHost: localhost\r\n"  # a request that never ends
 LIVE = b"GET /live/topics HTTP/1.1\r\nHost: localhost\r\n\r\n"  # a request whose response never ends
 
-# APIs that only read, since others would leave state behind.
+# These APIs only read. Others would leave state behind.
 ASKED = (
     ApiKey.METADATA,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS,
@@ -108,7 +109,7 @@ class Target:
 class Attack:
     """An attack. `prepare` does the attacker's own slow work, and returns the part that is measured.
 
-    settings  settings for a broker of its own; None for the broker that most attacks share
+    settings  settings of a separate broker, or None to use the broker that most attacks share
     is_ours   Kafka does not support the request, or cannot be set up in the same way
     """
 
@@ -121,7 +122,7 @@ class Attack:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The waits of the other client in ms, and the growth of the memory in MiB."""
+    """The waits of the other client in ms, and the memory growth in MiB."""
 
     p50: float
     p99: float
@@ -210,8 +211,8 @@ def pipelined(seconds: float) -> Callable[[Target], Callable[[], None]]:
 
 
 def bombs(count: int) -> Callable[[Target], Callable[[], None]]:
-    """Sends batches that are refused: they decompress to more than is allowed, and their header counts one record too
-    many."""
+    """Sends batches that the broker must refuse, because they decompress to more than the limit and their header counts
+    one record too many."""
 
     def prepare(target: Target) -> Callable[[], None]:
         create_known_topic(target.bootstrap)
@@ -269,7 +270,7 @@ def asking() -> bytes:
 
 
 def watch(bootstrap: str, is_over: Event, told: multiprocessing.connection.Connection) -> None:
-    """Runs the other client, in its own process. Sends the waits in seconds, or an error, through `told`."""
+    """Runs the other client in a separate process. Sends the waits in seconds, or an error, through `told`."""
     waits = []
     try:
         with Wire(bootstrap, timeout_s=PATIENCE_S) as wire:
@@ -291,7 +292,7 @@ def cost(attack: Attack, target: Target) -> Cost:
     fork = multiprocessing.get_context("fork")
     is_over, (heard, told) = fork.Event(), fork.Pipe(duplex=False)
     before = rss_bytes(target.pid)
-    Path(f"/proc/{target.pid}/clear_refs").write_text("5")  # resets the peak
+    Path(f"/proc/{target.pid}/clear_refs").write_text("5")  # The number 5 resets the peak memory.
     watcher = fork.Process(target=watch, args=(target.bootstrap, is_over, told))
     watcher.start()
     time.sleep(0.2)

@@ -1,7 +1,7 @@
-"""Requests that are hostile because of their contents rather than long arrays: patterns, names, ranges.
+"""Requests that are hostile because of their contents (patterns, names, ranges) instead of long arrays.
 
-Each attack gets its own broker, with settings of its choice, because it leaves topics, ids or groups behind.
-`bench.hostile` measures another client of that broker.
+Each attack runs on a separate broker with suitable settings, because it leaves topics, ids or groups behind.
+`bench.hostile` measures another client of this broker.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from tests.support.requests import produce_request
 from tests.support.wire import ClosedByBroker, Wire
 
 PATIENCE_S = 120.0
-HOSTILE_PATTERN = ".*a.{%d}"  # has a state for each position, in sets that never repeat
+HOSTILE_PATTERN = ".*a.{%d}"  # has one state per position, in sets that never repeat
 STATES = 100
 NAMES = 2_000
 NAME_LENGTH = 240
@@ -69,11 +69,11 @@ LOCKS = 10_000
 FORBIDDEN = 80_000
 SHARE_KEY = 2  # key type of FindCoordinator
 HANDSHAKES = 20
-RULE = "RULE:CN=((a+)+)b/$1/"  # a backtracking matcher would try 2^60 ways through the name below
+RULE = "RULE:CN=((a+)+)b/$1/"  # A backtracking matcher would try 2^60 paths through the name below.
 BACKTRACKED_NAME = "a" * 60
 
 Run: TypeAlias = Callable[[], None]
-# Takes the address of a broker, and the seconds that the attack may last.
+# The arguments are the address of a broker, and the seconds that the attack may take.
 Prepare: TypeAlias = Callable[[str, float], Run]
 
 
@@ -148,7 +148,7 @@ def names() -> list[str]:
 
 
 def colons(bootstrap: str, seconds: float) -> Run:
-    with Wire(bootstrap, timeout_s=PATIENCE_S) as first:  # makes the broker create the state topic
+    with Wire(bootstrap, timeout_s=PATIENCE_S) as first:  # The first request makes the broker create the state topic.
         first.ask(FindCoordinatorRequest(key_type=SHARE_KEY, coordinator_keys=["g"]), 6)
 
     def run() -> None:
@@ -174,7 +174,7 @@ def subscriptions(bootstrap: str, seconds: float) -> Run:
                     topic_partitions=[],
                 )
                 wire.ask(request, 1)
-            time.sleep(max(seconds, 3.0))  # the expressions are resolved in the background
+            time.sleep(max(seconds, 3.0))  # The broker resolves the expressions in the background.
 
     return run
 
@@ -207,7 +207,7 @@ def topologies(bootstrap: str, seconds: float) -> Run:
 
 
 def many_tasks(bootstrap: str, seconds: float) -> Run:
-    """Two members join each group, which reads a few topics with very many partitions."""
+    """Attacks with groups of two members that read a few topics with very many partitions."""
     with Wire(bootstrap, timeout_s=PATIENCE_S) as wire:
         await_coordinator(wire, GROUP, "hostile-0")
         for number in range(WIDE_TOPICS):
@@ -232,7 +232,7 @@ def many_tasks(bootstrap: str, seconds: float) -> Run:
 
 
 def join_streams_group(wire: Wire, group_id: str, topology: Topology) -> tuple[str, int]:
-    """Returns the id and the epoch of the new member."""
+    """Joins a streams group, and returns the id and the epoch of the new member."""
     member_id = str(uuid.uuid4())
     request = StreamsGroupHeartbeatRequest(
         group_id=group_id,
@@ -251,7 +251,7 @@ def join_streams_group(wire: Wire, group_id: str, topology: Topology) -> tuple[s
 
 
 def await_tasks(wire: Wire, group_id: str, member_id: str, epoch: int) -> None:
-    """Waits until the group is not delayed any more, and its target is therefore computed."""
+    """Waits until the group's initial delay is over, because the group then computes its target assignment."""
     until_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < until_s:
         request = StreamsGroupHeartbeatRequest(group_id=group_id, member_id=member_id, member_epoch=epoch)
@@ -290,8 +290,8 @@ def backslashes(bootstrap: str, seconds: float) -> Run:
 
 
 def alternating(bootstrap: str, seconds: float) -> Run:
-    """Attacks with alternating acknowledgements. Acquires all records beforehand, so that only the acknowledgement and
-    the end of its transaction are measured."""
+    """Attacks with alternating acknowledgements. All records are acquired beforehand, so that only the acknowledgements
+    and the end of their transaction are measured."""
     name, group_id, transactional_id = "alternating", "hostile", "pay"
     wire = Wire(bootstrap, timeout_s=PATIENCE_S)
     finalise_share_transactions(wire)
@@ -363,7 +363,8 @@ class Tls:
 
 @cache
 def certificates() -> Tls:
-    """Creates an authority, the broker's certificate, and that of a client whose name makes the rule backtrack."""
+    """Creates an authority, the broker's certificate, and the certificate of a client whose name makes the rule
+    backtrack."""
     folder = Path(tempfile.mkdtemp(prefix="odradek-bench-hostile-"))
     authority = Authority.make("Bench CA")
     (folder / "ca.pem").write_text(authority.pem)
@@ -387,6 +388,7 @@ def handshakes(bootstrap: str, seconds: float) -> Run:
                 context.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
             ):
                 secured.sendall(request)
-                secured.recv(1)  # returns when the broker closes the connection, because no rule matches this subject
+                # The call returns when the broker closes the connection, because no rule matches this subject.
+                secured.recv(1)
 
     return run

@@ -1,9 +1,9 @@
 """Measures the judge on a recording: `python -m bench judging [--exchanges N]`.
 
-The recording is made in rounds of new clients. Those of librdkafka are an idempotent producer, a transactional copy
-that commits offsets, and a group member that commits each record; plain connections then send more requests of each
-kind. `odradek judge FILE` reads a quarter, half and all of it, each time in a new process. Its memory must not grow
-with the recording.
+The recording is created in rounds with new clients. With librdkafka, these are an idempotent producer, a transactional
+copy that commits offsets, and a group member that commits each record. Then plain connections send more requests of
+each kind. `odradek judge FILE` reads a quarter, half and all of the recording, each time in a new process. Its memory
+must not grow with the recording.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from bench.topics import topic
 from odradek.protocol.recording import Kind, Recording
 
 PATIENCE_S = 60
-RECORDS = 200  # per client and round
+RECORDS = 200  # records per client and round
 RECORDS_OF_A_TRANSACTION = 10
 OPERATIONS = (produce([0], 100, 12), fetch_at_the_tail(100, 12), heartbeat, offset_commit, transactions)
-OPERATIONS_OF_A_ROUND = 4000  # per kind of operation
-# Runs in place of `python -m odradek`, and prints CPU time and peak memory at the end.
+OPERATIONS_OF_A_ROUND = 4000  # operations per kind and round
+# This program runs instead of `python -m odradek`, and prints its CPU time and peak memory at the end.
 JUDGE = """
 import atexit, runpy, sys, time
 def tell():
@@ -41,7 +41,7 @@ runpy.run_module("odradek", run_name="__main__", alter_sys=True)
 
 
 class Round:
-    """Clients that run at the same time, each with its own connections. `number` makes their ids unique."""
+    """Clients that run at the same time, each with separate connections. `number` makes their ids unique."""
 
     def __init__(self, bootstrap: str, number: int, source: str, target: str) -> None:
         self._bootstrap = bootstrap
@@ -111,7 +111,7 @@ class Round:
 
 
 def record(folder: Path, exchanges: int) -> Path:
-    """Makes a recording with at least this number of exchanges."""
+    """Creates a recording with at least this number of exchanges."""
     number = 0
     with RecordedBroker(folder / "data", {"odradek.control.enable": "true"}) as broker:
         recording = broker.data_dir.with_name("recording")
@@ -123,8 +123,8 @@ def record(folder: Path, exchanges: int) -> Path:
 
 
 def exchanges_in(recording: Path, stop_at: int | None = None, to: Path | None = None) -> int:
-    """Returns the number of exchanges in a recording. With `to`, copies its blocks there until `stop_at` exchanges have
-    begun."""
+    """Returns the number of exchanges in a recording. With `to`, copies its blocks to that file until `stop_at`
+    exchanges have started."""
     count, end = 0, 0
     with recording.open("rb") as file:
         reading = Recording(file.read)
@@ -139,7 +139,7 @@ def exchanges_in(recording: Path, stop_at: int | None = None, to: Path | None = 
 
 
 def judge(recording: Path) -> tuple[float, float]:
-    """Judges a recording. Returns the seconds of CPU, and the peak memory in MiB."""
+    """Judges a recording. Returns the CPU time in seconds, and the peak memory in MiB."""
     words = [sys.executable, "-c", JUDGE, "judge", str(recording)]
     judged = subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     cpu_s, peak_kib = judged.stderr.split()[-2:]

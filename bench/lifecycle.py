@@ -1,4 +1,4 @@
-"""Measures the start-up time, the idle use of resources, and the cost of many topics."""
+"""Measures the start-up time, the resources that an idle broker uses, and the cost of many topics."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -25,14 +25,14 @@ CONNECTIONS = 2000
 FIRST_TOPIC = "first"
 
 
-_reserved: list[ReservedPort] = []  # until the run ends
+_reserved: list[ReservedPort] = []  # reserved until the run ends
 
 
 def free_port() -> int:
-    """Returns a port that no outgoing connection gets.
+    """Returns a port that the kernel assigns to no outgoing connection.
 
-    Otherwise a client that keeps trying to connect while nobody listens would at some point get the port itself, and be
-    connected to itself, and the broker could not bind it.
+    While nobody listens on an ordinary port, a client that keeps trying to connect may be assigned this very port. It
+    would then be connected to itself, and the broker could not bind the port.
     """
     _reserved.append(ReservedPort())
     return _reserved[-1].number
@@ -46,7 +46,8 @@ def started(broker: Broker) -> tuple[Wire, Thread]:
 
 
 def _connected(broker: Broker, starting: Thread) -> Wire:
-    """Returns a connection to a broker that is starting. Raises RuntimeError if the broker ends or takes too long."""
+    """Returns a connection to a broker that is starting. Raises RuntimeError if the broker ends or does not start in
+    time."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         try:
@@ -59,8 +60,11 @@ def _connected(broker: Broker, starting: Thread) -> Wire:
 
 
 def first_produce(subject: Subject, share: float) -> Mapping[str, float]:
-    """Measures from the start of the process to the first acknowledged record. An earlier start has formatted the
-    directory and created the topic, because creating topics is a row of its own."""
+    """Measures the time from the start of the process to the first acknowledged record.
+
+    The directory has been formatted and the topic created during an earlier start, because creating topics is a
+    separate row.
+    """
     broker = subject.fresh(free_port())
     broker.start()
     with Wire(broker.bootstrap) as wire:
@@ -87,7 +91,7 @@ def _is_written(answer: ProduceResponse) -> bool:
 def idle(subject: Subject, share: float) -> Mapping[str, float]:
     """Measures a broker without clients."""
     subject.rss_bytes()
-    time.sleep(2)  # let the work that follows a start finish
+    time.sleep(2)  # The work that follows a start finishes in the meantime.
     seconds = max(1.0, 4 * share)
     cpu_before = subject.cpu_seconds()
     time.sleep(seconds)
@@ -98,12 +102,12 @@ def idle(subject: Subject, share: float) -> Mapping[str, float]:
 
 
 def memory(subject: Subject, share: float) -> Mapping[str, float]:
-    """Returns the present memory; runs after the rows with load."""
+    """Returns the current memory. This row runs after the rows that put load on the broker."""
     return {"rss_mib": subject.rss_bytes() / MIB}
 
 
 def idle_connections(subject: Subject, share: float) -> Mapping[str, float]:
-    """Measures connections that have sent ApiVersions, as every client does first, and then nothing more."""
+    """Measures connections that have sent ApiVersions, as every client does first, and are idle afterwards."""
     count = int(CONNECTIONS * share)
     with ExitStack() as stack:
         stack.enter_context(_greeted(subject))
@@ -121,8 +125,8 @@ def _greeted(subject: Subject) -> Wire:
 
 
 def many_topics(subject: Subject, share: float) -> Mapping[str, float]:
-    """Creates 1,000 topics of one partition with one request, and measures the time until all have leaders, also after
-    a restart."""
+    """Creates 1,000 topics with one partition each in one request, and measures the time until all partitions have
+    leaders. It does the same after a restart."""
     names = [f"topic-{number}" for number in range(int(TOPICS * share))]
     broker = subject.fresh(free_port())
     broker.start()
@@ -144,8 +148,10 @@ def many_topics(subject: Subject, share: float) -> Mapping[str, float]:
 
 
 def until_led(broker: Broker, names: Sequence[str], timeout_s: float = START_TIMEOUT_S) -> float:
-    """Starts the broker, and returns the seconds until all topics have leaders. Raises RuntimeError if the broker ends
-    or takes too long."""
+    """Starts the broker, and returns the seconds until all topics have leaders.
+
+    Raises RuntimeError if the broker ends or does not start in time.
+    """
     begun = time.perf_counter()
     wire, starting = started(broker)
     while True:
@@ -153,19 +159,19 @@ def until_led(broker: Broker, names: Sequence[str], timeout_s: float = START_TIM
             try:
                 wait_until_led(wire, names)
                 break
-            except ClosedByBroker:  # it accepts connections, but does not yet process requests
+            except ClosedByBroker:  # The broker accepts connections, but does not process requests yet.
                 pass
         if time.perf_counter() - begun > timeout_s:
             raise RuntimeError(f"the broker still closes connections {timeout_s:g} s after its start")
         time.sleep(0.001)
-        wire = _connected(broker, starting)  # a closed connection stays closed
+        wire = _connected(broker, starting)  # The closed connection cannot be used again.
     took_s = time.perf_counter() - begun
     starting.join()
     return took_s
 
 
 def _write_to_each(wire: Wire, names: list[str]) -> None:
-    """Writes one record to each topic, so that there is something to recover."""
+    """Writes one record to each topic, so that the broker has something to recover."""
     batch = build_batch([NewRecord(None, b"x" * 100, time.time_ns() // 1_000_000)])
     topics = [
         TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=batch)]) for name in names

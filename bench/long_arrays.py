@@ -1,8 +1,8 @@
-"""Measures each array of each served API with very many entries: CPU per entry, and waits of another client.
+"""Measures each array of each supported API with very many entries: CPU per entry, and waits of another client.
 
-The cost per entry must not grow with the number of entries; otherwise a request of N entries would take time
-proportional to N². CPU time is that of all threads of the broker. Unlike waits, it hardly depends on other load of the
-machine.
+The cost per entry must not grow with the number of entries; otherwise a request with N entries would take time
+proportional to N². The CPU time includes all threads of the broker. Unlike waits, it hardly depends on other load on
+the machine.
 
     .venv/bin/python -m bench.long_arrays --only METADATA
     .venv/bin/python -m bench.long_arrays --sizes 10000 --kinds unknown --judge     a part of make hostile ARGS=--quick
@@ -28,17 +28,17 @@ from tests.support.wire import ClosedByBroker, Wire
 
 FEW: Final = 2_000
 MOST_FRAME_BYTES: Final = 100 * 1024 * 1024  # the default of socket.request.max.bytes
-MOST_GROWTH: Final = 4.0  # of the CPU time per entry, from one size to the next, which is five or ten times as large
+# growth of the CPU time per entry from one size to the next, which is five or ten times larger
+MOST_GROWTH: Final = 4.0
 NOTHING_S: Final = 0.1  # a CPU time so short that it proves nothing
-BY_THREADS_S: Final = 2e-6  # extra cost per entry of a long request, which threads decode
-TRIES: Final = 3  # before growth is believed
+BY_THREADS_S: Final = 2e-6  # extra cost per entry of long requests, because they are decoded in threads
+TRIES: Final = 3  # measurements that must agree before growth is reported
 MOST_WAIT_S: Final = 0.25
 
 
 @dataclass(slots=True)
 class ArrayCost:
-    """Seconds of CPU, by the kind of the entries and their number; and the longest wait, as CPU time and as elapsed
-    time."""
+    """The CPU seconds by kind and number of entries, and the longest wait, both as CPU time and as elapsed time."""
 
     array: LongArray
     cpu: dict[str, dict[int, float]] = field(default_factory=dict)
@@ -72,7 +72,7 @@ def is_too_fast(few: int, few_s: float, many: int, many_s: float) -> bool:
 def costs(
     subject: Subject, bystander: Bystander, sizes: Sequence[int], kinds: Sequence[str], only: str
 ) -> Iterator[ArrayCost]:
-    """Measures the arrays whose name contains `only`. Raises NoAnswer."""
+    """Measures the arrays whose names contain `only`. Raises NoAnswer."""
     own_s = seconds_of_one(subject, bystander)
     for array in long_arrays():
         if only not in str(array):

@@ -1,7 +1,7 @@
 """Compiles load.c and sink.c on first use, and runs them.
 
-In Python, generating the load would cost more CPU than the measured broker. Compiled programs are kept in the user's
-cache directory, named by the hash of their source.
+In Python, generating the load would cost more CPU than the broker being measured. Compiled programs are kept in the
+user's cache directory, named after the hash of their source.
 """
 
 import hashlib
@@ -49,7 +49,8 @@ def run_load(
     error_at: int,
     pid: int,
 ) -> Mapping[str, float]:
-    """Returns requests_s, p50_us, p99_us, and the CPU cores that `pid` used. load.c describes the arguments."""
+    """Runs load.c. Returns requests_s, p50_us, p99_us, and the CPU cores that `pid` used. load.c describes the
+    arguments."""
     with tempfile.NamedTemporaryFile(prefix="bench-frames-") as file:
         file.write(frames)
         file.flush()
@@ -63,7 +64,7 @@ def run_load(
 
 @contextmanager
 def running_sink(answer: bytes) -> Iterator[tuple[int, int]]:
-    """Runs a process that stores every request and answers it with the same bytes. Yields its port and process id."""
+    """Runs a process that stores every request and sends the same response to each. Yields its port and process id."""
     with tempfile.NamedTemporaryFile(prefix="bench-answer-") as file:
         file.write(answer)
         file.flush()

@@ -1,8 +1,8 @@
 """Measures a request to another process: `python -m bench.process_hop`.
 
 Two processes with asyncio and uvloop, like the broker, are connected by a Unix socket. Requests have 1 KiB and
-responses 50 bytes, one at a time and 32 at a time. A broker of several processes would pay this whenever one of them
-needs another.
+responses 50 bytes. They are sent one at a time, and then 32 at a time. A broker with several processes would pay this
+cost whenever one process needs another.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Answering(asyncio.BufferedProtocol):
         self._transport: asyncio.WriteTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's transport does not inherit from asyncio's
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's transport does not inherit from asyncio's.
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return memoryview(self._buffer)
@@ -46,7 +46,7 @@ class Answering(asyncio.BufferedProtocol):
 
 
 class Asking(asyncio.BufferedProtocol):
-    """Keeps `in_flight` requests in progress, until HOPS have been answered."""
+    """Keeps `in_flight` requests in progress until HOPS requests have been answered."""
 
     def __init__(self, in_flight: int) -> None:
         self._buffer = bytearray(1 << 16)
@@ -57,7 +57,7 @@ class Asking(asyncio.BufferedProtocol):
         self.is_done = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's transport does not inherit from asyncio's
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's transport does not inherit from asyncio's.
         for _ in range(self._in_flight):
             self._transport.write(REQUEST)
 
@@ -91,7 +91,8 @@ async def ask(path: str, in_flight: int) -> None:
 
 
 def measure(path: str, server: int, in_flight: int) -> tuple[float, float, float]:
-    """Returns µs per request: elapsed, the client's CPU, and the server's CPU, each of its quietest round."""
+    """Returns the times per request in µs: elapsed time, the client's CPU and the server's CPU, each from its quietest
+    round."""
     clocks: tuple[Callable[[], float], ...] = (
         time.perf_counter,
         time.process_time,

@@ -1,4 +1,4 @@
-"""Reads the resources that a process uses, as Linux counts them."""
+"""Reads the resource usage of a process from Linux."""
 
 import time
 from pathlib import Path
@@ -10,12 +10,15 @@ CPU_CLOCK = 2  # CPUCLOCK_SCHED: user and system time, exact, whereas /proc/PID/
 
 def cpu_seconds(pid: int) -> float:
     """Returns the user and system time of all threads, including ended ones. Raises OSError if the process has ended.
-    Source: clock_getcpuclockid(3)."""
+
+    The source is clock_getcpuclockid(3).
+    """
     return time.clock_gettime_ns(~pid << 3 | CPU_CLOCK) / 1e9
 
 
 def loop_seconds(pid: int) -> float:
-    """Returns the CPU time of the first thread, which runs a broker's loop. Raises OSError if the process has ended."""
+    """Returns the CPU time of the first thread, which runs the broker's event loop. Raises OSError if the process has
+    ended."""
     return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 

@@ -1,7 +1,7 @@
-"""Compares Odradek's producer with the two other Python producers that need no C library of Kafka's: same work, same
-batching.
+"""Compares Odradek's producer with the two other Python producers that do not need Kafka's C library. All do the same
+work with the same batching.
 
-The asyncio clients run on uvloop. All records go to one partition, so that the client's own work is compared.
+The asyncio clients run on uvloop. All records go to one partition, so that only the clients' own work is compared.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LINGER_MS = 5
 def produce_ours(bootstrap: str, name: str, value: bytes, count: int) -> float:
     async def work() -> float:
         async with Producer(bootstrap_servers=bootstrap, batch_size=BATCH_BYTES, linger_ms=LINGER_MS) as producer:
-            await (await producer.send(name, value))  # connects, and finds the leader
+            await (await producer.send(name, value))  # connects and finds the leader
             started = time.perf_counter()
             sent = [await producer.send(name, value) for _ in range(count)]
             await producer.flush()
@@ -86,7 +86,7 @@ PRODUCE: Mapping[str, Produce] = {
 
 @dataclass(frozen=True, slots=True)
 class PythonProduce:
-    """Produces records until all are acknowledged with acks=all. Each record has its own future."""
+    """Produces records until all are acknowledged with acks=all. Each record has a future."""
 
     value_bytes: int
     messages: int

@@ -1,7 +1,8 @@
-"""Compares Odradek's consumer with the two other Python consumers that need no C library of Kafka's: all read the same
+"""Compares Odradek's consumer with the two other Python consumers that do not need Kafka's C library. All read the same
 log.
 
-The asyncio clients run on uvloop; all use their defaults. The time begins with the assignment of the partition.
+The asyncio clients run on uvloop, and all clients use their default settings. The time starts when the partition is
+assigned.
 """
 
 from __future__ import annotations

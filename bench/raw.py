@@ -16,19 +16,19 @@ from tests.support.requests import produce_request
 PRODUCE_VERSION = 9
 PARTITIONS = 8
 SECONDS = 1.5
-# Position of the error code in the response, after its length: correlation id, tags, number of topics, length of the
-# name, number of partitions, index. The length of the name has to be added.
+# Position of the error code in the response after its length, for a topic with an empty name. It covers correlation id,
+# tags, number of topics, length of the name, number of partitions, and index. Add the length of the name.
 ERROR_AT_WITHOUT_NAME = 4 + 1 + 1 + 1 + 1 + 4
 
 
 @dataclass(frozen=True, slots=True)
 class RawLoad:
-    """A load of requests with one valid record of `value_bytes`, acks=all."""
+    """A load of Produce requests with acks=all. Each has one valid record of `value_bytes`."""
 
     value_bytes: int
     connections: int
     in_flight: int
-    is_synced: bool = False  # flush.messages=1: each response requires an fdatasync
+    is_synced: bool = False  # sets flush.messages=1, so that each response requires an fdatasync
 
     def measure(self, subject: Subject, share: float) -> Mapping[str, float]:
         configs = {"flush.messages": "1"} if self.is_synced else {}
@@ -36,7 +36,7 @@ class RawLoad:
             return self._run(subject.broker.port, subject.pid, name, SECONDS * share)
 
     def baseline(self, share: float) -> Mapping[str, float]:
-        """Runs the same load on a sink, which shows the limit of the load generator and the sockets."""
+        """Runs the same load against a sink, which shows the limit of the load generator and the sockets."""
         name = "bench"
         response = ProduceResponse(
             responses=[TopicProduceResponse(name=name, partition_responses=[PartitionProduceResponse()])]

@@ -2,19 +2,19 @@
 [--control] [--instructions] [--turns N]]`.
 
 Three cases take turns: a broker that nobody watches, the same broker while `odradek judge --attach` listens, and
-another broker with `--record FILE`. With `--control`, the cases are a broker without control, one with control, and one
-that also keeps requests. The CPU time is that of the whole process with its threads. Each turn is compared with the
-turn of the first case next to it. Printed are the median and its 95 % confidence interval. The interval does not cover
-lasting differences between two processes, which are about 5 %.
+another broker with `--record FILE`. With `--control`, the cases are a broker without control, a broker with control,
+and one that also keeps requests. The CPU time is that of the complete process with its threads. Each turn is compared
+with the adjacent turn of the first case. The program prints the median and its 95 % confidence interval. The interval
+does not cover lasting differences between two processes, which are about 5 %.
 
-The load comes from this process, with 16 requests at a time and then one at a time, and finally from librdkafka.
+The load comes from this process, first with 16 requests at a time and then one at a time, and finally from librdkafka.
 
 With `--instructions`, callgrind counts the instructions of 300 requests per turn. This is less noisy than CPU time,
 which cannot resolve 1 %.
 
-With `--samples`, perf takes 1,500 samples per second of CPU, and shows the share of samples in which a broker with a
-judge attached works on its recording. This needs the compiled variant, and does not include the code that sends the
-blocks twenty times a second.
+With `--samples`, perf takes 1,500 samples per second of CPU. The program prints the share of samples in which a broker
+with an attached judge works on its recording. This needs the compiled variant, and does not include the code that sends
+the blocks twenty times per second.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tests.support.broker_process import BrokerProcess
 FIRST_TURNS = 1
 RECORDS = 2_000
 TURN_S = 0.2
-LEAD_S = 0.06  # seconds of load before a turn counts, so that recorded blocks are sent as fast as they are made
+LEAD_S = 0.06  # seconds of load before a turn counts, so that recorded blocks are sent as fast as they are created
 
 
 def librdkafka(bootstrap: str, stack: ExitStack) -> Turn:
@@ -85,7 +85,7 @@ CONTROL, KEPT = {"odradek.control.enable": "true"}, {"odradek.control.requests.e
 Z_95 = 1.96
 SAMPLED_S = 5
 SAMPLES_OF_A_SECOND = 1500
-# Functions of a recording, by the names that mypyc gives them.
+# The names that mypyc gives to the functions of a recording.
 AT_ITS_RECORDING = re.compile(
     r"CPy(Def|Py)_(recorder|recording|recording_writer|recording_cuts|recording_masks|"
     r"controlled_connection___ControlledConnection____tell$)"
@@ -94,7 +94,7 @@ Measure: TypeAlias = Callable[[BrokerProcess, Turn], float]
 
 
 class RecordedBroker(BrokerProcess):
-    """A broker with --record FILE."""
+    """A broker that runs with --record FILE."""
 
     def command(self, ready_file: Path) -> list[str]:
         return [*super().command(ready_file), "--record", str(self.data_dir.with_name("recording"))]
@@ -108,7 +108,7 @@ def attached(broker: BrokerProcess) -> Iterator[None]:
     )
     assert judge.stderr is not None
     with judge.stderr:
-        judge.stderr.readline()  # returns once the judge is attached
+        judge.stderr.readline()  # returns when the judge is attached
         try:
             yield
         finally:
@@ -117,7 +117,7 @@ def attached(broker: BrokerProcess) -> Iterator[None]:
 
 
 def sample(name: str, broker: BrokerProcess, turn: Turn, samples: Path) -> None:
-    """Prints the share of the broker's CPU that its recording takes. Raises OSError if perf is missing."""
+    """Prints the share of the broker's CPU that recording uses. Raises OSError if perf is missing."""
     how = ["--event=cpu-clock", f"--freq={SAMPLES_OF_A_SECOND}", "--call-graph=dwarf,16384"]
     words = ["perf", "record", "--quiet", *how, f"--pid={broker.pid}", f"--output={samples}"]
     with subprocess.Popen(words, stderr=subprocess.DEVNULL) as perf:
@@ -157,7 +157,7 @@ def cpu_us(broker: BrokerProcess, turn: Turn) -> float:
 
 
 def ways(name: str, turns: Sequence[Turn]) -> Iterator[tuple[str, Sequence[Turn]]]:
-    """Yields the name and the turns of a row: as given, and then with one request at a time."""
+    """Yields the name and the turns of a row, first as given and then with one request at a time."""
     yield name, turns
     singly = [turn.one_by_one for turn in turns if isinstance(turn, Bursts)]
     if singly:
@@ -173,7 +173,7 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One case of the comparison. `watched` is entered for each of its turns."""
+    """One case of the comparison. The context `watched` is entered for each turn."""
 
     name: str
     broker: BrokerProcess

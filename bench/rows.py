@@ -21,7 +21,7 @@ Figures = Mapping[str, float]
 
 
 class Against(Enum):
-    """What a goal compares our figure with. The value is the unit of the goal in the table."""
+    """The figure with which a goal compares ours. The value is the unit of the goal in the table."""
 
     KAFKA = "×"
     KFAKE = "× kfake"
@@ -74,7 +74,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """`measure` and `baseline` accept the share of the full work to be done: 1, or less for a quick check."""
+    """A measurement of one or more rows. `measure` and `baseline` accept the share of the full work to do: 1, or less
+    for a quick check."""
 
     name: str
     measure: Callable[[Subject, float], Figures]
@@ -83,7 +84,7 @@ class Measurement:
     rounds: int = 3
     kafka_rounds: int = 3
     kfake_rounds: int = 0
-    warms_up: bool = False  # an extra round comes first, and does not count
+    warms_up: bool = False  # An extra round runs first and does not count.
     is_raw: bool = False  # needs the C programs
 
 
@@ -135,8 +136,8 @@ def share_consumers(name: str, load: ShareConsumers, title: str) -> Measurement:
 
 
 def share_consumers_in_transactions(name: str, load: ShareConsumers, title: str) -> Measurement:
-    """Like `share_consumers` with explicit acknowledgements, but each in a transaction, which shows the price of
-    transactions."""
+    """Returns a measurement like `share_consumers` with explicit acknowledgements, but with each acknowledgement in a
+    transaction, which shows the cost of transactions."""
     return Measurement(
         name,
         load.measure,
@@ -144,7 +145,7 @@ def share_consumers_in_transactions(name: str, load: ShareConsumers, title: str)
             Row("records_s", f"share consumers, {title}", "records/s"),
             Row("cpu_us_per_record", "· broker CPU per record", "µs"),
         ),
-        kafka_rounds=0,  # no release of Kafka supports it
+        kafka_rounds=0,  # No release of Kafka supports this.
         warms_up=True,
         is_raw=True,
     )
@@ -158,7 +159,7 @@ def share_transactions(name: str, load: ShareTransactions, title: str) -> Measur
             Row("transactions_s", f"TxnShareAcknowledge of one record, {title}", "transactions/s", no_less_than(1500)),
             Row("cpu_us_per_transaction", "· broker CPU per transaction", "µs"),
         ),
-        kafka_rounds=0,  # no release of Kafka supports it
+        kafka_rounds=0,  # No release of Kafka supports this.
         warms_up=True,
         is_raw=True,
     )
@@ -188,7 +189,7 @@ def python_clients(name: str, load: PythonProduce | PythonConsume, title: str) -
             Row("ahead", "· odradek.client against the better of them", "×", no_less_than(1)),
         ),
         rounds=2,
-        kafka_rounds=1,  # the client makes the difference here, not the broker
+        kafka_rounds=1,  # The figure depends on the client, not on the broker.
     )
 
 
@@ -348,8 +349,8 @@ MEASUREMENTS: tuple[Measurement, ...] = (
     transactions("txn_8", LibrdkafkaTransactions(8), "transactions, librdkafka × 8", at_least(3), at_most(0.12)),
     transactions("txn_tv1_1", RawTransactions(1, 1), "transactions, raw TV1 × 1", at_least(3.3)),
     transactions("txn_tv1_8", RawTransactions(8, 1), "transactions, raw TV1 × 8", at_least(4.3)),
-    # Kafka waits 20 ms for the end of each transaction before it begins the next, so compare with kfake, which works in
-    # memory.
+    # Kafka waits 20 ms for the end of each transaction before it starts the next one. Therefore the goal compares with
+    # kfake, which works in memory.
     transactions("txn_tv2_1", RawTransactions(1, 2), "transactions, raw TV2 × 1", at_least_of_kfake(1)),
     transactions("txn_tv2_8", RawTransactions(8, 2), "transactions, raw TV2 × 8", at_least_of_kfake(1)),
     transactions("txn_tv2_64", RawTransactions(64, 2), "transactions, raw TV2 × 64", None),

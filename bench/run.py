@@ -1,12 +1,13 @@
-"""Measures the broker's budget row by row: goal, figure, and a comparison with this machine at the moment.
+"""Measures the broker's budget row by row: the goal, the figure, and a comparison with the current speed of this
+machine.
 
     python -m bench.run [--kafka] [--rows start,clients_1k] [--only pure,kfake] [--quick] [--json FILE]
 
-Measures the present sources (pure), the result of `make compile` (compiled), kfake if Go is installed, and with --kafka
+Measures the current sources (pure), the result of `make compile` (compiled), kfake if Go is installed, and with --kafka
 Apache Kafka 4.3.1 or another release, all in one run and in turns. Figures are medians of the rounds. Brokers that are
-not available are named and left out. Goals apply to the compiled variant if it is available. The last columns divide by
-a trivial program that does the same work (bench/baselines.py), so that figures of different machines can be compared.
-The names of rows are those in bench/rows.py.
+not available are named and left out. Goals apply to the compiled variant if it is available. In the last columns, the
+figures are divided by those of a trivial program that does the same work (bench/baselines.py), so that they can be
+compared across machines. The names of rows are those in bench/rows.py.
 """
 
 import argparse
@@ -28,11 +29,12 @@ from bench.variants import NotThere
 DEFAULT = frozenset({PURE, COMPILED, KFAKE})
 QUICK_SHARE = 0.25
 WARM_UP_SHARE = 0.5
-WARM_UP_OF_A_BROKER = 6.0  # before its first load, so that just-in-time compilers have compiled the hot code
+# load before the first measurement, so that just-in-time compilers have compiled the hot code
+WARM_UP_OF_A_BROKER = 6.0
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the brokers are stopped as with Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stops the brokers in the same way as Ctrl-C
     options = parse()
     chosen = [one for one in MEASUREMENTS if options.rows is None or one.name in options.rows]
     results = Results()
@@ -58,7 +60,7 @@ def main() -> int:
 
 
 def found_subjects(wanted: Collection[str], work: Path, kafka_release: str) -> list[Subject]:
-    """Returns the available brokers, in the order of the columns."""
+    """Returns the available brokers in the order of the columns."""
     found = []
     for name in (PURE, COMPILED, KAFKA, KFAKE):
         if name in wanted:
@@ -139,14 +141,14 @@ def measure(measurement: Measurement, subjects: Sequence[Subject], results: Resu
                     except RuntimeError as error:
                         if subject.name in OURS:
                             raise
-                        say(f"failed ({error})")  # our own figures are still useful
+                        say(f"failed ({error})")  # Our own figures are still useful.
             if measurement.baseline is not None and turn < measurement.rounds:
                 say(BASELINE)
-                with suppress(NoCompiler):  # the row itself can be measured without a compiler
+                with suppress(NoCompiler):  # The row itself can be measured without a compiler.
                     results.add(measurement, BASELINE, measurement.baseline(share / 2))
     except NoCompiler as reason:
         results.failures[measurement.name] = str(reason)
-    except Exception as error:  # the other rows are still useful
+    except Exception as error:  # The other rows are still useful.
         results.failures[measurement.name] = f"failed: {error}"
     told = results.failures.get(measurement.name) or "; ".join(
         " ".join(cell for cell in line.cells() if cell) for line in lines(results, measurement)
@@ -155,7 +157,7 @@ def measure(measurement: Measurement, subjects: Sequence[Subject], results: Resu
 
 
 def say(what: str) -> None:
-    """Prints the current activity, on the line of its row."""
+    """Prints the current activity on the line of its row."""
     print(f" {what}", end="", flush=True)
 
 

@@ -26,7 +26,7 @@ KAFKA = "kafka"
 MODULES = "org.apache.kafka.common.security"
 LOGINS_AT_ONCE = 8
 LOGIN_SECONDS = 3.0
-STRANGERS = 100  # other users, whose ACLs the authorizer also holds
+STRANGERS = 100  # other users, whose ACLs the authorizer also contains
 USER, PASSWORD = "alice", "pw"
 
 
@@ -40,21 +40,21 @@ class Secured:
 
 @cache
 def certificates() -> tuple[Path, Path]:
-    """Returns the authority's certificate, and the broker's certificate with its key."""
+    """Returns the authority's certificate, and a file with the broker's certificate and its key."""
     folder = Path(tempfile.mkdtemp(prefix="odradek-bench-tls-"))
     authority = Authority.make("Bench CA")
     (folder / "ca.pem").write_text(authority.pem)
     return folder / "ca.pem", authority.issue("broker").write(folder / "broker.pem")
 
 
-# By the name of the subject.
+# The key is the name of the subject.
 _secured: dict[str, Secured] = {}
 _authorized: dict[str, Subject] = {}
 
 
 def secured(subject: Subject) -> Secured:
-    """Returns a broker with listeners of every kind, whose first is open to everybody. Each kind of broker is started
-    once."""
+    """Returns a broker with a listener of each kind. The first listener is open to everybody. Each kind of broker is
+    started only once."""
     if subject.name in _secured:
         return _secured[subject.name]
     ca_file, certificate = certificates()
@@ -107,9 +107,11 @@ class TlsThroughput:
 
 
 def scram_logins(subject: Subject, share: float) -> Mapping[str, float]:
-    """Opens connections that log in with SCRAM-SHA-256 and are closed, eight at a time. The clients hash the password
-    anew for each login, with 4096 iterations, which is most of the work on this machine. To compare brokers, compare
-    their CPU time."""
+    """Opens connections that log in with SCRAM-SHA-256 and are then closed, eight at a time.
+
+    For each login, the client hashes the password with 4096 iterations, which is most of the work on this machine.
+    Therefore, compare the CPU times of brokers.
+    """
     made = secured(subject)
     cpu_before = made.subject.cpu_seconds()
     logins, seconds = asyncio.run(log_in_for(made.sasl, LOGIN_SECONDS * share))
@@ -118,7 +120,7 @@ def scram_logins(subject: Subject, share: float) -> Mapping[str, float]:
 
 
 async def log_in_for(address: str, seconds: float) -> tuple[int, float]:
-    """Returns the number of logins, and the seconds they took."""
+    """Returns the number of logins, and the seconds that they took."""
     host, _, port = address.rpartition(":")
     security = Security("SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-256", sasl_username=USER, sasl_password=PASSWORD)
     begun = time.perf_counter()
@@ -140,8 +142,11 @@ async def log_in_for(address: str, seconds: float) -> tuple[int, float]:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizedProduce:
-    """Compares `load` by a client that ACLs allow with the same load on a broker that allows everything. Not for Kafka:
-    with its controller listener, the load's principal is a super user, for whom no ACL is looked up."""
+    """Compares `load` from a client that ACLs allow with the same load on a broker that allows everything.
+
+    This row is not for Kafka. With its controller listener, the load's principal is a super user, for whom Kafka looks
+    up no ACL.
+    """
 
     load: RawLoad
 
@@ -157,7 +162,7 @@ class AuthorizedProduce:
 
 
 def authorized(subject: Subject) -> Subject:
-    """Returns a broker on which ACLs, among many for other users, allow the load on its open listener."""
+    """Returns a broker whose ACLs allow the load on its open listener, among many ACLs for other users."""
     if subject.name in _authorized:
         return _authorized[subject.name]
     ports = [free_port(), free_port()]

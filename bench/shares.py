@@ -1,7 +1,8 @@
 """Measures share groups: records fetched and acknowledged, with and without transactions, by members that cost next to
 nothing.
 
-The members are those of shares.c. They join here, through heartbeats, and each fetches its assigned partitions.
+The members are those of shares.c. This module makes them join through heartbeats, and each one fetches the partitions
+assigned to it.
 """
 
 import json
@@ -46,17 +47,17 @@ PARTITIONS = 8
 VALUE = b"x" * 100
 RECORDS_PER_BATCH = 100
 PRODUCES_IN_FLIGHT = 8
-MAX_RECORDS = 500  # of one ShareFetch, the clients' default
+MAX_RECORDS = 500  # records per ShareFetch, the clients' default
 MAX_RECORDS_STAGED_ONE_BY_ONE = 100  # few enough that no lock expires before its record's turn on a busy machine
 MAX_BYTES = 50 * 1024 * 1024
 MAX_WAIT_MS = 500
-SOME_SESSION_EPOCH = 0x5A5B5C5D  # a marker that is found in requests and replaced
+SOME_SESSION_EPOCH = 0x5A5B5C5D  # marker in requests, which is replaced by the session epoch
 SESSION_EPOCH = struct.Struct(">i")
-IMPLICIT, EXPLICIT, TRANSACTIONAL, TOGETHER = range(4)  # as in shares.c
+IMPLICIT, EXPLICIT, TRANSACTIONAL, TOGETHER = range(4)  # the modes of shares.c
 HEARTBEAT_VERSION, FETCH_VERSION, ACKNOWLEDGE_VERSION, STAGE_VERSION, END_TXN_VERSION = 1, 2, 2, 0, 5
 GROUP_CONFIGS, SET = 32, 0  # resource type and operation of IncrementalAlterConfigs
 UPGRADE = 1
-ROUND_S = 0.02  # between heartbeats while members wait for their assignment
+ROUND_S = 0.02  # pause between heartbeats while members wait for their assignment
 
 
 @dataclass(slots=True)
@@ -69,13 +70,13 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class ShareConsumers:
-    """Members read a topic of eight partitions to its end, at most 500 records at a time, and accept every record.
+    """Members read a topic with eight partitions to its end, at most 500 records at a time, and accept every record.
 
-    is_explicit         with a ShareAcknowledge for each fetch, and a type for each record; otherwise with the next
-                        ShareFetch
-    records             the number of measured records; a quarter of it is read before
-    is_in_transactions  like `is_explicit`, but with a transaction (TxnShareAcknowledge and EndTxn) in place of each
-                        ShareAcknowledge: the same load, so that the two can be compared
+    is_explicit         acknowledges each fetch with a ShareAcknowledge that has a type for each record, instead of
+                        acknowledging it with the next ShareFetch
+    records             number of measured records; a quarter of this number is read before
+    is_in_transactions  like `is_explicit`, but with a transaction (TxnShareAcknowledge and EndTxn) instead of each
+                        ShareAcknowledge; the load is the same, so that both can be compared
     """
 
     members: int
@@ -101,7 +102,7 @@ class ShareConsumers:
 
 @dataclass(frozen=True, slots=True)
 class ShareTransactions:
-    """Members accept each record in its own transaction: TxnShareAcknowledge and EndTxn (KIP-1289)."""
+    """Members that accept each record in a separate transaction: TxnShareAcknowledge and EndTxn (KIP-1289)."""
 
     members: int
     transactions: int
@@ -127,7 +128,7 @@ def finalise_share_transactions(wire: Wire) -> None:
 
 
 def fill(wire: Wire, name: str, records: int) -> None:
-    """Writes at least this number of records, in batches of a hundred, spread over the partitions."""
+    """Writes at least this number of records to the partitions, in batches of a hundred."""
     now_ms = time.time_ns() // 1_000_000
     batch = bytes(build_batch([NewRecord(None, VALUE, now_ms)] * RECORDS_PER_BATCH))
     requests = [produce_request(name, batch, partition=index) for index in range(PARTITIONS)]
@@ -143,7 +144,7 @@ def fill(wire: Wire, name: str, records: int) -> None:
 
 
 def joined(wire: Wire, group_id: str, name: str, count: int, partitions: int) -> list[Member]:
-    """Returns the members of a share group once every partition of the topic is assigned."""
+    """Makes members join a share group, and returns them when every partition of the topic is assigned."""
     await_coordinator(wire, GROUP, group_id)
     read_from_the_start(wire, group_id)
     members = [Member(str(uuid.uuid4())) for _ in range(count)]
@@ -152,7 +153,7 @@ def joined(wire: Wire, group_id: str, name: str, count: int, partitions: int) ->
         for member in members:
             answer = wire.ask(heartbeat_of(group_id, name, member), HEARTBEAT_VERSION, ShareGroupHeartbeatResponse)
             if answer.error_code:
-                time.sleep(ROUND_S)  # the coordinator is still loading
+                time.sleep(ROUND_S)  # The coordinator is still loading.
                 continue
             member.epoch = answer.member_epoch
             if answer.assignment is not None:
@@ -207,7 +208,7 @@ def _run(
 
 
 def _heads(group_id: str, member: Member, transactional_id: str, mode: int) -> bytes:
-    """Returns the part of each request that shares.c puts before its topics."""
+    """Returns the part of each request that shares.c sends before the topics."""
     max_records = MAX_RECORDS_STAGED_ONE_BY_ONE if mode == TRANSACTIONAL else MAX_RECORDS
     fetch = ShareFetchRequest(
         group_id=group_id,
@@ -234,8 +235,8 @@ def _heads(group_id: str, member: Member, transactional_id: str, mode: int) -> b
         transactional_id=transactional_id, producer_id=SOME_ID, producer_epoch=SOME_EPOCH, committed=True
     )
     session_epoch, pair = SESSION_EPOCH.pack(SOME_SESSION_EPOCH), PLACE.pack(SOME_ID, SOME_EPOCH)
-    # The bytes after the number of topics are left out. Each has one byte: the number itself, for ShareFetch the number
-    # of forgotten topics, and tags.
+    # The bytes from the number of topics on are left out. Each of these fields has one byte: the number itself, the
+    # number of forgotten topics in ShareFetch, and the tags.
     return b"".join(
         (
             _head(fetch, FETCH_VERSION, session_epoch, left_out=3),

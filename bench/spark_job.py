@@ -1,10 +1,10 @@
-"""Measures one format of Spark: `python spark_job.py JOB`. Runs in any environment with pyspark, and needs no other
+"""Measures one format of Spark: `python spark_job.py JOB`. It runs in any environment with pyspark, and needs no other
 package.
 
-JOB is JSON: format, bootstrap, broker_pid, source, target and tiny (topics), rows, rounds, tasks, what (of read, write,
-batch), checkpoint, jars, repository. Prints a line of JSON: the seconds of each round except the first, which compiles
-code and starts workers. Must be started as a session leader, because the CPU time is that of all processes in its
-session.
+JOB is JSON with these fields: format, bootstrap, broker_pid, source, target and tiny (topics), rows, rounds, tasks,
+what (a list of read, write and batch), checkpoint, jars, repository. The program prints a line of JSON with the seconds
+of each round except the first, which compiles code and starts workers. It must be started as a session leader, because
+it adds up the CPU time of all processes in its session.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from pyspark.sql import SparkSession
 
 TINY_ROWS = 100
 TINY_BATCHES = 40
-WARM_BATCHES = 10  # before anything is measured
+WARM_BATCHES = 10  # batches before the measurement
 LOOK_EVERY_S = 0.25
 
 
 def main() -> None:
     job = json.loads(sys.argv[1])
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # Spark also prints to standard output
+    os.dup2(2, 1)  # Spark also prints to standard output.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if job["repository"]:
         os.environ["PYTHONPATH"] = job["repository"]
@@ -70,8 +70,10 @@ def main() -> None:
 
 
 def timed(work: Callable[[], None], rounds: int, job: dict[str, Any]) -> list[dict[str, float]]:
-    """Returns, for each round, the elapsed seconds and the seconds of CPU: of Spark (`jvm` alone, and with its Python
-    workers), and of the broker."""
+    """Returns the elapsed seconds and the CPU seconds of each round.
+
+    The CPU time is given for Spark (`jvm` alone, and with its Python workers) and for the broker.
+    """
     session = Session()
 
     def now() -> dict[str, float]:
@@ -90,8 +92,8 @@ def timed(work: Callable[[], None], rounds: int, job: dict[str, Any]) -> list[di
 
 
 def micro_batches(spark: Any, job: dict[str, Any], servers: dict[str, str]) -> dict[str, float]:
-    """Returns in ms the median duration of batches of TINY_ROWS rows and of the sink's part of it, and the CPU of Spark
-    and the broker per batch."""
+    """Measures batches of TINY_ROWS rows. Returns the median duration of a batch and of the sink's part of it, and the
+    CPU per batch of Spark and the broker together, all in ms."""
     commits = Path(job["checkpoint"], "commits")
     session = Session()
 
@@ -120,12 +122,15 @@ def micro_batches(spark: Any, job: dict[str, Any], servers: dict[str, str]) -> d
 
 
 class Session:
-    """The CPU time of all processes of this session. It polls continuously, because the daemon that forks Spark's
-    workers does not wait for them: after a worker has ended, nothing reports its CPU time."""
+    """Measures the CPU time of all processes in this session.
+
+    It polls continuously, because the daemon that forks Spark's workers does not wait for them. After a worker has
+    ended, its CPU time is not reported anywhere.
+    """
 
     def __init__(self) -> None:
         self._own = os.getsid(0)
-        self._jvms: dict[str, float] = {}  # seconds by process id
+        self._jvms: dict[str, float] = {}  # CPU seconds by process id
         self._others: dict[str, float] = {}
         self._lock = threading.Lock()
         self._is_over = threading.Event()
@@ -133,7 +138,7 @@ class Session:
         self._thread.start()
 
     def cpu_s(self) -> tuple[float, float]:
-        """Returns the seconds of the JVM, and of all other processes."""
+        """Returns the CPU seconds of the JVM and of all other processes."""
         with self._lock:
             for folder in Path("/proc").iterdir():
                 if folder.name.isdecimal():

@@ -1,4 +1,4 @@
-"""The members' side of a streams group (KIP-1071), for measurements of its heartbeats."""
+"""The client side of a streams group (KIP-1071), for measurements of its heartbeats."""
 
 from collections.abc import Sequence
 

@@ -10,15 +10,15 @@ from bench.variants import PURE_ENVIRONMENT, NotThere, VariantProcess, compiled_
 from tests.support.broker_process import Broker, KafkaProcess
 from tests.support.oracle import HAS_JAVA, IS_THERE, ORACLE
 
-# Deleted topics leave the page cache soon, so that the data of one row is not written back during the next.
+# Deleted topics leave the page cache soon, so that one row's data is not written back during the next row.
 SETTINGS: Mapping[str, object] = {"log.segment.delete.delay.ms": 1000, "auto.create.topics.enable": "false"}
-KAFKA_HEAP = "-Xmx1G -Xms1G"  # like Kafka's own start script
-KAFKA_RELEASE = "4.3.1"  # the release of which docs/performance.md has the figures
+KAFKA_HEAP = "-Xmx1G -Xms1G"  # the same as in Kafka's own start script
+KAFKA_RELEASE = "4.3.1"  # the release whose figures are in docs/performance.md
 
 
 PURE, COMPILED, KAFKA, KFAKE = "pure", "compiled", "kafka", "kfake"
 OURS = (PURE, COMPILED)
-Make: TypeAlias = Callable[[Path, int], Broker]  # takes a data directory and a port
+Make: TypeAlias = Callable[[Path, int], Broker]  # The arguments are a data directory and a port.
 
 
 def maker(name: str, kafka_release: str = KAFKA_RELEASE) -> Make:
@@ -46,11 +46,11 @@ def _variant(name: str, environment: Mapping[str, str]) -> Make:
 
 
 class Subject:
-    """One kind of broker: a process that most rows share, and fresh ones for rows that start and stop brokers."""
+    """One kind of broker. Most rows share one process; rows that start and stop brokers get new ones."""
 
     def __init__(self, name: str, make: Make, work: Path) -> None:
         self.name = name
-        self.is_warm = False  # whether the shared process has had load
+        self.is_warm = False  # whether the shared process has had load before
         self.client_settings: Mapping[str, str] = {}  # settings for librdkafka, if the broker requires any
         self._make = make
         self._work = work
@@ -60,7 +60,7 @@ class Subject:
 
     @property
     def broker(self) -> Broker:
-        """The shared process. It is started on first use."""
+        """The shared process, which is started on first use."""
         if self._running is None:
             self._running = self.fresh().start()
         return self._running
@@ -82,13 +82,14 @@ class Subject:
         return rss_bytes(self.pid)
 
     def fresh(self, port: int = 0) -> Broker:
-        """Returns a broker on a new directory, which is not started."""
+        """Returns a broker on a new directory, without starting it."""
         broker = self._make(self._work / f"{self.name}-{len(self._made)}", port)
         self._made.append(broker)
         return broker
 
     def variant(self, name: str, overrides: Mapping[str, object], port: int) -> "Subject":
-        """Returns a subject of the same kind with further settings, one per name. It ends together with this one."""
+        """Returns a subject of the same kind with additional settings. There is one subject per name, and it ends with
+        this one."""
         if name not in self._variants:
 
             def make(data_dir: Path, _port: int) -> Broker:
@@ -100,7 +101,7 @@ class Subject:
         return self._variants[name]
 
     def discard(self, broker: Broker) -> None:
-        """Ends a broker that `fresh` made. Its directory stays until the run ends.
+        """Ends a broker that `fresh` has created. Its directory is kept until the run ends.
 
         When ext4 looks for a free inode, it skips inodes that were freed within the last minutes. A row that creates
         many files would otherwise pay for directories that earlier rows have removed.

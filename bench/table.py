@@ -18,7 +18,7 @@ BASELINE = "baseline"
 
 @dataclass(slots=True)
 class Results:
-    """The samples: samples[measurement name][broker][figure] lists a value for each round, in order."""
+    """The samples: samples[measurement name][broker][figure] contains the values of all rounds, in order."""
 
     samples: dict[str, dict[str, dict[str, list[float]]]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One row of the table. None means not measured, or nothing to compare."""
+    """One row of the table. None means that the figure was not measured, or that there is nothing to compare with."""
 
     row: Row
     pure: float | None
@@ -111,7 +111,7 @@ def write_json(results: Results, path: Path) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """Returns the facts of the machine on which the figures were measured."""
+    """Returns information about the machine on which the figures were measured."""
     models = {
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()

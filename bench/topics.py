@@ -26,7 +26,7 @@ _numbers = count(1)
 
 @contextmanager
 def topic(bootstrap: str, partitions: int, configs: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Yields a new topic whose partitions have leaders, and deletes it after the block."""
+    """Yields a new topic whose partitions have leaders, and deletes it afterwards."""
     name = f"bench-{next(_numbers)}"
     with Wire(bootstrap) as wire:
         create(wire, [name], partitions, configs or {})
@@ -55,7 +55,7 @@ def create(wire: Wire, names: Sequence[str], partitions: int = 1, configs: Mappi
 
 
 def wait_until_led(wire: Wire, names: Sequence[str]) -> None:
-    """Waits until every partition has a leader in Metadata, and until the leader itself knows: it answers
+    """Waits until Metadata contains a leader for every partition, and until each leader knows its role and answers
     ListOffsets."""
     _repeat(names, lambda waiting: _unnamed(wire, waiting))
     metadata = wire.ask(_metadata_request(names), METADATA_VERSION, MetadataResponse)
@@ -64,7 +64,7 @@ def wait_until_led(wire: Wire, names: Sequence[str]) -> None:
 
 
 def _repeat(names: Sequence[str], still_waiting: Callable[[Sequence[str]], Sequence[str]]) -> None:
-    """Repeats the request less often as time passes: on two cores, frequent requests would delay the broker."""
+    """Repeats the request at growing intervals, because frequent requests would delay the broker on two cores."""
     begun = time.monotonic()
     while names := still_waiting(names):
         waited_s = time.monotonic() - begun
@@ -74,7 +74,7 @@ def _repeat(names: Sequence[str], still_waiting: Callable[[Sequence[str]], Seque
 
 
 def _unnamed(wire: Wire, names: Sequence[str]) -> Sequence[str]:
-    """Returns the topics without leaders in Metadata."""
+    """Returns the topics for which Metadata lacks a leader."""
     answer = wire.ask(_metadata_request(names), METADATA_VERSION, MetadataResponse)
     return [
         one.name or ""

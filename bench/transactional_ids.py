@@ -1,8 +1,8 @@
 """Measures transactional ids that are used only once: `python -m bench.transactional_ids`.
 
-Each task of a Spark query that writes exactly once uses its own transactional id (docs/spec/spark.md#s2). The records
-of N finished transactions are written into `__transaction_state`. Then the broker is started with them, and once more
-with a rule by which they expire.
+Each task of a Spark query that writes exactly once uses a new transactional id (docs/spec/spark.md#s2). The program
+writes the records of N finished transactions into `__transaction_state`. Then it starts the broker with these records,
+and once more with a setting that makes them expire.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ def fill(bootstrap: str, count: int) -> None:
 
 
 def known(bootstrap: str, count: int) -> int:
-    """Returns how many of SAMPLES ids the coordinators know."""
+    """Returns the number of ids, out of SAMPLES, that the coordinators know."""
     asked = range(FIRST_PRODUCER_ID, FIRST_PRODUCER_ID + count, count // SAMPLES)
     with Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_S * 1000) as admin:
         return len(admin.list_transactions(producer_ids=asked))
 
 
 def loaded_s(bootstrap: str, count: int) -> float:
-    """Returns the seconds until all ids are known. The coordinator of a partition knows none while it is loading."""
+    """Returns the seconds until all ids are known. The coordinator of a partition knows no ids while it is loading."""
     began = time.monotonic()
     wait_for("the ids", lambda: known(bootstrap, count) >= SAMPLES, PATIENCE_S)
     return time.monotonic() - began

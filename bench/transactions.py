@@ -1,7 +1,7 @@
 """Measures transactions: with librdkafka, as applications see them, and with plain requests, in the old and the new
 protocol.
 
-A transaction writes one record of 100 bytes with acks=all into the producer's own partition, and commits.
+Each transaction writes one record of 100 bytes with acks=all into the producer's own partition, and commits.
 """
 
 import json
@@ -32,13 +32,13 @@ from tests.support.wire import Wire
 
 SECONDS = 2.0
 VALUE = b"x" * 100
-PLACE = struct.Struct(">qh")  # producer id and epoch as in requests; these values are found and replaced
+PLACE = struct.Struct(">qh")  # producer id and epoch as encoded in requests; their values are found and replaced
 SOME_ID, SOME_EPOCH = 0x1122334455667788, 0x5A5B
 
 
 @dataclass(frozen=True, slots=True)
 class LibrdkafkaTransactions:
-    """Producers in threads of one process; librdkafka's own work runs outside the interpreter lock."""
+    """Producers in threads of one process. librdkafka's own work runs outside the interpreter lock."""
 
     producers: int
 
@@ -75,7 +75,7 @@ def _librdkafka(bootstrap: str, transactional_id: str) -> Producer:
 
 
 def _transaction(producer: Producer, name: str, partition: int) -> float:
-    """Returns the seconds that the commit took."""
+    """Runs a transaction, and returns the duration of the commit in seconds."""
     producer.begin_transaction()
     producer.produce(name, VALUE, partition=partition)
     producer.flush(CLIENT_TIMEOUT_S)
@@ -91,10 +91,10 @@ def _run(producer: Producer, name: str, partition: int, until: float, times: lis
 
 @dataclass(frozen=True, slots=True)
 class RawTransactions:
-    """Sends plain requests, one at a time on each connection, with a C program.
+    """Sends plain requests with a C program, one at a time on each connection.
 
-    version  2: Produce v12, which adds its partition, and EndTxn v5, whose response contains the next epoch; 1:
-             AddPartitionsToTxn v3, Produce v11, EndTxn v4
+    version  1 uses AddPartitionsToTxn v3, Produce v11 and EndTxn v4; 2 uses Produce v12, which adds its partition, and
+             EndTxn v5, whose response contains the next epoch
     """
 
     producers: int
@@ -136,9 +136,9 @@ class RawTransactions:
         end = EndTxnRequest(
             transactional_id=transactional_id, producer_id=SOME_ID, producer_epoch=SOME_EPOCH, committed=True
         )
-        # Responses, after their length: correlation id (4), tags (1), the throttle time (4; not in Produce). Then
-        # EndTxn has the error code; the others have the number of topics (1), the name with its length, the number of
-        # partitions (1), and the index (4).
+        # A response contains, after its length, the correlation id (4), the tags (1) and the throttle time (4; not in
+        # Produce). In EndTxn, the error code follows. In the others, the number of topics (1), the name with its
+        # length, the number of partitions (1) and the index (4) follow.
         steps = [_step(end, 5, error_at=9, told_at=11)] if self.version == 2 else [_step(end, 4, error_at=9)]
         steps.insert(0, _step(produce, 12 if self.version == 2 else 11, error_at=12 + len(name), batch=bytes(batch)))
         if self.version == 1:
@@ -154,7 +154,7 @@ def new_pair(wire: Wire, transactional_id: str) -> tuple[int, int]:
         answer = wire.ask(init, 4, InitProducerIdResponse)
         if answer.error_code == 0:
             return answer.producer_id, answer.producer_epoch
-        time.sleep(RETRY_S)  # the coordinator is still loading
+        time.sleep(RETRY_S)  # The coordinator is still loading.
     raise RuntimeError(f"no producer id for {transactional_id}")
 
 

@@ -1,4 +1,4 @@
-"""Measures the check of produced records: `python -m bench.validation`. Prints medians, and asserts nothing."""
+"""Measures the validation of produced records: `python -m bench.validation`. It prints medians and asserts nothing."""
 
 import statistics
 import time

@@ -1,4 +1,4 @@
-"""Both variants of this broker as the benchmark starts them: the present sources, and the result of `make compile`."""
+"""Both variants of this broker in the benchmark: the current sources, and the result of `make compile`."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from pathlib import Path
 from tests.support.broker_process import BrokerProcess
 from tests.support.oracle import REPOSITORY
 
-# Bytecode is kept, as with `make run`, whatever the environment says.
+# Bytecode is kept, as with `make run`, regardless of the environment.
 PURE_ENVIRONMENT = {"ODRADEK_PURE": "1", "PYTHONDONTWRITEBYTECODE": "", "PYTHONSAFEPATH": "", "PYTHONPATH": ""}
-# Runs a command with the compiled variant, and fails unless it was built from exactly these sources (docs/variants.md).
+# Runs a command with the compiled variant. Fails unless it was built from exactly these sources (docs/variants.md).
 WITH_COMPILED = (str(REPOSITORY / ".ci" / "compiled"), "only")
 PRINT_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)))"
 
 
 class NotThere(Exception):
-    """Something that was to be measured is not available. The message gives the reason."""
+    """A broker or tool that should be measured is not available. The message contains the reason."""
 
 
 def compiled_environment() -> Mapping[str, str]:
-    """Returns the environment for the compiled variant. Raises NotThere. Called once, because comparing the sources
-    takes longer than starting a broker."""
+    """Returns the environment for the compiled variant. Raises NotThere.
+
+    Call it only once, because comparing the sources takes longer than starting a broker.
+    """
     words = [*WITH_COMPILED, sys.executable, "-c", PRINT_ENVIRONMENT]
     environment = {**os.environ, "ODRADEK_PURE": ""}
     try:

@@ -1,9 +1,11 @@
-"""Which files does a request pass, from its frame to its answer? `python -m bench walks [OPERATION] [--functions]`.
+"""Lists the files that a request passes, from its frame to its response: `python -m bench walks [OPERATION]
+[--functions]`.
 
-A broker runs in a thread of this process, and the operations of bench/guard send it their requests. Each is sent a few
-times, so that whatever is loaded or created only once is there. Then the functions below odradek/ are noted that run
-from the arrival of a request's frame until its answer is encoded, and their files are listed: a reader who follows the
-whole request opens these. The walks in docs/architecture.md name the functions that matter.
+A broker runs in a thread of this process, and receives the requests of the operations in bench/guard. Each operation is
+sent a few times, so that everything that is loaded or created only once exists already. Then the program notes the
+functions in odradek/ that run from the arrival of a request's frame until its response is encoded, and lists their
+files. A reader who follows the complete request opens these files. The walks in docs/architecture.md name the functions
+that matter.
 """
 
 from __future__ import annotations
@@ -31,15 +33,15 @@ from odradek.broker.serving import ServingBroker
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.file_slice import Chunk
 
-TURNS = 3  # the requests of the last turn are listed
+TURNS = 3  # The requests of the last turn are listed.
 PACKAGE = str(Path(odradek.__file__).parent) + os.sep
 GENERATED = "protocol/messages/"
 
 
 class Walks(RequestFilter):
-    """Notes the functions that run for each request. Meant for requests that come one after the other.
+    """Notes the functions that run for each request. It works only if requests do not overlap.
 
-    passed  the functions that the last request of each API ran, by file
+    passed  functions that the last request of each API ran, by file
     """
 
     def __init__(self, plain: FrameReceiver) -> None:
@@ -62,7 +64,7 @@ class Walks(RequestFilter):
 
 
 class _WalkedReply(ReplyAround):
-    """An answer that is not there yet. The walk ends when it is encoded."""
+    """A response that is not available yet. The walk ends when the response is encoded."""
 
     @property
     def is_done(self) -> bool:
@@ -79,7 +81,7 @@ class _WalkedReply(ReplyAround):
 
 
 class WalkedBroker(threading.Thread):
-    """A broker in a thread; `started` becomes its address and its walks."""
+    """A broker in a thread. `started` resolves to its address and its walks."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(daemon=True)

@@ -1,14 +1,14 @@
-"""Does an operation cost more CPU than at the previous commit? `make bench ARGS=guard`, a step of CI.
+"""Checks whether an operation costs more CPU than at the previous commit: `make bench ARGS=guard`, a step of CI.
 
     python -m bench.guard [--base COMMIT] [--margin 1.25] [--only WORDS] [--instructions]
 
 Starts two brokers: one with the code of the base (the parent of HEAD, or the commit where HEAD branched off --base),
-and one with the present code. Sends both the same requests in short turns, and compares the broker's CPU per operation.
-Only the ratio counts, so the machine does not matter; bench/guard/comparison.py explains why it is stable. If there is
-nothing to compare with, the guard says so and succeeds.
+and one with the current code. Sends the same requests to both in short turns, and compares the broker's CPU per
+operation. Only the ratio counts, so the machine does not matter; bench/guard/comparison.py explains why the ratio is
+stable. If there is no base to compare with, the guard reports this and succeeds.
 
-Status 1: an operation costs more than the margin allows. If this is intended, explain it in the commit message, and run
-with a larger --margin.
+The exit status is 1 if an operation costs more than the margin allows. If the extra cost is intended, explain it in the
+commit message, and run the guard with a larger --margin.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from bench.process_usage import cpu_seconds
 from tests.support.broker_process import BrokerProcess
 from tests.support.oracle import REPOSITORY
 
-COUNTED_TURNS, COUNTED_OPERATIONS = 5, 100  # with --instructions
-TURNS, FIRST_TURNS = 100, 5  # turns per broker and operation; the first ones are a warm-up and do not count
-# Run the sources as they are, whether or not they are compiled. Bytecode is kept, as with `make run`.
+COUNTED_TURNS, COUNTED_OPERATIONS = 5, 100  # used with --instructions
+TURNS, FIRST_TURNS = 100, 5  # turns per broker and operation; the first turns are a warm-up and do not count
+# Both brokers run the sources as they are, even if a compiled variant exists. Bytecode is kept, as with `make run`.
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "ODRADEK_PURE": "1",
@@ -53,8 +53,8 @@ class Side:
 
     @classmethod
     def of(cls, source: Path, work: Path, name: str, kind: type[BrokerProcess] = BrokerProcess) -> Side:
-        """Returns a broker for the code in `source`. Raises RuntimeError if Python would import the code from
-        elsewhere."""
+        """Returns a broker for the code in `source`. Raises RuntimeError if Python would import the code from another
+        directory."""
         words = [sys.executable, "-c", WHERE]
         done = subprocess.run(
             words, cwd=source, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=True
@@ -72,8 +72,10 @@ class Side:
 
 
 def attempt(operation: Operation, before: Side, after: Side) -> Attempt:
-    """Measures both brokers in turns; which one begins alternates. Raises NoBase if only `before` refuses the
-    operation."""
+    """Measures both brokers in turns, and alternates which one starts.
+
+    Raises NoBase if only `before` refuses the operation.
+    """
     with ExitStack() as stack:
         new = operation.begin(after.broker.bootstrap, stack)
         try:
@@ -109,7 +111,7 @@ def compare(operation: Operation, before: Side, after: Side, margin: float) -> V
 
 
 def run(source: Path, operations: Sequence[Operation], margin: float) -> list[Operation]:
-    """Returns the operations that cost more than with the code in `source`."""
+    """Returns the operations that cost more with the current code than with the code in `source`."""
     with tempfile.TemporaryDirectory(prefix="odradek-guard-") as folder, ExitStack() as stack:
         before = Side.of(source, Path(folder), "before")
         after = Side.of(REPOSITORY, Path(folder), "after")
@@ -122,7 +124,7 @@ def run(source: Path, operations: Sequence[Operation], margin: float) -> list[Op
 
 
 def count(source: Path, operations: Sequence[Operation]) -> None:
-    """Prints the instructions of each operation, with the code in `source` and with the present code."""
+    """Prints the instructions of each operation, with the code in `source` and with the current code."""
     with tempfile.TemporaryDirectory(prefix="odradek-guard-") as folder, ExitStack() as stack:
         sides = [
             Side.of(root, Path(folder), name, CountedBroker)
@@ -136,7 +138,7 @@ def count(source: Path, operations: Sequence[Operation]) -> None:
             for number in range(COUNTED_TURNS + 1):
                 for side, turn, found in zip(sides, turns, counts, strict=True):
                     counted = instructions(side.broker, turn, COUNTED_OPERATIONS)
-                    if number:  # the first turn is a warm-up
+                    if number:  # The first turn is a warm-up.
                         found.append(counted)
             before, after = map(statistics.median, counts)
             print(f"{operation.name:32} {before:10,.0f} → {after:10,.0f}  {after / before - 1:+6.1%}", flush=True)

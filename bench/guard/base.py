@@ -1,4 +1,4 @@
-"""Finds the commit to compare with, and unpacks its code."""
+"""Finds the commit that the guard compares with, and unpacks its code."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 
 from tests.support.oracle import REPOSITORY
 
-PACKAGE = "odradek"  # contains all code that a broker runs
+PACKAGE = "odradek"  # contains all code that runs in a broker
 
 
 class NoBase(Exception):
-    """There is nothing to compare with. The message gives the reason."""
+    """There is no commit to compare with. The message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The commit to compare with, by its full hash."""
+    """The commit that the guard compares with, identified by its full hash."""
 
     commit: str
     subject: str
@@ -30,8 +30,10 @@ class Base:
 
 
 def find_base(wanted: str | None, repository: Path = REPOSITORY) -> Base:
-    """Returns the parent of HEAD, or the commit where HEAD branched off `wanted`, a branch or commit. Raises NoBase.
-    With `wanted` = HEAD, uncommitted changes are compared with the last commit."""
+    """Returns the parent of HEAD, or the commit where HEAD branched off `wanted`, which is a branch or a commit.
+
+    If `wanted` is HEAD, uncommitted changes are compared with the last commit. Raises NoBase.
+    """
     if wanted is None:
         try:
             commit = git(repository, "rev-parse", "--verify", "--quiet", "HEAD^")
@@ -52,7 +54,7 @@ def differs(repository: Path, commit: str) -> bool:
 
 
 def unpack(base: Base, into: Path, repository: Path = REPOSITORY) -> Path:
-    """Unpacks the package as of that commit below `into`."""
+    """Unpacks the package of this commit into `into`, and returns `into`."""
     archive = git_bytes(repository, "archive", "--format=tar", base.commit, PACKAGE)
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         files.extractall(into, filter="data")

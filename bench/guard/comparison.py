@@ -1,8 +1,8 @@
-"""Decides whether an operation costs more CPU than before, given the measurements. Uses no clock.
+"""Decides from measurements whether an operation costs more CPU than before. This module uses no clock.
 
-The two brokers take short turns. Other work on the machine can only increase the CPU time of a turn (caches, a shared
-core), so the quietest turns of each broker are compared. If an operation seems slower, it is measured again before that
-counts.
+The two brokers take short turns. Other work on the machine can only increase the CPU time of a turn (because of caches
+or a shared core), so the quietest turns of each broker are compared. An operation that seems slower is measured again
+before it counts as slower.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-MARGIN = 1.25  # the highest cost that is accepted, relative to the cost before
-ATTEMPTS = 3  # an operation counts as slower if each of these measurements shows it
-QUIETEST = 0.2  # the share of the turns that count
+MARGIN = 1.25  # highest accepted cost, relative to the cost before
+ATTEMPTS = 3  # An operation counts as slower only if all of these measurements show it.
+QUIETEST = 0.2  # share of the turns that count
 
 
 class Verdict(Enum):
@@ -35,7 +35,8 @@ class Attempt:
 
 
 def cost(turns: Sequence[float]) -> float:
-    """Returns the mean of the quietest turns, at least one. Raises ValueError if there are none."""
+    """Returns the mean of the quietest turns, of which there is at least one. Raises ValueError if there are no
+    turns."""
     if not turns:
         raise ValueError("no turns were measured")
     quietest = sorted(turns)[: max(1, int(len(turns) * QUIETEST))]
@@ -43,8 +44,8 @@ def cost(turns: Sequence[float]) -> float:
 
 
 def verdict(attempts: Sequence[Attempt], margin: float = MARGIN) -> Verdict:
-    """Returns the verdict. A single attempt within the margin suffices: disturbances come and go, but a slower
-    operation is slower in each attempt."""
+    """Returns the verdict. One attempt within the margin suffices, because disturbances come and go, whereas a slower
+    operation is slower in every attempt."""
     if any(attempt.ratio <= margin for attempt in attempts):
         return Verdict.AS_BEFORE
     return Verdict.SLOWER if len(attempts) >= ATTEMPTS else Verdict.AGAIN

@@ -1,5 +1,5 @@
-"""The operations that the guard compares. They are requests on sockets, because two commits share the protocol but no
-code.
+"""The operations that the guard compares. They send requests over sockets, because two commits share the protocol but
+no code.
 
 Requests are sent in bursts, so that most of the measured work is the broker's own. Every response is checked.
 """
@@ -56,10 +56,10 @@ from tests.support.wire import Wire
 
 PRODUCE_VERSION, TRANSACTIONAL_PRODUCE_VERSION, END_TXN_VERSION = 9, 12, 5
 FETCH_VERSION, JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, OFFSET_COMMIT_VERSION = 12, 3, 3, 4, 8
-BURST = 16  # requests that are sent at once
+BURST = 16  # number of requests that are sent together
 PRODUCERS = 8
-TRANSACTIONS = 2  # per producer and turn
-SHARED_RECORDS = 2_000  # more than all turns of a row consume
+TRANSACTIONS = 2  # transactions per producer and turn
+SHARED_RECORDS = 2_000  # more than all turns of a row consume together
 SHARE_FETCH_VERSION = 2
 SESSION_TIMEOUT_MS = 600_000
 
@@ -67,20 +67,23 @@ Turn: TypeAlias = Callable[[], int]  # sends requests, waits for all responses, 
 
 
 class Refused(Exception):
-    """A request was answered with an error, so its cost means nothing."""
+    """A request was answered with an error, so its cost is meaningless."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operation. `begin` prepares it on a broker, given as host:port; the stack closes what it opens."""
+    """An operation of the guard.
+
+    `begin` prepares it on the broker with this host:port. The stack closes everything that `begin` opens.
+    """
 
     name: str
     begin: Callable[[str, ExitStack], Turn]
 
 
 class Bursts:
-    """A turn that sends bursts of one request. Checks the error code of each response, at `error_at` bytes after the
-    length."""
+    """A turn that sends bursts of one request. Checks the error code of each response, which is `error_at` bytes after
+    the length."""
 
     def __init__(self, wire: Wire, frame: bytes, error_at: int, bursts: int) -> None:
         self._wire = wire
@@ -107,7 +110,7 @@ class Bursts:
 
 
 def produced(name: str, partitions: Sequence[int], value_bytes: int, acks: int = -1) -> bytes:
-    """Returns a Produce with one record for each partition."""
+    """Returns a Produce request with one record for each partition."""
     batches = [
         PartitionProduceData(
             index=index,
@@ -127,7 +130,7 @@ def produce(
     def begin(bootstrap: str, stack: ExitStack) -> Turn:
         name = stack.enter_context(topic(bootstrap, len(partitions)))
         wire = stack.enter_context(Wire(bootstrap))
-        # correlation id, tags, number of topics, name with its length, number of partitions, index
+        # The sum covers correlation id, tags, number of topics, name with its length, number of partitions, and index.
         return Bursts(wire, produced(name, partitions, value_bytes, acks), 4 + 1 + 1 + 1 + len(name) + 1 + 4, bursts)
 
     return begin
@@ -148,14 +151,14 @@ def fetch_at_the_tail(value_bytes: int, bursts: int) -> Callable[[str, ExitStack
         wire.send_bytes(frame)
         if len(wire.receive_bytes()) < value_bytes:
             raise Refused("nothing was fetched")
-        # correlation id, tags, throttle time; then the error code of the whole response
+        # The sum covers correlation id, tags and throttle time. The error code of the complete response follows.
         return Bursts(wire, frame, 4 + 1 + 4, bursts)
 
     return begin
 
 
 def heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
-    """Heartbeats of the only member of a classic group."""
+    """Sends heartbeats of the only member of a classic group."""
     wire = stack.enter_context(Wire(bootstrap))
     group_id = f"guard-{time.monotonic_ns()}"
     await_coordinator(wire, GROUP, group_id)
@@ -168,7 +171,7 @@ def heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
     )
     deadline = time.monotonic() + CLIENT_TIMEOUT_S
     while (joined := wire.ask(join, JOIN_VERSION, JoinGroupResponse)).error_code and time.monotonic() < deadline:
-        time.sleep(RETRY_S)  # the coordinator is still loading
+        time.sleep(RETRY_S)  # The coordinator is still loading.
     sync = SyncGroupRequest(
         group_id=group_id,
         generation_id=joined.generation_id,
@@ -179,23 +182,23 @@ def heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
     if joined.error_code or synced.error_code:
         raise Refused(f"no group: errors {joined.error_code}, {synced.error_code}")
     request = HeartbeatRequest(group_id=group_id, generation_id=joined.generation_id, member_id=joined.member_id)
-    # correlation id, tags, throttle time
+    # The sum covers correlation id, tags and throttle time.
     return Bursts(wire, request_bytes(request, HEARTBEAT_VERSION, 1, "guard"), 4 + 1 + 4, 10)
 
 
 def consumer_heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
-    """Heartbeats of the only member of a consumer group (KIP-848), with no changes."""
+    """Sends heartbeats without changes of the only member of a consumer group (KIP-848)."""
     name = stack.enter_context(topic(bootstrap, 1))
     wire = stack.enter_context(Wire(bootstrap))
     await_coordinator(wire, GROUP, f"{name}-group")
     group = ConsumerGroup(wire, f"{name}-group", name, 1)
     group.until_stable(1)
-    # correlation id, tags, throttle time
+    # The sum covers correlation id, tags and throttle time.
     return Bursts(wire, group.heartbeats(), 4 + 1 + 4, 10)
 
 
 def streams_heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
-    """Heartbeats of the only member of a streams group (KIP-1071), with no changes."""
+    """Sends heartbeats without changes of the only member of a streams group (KIP-1071)."""
     name = stack.enter_context(topic(bootstrap, 1))
     wire = stack.enter_context(Wire(bootstrap))
     await_coordinator(wire, GROUP, f"{name}-group")
@@ -204,12 +207,12 @@ def streams_heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
         group.until_stable(1)
     except NotServed as reason:
         raise Refused(str(reason)) from None
-    # correlation id, tags, throttle time
+    # The sum covers correlation id, tags and throttle time.
     return Bursts(wire, group.heartbeats(), 4 + 1 + 4, 10)
 
 
 def offset_commit(bootstrap: str, stack: ExitStack) -> Turn:
-    """Commits the offset of one partition without a member, as administrators do."""
+    """Commits the offset of one partition without being a member, as administrators do."""
     name = stack.enter_context(topic(bootstrap, 1))
     wire = stack.enter_context(Wire(bootstrap))
     await_coordinator(wire, GROUP, f"{name}-group")
@@ -217,14 +220,15 @@ def offset_commit(bootstrap: str, stack: ExitStack) -> Turn:
         group_id=f"{name}-group",
         topics=[OffsetCommitRequestTopic(name=name, partitions=[OffsetCommitRequestPartition(committed_offset=7)])],
     )
-    # correlation id, tags, throttle time, number of topics, name with its length, number of partitions, index
+    # The sum covers correlation id, tags, throttle time, number of topics, name with its length, number of partitions,
+    # and index.
     error_at = 4 + 1 + 4 + 1 + 1 + len(name) + 1 + 4
     return Bursts(wire, request_bytes(request, OFFSET_COMMIT_VERSION, 1, "guard"), error_at, 4)
 
 
 class TransactionalProducer:
-    """A producer with transaction.version 2: a Produce that adds its partition, and an EndTxn whose response contains
-    the next epoch."""
+    """A producer that uses transaction.version 2: each Produce also adds its partition to the transaction, and the
+    EndTxn response contains the next epoch."""
 
     def __init__(self, wire: Wire, name: str, partition: int) -> None:
         self._wire, self._name, self._partition = wire, name, partition
@@ -290,7 +294,7 @@ def transactions(bootstrap: str, stack: ExitStack) -> Turn:
 
 
 class ShareMember:
-    """The only member of a share group, with one partition that is full of records."""
+    """The only member of a share group, whose single partition is full of records."""
 
     def __init__(self, bootstrap: str, stack: ExitStack, records: int) -> None:
         self.name = stack.enter_context(topic(bootstrap, 1))
@@ -302,15 +306,15 @@ class ShareMember:
         self.group_id = f"{name}-group"
         self.member = joined(wire, self.group_id, name, 1, 1)[0]
         self._epoch = 0
-        self.next_offset = 0  # offset of the first record that is not acquired yet
+        self.next_offset = 0  # offset of the first record that has not been acquired yet
 
     def stay(self) -> None:
-        """Sends a heartbeat; without it, the group would drop the member during a slow row."""
+        """Sends a heartbeat. Without it, the group would remove the member during a slow row."""
         answer = self.wire.ask(heartbeat_of(self.group_id, self.name, self.member), 1, ShareGroupHeartbeatResponse)
         check(answer.error_code)
 
     def fetch(self, max_records: int, accepted: range = range(0)) -> range:
-        """Accepts the records at these offsets, and returns the offsets of newly acquired records."""
+        """Accepts the records at the offsets in `accepted`, and returns the offsets of newly acquired records."""
         batch = AcknowledgementBatch(first_offset=accepted.start, last_offset=accepted.stop - 1, acknowledge_types=[1])
         partition = ShareFetchPartition(acknowledgement_batches=[batch] if accepted else [])
         request = ShareFetchRequest(

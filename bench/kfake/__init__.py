@@ -1,5 +1,4 @@
-"""Runs kfake, franz-go's in-memory broker, as a process. It shows what is possible without a disk, in a compiled
-language.
+"""Runs kfake, franz-go's in-memory broker, as a process. It shows how fast a compiled broker without a disk can be.
 
 Its server is main.go in this folder. It is built with Go on first use, and kept in the user's cache directory.
 """
@@ -40,7 +39,7 @@ def built() -> Path:
 
 
 class KfakeProcess(Broker):
-    """A kfake server. It stores nothing on disk, and has no settings."""
+    """A kfake server. It stores nothing on disk and has no settings."""
 
     name = "kfake"
 

@@ -1,12 +1,12 @@
-"""Measures how cost grows: `make bench ARGS=scale`. Axes: connections, partitions, producers, the size of a log,
-groups.
+"""Measures how cost grows: `make bench ARGS=scale`. The axes are connections, partitions, producers, the size of a log,
+and groups.
 
     python -m bench.scale [--only connections,log] [--largest 1000] [--json FILE] [--charts docs/scale]
 
-Every size gets its own broker. Measured are CPU per request, p99, RSS after the load, and the cost of a restart after a
-stop and after a kill, in CPU time, which depends least on other work of the machine. Prints a table, and where each
-cost has doubled. --charts writes an SVG for each axis, and the table. --charts with --from FILE draws the figures that
---json has stored.
+Each size runs on a new broker. It measures the CPU per request, p99, RSS after the load, and the cost of a restart
+after a stop and after a kill, in CPU time, which depends least on other work on the machine. Prints a table, and the
+size at which each cost has doubled. --charts writes an SVG for each axis, and the table. --charts with --from FILE
+draws the figures that --json has stored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.support.wire import Wire
 
 OVERRIDES = {**SETTINGS, "group.initial.rebalance.delay.ms": 0}
 FIGURES = "# All figures of how cost grows"
-START_TIMEOUT_S = 900.0  # a log of 50 GB is read once
+START_TIMEOUT_S = 900.0  # The broker reads a log of 50 GB once.
 
 
 def new_odradek(data_dir: Path, port: int) -> Broker:
@@ -53,7 +53,7 @@ def measure(axis: Axis, size: int, work: Path) -> Point:
 
 
 def restarted(broker: Broker, end: Callable[[Broker], None], is_back: Callable[[Wire], None]) -> float:
-    """Restarts the broker. Returns the CPU seconds of the new process until it serves again."""
+    """Restarts the broker. Returns the CPU seconds of the new process until the broker serves requests again."""
     end(broker)
     broker.start()
     with Wire(broker.bootstrap, timeout_s=300) as wire:
@@ -63,7 +63,7 @@ def restarted(broker: Broker, end: Callable[[Broker], None], is_back: Callable[[
 
 
 def run(axis: Axis, largest: int | None) -> Curve:
-    """Measures all sizes of an axis. A size that fails is reported, and ends the curve."""
+    """Measures all sizes of an axis. A size that fails is reported and ends the curve."""
     points: list[Point] = []
     curve = Curve(axis.name, axis.title, axis.request, ())
     for size in axis.sizes:

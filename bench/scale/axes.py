@@ -28,8 +28,8 @@ from tests.support.requests import produce_request
 from tests.support.wire import Wire
 
 PRODUCE_VERSION, JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION = 9, 3, 3, 4
-PER_TOPIC = 1_000  # partitions in one topic
-CONNECTIONS = 32  # on the axes that do not vary it
+PER_TOPIC = 1_000  # partitions per topic
+CONNECTIONS = 32  # number of connections on all other axes
 IN_FLIGHT = 32
 TURNS, PER_TURN = 40, 192  # requests for the CPU time, many at a time; the quietest turns count
 ROUNDS, PER_ROUND = 8, 500  # requests for p99, one at a time; the quietest round counts
@@ -38,7 +38,7 @@ SESSION_TIMEOUT_MS = 1_800_000
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The broker's CPU per request, and the p99 of its responses."""
+    """The broker's CPU per request, and the p99 latency of its responses."""
 
     cpu_us: float
     p99_us: float
@@ -46,8 +46,11 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An axis. `measure` creates `size` objects on the subject's broker, and measures requests. `is_back` waits until a
-    restarted broker serves them again."""
+    """An axis along which a number grows.
+
+    measure  creates `size` objects on the subject's broker, and measures requests
+    is_back  waits until a restarted broker serves these objects again
+    """
 
     name: str
     title: str
@@ -58,7 +61,7 @@ class Axis:
 
 
 class Requests:
-    """Sends requests round robin over the connections. The error code of each response is at `error_at` bytes after its
+    """Sends requests over the connections in turn. The error code of each response is `error_at` bytes after its
     length."""
 
     def __init__(self, wires: Sequence[Wire], frames: Sequence[bytes], error_at: int) -> None:
@@ -117,8 +120,8 @@ def partitions(subject: Subject, count: int) -> Load:
 
 
 def producers(subject: Subject, count: int) -> Load:
-    """Runs as many transactions at a time as there are producers, each on its own connection. p99 is that of EndTxn,
-    including queueing."""
+    """Runs as many transactions at a time as there are producers, each on a separate connection. p99 is that of EndTxn,
+    including its time in queues."""
     runs = [RawTransactions(count, 2).measure(subject, 0.5) for _ in range(3)]
     return Load(min(run["cpu_us_per_transaction"] for run in runs), min(run["p99_us"] for run in runs))
 
@@ -150,7 +153,7 @@ def groups(subject: Subject, count: int) -> Load:
     with ExitStack() as stack:
         wires = [stack.enter_context(Wire(subject.bootstrap)) for _ in range(CONNECTIONS)]
         frames = [_member(wires[0], f"group-{number}") for number in range(count)]
-        # correlation id, tags, throttle time
+        # The sum covers correlation id, tags and throttle time.
         return Requests(wires, frames, 4 + 1 + 4).measure(subject.broker)
 
 
@@ -160,7 +163,7 @@ def _topic(number: int) -> str:
 
 
 def _create(wire: Wire, count: int) -> None:
-    """Creates partitions, in topics of at most PER_TOPIC: one request may not create 10,000 partitions."""
+    """Creates partitions in topics of at most PER_TOPIC, because one request must not create 10,000 partitions."""
     for number, first in enumerate(range(0, count, PER_TOPIC)):
         create(wire, [_topic(number)], min(PER_TOPIC, count - first))
     _await_partitions(wire, count)
@@ -171,7 +174,7 @@ def _await_partitions(wire: Wire, count: int) -> None:
 
 
 def _produce(wires: Sequence[Wire], count: int) -> Requests:
-    """Returns Produce requests of 1 KiB with acks=all, for one partition after the other."""
+    """Returns Produce requests of 1 KiB with acks=all, one for each partition."""
     batch = build_batch([NewRecord(None, os.urandom(1024), time.time_ns() // 1_000_000)])
     frames = [
         request_bytes(
@@ -182,7 +185,7 @@ def _produce(wires: Sequence[Wire], count: int) -> Requests:
         )
         for index in range(count)
     ]
-    # correlation id, tags, number of topics, name with its length, number of partitions, index
+    # The sum covers correlation id, tags, number of topics, name with its length, number of partitions, and index.
     return Requests(wires, frames, 4 + 1 + 1 + 1 + len(_topic(0)) + 1 + 4)
 
 
@@ -198,7 +201,7 @@ def _member(wire: Wire, group_id: str) -> bytes:
     )
     deadline = time.monotonic() + 60
     while (joined := wire.ask(join, JOIN_VERSION, JoinGroupResponse)).error_code and time.monotonic() < deadline:
-        time.sleep(0.01)  # the coordinator is still loading
+        time.sleep(0.01)  # The coordinator is still loading.
     assignments = [SyncGroupRequestAssignment(member_id=joined.member_id)]
     sync = SyncGroupRequest(
         group_id=group_id,

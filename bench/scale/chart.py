@@ -1,4 +1,4 @@
-"""Draws a curve as SVG: four panels side by side, on a card that follows the reader's light or dark scheme."""
+"""Draws a curve as SVG: four panels side by side, on a card that adapts to the reader's light or dark colour scheme."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html import escape
 from bench.scale.figures import METRICS, Curve, Metric, knee, shown, shown_size
 
 PANEL, GAP, MARGIN = 232, 26, 22  # widths
-TOP, HEIGHT, BELOW = 78, 150, 46  # heights: above the plots, of the plots, and below them
+TOP, HEIGHT, BELOW = 78, 150, 46  # heights above the plots, of the plots, and below the plots
 STYLE = """
   .card { fill: #ffffff; stroke: #d9dee3; } .name { fill: #14202b; font-size: 17px; font-weight: 600; }
   .what, .tick, .legend { fill: #56646f; font-size: 11.5px; }
@@ -25,7 +25,7 @@ STYLE = """
 
 
 def svg(curve: Curve, about: str) -> str:
-    """Returns the SVG of a curve. `about`, the date and the machine, is printed at the lower edge."""
+    """Returns the SVG of a curve. `about` contains the date and the machine, and is printed at the lower edge."""
     width = 2 * MARGIN + len(METRICS) * PANEL + (len(METRICS) - 1) * GAP
     height = TOP + HEIGHT + BELOW + 22
     font = "Helvetica, Arial, sans-serif"
@@ -75,7 +75,7 @@ def _panel(curve: Curve, metric: Metric, left: float) -> list[str]:
 
 
 def _line(kind: str, across: Sequence[float], up: Sequence[float], values: Sequence[float], label: str) -> list[str]:
-    """Draws a line. The first and last values are printed beside their points; all values appear under the pointer."""
+    """Draws a line. The first and last values are printed next to their points. All values appear on hover."""
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(across, up, strict=True))
     parts = [f'<polyline class="line {kind}" points="{points}"/>']
     for number, (x, y, value) in enumerate(zip(across, up, values, strict=True)):

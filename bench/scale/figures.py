@@ -1,29 +1,29 @@
-"""The figures measured at each size, their knees, and the table. Uses no clock and no broker."""
+"""The figures measured at each size, their knees, and the table. This module uses no clock and no broker."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-KNEE = 2.0  # in multiples of the cost at the smallest size
+KNEE = 2.0  # multiple of the cost at the smallest size
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The figures of one size. `cpu_us` is the broker's CPU per request. The restarts are its CPU seconds until every
-    partition responds."""
+    """The figures at one size. `cpu_us` is the broker's CPU per request. The two restart figures are CPU seconds until
+    every partition responds."""
 
     size: int
     cpu_us: float
     p99_us: float
     rss_mib: float
-    clean_s: float  # after SIGTERM
-    killed_s: float  # after SIGKILL
+    clean_s: float  # restart after SIGTERM
+    killed_s: float  # restart after SIGKILL
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric. `fields` lists fields of Point, each with its name in the legend."""
+    """A metric. `fields` contains fields of Point, each with its name in the legend."""
 
     title: str
     unit: str
@@ -53,7 +53,7 @@ class Curve:
 
 
 def knee(sizes: Sequence[int], values: Sequence[float]) -> int | None:
-    """Returns the smallest size from which the cost stays at least twice that of the smallest size, or None."""
+    """Returns the smallest size at and above which the cost is at least twice that of the smallest size, or None."""
     found = None
     for size, value in zip(sizes, values, strict=True):
         if value < KNEE * values[0]:
@@ -64,7 +64,7 @@ def knee(sizes: Sequence[int], values: Sequence[float]) -> int | None:
 
 
 def knees(curve: Curve) -> list[str]:
-    """Returns a phrase for each metric."""
+    """Returns a phrase about the knee of each metric."""
     sizes = [point.size for point in curve.points]
     told = []
     for metric in METRICS:

@@ -1,6 +1,7 @@
-"""Writes a log of many gigabytes that uses little disk space: the value of each record is a hole, which reads as zeros.
+"""Writes a log of many gigabytes that uses little disk space, because the value of each record is a hole that reads as
+zeros.
 
-The batches are valid, with their CRC, and of equal size. Only the beginning and end of each batch are written.
+The batches are valid, including their CRC, and of equal size. Only the start and the end of each batch are written.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from odradek.protocol.records import NewRecord, assign, build_batch
 
 VALUE_BYTES = 1_000_000
 SEGMENT_BYTES = 1_000_000_000
-HEAD_BYTES, END_BYTES = 128, 16  # of a batch; between them are the zeros of its value
+HEAD_BYTES, END_BYTES = 128, 16  # sizes of a batch before and after the zeros of its value
 
 
 def write_sparse_log(directory: Path, size_mb: int) -> int:
-    """Writes segments into a partition's empty directory. Returns the log end offset."""
+    """Writes segments into a partition's empty directory, and returns the log end offset."""
     batch = bytearray(build_batch([NewRecord(None, bytes(VALUE_BYTES), time.time_ns() // 1_000_000)]))
     if any(batch[HEAD_BYTES:-END_BYTES]):
         raise RuntimeError("the batch is not as it should be: more of it than its ends is not zero")

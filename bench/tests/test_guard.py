@@ -13,7 +13,7 @@ TURNS = 40
 
 
 def measured(random: Random, cost_us: float, *, disturbed: float = 0.6) -> list[float]:
-    """Returns turns of a broker on a busy machine: some of them cost up to three times as much, the others a little
+    """Returns turns of a broker on a busy machine. Some of them cost up to three times as much, and the others a little
     more."""
     return [
         cost_us * (random.uniform(1.2, 3.0) if random.random() < disturbed else random.uniform(1.0, 1.08))
@@ -113,5 +113,5 @@ def test_code_that_has_not_changed_is_not_measured(repository: Path) -> None:
     git(repository, "commit", "-m", "docs")
     with pytest.raises(NoBase, match="has changed"):
         find_base(None, repository)
-    (repository / "odradek" / "one.py").write_text("a = 9\n")  # not committed
+    (repository / "odradek" / "one.py").write_text("a = 9\n")  # This change is not committed.
     assert find_base("HEAD", repository).subject == "docs"

@@ -1,4 +1,4 @@
-"""The rows that start and stop brokers end, also when a broker does not come back."""
+"""The rows that start and stop brokers end even if a broker does not come back."""
 
 import signal
 import socket
@@ -12,12 +12,12 @@ from tests.support.broker_process import Broker
 
 
 class ClosingBroker(Broker):
-    """A port that closes each connection, as a broker does that accepts connections but does not serve them yet."""
+    """A port that closes each connection, like a broker that accepts connections but does not serve them yet."""
 
     name = "closing"
 
     def __init__(self, data_dir: Path, connections: int | None) -> None:
-        """`connections`: how many it closes before it ends; None for all of them."""
+        """`connections` is the number of connections that it closes before it ends, or None for no limit."""
         super().__init__(data_dir, port=free_port())
         self._left = connections
         self._server: socket.socket | None = None

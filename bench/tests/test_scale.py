@@ -1,4 +1,5 @@
-"""How cost grows: where it has doubled, the charts, and the large log that uses little disk space."""
+"""The scale benchmark finds where a cost has doubled, draws charts, and writes a large log that uses little disk
+space."""
 
 from pathlib import Path
 from xml.etree import ElementTree
@@ -28,7 +29,7 @@ CURVE = Curve(
         ([10.0, 11.0, 19.9], None),
         ([10.0, 20.0, 30.0], 10),
         ([10.0, 11.0, 20.0], 100),
-        ([10.0, 25.0, 12.0], None),  # the cost did not stay high, so something else was running
+        ([10.0, 25.0, 12.0], None),  # The cost did not stay high, so something else was running.
         ([10.0, 25.0, 22.0], 10),
     ],
 )
@@ -60,7 +61,7 @@ def test_a_chart_is_svg_with_a_point_for_each_figure_and_both_schemes() -> None:
     names = [element.tag.rpartition("}")[2] for element in root.iter()]
     figures = sum(len(metric.fields) for metric in METRICS)
     assert names.count("polyline") == figures
-    assert names.count("circle") == figures * len(CURVE.points) + 2  # plus two in the legend of the restarts
+    assert names.count("circle") == figures * len(CURVE.points) + 2  # plus two circles in the legend of the restarts
     assert "prefers-color-scheme: dark" in drawn
     assert "script" not in names
 
