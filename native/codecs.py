@@ -1,7 +1,7 @@
-"""Codecs of messages, generated ahead of time for mypyc, which compiles them and the messages' classes.
+"""Generates the codecs of messages ahead of time for mypyc, which compiles them together with the message classes.
 
-Otherwise `odradek.protocol.codec` generates the same functions at run time from the same schemas, and Python compiles
-them. Here each version has its functions at the end of the module of its message: `read_9`, `write_9`.
+Without compilation, `odradek.protocol.codec` generates the same functions from the same schemas at run time. Here the
+functions of each version are added at the end of their message's module: `read_9`, `write_9`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ DEFAULT = re.compile(r"^(        )(\w+): (.*) = UNSET,$", re.M)
 
 
 def with_codecs(source: str, module: str) -> str:
-    """The source of a message's module, with its decoders and encoders for all versions.
+    """Returns the source of a message's module, extended with decoders and encoders for all versions.
 
-    A broker reads requests, writes responses, and does both with what it records.
+    A broker reads requests and writes responses, and does both with the messages that it records.
     """
     schema = load(module)
     functions: list[str] = []
@@ -47,7 +47,8 @@ def name_of(constant: str) -> str:
 
 
 def _typed(source: str) -> str:
-    """The classes, where a parameter whose default is of another type has none, and its attribute says its own."""
+    """Returns the source with the type Any for parameters whose default is UNSET. Their attributes are annotated
+    instead."""
     lines: list[str] = []
     types: dict[str, str] = {}
     for line in source.split("\n"):

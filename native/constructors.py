@@ -1,7 +1,8 @@
-"""Constructors of dataclasses, written out for mypyc.
+"""Generates the constructors of dataclasses for mypyc.
 
-mypyc keeps the fields of a dataclass in a C struct, but leaves its constructor to `dataclasses`, which makes an
-interpreted one at run time: several times as slow, and the fields might then be unset wherever they are read.
+mypyc keeps the fields of a dataclass in a C struct, but leaves the constructor to `dataclasses`, which creates an
+interpreted one at run time. That constructor is several times slower, and the compiled code must then assume that any
+field may be unset when it is read.
 """
 
 from __future__ import annotations
@@ -13,20 +14,21 @@ HAS_NONE = re.compile(r"\bNone\b|\bobject\b|\bAny\b")
 
 
 def with_constructors(source: str) -> str:
-    """The source with an `__init__` in each dataclass whose decorator says no more than `slots` and `frozen`.
+    """Returns the source with an `__init__` for each dataclass that uses no options except `slots` and `frozen`.
 
-    It takes the empty line behind its class, so that the lines that tracebacks tell stay those of the source. A generic
-    dataclass, of which mypyc 2.4.1 compiles one that cannot be imported, becomes a class with `__init__` and `__eq__`.
+    The method replaces the empty line after its class, so that the line numbers in tracebacks do not change. mypyc
+    2.4.1 compiles generic dataclasses to classes that cannot be imported, so they become classes with `__init__` and
+    `__eq__`.
     """
     if "@dataclass(" not in source:
         return source
-    lines = [*source.split("\n"), "", ""]  # a class may end the file
+    lines = [*source.split("\n"), "", ""]  # The file may end with a class.
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ClassDef) and (options := _options(node)) and (parameters := _parameters(node)):
             assert node.end_lineno is not None
             behind = node.end_lineno
             if any(lines[behind : behind + 2]):
-                continue  # something stands where the methods would
+                continue  # There is no room for the methods.
             lines[behind] = _constructor(node, parameters, is_frozen="frozen" in options and not node.bases)
             if node.bases:
                 lines[behind + 1] = _equality(node)
@@ -36,15 +38,17 @@ def with_constructors(source: str) -> str:
 
 
 def _options(node: ast.ClassDef) -> set[str]:
-    """Returns what the decorator says; nothing if the class is no dataclass, or one whose constructor is its own
-    affair."""
+    """Returns the options of the dataclass decorator.
+
+    The result is empty if the class is not a dataclass, or defines its own constructor or other unusual options.
+    """
     bases, options = [ast.unparse(base) for base in node.bases], set()
     for decorator in node.decorator_list:
         match decorator:
             case ast.Call(func=ast.Name(id="dataclass"), keywords=keywords):
                 options = {str(each.arg) for each in keywords if ast.unparse(each.value) == "True"}
             case ast.Call(func=ast.Name(id="mypyc_attr")) if bases:
-                pass  # what keeps a generic one from being compiled
+                pass  # mypyc_attr may prevent native compilation of a generic class.
             case _:
                 return set()
     methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
@@ -53,7 +57,10 @@ def _options(node: ast.ClassDef) -> set[str]:
 
 
 def _parameters(node: ast.ClassDef) -> list[tuple[str, str]]:
-    """Each parameter with its annotation and default, and what is assigned; nothing if there is more to it."""
+    """Returns each parameter with its annotation and default, and the value to assign to the field.
+
+    The result is empty if the class needs more than these assignments.
+    """
     found = []
     for field in node.body:
         if isinstance(field, ast.FunctionDef) and field.name == "__post_init__":
