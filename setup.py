@@ -1,7 +1,7 @@
-"""Compiles the modules that compiled.toml names with mypyc, where ODRADEK_COMPILE=1 asks for it.
+"""Compiles the modules listed in compiled.toml with mypyc if ODRADEK_COMPILE=1 is set.
 
-Without it nothing is compiled, and a wheel fits every Python. With it a module that cannot be compiled fails the build:
-nobody notices from outside that a broker runs half as fast as it could. docs/variants.md says more.
+Otherwise nothing is compiled, and the wheel fits every Python. If a module cannot be compiled, the build fails, because
+nobody would notice from outside that the broker runs at half its speed. docs/variants.md explains the variants.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import os
 import re
 import sys
 
-# Before anything that an older Python lacks: pip would show its traceback instead of the version that is needed.
+# This check precedes all code that needs a newer Python. Otherwise pip would show a traceback instead of the required
+# version.
 if sys.version_info < (3, 11):  # noqa: UP036
     found = ".".join(map(str, sys.version_info[:3]))
     raise SystemExit(f"odradek needs Python 3.11 or later. This is Python {found}, {sys.executable}")
@@ -21,7 +22,7 @@ from contextlib import chdir
 from fnmatch import fnmatch
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # a build front end does not
+sys.path.insert(0, str(Path(__file__).parent))  # A build front end does not add this directory.
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -29,21 +30,24 @@ from setuptools.modified import newer_group
 
 from native.constructors import with_constructors
 
-GROUP = "odradek.native"  # of all compiled modules; their code lies in odradek/native__mypyc.*.so
+GROUP = "odradek.native"  # group of all compiled modules; their code is in odradek/native__mypyc.*.so
 MESSAGES = Path("odradek", "protocol", "messages")
 CORES = len(os.sched_getaffinity(0))
-# Of codecs, whose functions are long: they spend their time in Python's C API, and -O2 takes twice as long for them.
+# Options for the codecs, whose functions are long. They spend their time in Python's C API, and compiling them with -O2
+# takes twice as long.
 CODEC_OPTIONS = ["-O1"]
-# Functions of the modules are called directly: no other library may put its own in their place. 3 to 5 % of a request.
+# Lets the modules call each other's functions directly, because no other library may replace them. This saves 3 to 5 %
+# of a request.
 LINKAGE = ["-fvisibility=hidden", "-fno-semantic-interposition", "-fno-plt"] if sys.platform == "linux" else []
-# Each module is a file of its own that only leads to the group's: 7 KB each, 15 where its code has pages of its own.
+# Each module is a small file that only refers to the group's file. It has 7 KB with this option, and 15 KB if its code
+# starts on a separate page.
 SMALL = ["-Wl,-z,noseparate-code"] if sys.platform == "linux" else []
-# `make check` is where strictness belongs; and what is installed beside a build differs.
+# `make check` enforces strict types. A build cannot do so, because other packages are installed there.
 MYPY = ["--config-file=", "--explicit-package-bases", "--ignore-missing-imports", "--no-error-summary"]
 
 
 def modules() -> list[str]:
-    """Paths of what is compiled, relative to this file."""
+    """Returns the paths of the modules to compile, relative to this file."""
     here = Path(__file__).parent
     wanted = tomllib.loads((here / "compiled.toml").read_text())
     patterns = [*wanted["modules"], *(f"{MESSAGES}/{message}.py" for message in wanted["codecs"])]
@@ -55,8 +59,8 @@ def modules() -> list[str]:
 
 
 def copies(compiled: list[str]) -> Path:
-    """Where the sources lie as mypyc is given them."""
-    from native.codecs import with_codecs  # it reads the schemas
+    """Writes the sources for mypyc, and returns their directory."""
+    from native.codecs import with_codecs  # This module reads the schemas.
 
     root = Path("build", "sources")
     for path in Path("odradek").rglob("*.py"):
@@ -75,29 +79,30 @@ def extensions() -> list[Extension]:
     compiled = modules()
     print(f"odradek: {len(compiled)} modules to C, which takes a minute", file=sys.stderr, flush=True)
     made_in = Path("build").absolute()
-    with chdir(copies(compiled)):  # so that the paths in tracebacks are those of the sources
+    with chdir(copies(compiled)):  # Tracebacks then contain the paths of the sources.
         options = {"group_name": GROUP, "multi_file": True, "opt_level": "2", "debug_level": "0"}
         made = mypycify([*MYPY, *compiled], target_dir=str(made_in), **options)
     for extension in made:
-        extension.extra_compile_args = [*extension.extra_compile_args, *LINKAGE]  # of all extensions: the same list
+        # All extensions share the same list, so it must not be changed in place.
+        extension.extra_compile_args = [*extension.extra_compile_args, *LINKAGE]
         extension.extra_link_args += SMALL
-        extension.include_dirs.append(str(made_in / GROUP.rpartition(".")[0]))  # the headers of a group are there
+        extension.include_dirs.append(str(made_in / GROUP.rpartition(".")[0]))  # contains the headers of the group
         for paths in (extension.sources, extension.depends):
             paths[:] = map(os.path.relpath, paths)
     return made
 
 
 def requirements() -> list[str]:
-    """mypyc comes with mypy: the version that also checks the types."""
+    """Returns the requirement for mypy, which includes mypyc, in the version that also checks the types."""
     return re.findall(r'"(mypy==[^"]+)"', Path("pyproject.toml").read_text())
 
 
 class ParallelBuild(build_ext):
-    """Compiles one C file per core at a time, those that have changed, and says how far it is."""
+    """Compiles the C files that have changed, one per core at a time, and prints its progress."""
 
     def finalize_options(self) -> None:
         super().finalize_options()
-        self.parallel = self.parallel or CORES  # the small files, one for each module
+        self.parallel = self.parallel or CORES  # for the small files, one per module
 
     def build_extension(self, ext: Extension) -> None:
         if len(ext.sources) > 1:
@@ -123,7 +128,8 @@ if __name__ == "__main__":
     if os.environ.get("ODRADEK_COMPILE", "") in ("", "0"):
         setup()
     else:
-        # To learn what a build needs and what it will be called, setuptools runs this without building anything.
+        # setuptools also runs this file to find out the requirements and the name of a build, without building
+        # anything.
         is_building = not {"build", "build_ext", "bdist_wheel"}.isdisjoint(sys.argv)
         setup(
             ext_modules=extensions() if is_building else [Extension(f"{GROUP}__mypyc", [])],
