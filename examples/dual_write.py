@@ -2,8 +2,8 @@
 
     make example-dual-write        or: python examples/dual_write.py
 
-Starts a broker in a temporary directory, with a SQLite database beside it. Separate processes write orders to both. Two
-of them are killed: one after the commit of the database and before that of Kafka, the other before both commits.
+Starts a broker in a temporary directory, next to a SQLite database. Separate processes write orders to both. Two of
+them are killed: one between the database's commit and Kafka's, and the other before both commits.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def place_order(database: str, bootstrap: str, item: str, killed_after: str | No
 
     def watch(step: Step, result: Result | None) -> None:
         if result is not None and step.name == killed_after:
-            os.kill(os.getpid(), signal.SIGKILL)  # like a power failure
+            os.kill(os.getpid(), signal.SIGKILL)  # has the same effect as a power failure
 
     with (
         DualWrite(
@@ -93,7 +93,7 @@ def run(database: str, bootstrap: str, item: str, *, killed_after: Step | None =
 
 
 def recover(database: str, bootstrap: str) -> None:
-    """Recovers as every program does when it starts: `with DualWrite(...)` does this automatically."""
+    """Recovers like every program does when it starts. `with DualWrite(...)` recovers automatically."""
     dual = DualWrite(
         connect=lambda: sqlite3.connect(database), bootstrap_servers=bootstrap, transactional_id=TRANSACTIONAL_ID
     )
@@ -117,7 +117,7 @@ def rows(database: str) -> list[str]:
 
 
 def messages(bootstrap: str) -> list[str]:
-    """Returns the messages that readers of committed records see."""
+    """Returns the messages that read_committed consumers see."""
     partition = TopicPartition(TOPIC, 0)
     found: list[str] = []
     with Consumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as consumer:

@@ -2,9 +2,9 @@
 
     make example-queue        or: python examples/exactly_once_queue.py [--jobs 1200] [--kills 12] [--seed 1]
 
-Starts a broker in a temporary directory, and four workers of one share group. Each worker takes jobs from one topic,
+Starts a broker in a temporary directory, and four workers in one share group. Each worker takes jobs from one topic,
 writes the results to another, and acknowledges the jobs in the same transaction (KIP-1289). Meanwhile, workers and the
-broker are killed with kill -9 and started again.
+broker are killed with kill -9 and restarted.
 """
 
 import argparse
@@ -49,10 +49,11 @@ def set_up(bootstrap: str) -> None:
     with Admin(bootstrap_servers=bootstrap) as admin:
         # On the command line: odradek features upgrade --feature odradek.share.transactions=1
         admin.update_features({"odradek.share.transactions": 1})
-        admin.create_topics([NewTopic(JOBS), NewTopic(RESULTS)])  # the workers share even a single partition
+        admin.create_topics([NewTopic(JOBS), NewTopic(RESULTS)])  # The workers can share a single partition.
         settings = {
             "share.auto.offset.reset": "earliest",
-            # After this many deliveries a job is given up; each worker that dies while processing it counts.
+            # The broker gives up a job after this many deliveries. Each worker that dies while it processes the job
+            # counts as one.
             "share.delivery.count.limit": "10",
         }
         changes = [ConfigChange(AlterOperation.SET, name, value) for name, value in settings.items()]
@@ -60,17 +61,20 @@ def set_up(bootstrap: str) -> None:
 
 
 class Worker:
-    """Processes jobs until it is killed. `name` is its transactional id. No two running workers have the same name, and
-    a replacement for a dead worker has the dead worker's name. `more` contains settings for both clients."""
+    """Processes jobs until it is killed.
+
+    name  transactional id; no two running workers have the same one, and a replacement takes over the dead worker's
+    more  further settings for both clients
+    """
 
     def __init__(self, bootstrap: str, name: str, **more: float) -> None:
         self.consumer = ShareConsumer(
             JOBS,
             bootstrap_servers=bootstrap,
             group_id=GROUP,
-            share_acknowledgement_mode="transactional",  # only the producer acknowledges
+            share_acknowledgement_mode="transactional",  # The producer acknowledges instead.
             share_acquire_mode="record_limit",
-            max_poll_records=10,  # jobs in one transaction
+            max_poll_records=10,  # maximum number of jobs per transaction
             bootstrap_timeout_ms=START_TIMEOUT_S * 1000,
             **more,  # type: ignore[arg-type]
         )
@@ -90,12 +94,11 @@ class Worker:
                     self.process(jobs)
 
     def process(self, jobs: list[ShareRecord]) -> bool:
-        """Commits the results and the acknowledgements of the jobs together, or neither. Returns whether they were
-        committed.
+        """Commits the results and acknowledgements of the jobs together. Returns False if neither were committed.
 
-        A FatalError is not caught: the process ends, and its replacement begins with `init_transactions`. The same
-        applies to ProducerFenced, which is raised if the jobs took longer than their locks last: the broker has then
-        ended the transaction and given the jobs to another worker.
+        A FatalError is not caught: the process ends, and its replacement starts with `init_transactions`. The same
+        applies to ProducerFenced, which is raised if processing took longer than the jobs' locks last. The broker has
+        then ended the transaction and given the jobs to another worker.
         """
         try:
             until_done(self.producer.begin_transaction)
@@ -103,23 +106,25 @@ class Worker:
                 self.producer.send(RESULTS, self.result_of(job), key=job.value)
             self.producer.send_share_acknowledgements_to_transaction(jobs, self.consumer.share_group_metadata())
             until_done(self.producer.commit_transaction)
-        except AbortableError:  # a job no longer belongs to this worker, or a write failed
+        except AbortableError:  # Another worker owns one of the jobs now, or a write failed.
             until_done(self.producer.abort_transaction)
-            for job in jobs:  # makes the jobs available now, rather than when their locks expire
+            for job in jobs:  # Otherwise the jobs would not be available again until their locks expire.
                 self.consumer.acknowledge(job, AcknowledgeType.RELEASE)
             return False
         return True
 
     def result_of(self, job: ShareRecord) -> bytes:
-        """Does the work itself. It may run more than once, because workers die while they do it; only one result
-        counts."""
+        """Does the actual work. It may run more than once per job, because workers die, but only one result counts."""
         time.sleep(0.02)
         return b"%s, %d. delivery" % (job.value, job.delivery_count)
 
 
 def until_done(step: Callable[[], object]) -> None:
-    """Repeats a step until it succeeds. After a RetriableError the outcome is unknown: even a commit may have
-    succeeded. So the step must be repeated before anything else is done."""
+    """Repeats a step until it succeeds.
+
+    After a RetriableError the outcome is unknown; even a commit may have succeeded. Therefore the step must be repeated
+    before anything else is done.
+    """
     while True:
         try:
             step()
@@ -146,14 +151,14 @@ def main(jobs: int, kills: int, seed: int) -> None:
 
 
 def show(broker: "Broker", jobs: int, kills: int, rng: random.Random) -> None:
-    """Kills workers and the broker until there is a result for every job, or more."""
+    """Kills workers and the broker until there are at least as many results as jobs."""
     with workers(broker.address) as running:
         began = time.monotonic()
         while (done := len(results(broker.address, "read_committed"))) < jobs:
             if time.monotonic() - began > PATIENCE_S:
                 raise SystemExit(f"only {done} of {jobs} results after {PATIENCE_S} s")
             if done == 0 and kills > 0:
-                time.sleep(0.05)  # the first kill comes soon after the first result
+                time.sleep(0.05)  # The first kill should follow soon after the first result.
                 continue
             if kills == 0:
                 time.sleep(0.3)
@@ -170,7 +175,7 @@ def show(broker: "Broker", jobs: int, kills: int, rng: random.Random) -> None:
                 kills -= 1
             replace_dead(running, broker.address)
             time.sleep(rng.uniform(0.2, 1.0))
-        # Results become visible before the queue has every marker, and a dead worker's transaction waits for its
+        # Results become visible before all markers are written to the queue. A dead worker's transaction waits for its
         # replacement.
         while left(broker.address) != (0, 0) and time.monotonic() - began < PATIENCE_S:
             replace_dead(running, broker.address)
@@ -191,7 +196,7 @@ def give_verdict(bootstrap: str, jobs: int) -> None:
 
 
 def left(bootstrap: str) -> tuple[int | None, int]:
-    """Returns the number of unfinished jobs (None if unknown), and the number of open transactions."""
+    """Returns the number of unfinished jobs, or None if it is unknown, and the number of open transactions."""
     with Admin(bootstrap_servers=bootstrap) as admin:
         (queue,) = admin.list_share_group_offsets(GROUP).values()
         return queue.lag, len(admin.list_transactions(states=["Ongoing"]))
@@ -205,7 +210,7 @@ def fill(bootstrap: str, jobs: int) -> None:
 
 
 def results(bootstrap: str, isolation_level: str) -> list[tuple[bytes | None, bytes]]:
-    """Returns key (the job) and value of every result that a reader with this isolation level sees."""
+    """Returns the key (the job) and the value of every result that a consumer with this isolation level sees."""
     partition = TopicPartition(RESULTS, 0)
     found: list[tuple[bytes | None, bytes]] = []
     with Consumer(bootstrap_servers=bootstrap, isolation_level=isolation_level) as consumer:
@@ -221,7 +226,7 @@ def results(bootstrap: str, isolation_level: str) -> list[tuple[bytes | None, by
 
 
 class Broker:
-    """A broker that keeps its data directory and its port when it is restarted."""
+    """A broker that keeps its data directory and its port across restarts."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -265,7 +270,7 @@ def workers(bootstrap: str) -> Iterator[list[subprocess.Popen[bytes]]]:
 
 def replace_dead(running: list[subprocess.Popen[bytes]], bootstrap: str) -> None:
     for number, worker in enumerate(running):
-        if worker.poll() is not None:  # killed, or ended by a FatalError
+        if worker.poll() is not None:  # The worker was killed, or a FatalError ended it.
             running[number] = start_worker(bootstrap, number)
 
 
@@ -292,5 +297,5 @@ if __name__ == "__main__":
     if given.work is None:
         main(given.jobs, given.kills, given.seed)
     else:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the demonstration, which kills its workers
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the demonstration, which then kills its workers.
         Worker(given.bootstrap, given.work).run()

@@ -3,10 +3,11 @@
     make example-graduation        or: python examples/graduation.py --kafka kafka_2.13-4.4.0/libs [--payments 1000]
 
 Starts Odradek on a new directory, and writes payments in transactions, some of which are aborted. A consumer group
-reads some of them, and one transaction is left open. Then Odradek is stopped, and Apache Kafka 4.4.0 is started on the
-same directory and address. The group continues from its position, and the client that began the open transaction
-commits it. Kafka writes as many payments again, also leaves a transaction open, and hands the directory back. At the
-end every payment is counted. Needs Java 17; `make` downloads Kafka's jars with Maven.
+reads some of the payments, and one transaction is left open. Then Odradek is stopped, and Apache Kafka 4.4.0 is started
+on the same directory and address. The group continues from its position, and the client that started the open
+transaction commits it. The same number of payments is written to Kafka, another transaction is left open, and Odradek
+takes over the directory again. At the end, every payment is counted. This needs Java 17; `make` downloads Kafka's jars
+with Maven.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from odradek.client.sync import Admin, Consumer, Producer
 TOPIC, GROUP = "payments", "ledger"
 PARTITIONS = 3
 PER_TRANSACTION = 50
-LEFT_OPEN = 10  # payments of a transaction that is still open when the brokers change
+LEFT_OPEN = 10  # number of payments in a transaction that is still open when the brokers change
 TRANSACTION_TIMEOUT_MS = 600_000  # longer than any change of brokers takes
 START_TIMEOUT_S = 120
 PATIENCE_S = 60
@@ -47,7 +48,7 @@ def set_up(bootstrap: str) -> None:
 
 
 def pay(bootstrap: str, numbers: range) -> int:
-    """Writes these payments, and others that are aborted. Returns the number of aborted payments."""
+    """Writes these payments, and others in transactions that are aborted. Returns the number of aborted payments."""
     aborted = 0
     with Producer(bootstrap_servers=bootstrap, transactional_id="shop") as producer:
         until_done(producer.init_transactions)
@@ -64,7 +65,7 @@ def pay(bootstrap: str, numbers: range) -> int:
 
 
 class OpenTransaction:
-    """A transaction that begins on one broker and ends on another. The client lives as long as the transaction."""
+    """A transaction that starts on one broker and ends on another. Its client lives as long as the transaction."""
 
     def __init__(self, bootstrap: str, name: str, payments: range) -> None:
         self._producer = Producer(
@@ -87,7 +88,7 @@ def send(producer: Producer, payments: Iterable[int]) -> None:
 
 
 def book(bootstrap: str, count: int) -> list[bytes | None]:
-    """Reads further payments as a member of the group, and commits the group's position."""
+    """Reads `count` payments as a member of the group, and commits the group's position."""
     found: list[bytes | None] = []
     ends_at = time.monotonic() + PATIENCE_S
     with Consumer(
@@ -122,8 +123,11 @@ def until_done(step: Callable[[], object]) -> None:
 
 
 def seen(look: Callable[[], Seen], expected: Seen) -> Seen:
-    """Calls `look` until it returns the expected value, or time is up. Returns the last value. This is needed because a
-    commit is answered before its markers are written, and because Kafka lists transactions before it has loaded all."""
+    """Calls `look` until it returns the expected value or the time is up, and returns the last value.
+
+    This is necessary because a commit is answered before its markers are written, and because Kafka lists transactions
+    before it has loaded all of them.
+    """
     ends_at = time.monotonic() + PATIENCE_S
     while (found := look()) != expected and time.monotonic() < ends_at:
         time.sleep(0.1)
@@ -168,7 +172,7 @@ def show(odradek: "Broker", kafka: "Broker", payments: int) -> None:
 
 
 class Ledger:
-    """Keeps account of what was done so far, on either broker. Every method prints what it saw."""
+    """Keeps track of the payments on either broker. Every method prints its findings."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -179,7 +183,7 @@ class Ledger:
         self._offsets: dict[TopicPartition, OffsetAndMetadata] = {}
 
     def fill(self, broker: str, count: int) -> None:
-        """Writes payments. The group reads half of the payments that it has not read yet."""
+        """Writes `count` payments. The group reads half of the payments that it has not read yet."""
         aborted = pay(self._address, self._take(count, self._committed))
         say(f"{broker}: {count:,} more payments are committed, {aborted:,} others were aborted.")
         self._book((len(self._committed) - len(self._booked)) // 2)
@@ -200,7 +204,7 @@ class Ledger:
         self._compare()
 
     def check(self, broker: str) -> None:
-        """Checks, after a change of brokers, that everything is as it was."""
+        """Checks after a change of brokers that nothing has changed."""
         self._compare()
         state = (1, self._offsets)
         assert seen(self._state, state) == state, "the open transaction or the group's offsets differ"
@@ -230,7 +234,7 @@ class Ledger:
             return len(admin.list_transactions(states=["Ongoing"])), admin.list_group_offsets(GROUP)
 
     def _compare(self) -> None:
-        """Checks that a new reader finds each committed payment once, and nothing else."""
+        """Checks that a new consumer reads each committed payment once, and nothing else."""
         committed: Counter[bytes | None] = Counter(b"payment %d" % number for number in self._committed)
         assert seen(lambda: Counter(committed_values(self._address)), committed) == committed, "the payments differ"
 
@@ -241,7 +245,7 @@ def committed_values(bootstrap: str) -> list[bytes | None]:
     with Consumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as consumer:
         consumer.assign(partitions)
         consumer.seek_to_beginning(*partitions)
-        # With read_committed, the end is where the first open transaction begins.
+        # With read_committed, the end offset is where the first open transaction starts.
         ends = consumer.end_offsets(partitions)
         while any(consumer.position(each) < ends[each] for each in partitions):
             for records in consumer.getmany(timeout_ms=200).values():
@@ -253,7 +257,7 @@ def committed_values(bootstrap: str) -> list[bytes | None]:
 
 
 class Broker(ABC):
-    """A broker on a data directory that is new, or that another broker has left."""
+    """A broker on a data directory that is new or that another broker has used."""
 
     name: str
 
@@ -299,7 +303,7 @@ class Odradek(Broker):
 
 
 class Kafka(Broker):
-    """Uses the node id and the cluster id that it finds in the directory, which need not be formatted."""
+    """Apache Kafka with the node id and the cluster id from the directory, which does not have to be formatted."""
 
     name = "Apache Kafka"
 
@@ -322,7 +326,7 @@ class Kafka(Broker):
         }
         properties = self.folder / "kafka.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        options = ["-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]  # start quickly, on two cores
+        options = ["-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]  # for a fast start on two cores
         return ["java", *options, "-cp", f"{self._jars}/*", "kafka.Kafka", str(properties)]
 
 

@@ -3,12 +3,12 @@
     make example-pipeline        or: python examples/pipeline.py [--orders 20000]
 
 Starts a broker in a temporary directory and writes orders to it, some of them in transactions that are aborted. A query
-in a separate process enriches them into a second topic. Its driver is killed twice: once when a batch is decided and
-Spark has not recorded that, and once when the tasks of a batch have written and nothing is decided. The broker is
-killed once. At the end, both topics are compared record by record.
+in a separate process enriches them into a second topic. Its driver is killed twice: once after a batch is decided but
+before Spark has recorded this, and once after the tasks of a batch have written but before anything is decided. The
+broker is killed once. At the end, both topics are compared record by record.
 
-With --bootstrap-server, a broker that is already running is used instead: it gets two new topics, and is not killed.
-With --master, the query runs on a cluster (docker/compose.spark.yaml has both).
+With --bootstrap-server, the program uses a broker that is already running. It creates two topics there, and does not
+kill the broker. With --master, the query runs on a cluster (docker/compose.spark.yaml has both).
 """
 
 import argparse
@@ -32,14 +32,14 @@ from odradek.client.sync import Admin, Consumer, Producer
 from odradek.spark.ledger import LEDGER_TOPIC, LedgerEntry
 from odradek.spark.names import Sink, task_of
 
-MASTER = "local[2,4]"  # repeats failed tasks, unlike plain local[2]
+MASTER = "local[2,4]"  # Unlike plain local[2], this master repeats failed tasks.
 PARTITIONS = 2
 ITEMS = {"tea": 320, "coffee": 290, "milk": 110, "sugar": 85, "scone": 240}  # prices in cents
 PER_TRANSACTION = 250
-BATCHES = 8  # the approximate number of batches of the query
+BATCHES = 8  # approximate number of batches in the query
 START_TIMEOUT_S = 60
 RUN_TIMEOUT_S = 600
-MOST_FAILURES = 5  # of the query itself, for example because a broker was away for too long
+MOST_FAILURES = 5  # failures of the query itself, for example because a broker was down for too long
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,10 @@ class Job:
     most_per_batch: int
 
     def sink(self) -> str | None:
-        """Returns the name of the query's sink, or None if Spark has not yet chosen the query's id, which it does when
-        it creates the checkpoint."""
+        """Returns the name of the query's sink.
+
+        Returns None before Spark has created the checkpoint, because it then has not chosen the query's id yet.
+        """
         with suppress(FileNotFoundError, ValueError):
             return Sink("spark", json.loads(Path(self.checkpoint, "metadata").read_text())["id"]).name
         return None
@@ -65,7 +67,7 @@ class Job:
 
 
 def enrich(job: Job) -> None:
-    """Reads all available orders, and returns."""
+    """Enriches all available orders, and returns."""
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F
 
@@ -130,7 +132,7 @@ def main(orders: int, master: str, bootstrap: str | None) -> int:
 
 
 def write_orders(job: Job, count: int) -> int:
-    """Writes orders. Returns the number of further orders in aborted transactions."""
+    """Writes orders. Returns the number of additional orders in aborted transactions."""
     with Admin(bootstrap_servers=job.bootstrap) as admin:
         admin.create_topics([NewTopic(topic, partitions=PARTITIONS) for topic in (job.orders, job.enriched)])
     rng = random.Random(7)
@@ -139,7 +141,7 @@ def write_orders(job: Job, count: int) -> int:
         producer.init_transactions()
         for first in range(0, count, PER_TRANSACTION):
             numbers = range(first, min(count, first + PER_TRANSACTION))
-            if first // PER_TRANSACTION % 5 == 1:  # a first attempt with other orders, which is aborted
+            if first // PER_TRANSACTION % 5 == 1:  # This first attempt with other orders is aborted.
                 send(producer, job.orders, numbers, rng)
                 producer.flush()
                 producer.abort_transaction()
@@ -157,7 +159,7 @@ def send(producer: Producer, topic: str, numbers: range, rng: random.Random) -> 
 
 
 def enrich_under_fire(job: Job, broker: "Broker | None", query: "Query") -> "Killed":
-    """Runs the query and kills processes, until the query has ended by itself."""
+    """Runs the query and kills processes until the query has ended by itself."""
     killed = Killed()
     with Ledger(job) as ledger:
         query.start()
@@ -188,7 +190,7 @@ def enrich_under_fire(job: Job, broker: "Broker | None", query: "Query") -> "Kil
 
 
 def verify(job: Job, killed: "Killed") -> int:
-    """Compares both topics, in a Spark session in this process that has nothing to do with the query."""
+    """Compares both topics in a new Spark session in this process, which is independent of the query."""
     from odradek.spark.audit import compare
     from odradek.spark.inputs import input_of
     from odradek.spark.jobs.session import session
@@ -221,7 +223,7 @@ class Killed:
 
 
 class Query:
-    """The process of the query, with the JVM that it starts."""
+    """The process of the query, and the JVM that it starts."""
 
     def __init__(self, job: Job, log: Path) -> None:
         self._words = [sys.executable, __file__, "--query", json.dumps(asdict(job))]
@@ -241,7 +243,7 @@ class Query:
         say(f"the query starts, run {self._runs}")
 
     def kill(self) -> None:
-        """Sends SIGKILL to Python and the JVM. Spark's workers, which outlive them, end by themselves."""
+        """Sends SIGKILL to Python and the JVM. Spark's workers survive this, and end by themselves."""
         process = self._running()
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -258,7 +260,7 @@ class Query:
                 raise RuntimeError(f"the query does not end:\n{self.log_text()}")
 
     def keep_running(self) -> None:
-        """Restarts the query if it has failed by itself, as a supervisor does."""
+        """Restarts the query if it has failed by itself, like a supervisor."""
         status = self._running().poll()
         if status is None:
             return
@@ -308,7 +310,7 @@ class Ledger:
             return
         try:
             brought = consumer.getmany(timeout_ms=50)
-        except ClientError:  # the broker is away
+        except ClientError:  # The broker is down.
             time.sleep(0.05)
             return
         for record in (each for records in brought.values() for each in records):
@@ -320,7 +322,7 @@ class Ledger:
                 self._last = entry
 
     def _opened(self) -> Consumer | None:
-        """Returns a consumer, or None if there is no ledger yet: the first decision creates it."""
+        """Returns a consumer, or None if the ledger does not exist yet, because the first decision creates it."""
         with Admin(bootstrap_servers=self._job.bootstrap) as admin:
             if LEDGER_TOPIC not in admin.list_topics(include_internal=True):
                 return None
@@ -333,7 +335,7 @@ class Ledger:
 
 
 def wait_for_open(job: Job, query: Query) -> int:
-    """Waits until tasks have open transactions of an undecided batch. Returns their number."""
+    """Waits until tasks of an undecided batch have open transactions. Returns the number of these transactions."""
     ends_at = time.monotonic() + RUN_TIMEOUT_S
     with Admin(bootstrap_servers=job.bootstrap) as admin:
         before = open_tasks(admin, job)
@@ -353,7 +355,7 @@ def open_tasks(admin: Admin, job: Job) -> set[str]:
 
 
 class Broker:
-    """A broker that keeps its port when it is killed and started again."""
+    """A broker that keeps its port when it is killed and restarted."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -398,7 +400,7 @@ def arguments() -> argparse.Namespace:
         help="a broker that runs already, with KIP-939 enabled",
     )
     parser.add_argument("--master", default=MASTER, help="where the query runs; default: %(default)s")
-    # Used internally, to run the query in a process of its own.
+    # This option is used internally, to run the query in a separate process.
     parser.add_argument("--query", metavar="JOB", help=argparse.SUPPRESS)
     return parser.parse_args()
 

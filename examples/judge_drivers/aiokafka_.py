@@ -1,4 +1,4 @@
-"""A driver of `odradek judge --suite` for aiokafka."""
+"""A driver for `odradek judge --suite` that uses aiokafka."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Application:
     consumer: AIOKafkaConsumer | None = None
 
     def __init__(self) -> None:
-        self.asked: dict[str, object] = {}  # set by the command `set`
+        self.asked: dict[str, object] = {}  # settings from the command `set`
 
     async def set(self, name: str, value: str) -> dict[str, object]:
         if name == "max_poll_interval_ms":

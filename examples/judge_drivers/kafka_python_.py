@@ -1,4 +1,4 @@
-"""A driver of `odradek judge --suite` for kafka-python. Releases before 2.1 do not support transactions."""
+"""A driver for `odradek judge --suite` that uses kafka-python. Releases before 2.1 do not support transactions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KNOWS_TRANSACTIONS = "transactional_id" in KafkaProducer.DEFAULT_CONFIG
 KNOWS_INSTANCES = "group_instance_id" in KafkaConsumer.DEFAULT_CONFIG
 producers: list[Any] = []
 consumers: list[Any] = []
-asked: dict[str, Any] = {}  # set by the command `set`
+asked: dict[str, Any] = {}  # settings from the command `set`
 
 
 def producing() -> Any:

@@ -1,4 +1,4 @@
-"""A driver of `odradek judge --suite` for librdkafka, with confluent-kafka 1.6 or later."""
+"""A driver for `odradek judge --suite` that uses librdkafka, with confluent-kafka 1.6 or later."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AT: dict[str, str | int | float | bool] = {
 producers: list[Producer] = []
 consumers: list[Consumer] = []
 sharers: list[confluent_kafka.ShareConsumer] = []
-asked: dict[str, str | int | float | bool] = {}  # set by the command `set`
+asked: dict[str, str | int | float | bool] = {}  # settings from the command `set`
 
 
 def producing() -> Producer:
@@ -149,7 +149,7 @@ for line in sys.stdin:
     try:
         if verb in VERBS:
             told = VERBS[verb](*words)
-    except (KafkaException, SystemError) as error:  # SystemError is raised if a callback runs into an error of `flush`
+    except (KafkaException, SystemError) as error:  # SystemError is raised if `flush` fails in a callback.
         told = {"error": str(error)}
     print(json.dumps(told), flush=True)
 for consumer in consumers:

@@ -1,4 +1,4 @@
-"""A driver of `odradek judge --suite` for odradek.client."""
+"""A driver for `odradek judge --suite` that uses odradek.client."""
 
 import asyncio
 import json
