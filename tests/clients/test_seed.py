@@ -239,8 +239,8 @@ def test_the_demonstration_fills_each_topic_once_and_is_a_seed_file_too(tmp_path
         first = command("seed", "--demo", *at)
         assert first.stdout.splitlines()[1:3] == ["customers: 8 records are written", "clicks: 120 records are written"]
         assert command("seed", "--demo", *at).stdout.count("nothing is written, because the topic has records") == 4
-        shown = command("consume", "-t", "clicks", "-p", "0", "-c", "1", "--value-format", "protobuf", *at).stdout
-        assert json.loads(shown)["page"] == "/"
+        shown = command("consume", "-t", "clicks", "-c", "1", "-e", "--value-format", "protobuf", *at).stdout
+        assert json.loads(shown)["page"].startswith("/")
     seed = tmp_path / "demo.json"
     seed.write_text(command("seed", "--demo", "--print").stdout)
     with BrokerProcess(tmp_path / "seeded", REGISTRY, words=["--seed", str(seed)]) as broker:
