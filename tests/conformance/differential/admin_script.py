@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics, CreatePartitions, the requests about settings, DescribeCluster."""
+"""Scripts for CreateTopics, DeleteTopics, CreatePartitions, DescribeCluster and the requests about settings."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ from tests.conformance.differential.conversation import Talk
 TIMEOUT_MS = 20_000
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
-NOBODY = bytes(range(16))  # a topic id that was never given
+NOBODY = bytes(range(16))  # a topic id that no topic has
 
 
 def topic(
@@ -45,7 +45,11 @@ def topic(
     places: list[tuple[int, list[int]]] | None = None,
     **settings: str | None,
 ) -> CreatableTopic:
-    """`places` are (partition, brokers): then count and factor are left to them. Settings with _ for a dot."""
+    """Returns a topic for CreateTopics.
+
+    `places` lists each partition with its brokers; it replaces partition count and replication factor. Names of
+    settings have `_` in place of `.`.
+    """
     return CreatableTopic(
         name=name,
         num_partitions=-1 if places is not None else partitions,
@@ -201,7 +205,7 @@ def describe(talk: Talk, label: str, version: int, kind: int, name: str, *keys: 
 
 
 def settled() -> None:
-    """Kafka's broker hears of what its controller recorded a moment later."""
+    """Waits for Kafka's broker, which applies a change a moment after its controller has recorded it."""
     time.sleep(0.5)
 
 

@@ -1,4 +1,4 @@
-"""A consumer group (KIP-848) of a script's own, with its topic, and the requests of its members."""
+"""A consumer group (KIP-848) that belongs to one script, its topic, and the requests of its members."""
 
 import itertools
 import time
@@ -26,13 +26,14 @@ from odradek.protocol.messages.sync_group_request import SyncGroupRequest
 from tests.conformance.differential.conversation import Talk
 from tests.conformance.differential.groups_script import wait_for_coordinator
 
-OFFSETS_PARTITIONS = 4  # of __consumer_offsets, at both brokers
+OFFSETS_PARTITIONS = 4  # number of partitions of __consumer_offsets at both brokers
 PATIENCE_S = 60
 Partitions = dict[bytes, list[int]]
 
 
 class Scene:
-    """A group of its own. Members are named in the requests; `epochs` are what they were told last."""
+    """A consumer group for one script. Requests name their members, and `epochs` has the latest epoch of each
+    member."""
 
     def __init__(self, talk: Talk, version: int, name: str) -> None:
         wait_for_coordinator(talk)
@@ -44,8 +45,12 @@ class Scene:
         self.wait_until_coordinator_knows(is_there=True)
 
     def wait_until_coordinator_knows(self, *, is_there: bool) -> None:
-        """Kafka's coordinator learns of topics a moment after they are made or deleted, and each partition of
-        __consumer_offsets by itself: what a group in the same partition is given says that this group's knows too."""
+        """Waits until the group's coordinator knows whether the topic exists.
+
+        Kafka's coordinator learns about a topic a moment after its creation or deletion, separately for each partition
+        of __consumer_offsets. Therefore a probe group in the same partition joins until its assignment shows the
+        change.
+        """
         names = (f"{self.group}-probe{number}" for number in itertools.count())
         home = java_hash(self.group) % OFFSETS_PARTITIONS
         probe = ConsumerGroupHeartbeatRequest(
@@ -58,7 +63,8 @@ class Scene:
         self.beat_until(probe, lambda answer: bool(answer.assignment.topic_partitions) == is_there)
 
     def beat_until(self, request: ConsumerGroupHeartbeatRequest, is_met: Callable[[Any], bool]) -> None:
-        """Repeat a heartbeat that changes nothing, quietly, until its answer shows what is awaited."""
+        """Repeats a heartbeat that changes nothing until the response meets the condition. These heartbeats are not
+        recorded."""
         deadline = time.monotonic() + PATIENCE_S
         while not is_met(answer := self.talk.quietly(request, self.version)):
             assert time.monotonic() < deadline, answer
@@ -140,7 +146,7 @@ class Scene:
         self.talk.ask(label, OffsetFetchRequest(groups=[group]), 9)
 
     def two_members(self) -> None:
-        """A owns 0 to 2, C owns 3 to 5; both at epoch 3."""
+        """Joins members A and C. In the end A owns partitions 0 to 2 and C owns 3 to 5, both at epoch 3."""
         self.join("A joins", "A")
         self.join("C joins", "C")
         self.beat("A is told", "A")

@@ -1,7 +1,7 @@
-"""Consumer groups (KIP-848): ConsumerGroupHeartbeat and ConsumerGroupDescribe, and what other APIs say of such groups.
+"""Consumer groups (KIP-848): ConsumerGroupHeartbeat, ConsumerGroupDescribe, and other APIs that show such groups.
 
-Each script plays scenes of docs/spec/consumer-groups.md#s15 with groups of its own, one topic to a member: the order of
-an assignment's topics means nothing.
+Each script plays scenes of docs/spec/consumer-groups.md#s15 with its own groups. Each member subscribes to one topic,
+because the order of an assignment's topics has no meaning.
 """
 
 import time
@@ -73,7 +73,8 @@ def shapes(talk: Talk, version: int) -> None:
 
 
 def life(talk: Talk, version: int) -> None:
-    """At the end C1 of docs/spec/kafka-4.4.md#s5-1: what a group that was emptied shows."""
+    """Plays the life of a group with one member. It ends with the description of the emptied group (C1 of
+    docs/spec/kafka-4.4.md#s5-1)."""
     scene = Scene(talk, version, "life")
     scene.join("joins", "A")
     scene.describe("alone")
@@ -272,7 +273,7 @@ def upgrade(talk: Talk, version: int) -> None:
 
 
 def classic_joins(talk: Talk, version: int) -> None:
-    """A member of the classic protocol joins a consumer group."""
+    """Lets a member of the classic protocol join a consumer group."""
     scene = Scene(talk, version, "classic-joins")
     scene.join("A joins", "A")
     scene.classic_join("no common protocol type", protocol_type="connect")
@@ -330,7 +331,7 @@ def topics_change(talk: Talk, version: int) -> None:
 
 
 def group_settings(talk: Talk, version: int) -> None:
-    """Of a group that need not exist, by IncrementalAlterConfigs; `version` is that of ConsumerGroupHeartbeat."""
+    """Alters settings of a group, which need not exist. `version` is the version of ConsumerGroupHeartbeat."""
     scene = Scene(talk, version, "settings")
     wrong = (
         ("consumer.session.timeout.ms", "60001"),
@@ -345,7 +346,8 @@ def group_settings(talk: Talk, version: int) -> None:
         talk.ask(f"{name}={value}", _altered(scene.group, name, value), 1)
     talk.ask("nobody", _altered("", "consumer.session.timeout.ms", "50000"), 1)
     talk.ask("append", _altered(scene.group, "consumer.session.timeout.ms", "50000", operation=2), 1)
-    # Kafka's coordinator learns of settings after the answer. To join again with the same subscription changes nothing.
+    # Kafka's coordinator learns about settings after the response. Joining again with the same subscription changes
+    # nothing.
     join = ConsumerGroupHeartbeatRequest(
         group_id=scene.group,
         member_id="A",

@@ -1,4 +1,4 @@
-"""A topic is deleted and created again while a session, a group or a transaction remembers it by its name or its id."""
+"""A topic is deleted and created again while a session, a group or a transaction remembers its name or its id."""
 
 import time
 from collections.abc import Callable
@@ -29,12 +29,12 @@ from tests.conformance.differential.share_group_scene import ShareScene
 from tests.conformance.differential.transactional_client import Client
 from tests.conformance.differential.transactions_script import wait_for_coordinators
 
-IDS_SINCE = {1: 13, 8: 10, 9: 10, 28: 6}  # by API key: the version that names topics by id
+IDS_SINCE = {1: 13, 8: 10, 9: 10, 28: 6}  # by API key: the first version that identifies topics by id
 PATIENCE_S = 20.0
 
 
 def create_again(talk: Talk, name: str) -> bytes:
-    """Returns the new topic id."""
+    """Deletes a topic, creates it again, and returns its new id."""
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=20_000)
     assert talk.quietly(request, 6).responses[0].error_code == 0
     talk.wait_until_gone(name)
@@ -42,7 +42,10 @@ def create_again(talk: Talk, name: str) -> bytes:
 
 
 def fetch_session(talk: Talk, version: int) -> None:
-    """A session by names goes on with the new topic; one by ids learns that the id is another one."""
+    """Continues a fetch session after its topic was created again.
+
+    A session by names continues with the new topic. A session by ids learns that the id has changed.
+    """
     name = f"again-fetch-{version}"
     old = talk.make_topic(name)
     by_id = version >= IDS_SINCE[1]
@@ -75,7 +78,7 @@ def fetch_session(talk: Talk, version: int) -> None:
 
 
 def group_offsets(talk: Talk, version: int) -> None:
-    """OffsetFetch, of offsets that were committed for the topic before."""
+    """Fetches offsets that were committed before the topic was created again (OffsetFetch)."""
     name = f"again-offsets-{version}"
     wait_for_coordinator(talk)
     old = talk.make_topic(name)
@@ -98,7 +101,7 @@ def group_offsets(talk: Talk, version: int) -> None:
     commit("commits", old)
     talk.ask("before", request(old), version)
     new = create_again(talk, name)
-    deadline = time.monotonic() + PATIENCE_S  # the coordinator removes the offsets a moment later
+    deadline = time.monotonic() + PATIENCE_S  # The coordinator removes the offsets a moment later.
     while talk.quietly(request(new), version).groups[0].topics[0].partitions[0].committed_offset != -1:
         assert time.monotonic() < deadline, "the offset stays"
         time.sleep(0.05)
@@ -110,7 +113,7 @@ def group_offsets(talk: Talk, version: int) -> None:
 
 
 def transactional_offsets(talk: Talk, version: int) -> None:
-    """TxnOffsetCommit by the old id."""
+    """Commits offsets in a transaction with the old and the new topic id (TxnOffsetCommit)."""
     name = f"again-transaction-{version}"
     wait_for_coordinators(talk)
     old = talk.make_topic(name)
@@ -132,7 +135,7 @@ def transactional_offsets(talk: Talk, version: int) -> None:
 
 
 def produced(talk: Talk, version: int) -> None:
-    """Produce by the old id."""
+    """Produces to the topic with the old and the new topic id."""
     name = f"again-produce-{version}"
     old = talk.make_topic(name)
     client = Client(talk, name)
@@ -145,7 +148,7 @@ def produced(talk: Talk, version: int) -> None:
 
 
 def share_session(talk: Talk, version: int) -> None:
-    """ShareFetch and ShareAcknowledge of what was acquired before."""
+    """Fetches and acknowledges records that were acquired before the topic was created again."""
     scene = ShareScene(talk, version, "again")
     scene.begin()
     scene.fetch("acquires", "A", 0, max_wait_ms=10_000)

@@ -1,4 +1,5 @@
-"""Where Odradek's answers may differ from Kafka's, each with its reason. All else must be equal, field by field."""
+"""The allowed differences between responses of Odradek and Kafka, each with its reason. All other fields must be
+equal."""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ from tests.conformance.differential.conversation import Value
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """`asked` and `path` are shell patterns; `kafka` and `ours`, where given, are regular expressions of the values."""
+    """An allowed difference. `asked` and `path` are shell patterns. `kafka` and `ours` are regular expressions for the
+    values; None allows any value."""
 
     reason: str
     asked: str = "*"
@@ -26,9 +28,9 @@ class Allowed:
         )
 
 
-A_TEXT = r"(?!None$|<absent>$).*"  # there, but in other words
+A_TEXT = r"(?!None$|<absent>$).*"  # a message; its words may differ
 
-# Of the settings of two brokers, where the two of the comparison are not configured alike.
+# Settings that the configurations of the two brokers give different values.
 BROKER_SETTINGS = tuple(
     Allowed(reason, asked="the broker: DescribeConfigs*", path=f"results[1].configs{path}")
     for reason, paths in {
@@ -151,7 +153,7 @@ SHARE_GROUPS = (
 QUORUM = (
     *(
         Allowed("two metadata logs", asked="the metadata log: DescribeQuorumRequest *", path=path)
-        for path in ("*.high_watermark", "*.log_end_offset", "*.leader_epoch")  # an epoch for each start
+        for path in ("*.high_watermark", "*.log_end_offset", "*.leader_epoch")  # Each start increases the leader epoch.
     ),
     Allowed("there is no controller listener", asked="the metadata log: DescribeQuorumRequest v2", path="nodes[*].l*"),
 )

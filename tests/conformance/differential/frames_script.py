@@ -1,6 +1,7 @@
-"""Frames that are cut, too long, of unknown versions or APIs, or that announce nonsense: answered, closed, or neither.
+"""Frames that are cut, too long, malformed, or of an unknown version or API.
 
-Each goes over a connection of its own. What is compared is the outcome, and the answer's bytes where there is one.
+Each frame is sent over a new connection. A broker may respond, close the connection or do neither. This outcome is
+compared, and so are the bytes of the response.
 """
 
 import json
@@ -34,7 +35,8 @@ def header(key: int, version: int, client_id: bytes = b"\0\4talk") -> bytes:
 
 
 def cut_short(talk: Talk, _: int) -> None:
-    """A request of defaults at its lowest and highest version, without its last byte: closed by both."""
+    """Sends requests with default values at their lowest and highest version, but cuts off their last byte or their
+    body. Both brokers close the connection."""
     for key in SERVED:
         for version in versions_of(key):
             if key == 0 and version < 3:
@@ -49,7 +51,7 @@ def cut_short(talk: Talk, _: int) -> None:
 
 
 def versions(talk: Talk, _: int) -> None:
-    """A version above or below what is advertised, of every API."""
+    """Sends versions of each API outside the advertised range, and unknown APIs."""
     for key in SERVED:
         low, high = versions_of(key)
         for version in sorted({low - 1, high + 1, -1, 32767}):
@@ -59,7 +61,8 @@ def versions(talk: Talk, _: int) -> None:
 
 
 def api_versions(talk: Talk, _: int) -> None:
-    """An ApiVersions request of an unknown version is answered in version 0 (KIP-511)."""
+    """Sends ApiVersions at unknown versions, which a broker answers in version 0 (KIP-511). Also sends valid and
+    invalid names of client software."""
     for version in (5, 6, 99, 32767, -1):
         talk.send_frame(f"ApiVersions v{version}", framed(header(18, version) + b"\0" * 8))
     for name, software in (("", "1"), ("x", ""), ("a b", "1"), ("x", "1 "), ("-x", "1"), ("x.y-z", "1.2-3")):
@@ -69,14 +72,14 @@ def api_versions(talk: Talk, _: int) -> None:
 
 
 def lengths(talk: Talk, _: int) -> None:
-    """Announced lengths that no request has."""
+    """Announces frame lengths that no request has."""
     for announced in (-1, -(2**31), 2**31 - 1, 104_857_601, 0, 1, 3, 7):
         body = b"\0" * max(0, min(announced, 16))
         talk.send_frame(f"announces {announced}", framed(body, announced), wait_s=2.0)
 
 
 def surplus(talk: Talk, _: int) -> None:
-    """Bytes behind a request are ignored."""
+    """Sends requests with additional bytes at their end, which brokers ignore."""
     for key in (3, 16, 60):
         low, high = versions_of(key)
         for version in (low, high):
@@ -85,7 +88,7 @@ def surplus(talk: Talk, _: int) -> None:
 
 
 def client_ids(talk: Talk, _: int) -> None:
-    """A null client id is one; a wrong length or wrong UTF-8 is not."""
+    """Sends valid and invalid client ids. Null is a valid id; a wrong length or invalid UTF-8 is an error."""
     for label, client_id in {
         "null": b"\xff\xff",
         "empty": b"\0\0",
@@ -98,7 +101,7 @@ def client_ids(talk: Talk, _: int) -> None:
 
 
 SCRIPTS: dict[Callable[[Talk, int], None], int] = {
-    cut_short: 61,  # a key with the one version 0: each of these scripts runs once
+    cut_short: 61,  # This API has only version 0, so each script runs once.
     versions: 61,
     api_versions: 61,
     lengths: 61,

@@ -1,6 +1,8 @@
-"""Requests about offsets and groups, sent to groups of every type: classic, of KIP-848, share groups, and none.
+"""Requests about offsets and groups, sent to groups of every type: classic, consumer (KIP-848), share and unknown
+groups.
 
-Each script asks the same of every group. `docs/spec/share-groups.md#s2-5` and `docs/spec/consumer-groups.md#s9`.
+Each script sends the same requests to every group. Rules: `docs/spec/share-groups.md#s2-5` and
+`docs/spec/consumer-groups.md#s9`.
 """
 
 from collections.abc import Callable, Iterator
@@ -52,9 +54,9 @@ OFFSET_COMMIT, OFFSET_FETCH, JOIN, DESCRIBE, LIST, TXN_OFFSET_COMMIT, DELETE, OF
 )
 CONSUMER_HEARTBEAT, CONSUMER_DESCRIBE = 68, 69
 TOPIC_IDS_SINCE = 10
-EPOCHS_SINCE = 9  # of OffsetFetch
+EPOCHS_SINCE = 9  # first version of OffsetFetch with member epochs
 SEVERAL_GROUPS_SINCE = 8
-GENERATIONS_SINCE = 3  # of TxnOffsetCommit
+GENERATIONS_SINCE = 3  # first version of TxnOffsetCommit with generations
 MEMBERS = (("A", 2), ("A", 1), ("A", 3), ("A", -1), ("A", 0), ("A", -2), ("X", 2), ("", -1), ("", 2))
 
 
@@ -134,7 +136,7 @@ def delete_groups(talk: Talk, version: int) -> None:
 def describe_groups(talk: Talk, version: int) -> None:
     types = Types(talk, version, "describe")
     for label, group in types.each():
-        if label != "a classic group":  # whose member waits for others
+        if label != "a classic group":  # The member of the classic group is still waiting for others.
             types.ask(label, DescribeGroupsRequest(groups=[group]))
 
 
@@ -151,12 +153,12 @@ def list_groups(talk: Talk, version: int) -> None:
         for label, group in types.each():
             one = found.get(group)
             shown = None if one is None else (one.protocol_type, one.group_state, one.group_type)
-            if label != "a classic group":  # whose state is another one after a moment
+            if label != "a classic group":  # The state of the classic group changes after a moment.
                 talk.note(f"{label}, {filters}", str(shown))
 
 
 def classic_members(talk: Talk, version: int) -> None:
-    """JoinGroup at each version, and then what a member of a classic group sends."""
+    """Sends JoinGroup at each version, followed by other requests of classic members."""
     types = Types(talk, version, "members")
     for label in ("a share group", "no group id"):
         group = types.groups[label]

@@ -1,4 +1,4 @@
-"""Classic groups: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, DescribeGroups, ListGroups,
+"""Scripts for classic groups: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, DescribeGroups, ListGroups,
 OffsetCommit, OffsetFetch, OffsetDelete, DeleteGroups."""
 
 import time
@@ -33,14 +33,15 @@ from tests.conformance.differential.conversation import Talk
 from tests.conformance.differential.records_script import NOBODY
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
-JOIN, SYNC, HEARTBEAT, LEAVE, COMMIT = 9, 5, 4, 5, 9  # the versions of what only prepares
+JOIN, SYNC, HEARTBEAT, LEAVE, COMMIT = 9, 5, 4, 5, 9  # versions of requests that only prepare a comparison
 SUBSCRIPTION = b"\0\1\0\0\0\1\0\1t\xff\xff\xff\xff\0\0\0\0"  # consumer protocol v1: topic `t`, no user data
 ASSIGNMENT = b"\0\1\0\0\0\0\xff\xff\xff\xff"
 A_UUID = "01234567-89ab-cdef-0123-456789abcdef"
 
 
 def wait_for_coordinator(talk: Talk) -> None:
-    """The first to ask makes a broker create __consumer_offsets, which takes it a moment."""
+    """Waits for a group coordinator. The first request for it makes the broker create __consumer_offsets, which takes a
+    moment."""
     while talk.quietly(FindCoordinatorRequest(key="any", key_type=GROUP), 3).error_code:
         time.sleep(0.05)
 
@@ -54,7 +55,7 @@ def join_request(group: str, member_id: str = "", version: int = JOIN, **more: A
 
 
 class Member:
-    """A member that joins quietly, for scripts about something else."""
+    """A member that joins without recording it, for scripts about other requests."""
 
     def __init__(self, talk: Talk, group: str, instance: str | None = None) -> None:
         self.talk, self.group, self.instance = talk, group, instance
@@ -146,7 +147,8 @@ def join_group(talk: Talk, version: int) -> None:
 
 
 def join_group_together(talk: Talk, version: int) -> None:
-    """Two members: the first is told to rejoin by its heartbeat, and only then both are answered."""
+    """Lets two members join. The heartbeat of the first one tells it to rejoin. Only then does the broker answer
+    both."""
     wait_for_coordinator(talk)
     group = f"together-{version}"
     first = Member(talk, group).sync()
@@ -481,7 +483,7 @@ def delete_groups(talk: Talk, version: int) -> None:
     delete("left by its members", member.group)
 
 
-LOWEST: dict[Callable[[Talk, int], None], int] = {join_group_static: 5}  # versions that can say it at all
+LOWEST: dict[Callable[[Talk, int], None], int] = {join_group_static: 5}  # the first version with instance ids
 
 SCRIPTS: dict[Callable[[Talk, int], None], int] = {
     find_coordinator: 10,

@@ -1,4 +1,5 @@
-"""What Kafka 4.4 changed, row by row of docs/spec/kafka-4.4.md. Kafka 4.3.1 keeps its own answers to the same."""
+"""Scripts for the changes in Kafka 4.4. They name rows of docs/spec/kafka-4.4.md. Kafka 4.3.1 answers the same requests
+in its own way."""
 
 import time
 from collections.abc import Callable
@@ -35,17 +36,18 @@ from tests.conformance.differential.transactional_partitions_script import IDS_S
 from tests.conformance.differential.transactions_script import wait_for_coordinators
 
 NODE = 1
-CLUSTER_CHECK_SINCE = 5  # version of ApiVersions
+CLUSTER_CHECK_SINCE = 5  # first version of ApiVersions that checks the cluster
 PRODUCE = 9
 PATIENCE_S = 20.0
 TOPIC, GROUP = 2, 32
-SHARE_FETCH = 2  # version
+SHARE_FETCH = 2  # version of ShareFetch
 WRITE_STATE = 85
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 
 def expected_broker(talk: Talk, version: int) -> None:
-    """A1 to A7. Of an answer with APIs the code alone is compared: which APIs there are is another test's concern."""
+    """Sends ApiVersions with an expected cluster and node (A1 to A7). Another test compares the APIs in the response,
+    so this script only records whether there are any."""
     if version < CLUSTER_CHECK_SINCE:
         return
     cluster = talk.place.cluster_id
@@ -60,7 +62,7 @@ def expected_broker(talk: Talk, version: int) -> None:
         ("A5: an empty cluster and no node", "", -1),
         ("A6: a node and no cluster", None, NODE),
     ):
-        for software in ("talk", "wrong software"):  # A7: checked first
+        for software in ("talk", "wrong software"):  # A7: The broker checks the software name first.
             request = ApiVersionsRequest(
                 client_software_name=software, client_software_version="1", cluster_id=cluster_id, node_id=node_id
             )
@@ -69,13 +71,13 @@ def expected_broker(talk: Talk, version: int) -> None:
 
 
 def unregister_controller(talk: Talk, version: int) -> None:
-    """U2, U4."""
+    """Tries to unregister the active controller and two unknown controllers (U2, U4)."""
     for controller_id in (NODE, 9, -1):
         talk.ask(f"controller {controller_id}", UnregisterControllerRequest(controller_id=controller_id), version)
 
 
 def levels_of_features(talk: Talk, version: int) -> None:
-    """F1, F3 to F5, F7. Only what can be validated without a change."""
+    """Validates changes of feature levels, but does not apply them (F1, F3 to F5, F7)."""
     if version == 0:
         return
 
@@ -93,7 +95,8 @@ def levels_of_features(talk: Talk, version: int) -> None:
 
 
 def new_settings(talk: Talk, version: int) -> None:
-    """Section 4.2: values at the bounds of the new settings of topics and groups, and of groups' limits."""
+    """Validates values at the bounds of the new topic and group settings, and of group settings with limits (section
+    4.2)."""
     topic, group = f"settings-of-4-4-{version}", f"group-of-4-4-{version}"
     talk.make_topic(topic)
 
@@ -104,7 +107,7 @@ def new_settings(talk: Talk, version: int) -> None:
         )
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=True)
         answer = talk.ask(f"{name}={value}", request, version)
-        if answer is not None:  # here the words are compared, too
+        if answer is not None:  # This script compares error messages too.
             talk.note(f"{name}={value}, the words", answer.responses[0].error_message)
 
     for value in ("0", "1", "2147483639", "2147483640", "x"):
@@ -133,7 +136,7 @@ def new_settings(talk: Talk, version: int) -> None:
 
 
 def lowered_size_of_records(talk: Talk, version: int) -> None:
-    """M4, with a record that is larger than the limit now."""
+    """Searches a log by timestamp after a record in it has become larger than the lowered limit (M4)."""
     to = Producer(talk, PRODUCE)
     name = to.make_topic(f"lowered-{version}")
     for values in ((b"v",), (b"v", bytes(2_000)), (b"v",)):
@@ -147,7 +150,7 @@ def lowered_size_of_records(talk: Talk, version: int) -> None:
         partition = ListOffsetsPartition(partition_index=0, timestamp=at_ms)
         return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=[partition])])
 
-    deadline = time.monotonic() + PATIENCE_S  # Kafka answers before its logs know
+    deadline = time.monotonic() + PATIENCE_S  # Kafka responds before its logs use the limit.
     is_known = altered.responses[0].error_code == 0
     while is_known and talk.quietly(request(BASE_MS + 21), version).topics[0].partitions[0].error_code == 0:
         assert time.monotonic() < deadline, "the limit has no effect"
@@ -159,7 +162,7 @@ def lowered_size_of_records(talk: Talk, version: int) -> None:
 
 
 def too_many_partitions(talk: Talk, version: int) -> None:
-    """O6."""
+    """Tries to add more than 10,000 partitions by one request (O6)."""
     names = [f"many-{at}-{version}" for at in range(2)]
     for name in names:
         talk.make_topic(name)
@@ -179,7 +182,7 @@ def too_many_partitions(talk: Talk, version: int) -> None:
 
 
 def finalised_levels(talk: Talk, version: int) -> None:
-    """F2: the levels of a new cluster, but for a feature of Odradek's own."""
+    """Compares the finalised levels of a new cluster, except for features that only Odradek has (F2)."""
     request = ApiVersionsRequest(client_software_name="talk", client_software_version="1")
     answer = talk.quietly(request, version)
     levels = {
@@ -189,7 +192,7 @@ def finalised_levels(talk: Talk, version: int) -> None:
 
 
 def emptied_consumer_group(talk: Talk, version: int) -> None:
-    """C2: the first member after the group was empty, within the time between two assignments."""
+    """Lets a member join an empty group before the time between two assignments has passed (C2)."""
     scene = ConsumerScene(talk, version, "emptied")
     between = AlterableConfig(name="consumer.assignment.interval.ms", config_operation=0, value="15000")
     resource = AlterConfigsResource(resource_type=GROUP, resource_name=scene.group, configs=[between])
@@ -202,7 +205,7 @@ def emptied_consumer_group(talk: Talk, version: int) -> None:
 
 
 def changed_assignor(talk: Talk, version: int) -> None:
-    """C3."""
+    """Changes the server assignor of the only member, and thereby the assignor of the group (C3)."""
     scene = ConsumerScene(talk, version, "assignor")
     scene.join("joins", "A", server_assignor="uniform")
     for assignor in ("range", "range", "uniform"):
@@ -212,7 +215,7 @@ def changed_assignor(talk: Talk, version: int) -> None:
 
 
 def released_instance(talk: Talk, version: int) -> None:
-    """C4."""
+    """Gives a member a second instance id, and lets another member join with the first id (C4)."""
     scene = ConsumerScene(talk, version, "released")
     scene.join("takes the first", "A", instance_id="first")
     scene.join("takes the second", "A", instance_id="second")
@@ -228,7 +231,8 @@ def released_instance(talk: Talk, version: int) -> None:
 
 
 def member_epochs_of_producers(talk: Talk, version: int) -> None:
-    """T3 to T7: members of a consumer group, and one of a classic group."""
+    """Commits offsets in a transaction with several member epochs (T3 to T7). The groups are a consumer group and a
+    classic group."""
     wait_for_coordinators(talk)
     scene = ConsumerScene(talk, 1, f"producers-{version}")
     client = Client(talk, f"member-epochs-{version}").init().begin_offsets(scene.group)
@@ -266,7 +270,7 @@ def member_epochs_of_producers(talk: Talk, version: int) -> None:
 
 
 def emptied_share_group(talk: Talk, version: int) -> None:
-    """S1: how far the target of a group that was emptied is behind its epoch."""
+    """Compares how far the assignment epoch trails the group epoch after the last member has left (S1)."""
     scene = ShareScene(talk, SHARE_FETCH, f"emptied-{version}")
     scene.begin()
     scene.leave()
@@ -275,7 +279,7 @@ def emptied_share_group(talk: Talk, version: int) -> None:
 
 
 def added_partition(talk: Talk, version: int) -> None:
-    """S2: where a partition begins that was added to a topic the group knows."""
+    """Compares the start offset of a partition that was added to a topic of the group (S2)."""
     scene = ShareScene(talk, SHARE_FETCH, f"added-{version}")
     scene.configure("share.auto.offset.reset", "latest")
     scene.begin()
@@ -299,7 +303,8 @@ def added_partition(talk: Talk, version: int) -> None:
 
 
 def unchecked_state(talk: Talk, version: int) -> None:
-    """S10, S8 and S9."""
+    """Writes invalid states and counts (S10), then start offsets and delivery-complete counts that rise and fall (S8
+    and S9)."""
     scene = StateScene(talk, "unchecked", WRITE_STATE, version)
     scene.initialize("initialized", 1, 0)
     scene.write("states and counts that are none", 1, 0, 0, (0, 0, 9, -1), (1, 1, -1, 1), (2, 2, 3, 2))

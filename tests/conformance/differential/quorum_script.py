@@ -1,4 +1,4 @@
-"""DescribeQuorum: the metadata log with its one voter, and what is no metadata log."""
+"""A script for DescribeQuorum, with the metadata log, which has one voter, and with other topics and partitions."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,5 @@
-"""Produce, Fetch, ListOffsets, DeleteRecords, OffsetForLeaderEpoch, InitProducerId, DescribeProducers."""
+"""Scripts for Produce, Fetch, ListOffsets, DeleteRecords, OffsetForLeaderEpoch, InitProducerId and
+DescribeProducers."""
 
 import struct
 import time
@@ -29,8 +30,8 @@ from tests.conformance.differential.conversation import Talk
 
 NOW_MS = int(time.time() * 1000)
 FAR_AHEAD_MS = 4_000_000_000_000
-BASE_MS = 1_700_000_000_000  # old, hence never mistaken for "now"
-NOBODY = bytes(range(16))  # a topic id that was never given
+BASE_MS = 1_700_000_000_000  # long ago, so that nothing mistakes it for the present time
+NOBODY = bytes(range(16))  # a topic id that no topic has
 CRC_AT, CRC_FROM = 17, 21
 
 
@@ -40,7 +41,7 @@ def batch(*values: bytes, key: bytes | None = b"k", at_ms: int = BASE_MS, **how:
 
 
 def patched(good: bytes, position: int, format: str, value: int, *, sealed: bool = True) -> bytes:
-    """`good` with one number changed, and unless told otherwise its CRC made right again."""
+    """Returns a copy of `good` in which one number is replaced. Corrects the CRC unless `sealed` is false."""
     changed = bytearray(good)
     struct.pack_into(format, changed, position, value)
     if sealed:
@@ -54,7 +55,7 @@ GOOD = batch(b"one", b"two", b"three")
 
 
 def magic_1(value: bytes) -> bytes:
-    """A message of the format before record batches, as clients sent it until 0.11."""
+    """Returns a message of magic 1, the format before record batches, which clients older than 0.11 send."""
     body = struct.pack(">bbqi", 1, 0, BASE_MS, -1) + struct.pack(">i", len(value)) + value
     message = struct.pack(">I", zlib.crc32(body)) + body
     return struct.pack(">qi", 0, len(message)) + message
@@ -111,7 +112,7 @@ WRONG_BATCHES: dict[str, bytes | None] = {
 
 
 def new_producer_id(talk: Talk) -> int:
-    """Kafka's first answers are COORDINATOR_LOAD_IN_PROGRESS: it has no block of ids yet."""
+    """Returns a new producer id. Kafka answers COORDINATOR_LOAD_IN_PROGRESS until it has a block of ids."""
     while (answer := talk.quietly(InitProducerIdRequest(transactional_id=None), 4)).error_code == 14:
         time.sleep(0.05)
     producer_id: int = answer.producer_id
@@ -119,7 +120,7 @@ def new_producer_id(talk: Talk) -> int:
 
 
 class Producer:
-    """Says Produce in one version, by name or by id as that version wants it."""
+    """Sends Produce at one version. Requests identify topics by name or id, as that version requires."""
 
     def __init__(self, talk: Talk, version: int) -> None:
         self.talk, self.version = talk, version
@@ -152,7 +153,7 @@ def offsets(talk: Talk, label: str, topic: str, *timestamps: int, version: int =
 
 
 def everything(talk: Talk, topic: str, topic_id: bytes, partition: int = 0, label: str | None = None) -> None:
-    """Note the whole content of a partition, every batch field included."""
+    """Fetches all batches of a partition, so that each of their fields is compared."""
     part = FetchPartition(partition=partition, partition_max_bytes=5_000_000)
     wanted = FetchTopic(topic_id=topic_id, partitions=[part])
     talk.ask(label or f"content of {topic}-{partition}", FetchRequest(max_wait_ms=1, min_bytes=0, topics=[wanted]), 13)
@@ -185,7 +186,7 @@ def produce_wrong(talk: Talk, version: int) -> None:
     name = to.make_topic(f"produce-wrong-{version}", len(WRONG_BATCHES))
     for partition, (label, wrong) in enumerate(WRONG_BATCHES.items()):
         if wrong is None and version not in (3, 9, 13):
-            continue  # Kafka never answers it, and once per way to encode it is enough to wait
+            continue  # Kafka never responds to null records, so it is enough to wait once per encoding.
         to.put(label, name, wrong, partition=partition)
         everything(talk, name, to._ids[name], partition, f"content after {label}")
 
@@ -257,12 +258,12 @@ def produce_idempotent(talk: Talk, version: int) -> None:
 
 
 def sequence_wraps(talk: Talk, version: int) -> None:
-    """Sequences continue at 0 behind 2147483647, within a batch as well."""
+    """Sends sequences around 2147483647. The next sequence is 0, also within a batch."""
     to = Producer(talk, version)
     name = to.make_topic(f"wraps-{version}")
     producer_id = new_producer_id(talk)
     last = 2**31 - 1
-    # Nobody sends two thousand million records for this: one batch whose deltas claim as many.
+    # This batch claims two thousand million records in its offset delta, so that the script need not send them.
     far = patched(
         batch(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=0), LAST_DELTA_AT, ">i", last - 2
     )
@@ -480,7 +481,7 @@ def describe_producers(talk: Talk, version: int) -> None:
     talk.ask("of nothing", DescribeProducersRequest(), version)
 
 
-SCRIPTS: dict[Callable[[Talk, int], None], int] = {  # script → API key whose versions it runs through
+SCRIPTS: dict[Callable[[Talk, int], None], int] = {  # by script: the API key at whose versions it runs
     produce: 0,
     produce_wrong: 0,
     produce_settings: 0,

@@ -1,5 +1,5 @@
-"""Requests whose lists name one thing twice, in one entry or in two; and several things wrong at once, where the order
-of the checks decides which error is told."""
+"""Requests whose lists name something twice, in one entry or in two. Also requests with several errors, where the order
+of the checks decides which error is returned."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -47,12 +47,13 @@ from tests.conformance.differential.groups_script import Member, wait_for_coordi
 from tests.conformance.differential.records_script import GOOD, NOBODY, WRONG_BATCHES, Producer, batch, offsets
 
 SHOWN = ("index", "partition", "error_code", "offset", "name", "topic", "group_id", "watermark", "key", "member_id")
-Split = Sequence[Sequence[int]]  # the partitions of each entry that names the topic
+Split = Sequence[Sequence[int]]  # the partitions in each entry of the topic
 TWICE: dict[str, Split] = {"in one entry": [[0, 0, 1]], "in two entries": [[0], [0, 1]], "apart": [[0], [1]]}
 
 
 def spread(answer: object) -> list[tuple[object, ...]]:
-    """Every element of the answer's lists, with what names it and what became of it; order says nothing."""
+    """Returns the names and results of every element in the response's lists. They are sorted, because their order has
+    no meaning."""
     found: list[tuple[object, ...]] = []
 
     def walk(value: Struct, above: tuple[object, ...]) -> None:
@@ -334,7 +335,7 @@ def offset_delete(talk: Talk, version: int) -> None:
 
 
 def groups(talk: Talk, version: int) -> None:
-    """DescribeGroups and DeleteGroups have different versions: this runs through those that both have."""
+    """Names a group twice in DescribeGroups, and in DeleteGroups at the versions that both APIs have."""
     wait_for_coordinator(talk)
     name = f"group-twice-{version}"
     Asker(talk, version)("described twice", DescribeGroupsRequest(groups=[name, name]))
@@ -412,7 +413,8 @@ def create_topics(talk: Talk, version: int) -> None:
                     ask(label, CreateTopicsRequest(topics=[topic(name, factor, partitions, **configs)]))
 
 
-LOWEST: dict[Callable[[Talk, int], None], int] = {leave_group: 3, list_groups: 4}  # versions that have such a list
+# first versions with a list that can name something twice
+LOWEST: dict[Callable[[Talk, int], None], int] = {leave_group: 3, list_groups: 4}
 
 SCRIPTS: dict[Callable[[Talk, int], None], int] = {
     produce: 0,

@@ -1,4 +1,4 @@
-"""Transactional requests whose lists name one thing twice, and several things wrong at once."""
+"""Transactional requests whose lists name something twice, and transactional requests with several errors."""
 
 from typing import Any
 

@@ -1,4 +1,5 @@
-"""ElectLeaders, Alter- and ListPartitionReassignments and AlterReplicaLogDirs, which change nothing on one broker."""
+"""Scripts for ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments and AlterReplicaLogDirs, which
+change nothing on one broker."""
 
 from collections.abc import Callable
 
@@ -44,7 +45,8 @@ def elect_leaders(talk: Talk, version: int) -> None:
 
 
 def elect_all_leaders(talk: Talk, version: int) -> None:
-    """How many topics there are depends on what other scripts have left."""
+    """Elects the leaders of all topics. Names of other topics are not compared, because other scripts have created
+    them."""
     talk.make_topic(f"ea{version}", 2)
     request = ElectLeadersRequest(topic_partitions=None, timeout_ms=TIMEOUT_MS)
     results = talk.quietly(request, version).replica_election_results

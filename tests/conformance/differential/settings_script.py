@@ -1,4 +1,4 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources."""
+"""Scripts for DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from tests.conformance.differential.conversation import Talk
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
-# Settings of the broker that a topic's settings fall back to, and others that everybody has.
+# Broker settings that are defaults of topic settings, and other settings that every broker has.
 SOME = [
     "log.segment.bytes",
     "log.retention.ms",

@@ -1,4 +1,5 @@
-"""A share group (KIP-932) of a script's own, with its topic, and the requests of its members and of administrators."""
+"""A share group (KIP-932) that belongs to one script, its topic, and the requests of its members and of
+administrators."""
 
 import time
 from collections.abc import Iterable
@@ -41,7 +42,7 @@ from tests.support.requests import produce_request
 GROUP_RESOURCE = 32
 PATIENCE_S = 60
 Offsets = dict[int, int]  # start offset by partition
-Batch = tuple[int, int, list[int]]  # first and last offset, types
+Batch = tuple[int, int, list[int]]  # first offset, last offset, acknowledgement types
 B = TypeVar("B", AcknowledgementBatch, BatchOfFetch)
 
 
@@ -50,7 +51,8 @@ def batches_of(batches: Iterable[Batch], batch_type: type[B]) -> list[B]:
 
 
 class ShareScene:
-    """A topic with ten records in one batch, and a group whose share state is begun by one member."""
+    """A topic with ten records in one batch, and a share group. The first member to `begin` initializes the share
+    state."""
 
     def __init__(self, talk: Talk, version: int, name: str) -> None:
         wait_for_coordinator(talk)
@@ -62,7 +64,7 @@ class ShareScene:
         self.configure("share.auto.offset.reset", "earliest")
 
     def produce(self, count: int) -> None:
-        """One batch."""
+        """Writes `count` records in one batch."""
         batch = build_batch([NewRecord(None, b"v", int(time.time() * 1000)) for _ in range(count)])
         answer = self.talk.quietly(produce_request(self.topic, bytes(batch)), 9)
         assert answer.responses[0].partition_responses[0].error_code == 0, answer
@@ -80,13 +82,13 @@ class ShareScene:
         return self.talk.ask(label, request, 1)
 
     def join(self, member: str = "A") -> None:
-        """Quietly; without waiting for partitions."""
+        """Joins without recording it. Does not wait for partitions."""
         request = ShareGroupHeartbeatRequest(group_id=self.group, member_id=member, subscribed_topic_names=[self.topic])
         while self.talk.quietly(request, 1).error_code:
             time.sleep(0.05)
 
     def begin(self, member: str = "A") -> None:
-        """Until the member has the partition."""
+        """Joins without recording it, and waits until the member has the partition."""
         epoch = 0
         while True:
             request = ShareGroupHeartbeatRequest(
@@ -100,7 +102,7 @@ class ShareScene:
             time.sleep(0.1)
 
     def fetch(self, label: str, member: str, epoch: int, **fields: Any) -> Any:
-        """`fields` are those of the request; in `acknowledgements`, batches for partition 0."""
+        """Sends ShareFetch. `fields` replace fields of the request; `acknowledgements` are batches of partition 0."""
         batches = batches_of(fields.pop("acknowledgements", ()), BatchOfFetch)
         partition = FetchPartition(partition_index=0, acknowledgement_batches=batches)
         wanted: dict[str, Any] = {
@@ -116,7 +118,7 @@ class ShareScene:
         return self.talk.ask(label, ShareFetchRequest(**(wanted | fields)), self.version)
 
     def acknowledge(self, label: str, member: str, epoch: int, *batches: Batch, **fields: Any) -> Any:
-        """Batches of partition 0; or `fields` of the request."""
+        """Acknowledges batches of partition 0. `fields` replace fields of the request."""
         partition = AcknowledgePartition(
             partition_index=0, acknowledgement_batches=batches_of(batches, AcknowledgementBatch)
         )
@@ -129,7 +131,7 @@ class ShareScene:
         return self.talk.ask(label, ShareAcknowledgeRequest(**(wanted | fields)), self.version)
 
     def leave(self, member: str = "A") -> None:
-        """The group, and its session."""
+        """Leaves the group, which also ends the member's share session."""
         self.talk.quietly(ShareGroupHeartbeatRequest(group_id=self.group, member_id=member, member_epoch=-1), 1)
 
     def describe_offsets(self, label: str, topics: dict[str, list[int]] | None = None, **fields: Any) -> Any:
@@ -147,7 +149,8 @@ class ShareScene:
         return self.talk.ask(label, self._altered(*topics, group=group), 0)
 
     def wait_until_altered(self, offsets: Offsets) -> None:
-        """Quietly: Kafka's coordinator learns of the topic a moment after it is made."""
+        """Alters offsets until this succeeds, without recording it. Kafka's coordinator learns about a topic a moment
+        after its creation."""
         deadline = time.monotonic() + PATIENCE_S
         while self.talk.quietly(self._altered((self.topic, offsets)), 0).responses[0].partitions[0].error_code:
             assert time.monotonic() < deadline
@@ -173,7 +176,7 @@ class ShareScene:
 
 
 def other_groups(scene: ShareScene) -> dict[str, str]:
-    """Ids that are no share group's."""
+    """Returns ids that are not share groups: a consumer group, a classic group, the empty id and an unknown id."""
     consumers, classic = f"{scene.group}-consumers", f"{scene.group}-classic"
     join = ConsumerGroupHeartbeatRequest(
         group_id=consumers,

@@ -1,4 +1,4 @@
-"""Share groups (KIP-932): heartbeats, fetches and acknowledgements by hand, in groups of their own.
+"""Share groups (KIP-932): heartbeats, fetches and acknowledgements. Each script uses its own groups.
 
 Plays scenes of docs/spec/share-groups.md#s7.
 """
@@ -54,7 +54,8 @@ def heartbeats(talk: Talk, version: int) -> None:
 
 
 def subscriptions(talk: Talk, version: int) -> None:
-    """Of topics that there are not, so that no partition is ever initialized, which would take its own time."""
+    """Subscribes to topics that do not exist. Otherwise partitions would be initialized, which takes a different time
+    on each broker."""
     scene = ShareScene(talk, version, "subscriptions")
     joined = scene.beat("of a topic that is not", "A", 0, subscribed_topic_names=["nope", "bad name!"])
     scene.beat("the same", "A", joined.member_epoch)
@@ -117,7 +118,8 @@ def two_members(talk: Talk, version: int) -> None:
 
 
 def wrong_fetches(talk: Talk, version: int) -> None:
-    """Also S3 of docs/spec/kafka-4.4.md#s5-3, where no other topic is asked for."""
+    """Sends invalid fetches and acknowledgements. One fetch requests only an unknown topic id (S3 of
+    docs/spec/kafka-4.4.md#s5-3)."""
     scene = ShareScene(talk, version, "wrong-fetches")
     scene.begin()
     wrong: dict[str, dict[str, Any]] = {
@@ -220,7 +222,7 @@ def renewals(talk: Talk, version: int) -> None:
     for limit in ("max_wait_ms", "min_bytes", "max_bytes", "max_records"):
         scene.fetch(f"with {limit}", "A", 5, **(idle | {limit: 1}), acknowledgements=[(0, 4, [4])])
     scene.configure("share.renew.acknowledge.enable", "false")
-    time.sleep(0.5)  # Kafka learns of settings a moment after they are set
+    time.sleep(0.5)  # Kafka applies a setting a moment after it has confirmed it.
     scene.acknowledge("not allowed", "A", 5, (0, 4, [4]), is_renew_ack=True)
     scene.acknowledge("of another's", "B", 1, (0, 4, [4]), is_renew_ack=True)
 
@@ -242,11 +244,11 @@ def acquire_modes(talk: Talk, version: int) -> None:
 
 
 def deliveries(talk: Talk, version: int) -> None:
-    """Released again and again, until the limit of deliveries."""
+    """Releases the records again and again until they reach the delivery limit."""
     scene = ShareScene(talk, version, "deliveries")
     scene.begin()
     scene.configure("share.delivery.count.limit", "3")
-    time.sleep(0.5)  # Kafka learns of settings a moment after they are set
+    time.sleep(0.5)  # Kafka applies a setting a moment after it has confirmed it.
     scene.fetch("the first time", "A", 0)
     for epoch in range(1, 30, 2):
         scene.acknowledge("released", "A", epoch, (0, 9, [2]))

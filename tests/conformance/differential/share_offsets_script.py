@@ -1,4 +1,5 @@
-"""Offsets of share groups: DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShareGroupOffsets, errors included.
+"""Offsets of share groups: DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShareGroupOffsets, including
+errors.
 
 Plays docs/spec/share-groups.md#s2-8 and scenarios 32 to 35.
 """
@@ -43,7 +44,7 @@ def described(talk: Talk, version: int) -> None:
     for label, topics in every_kind.items():
         scene.describe_offsets(f"three more, {label}", topics, version=version)
     scene.describe_offsets("two groups", {scene.topic: [0]}, groups=(scene.group, "nobody"), version=version)
-    if version > 0:  # once: Kafka does not answer for long
+    if version > 0:  # at one version only, because Kafka takes long to respond
         scene.describe_offsets("no such partition", {scene.topic: [0, 7]}, version=version)
     scene.describe_offsets("a group twice", groups=(scene.group, scene.group), version=version)
 
@@ -80,7 +81,7 @@ def altered(talk: Talk, version: int) -> None:
 
 
 def altered_before_it_is_there(talk: Talk, version: int) -> None:
-    """AlterShareGroupOffsets makes the group."""
+    """Alters offsets of an unknown group, which creates the group."""
     scene = ShareScene(talk, version, "altered-first")
     scene.wait_until_altered({0: 3})
     scene.describe_offsets("made")

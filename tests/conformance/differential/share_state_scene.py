@@ -1,6 +1,7 @@
-"""Share partitions of a script's own, and the requests of partition leaders and group coordinators about them (83-87).
+"""Share partitions of one script, and the requests about them that partition leaders and group coordinators send
+(API keys 83 to 87).
 
-Every request may name other partitions, another topic id or another group than the scene's: `where`.
+Parameters of a request (`where`) may replace the scene's partitions, topic id and group.
 """
 
 import time
@@ -21,18 +22,20 @@ SHARE = 2  # key type of FindCoordinator
 LATEST = {83: 0, 84: 0, 85: 1, 86: 0, 87: 1}
 OF_COLONS = ":a:b:"
 PATIENCE_S = 60
-Batch = tuple[int, int, int, int]  # first and last offset, delivery state and count
+Batch = tuple[int, int, int, int]  # first offset, last offset, delivery state, delivery count
 
 
 def wait_for_share_coordinator(talk: Talk) -> None:
-    """The first to ask makes a broker create __share_group_state, which takes it a moment."""
+    """Waits for a share coordinator. The first request for it makes the broker create __share_group_state, which takes
+    a moment."""
     asked = FindCoordinatorRequest(key_type=SHARE, coordinator_keys=[f"g:{'A' * 22}:0"])
     while talk.quietly(asked, 6).coordinators[0].error_code:
         time.sleep(0.05)
 
 
 class StateScene:
-    """A topic of two partitions, and a group. `version` is that of the API `key`; the others have their latest."""
+    """A topic with two partitions, and a group. Requests of the API `key` have `version`; other requests have their
+    latest version."""
 
     def __init__(self, talk: Talk, name: str, key: int, version: int) -> None:
         wait_for_coordinator(talk)
@@ -45,7 +48,8 @@ class StateScene:
         self.wait_until_coordinators_know(is_there=True)
 
     def wait_until_coordinators_know(self, *, is_there: bool) -> None:
-        """Kafka's coordinators learn of topics a moment after they are made or deleted, each for itself."""
+        """Waits until the coordinators know whether the topic exists. Each of Kafka's coordinators learns about a topic
+        separately, a moment after its creation or deletion."""
         partitions = [summary.PartitionData(partition=index) for index in (0, 1)]
         topics = [summary.ReadStateSummaryData(topic_id=self.topic_id, partitions=partitions)]
         deadline = time.monotonic() + PATIENCE_S
@@ -113,12 +117,12 @@ class StateScene:
         )
 
     def stored(self, label: str) -> None:
-        """All that is kept of partition 0."""
+        """Reads everything that is stored for partition 0."""
         self.read(f"{label}, read", 0)
         self.summarize(f"{label}, summary", 0)
 
     def nowhere(self, ask: Callable[..., None], *values: int) -> None:
-        """The same request about share partitions that cannot be, or about none."""
+        """Repeats the request with unknown and impossible share partitions, with one partition twice, and with none."""
         ask("an unknown topic", *values, topic=b"\x07" * 16)
         ask("the zero topic id", *values, topic=bytes(16))
         ask("no group id", *values, group="")

@@ -1,6 +1,6 @@
 """The share coordinator (KIP-932): InitializeShareGroupState to ReadShareGroupStateSummary.
 
-Plays docs/spec/share-groups.md#s4-2 to #s4-4 and scenarios 71 to 76 by hand, errors included.
+Plays docs/spec/share-groups.md#s4-2 to #s4-4 and scenarios 71 to 76, including errors.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,8 @@ AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
 
 
 def coordinator_keys(talk: Talk, version: int) -> None:
-    """Of share partitions: `group:topicId:partition`."""
+    """Looks up the coordinators of share partitions, by valid and invalid keys. A valid key is
+    `group:topicId:partition`."""
     wait_for_share_coordinator(talk)
     topic_id = "A" * 22
     for key in (
@@ -46,7 +47,7 @@ def coordinator_keys(talk: Talk, version: int) -> None:
 
 
 def initialized(talk: Talk, version: int) -> None:
-    """Also the start offset of S6 of docs/spec/kafka-4.4.md#s5-3."""
+    """Initializes share partitions, also with an impossible start offset (S6 of docs/spec/kafka-4.4.md#s5-3)."""
     scene = StateScene(talk, "initialized", INITIALIZE, version)
     scene.nowhere(scene.initialize, 1, -1)
     scene.stored("with no start offset")
@@ -74,7 +75,7 @@ def initialized(talk: Talk, version: int) -> None:
 
 
 def read(talk: Talk, version: int) -> None:
-    """Also S4 of docs/spec/kafka-4.4.md#s5-3."""
+    """Reads states at several leader epochs, including a negative one (S4 of docs/spec/kafka-4.4.md#s5-3)."""
     scene = StateScene(talk, "read", READ, version)
     scene.read("not initialized", 0)
     scene.nowhere(scene.read, 0)
@@ -88,7 +89,8 @@ def read(talk: Talk, version: int) -> None:
 
 
 def written(talk: Talk, version: int) -> None:
-    """Also S5 of docs/spec/kafka-4.4.md#s5-3."""
+    """Writes states at present, former and future epochs, and at negative epochs (S5 of
+    docs/spec/kafka-4.4.md#s5-3)."""
     scene = StateScene(talk, "written", WRITE, version)
     scene.write("not initialized", 0, 0, 0)
     scene.nowhere(scene.write, 0, 0, 0)
@@ -108,7 +110,7 @@ def written(talk: Talk, version: int) -> None:
 
 
 def merged(talk: Talk, version: int) -> None:
-    """Batches over batches. S11 of docs/spec/kafka-4.4.md#s5-3."""
+    """Writes batches that overlap stored batches (S11 of docs/spec/kafka-4.4.md#s5-3)."""
     scene = StateScene(talk, "merged", WRITE, version)
     scene.initialize("initialized", 1, 0)
     scene.write("acknowledged", 1, 0, 0, (0, 9, ACKNOWLEDGED, 1))
@@ -133,7 +135,8 @@ def merged(talk: Talk, version: int) -> None:
 
 
 def counted(talk: Talk, version: int) -> None:
-    """The delivery-complete count, which version 0 does not have. S8 and S9 of docs/spec/kafka-4.4.md#s5-3."""
+    """Writes delivery-complete counts (S8 and S9 of docs/spec/kafka-4.4.md#s5-3). Version 0 does not have this
+    count."""
     scene = StateScene(talk, "counted", WRITE, version)
     scene.initialize("initialized", 1, 0)
     for offset, complete in ((0, 3), (0, 7), (10, 2), (10, 0)):
@@ -147,7 +150,7 @@ def counted(talk: Talk, version: int) -> None:
 
 
 def updates_and_snapshots(talk: Talk, version: int) -> None:
-    """More updates than fit between two snapshots, with the same result."""
+    """Writes more updates than fit between two snapshots. Snapshots do not change the result."""
     scene = StateScene(talk, "updates", WRITE, version)
     scene.initialize("initialized", 1, 0)
     for offset in range(0, 520, 2):
@@ -171,7 +174,7 @@ def deleted(talk: Talk, version: int) -> None:
 
 
 def summarized(talk: Talk, version: int) -> None:
-    """Also S7 of docs/spec/kafka-4.4.md#s5-3."""
+    """Reads summaries at several leader epochs, including a negative one (S7 of docs/spec/kafka-4.4.md#s5-3)."""
     scene = StateScene(talk, "summarized", SUMMARY, version)
     scene.summarize("not initialized", 0)
     scene.nowhere(scene.summarize, 0)
@@ -186,7 +189,7 @@ def summarized(talk: Talk, version: int) -> None:
 
 
 def without_topic(talk: Talk, version: int) -> None:
-    """The topic goes, and with it, a moment later, what is kept of it."""
+    """Deletes the topic. A moment later its share state is deleted too."""
     scene = StateScene(talk, "gone", SUMMARY, version)
     scene.initialize("initialized", 3, 2)
     talk.quietly(DeleteTopicsRequest(topics=[DeleteTopicState(name=scene.topic)], timeout_ms=20_000), 6)
@@ -205,4 +208,4 @@ SCRIPTS: dict[Callable[[Talk, int], None], int] = {
     **dict.fromkeys((summarized, without_topic), SUMMARY),
 }
 
-LOWEST = {coordinator_keys: 1}  # key types are from there on
+LOWEST = {coordinator_keys: 1}  # the first version with key types

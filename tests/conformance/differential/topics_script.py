@@ -1,4 +1,5 @@
-"""Metadata, CreateTopics, DeleteTopics, CreatePartitions, DescribeTopicPartitions, DescribeLogDirs, DescribeCluster."""
+"""Scripts for Metadata, CreateTopics, DeleteTopics, CreatePartitions, DescribeTopicPartitions, DescribeLogDirs and
+DescribeCluster."""
 
 from collections.abc import Callable
 

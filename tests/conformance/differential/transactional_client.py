@@ -1,4 +1,4 @@
-"""A transactional producer for scripts, which does only what it is told: each step is one request, recorded or not."""
+"""A transactional producer for scripts. Each step is one request, which may or may not be recorded."""
 
 import time
 from typing import Any
@@ -17,26 +17,29 @@ from odradek.protocol.messages.produce_request import PartitionProduceData, Prod
 from tests.conformance.differential.conversation import Talk
 from tests.conformance.differential.records_script import batch
 
-INIT, ADD, END, PRODUCE = 4, 3, 4, 11  # the versions of what only prepares: the protocol before KIP-890's second part
+# Versions of requests that only prepare a comparison. They use the protocol before the second part of KIP-890.
+INIT, ADD, END, PRODUCE = 4, 3, 4, 11
 PATIENCE_S = 60.0
-NOT_YET = {14, 15, 16, 51}  # the coordinator loads, is not there yet, or is busy with this id
+# The coordinator is loading, unavailable, on another broker, or busy with this transactional id.
+NOT_YET = {14, 15, 16, 51}
 GROUP, TRANSACTION = 0, 1
 
 
 class Client:
-    """One transactional id. `producer_id` and `epoch` are what the broker told last."""
+    """A producer with one transactional id. `producer_id` and `epoch` are the latest that the broker returned."""
 
     def __init__(self, talk: Talk, transactional_id: str, *, version: int = END) -> None:
-        """version   of EndTxn: 5 speaks for transaction.version 2"""
+        """version   version of EndTxn; 5 is the one for transaction.version 2"""
         self.talk, self.id, self._end_version = talk, transactional_id, version
         self.producer_id, self.epoch, self.sequences = -1, -1, dict[tuple[str, int], int]()
 
     def init(self, **more: Any) -> "Client":
-        """Quietly, until it is granted; whatever was open is aborted."""
+        """Sends InitProducerId until it succeeds, without recording it. An open transaction is aborted."""
         request = InitProducerIdRequest(transactional_id=self.id, **({"transaction_timeout_ms": 60_000} | more))
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            self.talk.quietly(FindCoordinatorRequest(key=self.id, key_type=TRANSACTION), 3)  # makes the topic
+            # This creates the topic __transaction_state.
+            self.talk.quietly(FindCoordinatorRequest(key=self.id, key_type=TRANSACTION), 3)
             answer = self.talk.quietly(request, INIT)
             if answer.error_code == 0:
                 break
@@ -47,7 +50,7 @@ class Client:
         return self
 
     def note(self, answer: Any) -> None:
-        """The pair that an answer of InitProducerId or of EndTxn v5 tells."""
+        """Stores producer id and epoch of a response to InitProducerId or EndTxn v5."""
         if answer is not None and answer.error_code == 0 and answer.producer_id != -1:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
             self.sequences.clear()
@@ -57,7 +60,7 @@ class Client:
         return {"transactional_id": self.id, "producer_id": self.producer_id, "producer_epoch": self.epoch}
 
     def add_request(self, *topics: AddPartitionsToTxnTopic, version: int = ADD, **more: Any) -> Any:
-        """`more` overrides fields of the transaction."""
+        """Returns a request that adds partitions. `more` overrides fields of the transaction."""
         fields = self.pair | more
         if version >= 4:
             transaction = AddPartitionsToTxnTransaction(**(fields | {"topics": list(topics)}))
@@ -70,7 +73,7 @@ class Client:
         )
 
     def begin(self, topic: str, *partitions: int) -> "Client":
-        """Quietly, as clients of the older protocol do it."""
+        """Adds partitions to the transaction, as clients of the older protocol do, without recording it."""
         self.talk.quietly(self.add_request(partitions_of(topic, *(partitions or (0,)))), ADD)
         return self
 
@@ -82,12 +85,12 @@ class Client:
         return EndTxnRequest(**({"committed": commit} | self.pair | more))
 
     def end(self, *, commit: bool = True) -> "Client":
-        """Quietly, and wait until the markers are written."""
+        """Ends the transaction without recording it, and waits until the markers are written."""
         self.note_end(self.talk.quietly(self.end_request(commit=commit), self._end_version))
         return self
 
     def note_end(self, answer: Any) -> None:
-        """Wait until it is over: Kafka answers before that."""
+        """Stores a response to EndTxn, and waits until the transaction has ended. Kafka responds earlier."""
         self.note(answer)
         self.settle()
 
@@ -97,10 +100,10 @@ class Client:
         while self.talk.quietly(request, 0).transaction_states[0].transaction_state.startswith("Prepare"):
             assert time.monotonic() < deadline, f"{self.id} does not end"
             time.sleep(0.01)
-        time.sleep(0.002)  # no two markers of one time: which of them is the newest would be chance
+        time.sleep(0.002)  # If two markers had the same time, it would be random which is newer.
 
     def records(self, topic: str, *values: bytes, partition: int = 0, **more: Any) -> bytes:
-        """The next batch of this producer for a partition."""
+        """Returns this producer's next batch for a partition."""
         sequence = self.sequences.get((topic, partition), 0)
         self.sequences[topic, partition] = sequence + len(values)
         fields = {"producer_id": self.producer_id, "producer_epoch": self.epoch, "base_sequence": sequence}
@@ -119,7 +122,7 @@ class Client:
         return ProduceRequest(topic_data=topics, **fields)
 
     def send(self, topic: str, *values: bytes, partition: int = 0) -> "Client":
-        """Quietly; the partition has to be part of the transaction."""
+        """Produces without recording it. The partition must be part of the transaction."""
         request = self.produce_request(topic, self.records(topic, *values, partition=partition), partition=partition)
         answer = self.talk.quietly(request, PRODUCE)
         assert answer.responses[0].partition_responses[0].error_code == 0, answer

@@ -1,5 +1,5 @@
-"""Transactions as partitions and groups see them: Produce, Fetch and ListOffsets in and around them, TxnOffsetCommit,
-WriteTxnMarkers, DescribeProducers. `level` is the transaction.version that both brokers are at."""
+"""Scripts for transactions in partitions and groups: Produce, Fetch, ListOffsets, TxnOffsetCommit, WriteTxnMarkers and
+DescribeProducers. `level` is the transaction.version of both brokers."""
 
 from typing import Any
 
@@ -29,8 +29,8 @@ from tests.conformance.differential.records_script import BASE_MS, NOBODY, batch
 from tests.conformance.differential.transactional_client import Client
 from tests.conformance.differential.transactions_script import LevelScript, wait_for_coordinators
 
-COMMITTED = 1  # the isolation level
-FIRST_VERSION = {0: 3, 1: 4, 2: 2}  # by API key: before these there is nothing transactional in them
+COMMITTED = 1  # the isolation level read_committed
+FIRST_VERSION = {0: 3, 1: 4, 2: 2}  # by API key: the first version that supports transactions
 
 
 def produce(talk: Talk, version: int, level: int) -> None:
@@ -77,7 +77,7 @@ def produce(talk: Talk, version: int, level: int) -> None:
 
 
 def read(talk: Talk, version: int, level: int) -> None:
-    """Fetch."""
+    """Fetches a log with transactions, from each of its offsets and at several isolation levels."""
     name = f"tx-fetch-{version}-{level}"
     topic_id = talk.make_topic(name)
     prepare(talk, name)
@@ -99,7 +99,8 @@ def read(talk: Talk, version: int, level: int) -> None:
 
 
 def prepare(talk: Talk, topic: str) -> None:
-    """Committed, aborted, two interleaved, plain, and an open one with a plain record behind it."""
+    """Writes a committed transaction, an aborted one, two interleaved ones, a plain record, and an open transaction
+    with a plain record after it."""
     one, two = Client(talk, f"{topic}-one").init(), Client(talk, f"{topic}-two").init()
     one.begin(topic).send(topic, b"committed", b"too").end()
     one.init().begin(topic).send(topic, b"aborted").end(commit=False)
@@ -186,11 +187,12 @@ def write_txn_markers(talk: Talk, version: int, level: int) -> None:
         everything(talk, name, topic_id, partition)
 
 
-IDS_SINCE = 6  # version of TxnOffsetCommit
+IDS_SINCE = 6  # first version of TxnOffsetCommit with topic ids
 
 
 def txn_offset_commit(talk: Talk, version: int, level: int) -> None:
-    """Also T1, T2 and T8 to T10 of docs/spec/kafka-4.4.md#s5-2."""
+    """Commits offsets in a transaction, also for unknown topics, partitions, groups and members (T1, T2 and T8 to T10
+    of docs/spec/kafka-4.4.md#s5-2)."""
     wait_for_coordinators(talk)
     name = f"tx-group-{version}-{level}"
     ids = {name: talk.make_topic(name, 2)}

@@ -1,5 +1,5 @@
-"""The transaction coordinator: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, DescribeTransactions,
-ListTransactions, UpdateFeatures. `level` is the transaction.version that both brokers are at."""
+"""Scripts for the transaction coordinator: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn,
+DescribeTransactions, ListTransactions and UpdateFeatures. `level` is the transaction.version of both brokers."""
 
 import time
 from collections.abc import Callable
@@ -171,7 +171,7 @@ def end_txn(talk: Talk, version: int, level: int) -> None:
     ask(one, "an unknown id", transactional_id=f"{name}-unknown", producer_epoch=0)
     ask(one, "an empty id", transactional_id="", producer_epoch=0)
     ask(one, "another producer id", producer_id=one.producer_id + 1_000_000, producer_epoch=0)
-    for number, first in enumerate((None, True, False)):  # nothing before, a commit, an abort
+    for number, first in enumerate((None, True, False)):  # the previous transaction: none, committed, aborted
         for state in ("idle", "open"):
             for commit in (True, False):
                 for behind in (0, 1, 2, -1):
@@ -242,7 +242,8 @@ def list_transactions(talk: Talk, version: int, level: int) -> None:
 
 
 def update_features(talk: Talk, version: int, level: int) -> None:
-    """Nothing is really changed: at version 0, which cannot only validate, what is refused or is so already."""
+    """Sends UpdateFeatures without changing a level. Version 0 has no mode that only validates, so it gets
+    updates that are refused or change nothing."""
 
     def ask(label: str, *updates: tuple[str, int, int], really: bool = False) -> None:
         keys = [
