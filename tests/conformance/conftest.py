@@ -1,4 +1,4 @@
-"""Kafka's tools in one JVM, and one broker for the tests that only need some broker."""
+"""Fixtures for Kafka's tools, which run in one JVM, and for a broker that tests share."""
 
 import itertools
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
 
 @pytest.fixture(scope="session", params=["4.3.1", "4.4.0"])
 def clients(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Tools]:
-    """Our own programs, with the Java clients of each release."""
+    """Yields a JVM that runs our own Java programs with the clients of each release."""
     jvm = Tools(tmp_path_factory.mktemp("clients"), request.param)
     yield jvm
     jvm.close()
@@ -33,7 +33,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session", params=["kafka", "odradek"])
 def streams_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Kafka and Odradek in turn: the scenarios of streams groups expect the same of both."""
+    """Yields Kafka and Odradek in turn, because the scenarios of streams groups expect the same of both."""
     data_dir = tmp_path_factory.mktemp(f"streams-{request.param}") / "data"
     settings = streams_scene.SETTINGS
     broker: Broker = (
@@ -53,7 +53,7 @@ NUMBERS = itertools.count()
 
 @pytest.fixture
 def scene(streams_broker: Broker) -> Iterator[streams_scene.Scene]:
-    """A streams group with a name of its own."""
+    """Yields a scene with a new streams group."""
     talk = streams_scene.talk_to(streams_broker)
     yield streams_scene.Scene(talk, f"app{next(NUMBERS)}", streams_broker.name == "kafka")
     talk.close()

@@ -1,4 +1,4 @@
-"""A share group with a dead-letter queue on a running broker: a member by raw frames, the queue, the stored states."""
+"""Dead-letter queues on a running broker: a shared topic with its queue, and a group member that sends raw frames."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ from tests.support.wire import Wire
 
 ACKNOWLEDGED, ARCHIVED = 2, 4
 Acquired = list[tuple[int, int, int]]  # first offset, last offset, delivery count
-History = list[tuple[int, int]]  # of an offset: state and delivery count, as they were stored one after the other
+History = list[tuple[int, int]]  # delivery states and counts of one offset, in the order in which they were stored
 OVER = (ARCHIVED, 0)  # the end of a history: the offset is stored as archived, or the start offset has passed it
 
 
 class SharedTopic:
-    """The topic `t-NAME`, which the group `g-NAME` shares. The group names the queue `dlq.NAME`, which is created, with
-    its mark, unless the test says otherwise."""
+    """The topic `t-NAME`, which the group `g-NAME` shares. The group's dead-letter queue is `dlq.NAME`. That topic is
+    created and marked as a queue unless `has_queue` is false."""
 
     def __init__(self, bootstrap: str, name: str, *, partitions: int = 1, has_queue: bool = True) -> None:
         self.bootstrap = bootstrap
@@ -73,7 +73,7 @@ class SharedTopic:
             wait_for(f"{topic} to be led", lambda: self._is_led(admin, topic, partitions))
 
     def configure(self, **settings: object) -> None:
-        """Sets settings of the group, with _ for ."""
+        """Sets settings of the group. Their names have `_` in place of `.`."""
         self.alter(ConfigType.GROUP, self.group, {name.replace("_", "."): str(each) for name, each in settings.items()})
 
     def alter(self, kind: ConfigType, name: str, settings: Mapping[str, str]) -> None:
@@ -81,7 +81,7 @@ class SharedTopic:
             alter(admin, ConfigResource(kind, name), settings)
 
     def produce(self, *values: bytes, partition: int = 0) -> None:
-        """Writes one batch, whose records have the key k and a header of their own."""
+        """Writes one batch. Each of its records has the key `k` and a header."""
         now_ms = int(time.time() * 1000)
         batch = build_batch([NewRecord(b"k", value, now_ms, (("h", b"own"),)) for value in values])
         with Wire(self.bootstrap) as wire:
@@ -100,7 +100,8 @@ class SharedTopic:
             return set(admin.list_topics())
 
     def batches(self, topic: str, partition: int = 0) -> list[tuple[BatchHeader, list[Record]]]:
-        """Returns everything that a partition holds; nothing, if it does not exist."""
+        """Returns all batches of a partition with their records. Returns an empty list if the partition does not
+        exist."""
         found: list[tuple[BatchHeader, list[Record]]] = []
         offset = 0
         with Wire(self.bootstrap) as wire:
@@ -124,16 +125,16 @@ class SharedTopic:
         return [Copy.of(each) for _, records in self.batches(queue or self.queue, partition) for each in records]
 
     def copied(self, queue: str | None = None) -> list[int]:
-        """Returns the source offsets of the copies, in their order."""
+        """Returns the source offsets of the copies, in the order of the copies."""
         return [each.offset for each in self.copies(queue)]
 
     def batch_sizes(self) -> list[int]:
         return [len(records) for _, records in self.batches(self.queue)]
 
     def histories(self, partition: int = 0) -> dict[int, History]:
-        """Returns what was stored of each offset. A state that is stored again counts once.
+        """Returns the states that were stored for each offset. A state that is stored again counts once.
 
-        How many offsets are stored by one write is left out: Kafka writes the end of each record by itself (L14),
+        It does not matter how many offsets a write contains. Kafka writes the end of each record separately (L14),
         before it moves the start offset; this broker moves the start offset with the same write.
         """
         found: dict[int, History] = {}
@@ -145,7 +146,8 @@ class SharedTopic:
         return found
 
     def settled(self, *offsets: int, partition: int = 0) -> dict[int, History]:
-        """Waits until these offsets are stored as archived, when their copies are written or have failed."""
+        """Waits until these offsets are stored as archived, and returns all histories. By then their copies are written
+        or have failed."""
 
         def are_archived() -> bool:
             histories = self.histories(partition)
@@ -160,7 +162,7 @@ class SharedTopic:
         return told.start_offset, told.lag
 
     def store(self, start_offset: int, *stored: tuple[int, int, int, int]) -> None:
-        """Writes the state as a leader of the share partition would (WriteShareGroupState)."""
+        """Writes share state as the leader of the share partition would (WriteShareGroupState)."""
         partition = reading.PartitionData(partition=0, leader_epoch=0)
         topic = reading.ReadStateData(topic_id=self.topic_id, partitions=[partition])
         with Wire(self.bootstrap) as wire:
@@ -192,7 +194,7 @@ class SharedTopic:
     def _is_led(admin: Admin, topic: str, partitions: int) -> bool:
         try:
             told = admin.describe_topics([topic])[topic].partitions
-        except RetriableError:  # Kafka creates a topic before every request for metadata knows it
+        except RetriableError:  # Kafka may not list a topic that it has just created.
             return False
         return len(told) == partitions and all(each.leader is not None for each in told)
 
@@ -215,7 +217,7 @@ def _add(found: dict[int, History], stored: Sequence[StateBatch], start_offset: 
 
 
 class RawMember:
-    """A member of the group with a connection of its own, which has joined and has its partitions."""
+    """A member of the group with its own connection. It has joined and received its partitions."""
 
     def __init__(self, shared: SharedTopic, name: str = "A", *, partitions: int = 1) -> None:
         self._shared, self._name = shared, name
@@ -237,13 +239,14 @@ class RawMember:
         wait_for("the partitions of a member", has_partitions)
 
     def _coordinator_is_there(self) -> bool:
-        """The first request for it has a broker create __consumer_offsets."""
+        """Returns whether there is a group coordinator. The first request makes the broker create
+        __consumer_offsets."""
         request = FindCoordinatorRequest(key_type=0, coordinator_keys=[self._shared.group])
         answer: Any = self._wire.ask(request, 6)
         return bool(answer.coordinators[0].error_code == 0)
 
     def close(self) -> None:
-        """Ends the connection; the group is not told."""
+        """Closes the connection without leaving the group."""
         self._wire.close()
 
     def leave(self) -> None:
@@ -273,7 +276,7 @@ class RawMember:
         return found
 
     def acquire(self, *, max_records: int = 500, partition: int = 0) -> Acquired:
-        """Returns what the first fetch acquires that acquires anything."""
+        """Fetches until a fetch acquires records, and returns what it acquired."""
         found: Acquired = []
 
         def is_there() -> bool:
@@ -284,7 +287,8 @@ class RawMember:
         return found
 
     def acknowledge(self, *wanted: tuple[int, int, int | list[int]], partition: int = 0) -> ErrorCode:
-        """Acknowledges ranges of offsets, each with one type or with one for each offset."""
+        """Acknowledges ranges of offsets. A range has one acknowledgement type, or a list with a type for each
+        offset."""
         ranges = [
             AcknowledgementBatch(
                 first_offset=first, last_offset=last, acknowledge_types=[types] if isinstance(types, int) else types

@@ -1,8 +1,8 @@
-"""Releases of Apache Kafka as they run: what each offers, recorded for the broker that takes their place.
+"""Records what each release of Apache Kafka offers, for the clusters that emulate it.
 
-`python -m tests.conformance.releases` writes `odradek/broker/control/clusters/releases.json` anew: it starts each
-release from Maven with its defaults, formatted by its own tool, and asks it for ApiVersions v4 and the defaults of its
-settings.
+`python -m tests.conformance.releases` rewrites `odradek/broker/control/clusters/releases.json`. It gets each release
+from Maven, formats a directory with the release's own tool, starts it with its defaults, and sends ApiVersions v4 and
+DescribeConfigs.
 """
 
 import json
@@ -27,7 +27,7 @@ from tests.support.ports import free_port
 from tests.support.wire import ClosedByBroker, Wire
 
 RECORDED = REPOSITORY / "odradek" / "broker" / "control" / "clusters" / "releases.json"
-# By the name that a cluster is created with: the release, and features that it is formatted with.
+# By the name with which a cluster is created: the release, and the features with which its directory is formatted.
 RELEASES: Mapping[str, tuple[str, Mapping[str, int]]] = {
     "3.9": ("3.9.1", {}),
     "4.0": ("4.0.0", {}),
@@ -35,7 +35,7 @@ RELEASES: Mapping[str, tuple[str, Mapping[str, int]]] = {
     "4.3": ("4.3.1", {}),
     "4.4": ("4.4.0", {}),
 }
-DEFAULTS_OF = "4.4"  # Odradek's own are of this one; of the others the differences are recorded
+DEFAULTS_OF = "4.4"  # Odradek has the defaults of this release. For the other releases, differences are recorded.
 BROKER_RESOURCE = 4
 DEFAULT_SOURCE = 5
 NAMES = {key.value: key.kafka_name for key in ApiKey}
@@ -46,7 +46,8 @@ JVM = ("-Xmx400M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 @contextmanager
 def running(version: str, features: Mapping[str, int]) -> Iterator[int]:
-    """Starts a release on a fresh directory; yields its port. `kafka start` reads a log that 3.9 writes elsewhere."""
+    """Starts a release on a new directory and yields its port. `kafka start` cannot start 3.9, which writes its log
+    elsewhere."""
     classpath = run_kafka("classpath", "--version", version, timeout=600).strip().splitlines()[-1]
     with tempfile.TemporaryDirectory(prefix="odradek-release-") as folder:
         port, controller = free_port(), free_port()
@@ -81,7 +82,7 @@ def running(version: str, features: Mapping[str, int]) -> Iterator[int]:
 
 
 def wait_until_ready(process: "subprocess.Popen[bytes]", port: int) -> None:
-    """Returns when it answers and tells of its features, which it learns from its metadata log."""
+    """Waits until Kafka answers and reports its finalised features, which it reads from its metadata log."""
     until_s = time.monotonic() + START_TIMEOUT_S
     while True:
         assert process.poll() is None, "Kafka ended"
@@ -101,7 +102,7 @@ def api_versions(port: int) -> ApiVersionsResponse:
 
 
 def told_by(answer: ApiVersionsResponse) -> dict[str, Any]:
-    """Returns what an answer says of APIs and features, in the form of releases.json."""
+    """Returns the APIs and features of a response, in the form of releases.json."""
     return {
         "apis": {
             NAMES.get(each.api_key, str(each.api_key)): [each.min_version, each.max_version]
@@ -113,7 +114,7 @@ def told_by(answer: ApiVersionsResponse) -> dict[str, Any]:
 
 
 def defaults(port: int) -> dict[str, str | None]:
-    """Defaults of the broker's settings that Odradek has too."""
+    """Returns the defaults of the broker settings that Odradek has too."""
     resource = DescribeConfigsResource(resource_type=BROKER_RESOURCE, resource_name="1", configuration_keys=None)
     request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
     with Wire(f"127.0.0.1:{port}") as wire:
@@ -127,7 +128,7 @@ def defaults(port: int) -> dict[str, str | None]:
 
 
 def recorded() -> dict[str, Any]:
-    """Asks each release; needs Java and Maven."""
+    """Starts each release, and returns the contents for releases.json. Needs Java and Maven."""
     answers: dict[str, dict[str, Any]] = {}
     values: dict[str, dict[str, str | None]] = {}
     for name, (version, features) in RELEASES.items():
@@ -142,7 +143,7 @@ def recorded() -> dict[str, Any]:
 
 
 def text_of(answers: Mapping[str, Any]) -> str:
-    """JSON with a line for each API."""
+    """Returns JSON with one line for each API."""
     return re.sub(r"\[\s+(\d+),\s+(\d+)\s+\]", r"[\1, \2]", json.dumps(answers, indent=2)) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Instances of a Kafka Streams application in JVMs of their own: java/Streamed.java with the jars of one release."""
+"""Instances of a Kafka Streams application, each in its own JVM: java/Streamed.java with the jars of one release."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ PARTITIONS = 3
 NEWEST, BEFORE = "4.4.0", "4.3.1"  # releases of kafka-streams
 QUICK_JVM = ("-Xmx200m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 LOGGER = "org.slf4j:slf4j-nop:1.7.36"
-# The instance that takes over a killed one's tasks waits until its transaction is aborted.
+# An instance that takes over tasks of a killed instance waits until the killed one's transaction is aborted.
 TRANSACTION_TIMEOUT_MS = 4000
 BROKER_SETTINGS: Mapping[str, object] = {
     "offsets.topic.num.partitions": 1,
@@ -36,7 +36,7 @@ BROKER_SETTINGS: Mapping[str, object] = {
 
 
 def class_path(release: str, classes: Path) -> str:
-    """Compiles the program into a folder; returns it with the jars of kafka-streams."""
+    """Compiles the program into `classes`. Returns a class path with this folder and the jars of kafka-streams."""
     jars = install_jars(f"kafka-streams-{release}", [f"org.apache.kafka:kafka-streams:{release}", LOGGER])
     classes.mkdir(exist_ok=True)
     words = ["javac", "-nowarn", "-Xlint:-deprecation", "-cp", jars, "-d", str(classes), str(SOURCE)]
@@ -45,7 +45,7 @@ def class_path(release: str, classes: Path) -> str:
 
 
 class Instance:
-    """One process of the application. `lines` is what it has printed so far."""
+    """One process of the application. `lines` is its output so far."""
 
     def __init__(self, name: str, words: list[str], log: Path) -> None:
         self.name = name
@@ -64,7 +64,7 @@ class Instance:
 
     @property
     def tasks(self) -> tuple[frozenset[str], frozenset[str]]:
-        """The active and the standby tasks that it has printed last."""
+        """Returns the active and the standby tasks that the instance printed last."""
         printed = [line for line in list(self.lines) if line.startswith("tasks ")] or ["tasks  standby "]
         active, _, standby = printed[-1].removeprefix("tasks ").partition(" standby ")
         return frozenset(filter(None, active.split(","))), frozenset(filter(None, standby.split(",")))
@@ -77,18 +77,18 @@ class Instance:
         return self._process.poll() is None
 
     def wait_for_end(self) -> int:
-        """Its exit status."""
+        """Waits until the process ends, and returns its exit status."""
         status = self._process.wait(PATIENCE_S)
         self._reader.join()
         return status
 
     def close(self, how: str = "close") -> None:
-        """End in order: `close`, or `leave` the group permanently."""
+        """Ends the instance cleanly. If `how` is `leave`, it also leaves the group permanently."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{how}\n")
         self._process.stdin.flush()
         assert self.wait_for_end() == 0, self.lines
-        assert "closed true" in self.lines, self.lines  # the state NOT_RUNNING may not be told before the process ends
+        assert "closed true" in self.lines, self.lines  # The process may end before it reports the state NOT_RUNNING.
 
     def kill9(self) -> None:
         self._process.kill()
@@ -97,7 +97,7 @@ class Instance:
 
 @dataclass(slots=True)
 class Application:
-    """The word count with topics of its own, and the words that it was given."""
+    """The word count with its own topics. `counts` has the number of times that each word was produced."""
 
     bootstrap: str
     name: str
@@ -119,7 +119,7 @@ class Application:
             create_topic(self.bootstrap, topic, PARTITIONS, exact=True)
 
     def start(self, name: str, shape: str = "counts", **settings: object) -> Instance:
-        """Start an instance; settings with _ for the dot. It keeps its directory when it is started again."""
+        """Starts an instance. A restarted instance keeps its directory. Names of settings have `_` in place of `.`."""
         every = {
             "bootstrap.servers": self.bootstrap,
             "application.id": self.name,
@@ -128,7 +128,7 @@ class Application:
             "processing.guarantee": "exactly_once_v2",
             "auto.offset.reset": "earliest",
             "commit.interval.ms": 100,
-            "statestore.cache.max.bytes": 0,  # every update of a count is written
+            "statestore.cache.max.bytes": 0,  # Every update of a count is written.
             "num.stream.threads": 1,
             "producer.transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
             **{key.replace("_", "."): value for key, value in settings.items()},
@@ -140,7 +140,7 @@ class Application:
         return instance
 
     def say(self, *words: str, times: int = 1) -> None:
-        """Produce a line of the words to every partition, so many times."""
+        """Produces a line with these words to every partition. Repeats this `times` times."""
         producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 5})
         for _ in range(times):
             for partition in range(PARTITIONS):
@@ -150,7 +150,8 @@ class Application:
             self.counts[word] = self.counts.get(word, 0) + times * PARTITIONS
 
     def updates(self) -> dict[str, list[int]]:
-        """Reads committed updates until each word has been counted to its end; returns them by word, in order."""
+        """Reads committed updates until each word has reached its final count. Returns the updates by word, in
+        order."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": f"{self.name}-reader"})
         consumer.assign([TopicPartition(self.results, index, OFFSET_BEGINNING) for index in range(PARTITIONS)])
         found: dict[str, list[int]] = {word: [] for word in self.counts}
@@ -189,7 +190,8 @@ def wait_until(what: str, is_so: Callable[[], bool], *instances: Instance) -> No
 
 
 def wait_for_tasks(*instances: Instance) -> None:
-    """Until the instances share six active tasks, and each counting task has its standby if there are several."""
+    """Waits until the instances share six active tasks. If there are several instances, each counting task must also
+    have a standby task."""
     standbys = PARTITIONS if len(instances) > 1 else 0
 
     def is_spread() -> bool:

@@ -1,4 +1,5 @@
-"""A streams group (KIP-1071) of a test's own, and the requests of its members, as raw frames to Kafka and to us."""
+"""A streams group (KIP-1071) for one test, and the requests of its members, sent as raw frames to Kafka and to
+Odradek."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -39,12 +40,12 @@ PATIENCE_S = 30
 PAUSE_S = 0.02
 NEVER_MS = 300_000
 I4 = "i4"  # the topic of most scenarios, with four partitions
-SHARED_TOPICS = {I4: 4, "i3": 3, "i6": 6, "i7": 7}  # no scenario changes them
-ALL = {"0": [0, 1, 2, 3]}  # its tasks in a subtopology "0"
+SHARED_TOPICS = {I4: 4, "i3": 3, "i6": 6, "i7": 7}  # topics that no scenario changes
+ALL = {"0": [0, 1, 2, 3]}  # all tasks of i4, in a subtopology named 0
 NOTHING: "Tasks" = {}
 LATEST = 1  # version of StreamsGroupHeartbeat
 SETTINGS: Mapping[str, object] = {
-    "offsets.topic.num.partitions": 1,  # one coordinator: what it knows of topics, it knows for every group
+    "offsets.topic.num.partitions": 1,  # one coordinator, which knows the same topics for every group
     "transaction.state.log.num.partitions": 1,
     "share.coordinator.state.topic.num.partitions": 1,
     "group.initial.rebalance.delay.ms": 0,
@@ -61,7 +62,7 @@ Tasks = dict[str, list[int]]
 
 
 def tasks_of(given: Sequence[Any] | None) -> Tasks | None:
-    """Tasks of an answer by subtopology, or None if the answer says nothing of them."""
+    """Returns the tasks of a response by subtopology, or None if the response does not mention tasks."""
     return None if given is None else {each.subtopology_id: list(each.partitions) for each in given}
 
 
@@ -70,7 +71,7 @@ def task_ids(tasks: Mapping[str, Sequence[int]]) -> list[TaskIds]:
 
 
 def internal(name: str, partitions: int = 0, replication_factor: int = -1, **configs: str) -> TopicInfo:
-    """A changelog or repartition topic as a client asks for it; settings with _ for the dot."""
+    """Returns a changelog or repartition topic as a client requests it. Names of settings have `_` in place of `.`."""
     pairs = [KeyValue(key=key.replace("_", "."), value=value) for key, value in sorted(configs.items())]
     return TopicInfo(name=name, partitions=partitions, replication_factor=replication_factor, topic_configs=pairs)
 
@@ -85,7 +86,8 @@ def subtopology(
     copartitions: Sequence[tuple[Sequence[int], Sequence[int]]] = (),
     patterns: Sequence[str] = (),
 ) -> Subtopology:
-    """`copartitions`: for each group the places of its topics among the sources, and among the repartition topics."""
+    """Returns a subtopology. For each group, `copartitions` has the indexes of its source topics and of its repartition
+    topics."""
     return Subtopology(
         subtopology_id=name,
         source_topics=list(sources),
@@ -106,7 +108,7 @@ def topology(*subtopologies: Subtopology, epoch: int = 0) -> Topology:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to a heartbeat, in the words of the scenarios."""
+    """The response to a heartbeat, in the terms of the scenarios."""
 
     response: StreamsGroupHeartbeatResponse
 
@@ -128,13 +130,13 @@ class Reply:
 
     @property
     def told(self) -> tuple[int, Tasks | None]:
-        """The member epoch and the active tasks of a heartbeat that was accepted."""
+        """Returns the member epoch and the active tasks. Fails if the heartbeat was refused."""
         assert self.code is ErrorCode.NONE, self
         return self.epoch, self.active
 
     @property
     def roles(self) -> tuple[int, Tasks | None, Tasks | None]:
-        """As `told`, with the standby tasks."""
+        """Like `told`, but also returns the standby tasks."""
         return (*self.told, self.standby)
 
     @property
@@ -151,7 +153,7 @@ class Reply:
 
     @property
     def endpoints(self) -> list[tuple[str, Tasks, Tasks]] | None:
-        """For each endpoint its address, and its active and standby partitions by topic."""
+        """Returns the address of each endpoint, with its active and standby partitions by topic."""
         listed = self.response.partitions_by_user_endpoint
         if listed is None:
             return None
@@ -166,10 +168,10 @@ class Reply:
 
 
 class Member:
-    """A member of a scene's group. It sends the epoch that it was told last unless a heartbeat names another."""
+    """A member of a scene's group. A heartbeat has the epoch of the last response unless it names another."""
 
     def __init__(self, scene: "Scene", name: str, **always: Any) -> None:
-        """`always`: fields of each heartbeat with which it joins."""
+        """Creates a member. `always` has fields for each heartbeat with which it joins."""
         self.scene, self.name = scene, name
         self.epoch = 0
         self._always = {"process_id": f"process of {name}", **always}
@@ -188,7 +190,8 @@ class Member:
     def beat(
         self, active: Tasks | None = None, standby: Tasks | None = None, *, version: int = LATEST, **fields: Any
     ) -> Reply:
-        """Send a heartbeat; with `active` it says which tasks the member runs, without it nothing of tasks."""
+        """Sends a heartbeat. If `active` is given, the heartbeat reports the member's tasks. Otherwise it does not
+        mention tasks."""
         if active is not None:
             fields["active_tasks"] = task_ids(active)
             fields["standby_tasks"] = task_ids(standby or {})
@@ -196,7 +199,8 @@ class Member:
         return self.send(version, **fields)
 
     def beat_until(self, is_met: Callable[[Reply], bool], **fields: Any) -> Reply:
-        """Repeat the heartbeat until its answer shows what is awaited, such as tasks of topics that are being made."""
+        """Repeats the heartbeat until the response meets the condition, for example because tasks of new topics are
+        assigned."""
         deadline = time.monotonic() + PATIENCE_S
         while not is_met(reply := self.beat(**fields)):
             assert time.monotonic() < deadline, reply
@@ -230,14 +234,14 @@ class Member:
 
     @property
     def assigned(self) -> tuple[Tasks | None, Tasks | None]:
-        """Active and standby tasks that the group says the member may run."""
+        """Returns the active and standby tasks that the member may run at present."""
         assignment = self.described().assignment
         return tasks_of(assignment.active_tasks), tasks_of(assignment.standby_tasks)
 
 
 @dataclass(slots=True)
 class Scene:
-    """One connection and a group with a name of its own. `topology` is what its members join with."""
+    """One connection and a new group. Members join with `topology`."""
 
     talk: Talk
     group: str
@@ -248,11 +252,12 @@ class Scene:
         return Member(self, name, **always)
 
     def told_again(self, tasks: Tasks) -> Tasks | None:
-        """What a member that reports other tasks than the assigned ones is told: docs/compatibility.md#groups."""
+        """Returns the tasks in the response to a member that reports tasks other than its assigned ones. Kafka's
+        response does not mention tasks: docs/compatibility.md#groups."""
         return None if self.is_kafka else tasks
 
     def named(self, ending: str) -> str:
-        """A topic that belongs to this scene."""
+        """Returns the name of a topic that belongs to this scene."""
         return f"{self.group}-{ending}"
 
     def make_topic(self, name: str, partitions: int = 1, **config: object) -> str:
@@ -260,7 +265,7 @@ class Scene:
         return name
 
     def make_source(self, ending: str, partitions: int) -> str:
-        """A source topic of the scene's own, of which the coordinator knows."""
+        """Creates a source topic that belongs to this scene, and waits until the coordinator knows it."""
         name = self.make_topic(self.named(ending), partitions)
         self.wait_until_coordinator_knows(name, partitions)
         return name
@@ -271,7 +276,8 @@ class Scene:
             self.wait_until_coordinator_knows(name, partitions)
 
     def wait_until_coordinator_knows(self, topic: str, partitions: int) -> None:
-        """A coordinator of Kafka learns of topics a moment after they are made: a group beside ours tells when."""
+        """Waits until the coordinator knows the topic. Kafka's coordinator learns about a topic a moment after its
+        creation. A probe group shows when this has happened."""
         self._probe(topic, lambda reply: reply.active == {"0": list(range(partitions))})
 
     def wait_until_coordinator_misses(self, topic: str) -> None:
@@ -297,7 +303,7 @@ class Scene:
         assert answer.results[0].error_code == 0, answer
 
     def partitions_of(self, topic: str) -> int:
-        """How many partitions a topic has; 0 if there is no such topic."""
+        """Returns the number of a topic's partitions, or 0 if the topic does not exist."""
         asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         return len(self.talk.quietly(asked, 12).topics[0].partitions)
 
@@ -313,7 +319,7 @@ class Scene:
         return value
 
     def configure(self, **settings: object) -> None:
-        """Change settings of the group; names with _ for the dot and without `streams.`."""
+        """Changes settings of the group. Their names lack the prefix `streams.` and have `_` in place of `.`."""
         changes = [
             AlterableConfig(name=f"streams.{name.replace('_', '.')}", config_operation=0, value=str(value))
             for name, value in settings.items()
@@ -329,7 +335,7 @@ class Scene:
 
     @property
     def state(self) -> tuple[str, int, int]:
-        """The group's state, epoch and assignment epoch."""
+        """Returns the group's state, epoch and assignment epoch."""
         described = self.described()
         assert described.error_code == 0, described
         return described.group_state, described.group_epoch, described.assignment_epoch
@@ -347,14 +353,15 @@ class Scene:
 
 
 def talk_to(broker: Broker) -> Talk:
-    """A connection to a broker whose group coordinator is there."""
+    """Connects to a broker, and waits until it has a group coordinator."""
     talk = Talk(Place(broker.bootstrap, str(broker.data_dir), ""), client_id="streams")
     wait_for_coordinator(talk)
     return talk
 
 
 def with_two_members(scene: Scene) -> tuple[Member, Member]:
-    """The members a and c of a stable group at epoch 3: a runs the tasks 0 and 1 of i4, c the tasks 2 and 3."""
+    """Returns the members a and c of a stable group at epoch 3. Member a runs the tasks 0 and 1 of i4, and c runs the
+    tasks 2 and 3."""
     a, c = scene.member("a"), scene.member("c")
     a.join()
     told_to_give_up(scene, a, c)
@@ -364,6 +371,6 @@ def with_two_members(scene: Scene) -> tuple[Member, Member]:
 
 
 def told_to_give_up(scene: Scene, a: Member, c: Member) -> None:
-    """c joins beside a, and a is told to give up the tasks 2 and 3."""
+    """Lets c join the group of a. The next response tells a to give up the tasks 2 and 3."""
     c.join()
     assert a.beat().active == {"0": [0, 1]}

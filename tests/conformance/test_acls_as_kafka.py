@@ -1,4 +1,4 @@
-"""ACLs with Kafka 4.3.1: its `kafka-acls` against this broker, and directories with ACLs that either of the two wrote.
+"""ACLs with Kafka 4.3.1: `kafka-acls` manages this broker's ACLs, and each broker reads ACLs that the other stored.
 
 Rules: docs/spec/security.md#s3-2.
 """
@@ -198,7 +198,8 @@ def acl_of(host: str, topic: str, permission: int, principal: str = ANONYMOUS) -
 
 @pytest.mark.parametrize("release", EMULATED)
 def test_address_ranges_are_taken_refused_found_and_matched_as_by_kafka(tmp_path: Path, release: str) -> None:
-    """R1 to R4, R6 and R7 of docs/spec/kafka-4.4.md#s5-4."""
+    """Odradek accepts, refuses, finds and matches address ranges as Kafka does (R1 to R4, R6 and R7 of
+    docs/spec/kafka-4.4.md#s5-4)."""
     settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
 
     def told(broker: Broker) -> Trace:
@@ -216,7 +217,8 @@ def test_address_ranges_are_taken_refused_found_and_matched_as_by_kafka(tmp_path
 
 @pytest.mark.parametrize("kind", [KafkaProcess, BrokerProcess])
 def test_a_range_that_an_older_release_stored_as_text_begins_to_match(tmp_path: Path, kind: type[Broker]) -> None:
-    """R5 of docs/spec/kafka-4.4.md#s5-4: the directory keeps the metadata.version of Kafka 4.3.1, which is 30."""
+    """The range matches although the directory keeps the metadata.version of Kafka 4.3.1, which is 30 (R5 of
+    docs/spec/kafka-4.4.md#s5-4)."""
     settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
     partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[partition])])

@@ -1,7 +1,7 @@
-"""The assignors `uniform` and `range` of consumer groups give what Kafka's give for the same group, its last target
-included: members come and go, static ones too, change their subscriptions, and topics grow and go.
+"""The assignors `uniform` and `range` of consumer groups give the same assignments as Kafka's.
 
-Racks are given to Kafka's; they change nothing there.
+Both start with the group's last target. Members, some of them static, join, leave and change their subscriptions;
+topics are created, grow and are deleted. Kafka's assignors also get racks, which change nothing in these cases.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SEED = int(os.environ.get("SEED", "0"))
 
 
 class Life:
-    """One group, from its first members on. `topics`: partition counts by topic id."""
+    """One group from its first members on. `topics` has the partition counts by topic id."""
 
     def __init__(self, seed: str, assignor: str, *, mixed: bool) -> None:
         self.random = Random(seed)
@@ -84,7 +84,8 @@ class Life:
         return GroupView(subscribers, {topic: count for topic, count in self.topics.items() if topic in wanted})
 
     def cases(self) -> Iterator[tuple[str, str]]:
-        """What Kafka is asked, and what it is to say, step by step; each step begins with the target of the last."""
+        """Yields Kafka's input and the expected output of each step. A step starts with the target of the previous
+        step."""
         for _ in range(STEPS):
             view = self.view()
             self.target = ASSIGNORS[self.assignor](view)

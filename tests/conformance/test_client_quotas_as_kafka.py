@@ -1,4 +1,4 @@
-"""Kafka's tool sets client quotas on our broker, and directories with quotas go to Kafka and come back."""
+"""Kafka's tool sets client quotas on our broker, and a directory with quotas moves to Kafka and back."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def configs(tools: Tools, broker: Broker, *words: str, status: int = 0) -> str:
 
 
 def described(tools: Tools, broker: Broker) -> set[str]:
-    """One line for each entity, its limits in the order of their names."""
+    """Returns one line for each entity, with its limits sorted by name."""
     lines = set()
     for entity in (ANN, APP, (*ANN, *APP), HOME):
         for line in configs(tools, broker, "--describe", *entity).splitlines():

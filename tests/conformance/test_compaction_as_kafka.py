@@ -47,8 +47,8 @@ NEVER_MS, NOW_MS = "86400000", "200"
 
 
 class Writers:
-    """Clients that write one round. Record time runs ahead of the clock (by less than an hour, which Kafka allows), so
-    that segments roll; markers bear the clock's time, which is older."""
+    """Clients that write one round. Timestamps of records are ahead of the clock, so that segments roll, but by less
+    than an hour, which Kafka allows. Markers have the clock's time, which is earlier."""
 
     def __init__(self, bootstrap: str, round_number: int) -> None:
         self._bootstrap = bootstrap
@@ -99,7 +99,8 @@ def cleaned_to(data: Path) -> int | None:
 
 
 def set_backoff(admin: AdminClient, value_ms: str) -> None:
-    """Kafka's cleaner threads start anew with each change: at once, and then after each backoff."""
+    """Sets the backoff of Kafka's cleaner. A change restarts its threads, which clean immediately and again after each
+    backoff."""
     entry = ConfigEntry(BACKOFF, value_ms, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
     for done in admin.incremental_alter_configs([resource]).values():
@@ -149,9 +150,11 @@ Batch = tuple[BatchHeader, list[Record]]
 
 
 def contents(data: Path) -> dict[str, list[Batch] | list[tuple[int, int]]]:
-    """Batches of each segment, without what depends on clock or library; and which aborted transactions are indexed.
+    """Returns the batches of each segment, without fields that depend on a clock or library, and the indexed aborted
+    transactions.
 
-    (Not where they begin: our copy is taken of a running Kafka, so its indexes are built anew from what is left.)
+    First offsets of these transactions are not compared: our copy is taken from a running Kafka, so its indexes are
+    rebuilt from the remaining records.
     """
     found: dict[str, list[Batch] | list[tuple[int, int]]] = {}
     for path in sorted((data / f"{TOPIC}-0").iterdir()):

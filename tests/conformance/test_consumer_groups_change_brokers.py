@@ -1,4 +1,4 @@
-"""Consumer groups of KIP-848 go from Odradek to Apache Kafka and back, with members, epochs and assignments."""
+"""Consumer groups of KIP-848 move from Odradek to Apache Kafka and back, with members, epochs and assignments."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_group_that_one_broker_made_goes_on_with_the_other(first: str, second:
         topic = create_topic(broker.bootstrap, "t", partitions=6)
         deadline = time.monotonic() + PATIENCE_S
         while not join(wire, "settling", "A", subscribed_topic_names=[topic]).assignment.topic_partitions:
-            assert time.monotonic() < deadline  # Kafka's coordinator learns of a topic a moment after it is made
+            assert time.monotonic() < deadline  # Kafka's coordinator learns about a topic a moment after its creation.
             time.sleep(0.1)
         held = join(wire, "settling", "A", subscribed_topic_names=[topic]).member_epoch
         join(wire, "settling", "B", subscribed_topic_names=[topic], rack_id="r")

@@ -1,12 +1,12 @@
-"""A copy in transactions equals its source, once and in order, while leaders and coordinators move and nodes stop.
+"""A transactional copy equals its source, once and in order, while leaders and coordinators move and nodes stop.
 
-Records are consumed, transformed and produced, their offsets committed in the same transaction, by copiers of several
-clients in a cluster under control. MOVES=200 says how often something moves; SEED repeats a run's choices. What copiers
-did and readers saw is judged by the checker of histories.
+Copiers of several clients run in a cluster under control. They consume, transform and produce records, and commit
+offsets in the same transaction. MOVES=200 sets the number of moves; SEED repeats the choices of a run. The checker of
+histories judges what copiers did and readers saw.
 
 librdkafka may hang in send_offsets_to_transaction when the group's coordinator leaves the metadata (its issue 5511),
-and may give up when it aborts (4849): then its copiers are started again, as an application's would be. No other
-client's copier may give up, as who moves loses nothing.
+and may give up when it aborts (4849). Its copiers are then restarted, as an application would be. Copiers of other
+clients must not give up, because no move loses anything.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ MOVES = int(os.environ.get("MOVES") or 15)
 SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
 NODES = (1, 4, 9)
 PARTITIONS = 4
-PER_MOVE = 60  # records that are added with each
-MOST_BEHIND = 4 * PER_MOVE  # so much may be left to copy when something moves
+PER_MOVE = 60  # number of records that are added at each move
+MOST_BEHIND = 4 * PER_MOVE  # most records that may remain to be copied when something moves
 PER_TRANSACTION = 25
 PATIENCE_S = 90.0
-HANGS_S = 20.0  # longer than the nine seconds until a node is missed that went without a word
+HANGS_S = 20.0  # longer than the nine seconds after which the cluster notices an unclean stop
 SETTINGS = {
     "offsets.topic.num.partitions": 2,
     "transaction.state.log.num.partitions": 3,
@@ -51,7 +51,7 @@ GO = Path(__file__).parent / "go"
 
 
 class Command:
-    """The command of each client's copier; builds what is not built yet."""
+    """The commands that start each client's copier. Copiers in Java and Go are compiled first."""
 
     def __init__(self, built: Path) -> None:
         self._built = built
@@ -89,12 +89,12 @@ class Command:
 
 
 class Source:
-    """The topic that is copied. It grows with the moves, so that there is something to copy at each of them."""
+    """The topic that is copied. It grows at each move, so that there is always something to copy."""
 
     def __init__(self, bootstrap: str) -> None:
         self.values: dict[int, list[str]] = {index: [] for index in range(PARTITIONS)}
         self.count = 0
-        quiet = {"log_level": 2}  # it tells of every node that is stopped
+        quiet = {"log_level": 2}  # Otherwise the client logs every stopped node.
         self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 2, **quiet})
         self._refused: list[object] = []
 
@@ -117,7 +117,7 @@ class Source:
 
 
 class Mover:
-    """Moves one thing at a time. At most one node is stopped, so that all that is asked can be answered."""
+    """Moves one thing at a time. At most one node is stopped, so that every request can be answered."""
 
     def __init__(self, kafka: Cluster, rng: random.Random, transactional_ids: Sequence[str]) -> None:
         self._kafka = kafka
@@ -152,7 +152,7 @@ class Mover:
         return "transaction coordinators"
 
     def _stop(self) -> str:
-        """Once in four times without a word to the others, who notice it after nine seconds."""
+        """Stops a node. One stop in four is unclean, so that the other nodes only notice it after nine seconds."""
         self._stopped, is_clean = self._node(), self._rng.random() < 0.75
         self._kafka.stop_node(self._stopped, clean=is_clean)
         return "clean stops" if is_clean else "unclean stops"
@@ -230,12 +230,12 @@ def test_the_copy_equals_its_source_once_and_in_order(
         for process in processes:
             process.start()
         source.grow()
-        # By then there are coordinators that can be moved.
+        # Afterwards there are coordinators that can be moved.
         wait_for_copies(watcher, processes, source.count, may_hang=may_hang)
         for _ in range(MOVES):
             source.grow()
             wait_for_copies(watcher, processes, source.count - MOST_BEHIND, may_hang=may_hang)
-            time.sleep(rng.uniform(0.0, 0.2))  # anywhere in a transaction
+            time.sleep(rng.uniform(0.0, 0.2))  # so that the move may happen anywhere in a transaction
             mover.move()
         mover.finish()
         source.finish()
@@ -247,11 +247,11 @@ def test_the_copy_equals_its_source_once_and_in_order(
         print(f"{source.count} records, {sum(each.gave_up for each in processes)} copiers gave up")
         for process in processes:
             process.kill9()
-        watcher.finish(reached_end=False)  # there may be more behind, which the next one finds
+        watcher.finish(reached_end=False)  # The next watcher finds any further copies.
     last = Watcher(bootstrap, "copy", PARTITIONS, "last")
     last.start()
     wait_for_copies(last, [], source.count)
-    time.sleep(1.0)  # whatever else there may be
+    time.sleep(1.0)  # time for copies that should not exist
     last.finish(reached_end=True)
     expected = {index: [copied(value) for value in values] for index, values in source.values.items()}
     assert anomalies(history(processes, watcher, last), once=True)[:20] == []
@@ -264,7 +264,10 @@ def test_the_copy_equals_its_source_once_and_in_order(
 
 
 def wait_for_copies(watcher: Watcher, copiers: Sequence[CopierProcess], count: int, *, may_hang: bool = False) -> None:
-    """may_hang: copiers without a copy for HANGS_S are killed and started again."""
+    """Waits until the watcher has seen `count` copies.
+
+    may_hang  kills and restarts the copiers when there has been no new copy for HANGS_S
+    """
     seen, since = watcher.count, time.monotonic()
 
     def are_there() -> bool:

@@ -1,6 +1,6 @@
 """The scenarios of docs/spec/dead-letter-queues.md#s5 over sockets, with Kafka 4.4.0 and with this broker.
 
-Expectations are the same for both, except for scenario 27, whose difference is L70 of that page.
+Both must meet the same expectations, except in scenario 27. L70 of that page describes the difference.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ pytestmark = needs_kafka
 
 GAP, ACCEPT, RELEASE, REJECT = range(4)
 NONE = ErrorCode.NONE
-REJECTION = [(3, 1), OVER]  # state and delivery count, as they are stored one after the other
+REJECTION = [(3, 1), OVER]  # delivery states and counts, in the order in which they are stored
 GIVEN_UP = [(0, 1), (3, 2), OVER]
 CREATES, PREFIX = "errors.deadletterqueue.auto.create.topics.enable", "errors.deadletterqueue.topic.name.prefix"
 SETTINGS: dict[str, object] = {
@@ -65,18 +65,19 @@ def broker(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brok
 
 @pytest.fixture(scope="module")
 def mortal(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker that may be killed, with ACLs, and with a replication factor that one node cannot have."""
+    """Yields a broker that tests may kill. It has ACLs, and a default replication factor that one node cannot
+    provide."""
     with new_broker(kind, tmp_path_factory.mktemp("mortal") / "data", MORTAL) as running:
         yield running
 
 
 def copies_of(shared: SharedTopic, *offsets: int, count: int = 1, cause: str = REJECTED) -> list[Copy]:
-    """Returns copies without key and value."""
+    """Returns the expected copies of these offsets, without key and value."""
     return [Copy(shared.topic, 0, each, shared.group, (count, cause), None, None) for each in offsets]
 
 
 def holding(shared: SharedTopic, count: int = 10) -> RawMember:
-    """A member that has acquired as many records for the first time."""
+    """Returns a member that has acquired `count` records for the first time."""
     shared.produce_many(count)
     member = RawMember(shared)
     assert member.acquire() == [(0, count - 1, 1)]
@@ -84,7 +85,7 @@ def holding(shared: SharedTopic, count: int = 10) -> RawMember:
 
 
 def holding_again(shared: SharedTopic, count: int = 10) -> RawMember:
-    """A member that has acquired as many records for the last time."""
+    """Returns a member that has acquired `count` records for the last time that the delivery limit allows."""
     member = holding(shared, count)
     assert member.acknowledge((0, count - 1, RELEASE)) is NONE
     assert member.acquire() == [(0, count - 1, 2)]
@@ -140,7 +141,7 @@ def test_scenario_006_key_and_value_are_copied_where_the_group_asks_but_not_head
 
 
 def reject_two(shared: SharedTopic) -> None:
-    """The states of the two records are stored as if they were copied."""
+    """Rejects two records. Their stored states must be the same as if they had been copied."""
     member = holding(shared)
     assert member.acknowledge((0, 1, REJECT)) is NONE
     assert shared.settled(0, 1) == dict.fromkeys(range(2), REJECTION)
@@ -168,7 +169,7 @@ def test_scenario_009_so_are_they_where_its_name_lacks_the_prefix(broker: Broker
 
 
 def cluster_setting(broker: Broker, name: str, value: str) -> None:
-    """Returns when the broker heeds it."""
+    """Sets a default for the cluster, and waits until the broker uses it."""
     with Admin(bootstrap_servers=broker.bootstrap) as admin:
         alter(admin, ConfigResource(ConfigType.BROKER, ""), {name: value})
         (node,) = admin.describe_cluster().brokers
@@ -216,7 +217,7 @@ def test_scenario_011_a_missing_topic_is_created_where_that_is_allowed(broker: B
 
 
 def settings_of(broker: Broker, topic: str) -> dict[str, str | None]:
-    """Returns the settings that the topic has itself."""
+    """Returns the settings that are set for the topic itself."""
     with Admin(bootstrap_servers=broker.bootstrap) as admin:
         told = admin.describe_configs(ConfigResource(ConfigType.TOPIC, topic))
     return {each.name: each.value for each in told if each.source == "DYNAMIC_TOPIC_CONFIG"}
@@ -238,7 +239,7 @@ def test_scenario_013_a_compacted_topic_takes_no_copy_without_a_key(broker: Brok
 
 
 def reject_all(shared: SharedTopic, *sizes: int) -> list[Copy]:
-    """Has records of so many bytes copied whole."""
+    """Rejects one record of each size, with copies of key and value enabled. Returns the copies."""
     shared.create(shared.queue, {MARK: "true", "max.message.bytes": "500"})
     shared.configure(errors_deadletterqueue_copy_record_enable="true")
     shared.produce(*[b"v" * size for size in sizes])
@@ -292,7 +293,7 @@ def test_scenario_018_one_replica_is_all_that_a_topic_can_ask_for(broker: Broker
 
 
 def holding_four_of_eight(shared: SharedTopic) -> RawMember:
-    """Eight records in two batches, of which a member has acquired the first batch."""
+    """Writes two batches of four records. Returns a member that has acquired the first batch."""
     shared.produce(b"0", b"1", b"2", b"3")
     shared.produce(b"4", b"5", b"6", b"7")
     member = RawMember(shared)
@@ -457,8 +458,8 @@ def test_scenario_031_the_group_is_asked_for_its_topic_at_each_event(broker: Bro
 
 
 def rejected_until(shared: SharedTopic, member: RawMember, offsets: range, wanted: list[tuple[int, int]]) -> int:
-    """Rejects one record after the other until one has this history, and returns its offset: Kafka heeds a setting a
-    moment after it has confirmed it."""
+    """Rejects one record after the other until a record has the wanted history, and returns its offset. Kafka applies a
+    setting a moment after it has confirmed it."""
     for offset in offsets:
         assert member.acknowledge((offset, offset, REJECT)) is NONE
         if shared.settled(offset)[offset] == wanted:

@@ -1,4 +1,4 @@
-"""Odradek serves directories that Apache Kafka wrote as Kafka itself serves them."""
+"""Odradek serves directories that Apache Kafka wrote, and serves them as Kafka itself does."""
 
 import re
 import time
@@ -19,14 +19,14 @@ DAY_MS = 86_400_000
 
 
 def settings(recorded: dict[str, Any]) -> dict[str, object]:
-    """Those of the recording; and what expires by the clock is given as much more time as has passed since."""
+    """Returns the recorded settings. All expiry times are extended by the age of the recording."""
     age_ms = int(time.time() * 1000) - recorded["recordedAtMs"]
     return {
         **recorded["settings"],
         "producer.id.expiration.ms": DAY_MS + age_ms,
         "offsets.retention.minutes": 7 * 24 * 60 + age_ms // 60_000 + 1,
         "transactional.id.expiration.ms": 7 * DAY_MS + age_ms,
-        "log.cleaner.enable": "false",  # the compacted topics as they were recorded
+        "log.cleaner.enable": "false",  # keeps the compacted topics as they were recorded
     }
 
 
@@ -62,7 +62,7 @@ def test_groups_have_the_same_state_and_offsets(directory: Served) -> None:
     assert set(found) == set(expected)
     for name, group in expected.items():
         group.pop("described", None)  # tests/unit/broker/groups/test_kafka_wrote.py compares the members
-        if group["type"] == "Share":  # its offsets are not among those of a consumer group
+        if group["type"] == "Share":  # A share group has no committed offsets to compare.
             del found[name]["offsets"], group["offsets"]
         assert found[name] == group, name
 
@@ -95,7 +95,7 @@ def test_nothing_that_was_acknowledged_is_missing_after_kill_9(tmp_path: Path) -
 
 @pytest.mark.parametrize("name", ["plain-4.3.1", "plain-4.4.0"])
 def test_a_served_directory_is_served_again_after_clean_stop_and_kill(name: str, tmp_path: Path) -> None:
-    """What one start made of it, the next ones find as well."""
+    """Later starts serve the directory as the first start did, both after a clean stop and after a kill."""
     if not IS_THERE:
         pytest.skip("no oracle kit")
     recorded = served(name)

@@ -1,4 +1,4 @@
-"""Variables to settings, as the program inside the apache/kafka image 4.3.1 maps them."""
+"""Odradek maps environment variables to settings as the program in the image apache/kafka 4.3.1 does."""
 
 import os
 import subprocess
@@ -43,7 +43,7 @@ VARIABLES = {
 
 
 def settings_of_kafka(variables: dict[str, str], mounted: str | None, folder: Path) -> dict[str, str]:
-    """The server.properties that Kafka's image would start with."""
+    """Returns the server.properties with which Kafka's image would start."""
     for name in ("default", "mounted", "final"):
         (folder / name).mkdir()
         for file in ("log4j2.yaml", "tools-log4j2.yaml"):
@@ -54,7 +54,7 @@ def settings_of_kafka(variables: dict[str, str], mounted: str | None, folder: Pa
     if mounted is not None:
         (folder / "mounted/server.properties").write_text(mounted)
     words = ["java", "-cp", run_kafka("classpath").strip(), "kafka.docker.KafkaDockerWrapper", "setup"]
-    # What follows, formatting a directory, is of no interest, and fails without a cluster id.
+    # The program then tries to format a directory, which fails without a cluster id. This test does not need it.
     done = subprocess.run(
         [*words, *(f"--{name}-configs-dir={folder / name}" for name in ("default", "mounted", "final"))],
         env={**{name: value for name, value in os.environ.items() if "KAFKA" not in name.upper()}, **variables},

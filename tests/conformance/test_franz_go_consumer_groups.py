@@ -1,4 +1,4 @@
-"""franz-go's consumers in groups of both protocols. The first run fetches the client by the Go module proxy."""
+"""Consumers of franz-go in groups of both protocols. The first run fetches the client from the Go module proxy."""
 
 import shutil
 import subprocess
@@ -58,6 +58,6 @@ def test_members_come_and_go(broker: Broker, program: Path, protocol: str) -> No
         "alone again: 6",
         "read again: 0",
     ], ran.stderr
-    with Wire(broker.bootstrap) as wire:  # franz-go falls back to the classic protocol without a word
+    with Wire(broker.bootstrap) as wire:  # franz-go silently falls back to the classic protocol.
         listed = wire.ask(ListGroupsRequest(), 5, ListGroupsResponse).groups
     assert [each.group_type for each in listed if each.group_id == group] == [protocol]

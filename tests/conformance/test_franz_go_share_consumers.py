@@ -1,4 +1,4 @@
-"""franz-go's share consumers (from 1.22 on): strict limits, renewal, and each kind of acknowledgement."""
+"""Share consumers of franz-go 1.22 and later: strict limits, renewal, and each kind of acknowledgement."""
 
 import shutil
 import subprocess

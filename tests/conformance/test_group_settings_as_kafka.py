@@ -1,4 +1,4 @@
-"""Settings of groups that were recorded before the broker's limits were narrowed: used and described as by Kafka."""
+"""Group settings that were stored before the broker's limits became narrower are used and described as by Kafka."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def alter(wire: Wire, group: str, settings: dict[str, str]) -> AlterConfigsResou
 
 
 def coordinated(wire: Wire) -> None:
-    """Until the one partition of __consumer_offsets is loaded."""
+    """Waits until the only partition of __consumer_offsets is loaded."""
     find = FindCoordinatorRequest(key_type=0, coordinator_keys=["any"])
     deadline = time.monotonic() + 30
     while wire.ask(find, 4).coordinators[0].error_code or join(wire, "probe").error_code:
@@ -133,7 +133,7 @@ def seen_of(broker: Broker) -> list[Any]:
         broker.overrides |= {name: str(value) for name, value in NARROWED.items()}
         broker.start()
         narrow = observed(broker)
-        with Wire(broker.bootstrap) as wire:  # what was recorded is no obstacle to setting something else
+        with Wire(broker.bootstrap) as wire:  # The stored values do not prevent changes of other settings.
             codes = [
                 alter(wire, name, {"share.isolation.level": "read_committed"}).error_code for name in ("least", "most")
             ]

@@ -1,6 +1,6 @@
-"""Consumers of kafka-clients 4.3.1 and 4.4.0 in groups of KIP-848: they rebalance, migrate and commit as with Kafka.
+"""Consumers of kafka-clients 4.3.1 and 4.4.0 rebalance, migrate and commit in groups of KIP-848 as with Kafka.
 
-Run with BROKER=kafka, the same is expected of Kafka.
+With BROKER=kafka the tests use Kafka itself, and expect the same.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 def story(clients: Tools, broker: Broker, name: str) -> list[str]:
-    """On a topic with a record in each partition, and another one."""
+    """Runs a story with two topics, one of which has a record in each partition. Returns what the program prints."""
     topic = create_topic(broker.bootstrap, name, PARTITIONS)
     more = create_topic(broker.bootstrap, f"{topic}-more", 2)
     SPEAKERS["confluent-kafka"].produce(

@@ -1,7 +1,7 @@
-"""KafkaShareConsumer of kafka-clients 4.3.1 and 4.4.0: acknowledges in each way, renews, acquires in both modes, is
-isolated from transactions, and rejects records into a dead-letter queue, as with Kafka.
+"""KafkaShareConsumer of kafka-clients 4.3.1 and 4.4.0 works as with Kafka: it acknowledges in each way, renews,
+acquires in both modes, is isolated from transactions, and rejects records into a dead-letter queue.
 
-Run with BROKER=kafka, the same is expected of Kafka.
+With BROKER=kafka the tests use Kafka itself, and expect the same.
 """
 
 from collections.abc import Iterator

@@ -22,7 +22,8 @@ pytestmark = needs_kafka
 
 @pytest.fixture(scope="module", params=["false", "true"], ids=["ordinary", "two-phase"])
 def broker(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """With two-phase commit allowed too: to clients that do not ask for it (InitProducerId v5) nothing changes."""
+    """Yields brokers that refuse and that allow two-phase commit. It makes no difference to clients that do not request
+    it (InitProducerId v5)."""
     settings = {"offsets.topic.num.partitions": 4, "transaction.two.phase.commit.enable": request.param}
     with new_broker(tmp_path_factory.mktemp("broker") / "data", settings) as running:
         yield running
@@ -77,7 +78,8 @@ def test_a_zombie_is_fenced(clients: Tools, broker: Broker, topic: str) -> None:
 
 
 def test_a_transaction_that_takes_too_long_is_aborted(clients: Tools, broker: Broker, topic: str) -> None:
-    """The broker looks every ten seconds (`transaction.abort.timed.out.transaction.cleanup.interval.ms`)."""
+    """The broker looks for expired transactions every ten seconds
+    (`transaction.abort.timed.out.transaction.cleanup.interval.ms`)."""
     refused, seen = story(clients, broker, topic, "timeout")
     assert refused in ("commit: ProducerFencedException", "commit: InvalidProducerEpochException")
     assert seen == "read_committed: again"
@@ -108,11 +110,12 @@ def test_transactions_lists_and_describes(tools: Tools, at: tuple[str, str], bro
 
 
 def test_transactions_aborts_what_is_open(tools: Tools, at: tuple[str, str], broker: Broker, topic: str) -> None:
-    """By its start offset: the marker goes straight to the partition, as for a transaction that hangs."""
+    """The tool aborts the transaction by its start offset. The marker goes directly to the partition, as for a hanging
+    transaction."""
     name = f"{topic}-open"
     story(tools, broker, topic, "open", name)
     hanging = tools.run("transactions", *at, "find-hanging", "--broker-id", 1, "--max-transaction-timeout", 0).lines
-    assert not any(topic in line for line in hanging)  # its coordinator knows of it
+    assert not any(topic in line for line in hanging)  # The coordinator knows this transaction.
     tools.run("transactions", *at, "abort", "--topic", topic, "--partition", 0, "--start-offset", 0)
     SPEAKERS["confluent-kafka"].produce(broker.bootstrap, topic, [Message(b"behind it")])
     consumed = tools.run(
@@ -125,7 +128,8 @@ def test_transactions_aborts_what_is_open(tools: Tools, at: tuple[str, str], bro
 
 
 def test_transactions_finds_and_aborts_what_hangs(tools: Tools, tmp_path: Path) -> None:
-    """Open in the partition, unknown to its coordinator; an hour old, more than the tool's fifteen minutes."""
+    """The transaction is open in the partition and unknown to its coordinator. It is an hour old, which exceeds the
+    tool's limit of fifteen minutes."""
     with new_broker(tmp_path / "data", {"transaction.partition.verification.enable": "false"}) as broker:
         at = ("--bootstrap-server", broker.bootstrap)
         topic = create_topic(broker.bootstrap, "hangs")
@@ -171,7 +175,7 @@ def test_the_transaction_log_is_read_as_kafkas(tools: Tools, broker: Broker, top
     logs = sorted(str(path) for path in broker.data_dir.glob("__transaction_state-*/*.log") if path.stat().st_size)
     printed = tools.run("dump-log", "--transaction-log-decoder", "--files", ",".join(logs)).lines
     values = [json.loads(line.split(" payload: ")[1]) for line in printed if f'"transactionalId":"{name}"' in line]
-    # Empty; then for each: open, prepared, ended.
+    # The first state is Empty. After that, each transaction is open, prepared, and ended.
     assert [value["data"]["transactionStatus"] for value in values] == [0, *([1, 2, 4] * 3)]
     assert {value["version"] for value in values} == {"1"}
     epochs = [value["data"]["producerEpoch"] for value in values]

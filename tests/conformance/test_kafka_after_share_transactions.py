@@ -1,8 +1,8 @@
-"""What Apache Kafka makes of directories with acknowledgements in transactions, which no Kafka knows: ADR 35.
+"""Apache Kafka opens directories with transactional acknowledgements, which no Kafka supports (ADR 35).
 
-It does not start while `odradek.share.transactions` is finalised. Once it was lowered, Kafka 4.4.0 starts; 4.3.1 does
-when `share.version` is 1 as well. Their share consumers go on where ours were. Should Kafka come to read pending
-acknowledgements all the same, their records are delivered again.
+It does not start while `odradek.share.transactions` is finalised. After that feature is lowered, Kafka 4.4.0 starts;
+4.3.1 starts if `share.version` is also 1. Their share consumers continue where ours stopped. If Kafka reads pending
+acknowledgements nevertheless, it delivers their records again.
 """
 
 import re
@@ -49,16 +49,17 @@ def set_level(broker: Broker, feature: str, level: int, upgrade_type: int = SAFE
 
 @pytest.fixture(scope="module")
 def directories(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of ten records in a queue, 0 to 2 are accepted in a transaction that committed; 3 to 5 in one that did not.
+    """Returns a folder of directories. In a queue of ten records, 0 to 2 are accepted in a committed transaction, and 3
+    to 5 in an uncommitted one.
 
-    new      the feature is raised, and nothing was acknowledged yet
-    alone    the same, but share.version was lowered to 1, which both Kafkas know
-    pending   the second transaction is open
-    lowered  it was aborted, and the feature lowered; share.version is 2, which Kafka 4.4 knows and 4.3 does not
-    plain    share.version was lowered to 1 as well
-    spilled  the same, but with the share state of `pending`
+    new      the feature is raised, and no record is acknowledged yet
+    alone    like `new`, but share.version is lowered to 1, which both Kafkas support
+    pending  the second transaction is open
+    lowered  the second transaction is aborted, and the feature lowered; share.version is 2, which only 4.4 supports
+    plain    like `lowered`, but share.version is lowered to 1
+    spilled  like `plain`, but with the share state of `pending`
 
-    All began as directories of an Odradek that knew no such feature, at a metadata.version that both Kafkas know.
+    The directories come from an Odradek without this feature, at a metadata.version that both Kafkas support.
     """
     root = tmp_path_factory.mktemp("share-transactions")
     with BrokerProcess(unpacked(RAISED, root), SETTINGS):
@@ -91,7 +92,7 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def abort(broker: Broker) -> None:
-    """What another owner of the transactional id does first."""
+    """Aborts the transaction, as another owner of the transactional id would."""
     request = InitProducerIdRequest(transactional_id=TRANSACTIONAL_ID, transaction_timeout_ms=60_000)
     with Wire(broker.bootstrap) as wire:
         wait_for("the abort", lambda: wire.ask(request, 4).error_code == 0)
@@ -132,7 +133,8 @@ def copied(directory: Path, to: Path) -> Path:
 
 
 def test_kafka_delivers_what_was_not_committed_and_nothing_else(kafka: Broker) -> None:
-    """Those that were pending for the second time, the others too, which the killed broker held for the first."""
+    """Records with pending acknowledgements are delivered for the second time. The killed broker also held the other
+    records, but their first delivery was not stored."""
     with worker(kafka.bootstrap, QUEUE, GROUP) as consumer:
         records = first_of(consumer)
         assert [record.offset for record in records] == list(range(3, 10))
@@ -160,7 +162,7 @@ def test_we_go_on_where_kafka_stopped(kafka: Broker) -> None:
 
 
 def test_kafkas_own_tools_and_clients_raise_the_feature_and_go_on_beside_it(tools: Tools, tmp_path: Path) -> None:
-    """K4: what they do not know of ApiVersions they pass over."""
+    """Kafka's tools and clients ignore parts of ApiVersions that they do not know (K4)."""
     with BrokerProcess(tmp_path / "data", SETTINGS) as ours:
         at = ("--bootstrap-server", ours.bootstrap)
         tools.run("features", *at, "upgrade", "--feature", f"{OWN}=1")

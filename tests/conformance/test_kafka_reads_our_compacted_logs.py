@@ -1,4 +1,4 @@
-"""Kafka's DumpLogSegments reads the logs that Odradek compacted, indexes included, and reports only gaps."""
+"""Kafka's DumpLogSegments reads logs that Odradek has compacted, including their indexes, and reports only gaps."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ class Cleaned(NamedTuple):
 @pytest.fixture(scope="module")
 def cleaned(tmp_path_factory: pytest.TempPathFactory) -> Cleaned:
     scene = CompactedLog(replace(COMPACT, segment_bytes=20_000, index_interval_bytes=300))
-    scene.append(("key-0", "the only record of an active producer"), producer_id=9)  # leaves an empty batch
+    scene.append(("key-0", "the only record of an active producer"), producer_id=9)  # Compaction leaves an empty batch.
     rng = Random(3)
     sequences = {1: 0, 2: 0}
     for step in range(600):

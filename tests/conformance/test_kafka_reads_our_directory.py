@@ -1,6 +1,7 @@
 """DumpLogSegments reads every kind of file that Odradek wrote under load, and reports no fault.
 
-Except what it also reports of Kafka's own good files: `-1 is followed by N` of each segment that does not begin at 0.
+The tests ignore the message `-1 is followed by N` about segments that do not begin at 0, which the tool also prints for
+intact files of Kafka.
 """
 
 import re
@@ -36,7 +37,7 @@ def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         work(broker)
         if request.param == "killed":
             broker.kill9()
-            broker.start()  # recovery has written indexes and snapshots anew; a clean stop trims them
+            broker.start()  # Recovery rewrites indexes and snapshots, and a clean stop trims them.
         broker.stop()
         yield broker.data_dir
 
@@ -66,7 +67,8 @@ def dump(tools: Tools, files: list[Path], *options: str) -> Ran:
 
 
 def complaints(ran: Ran) -> list[str]:
-    """Lines that say that something is wrong; those that print a record or batch are its content."""
+    """Returns the lines that report a fault. Lines that print a record or batch are left out, because they show its
+    content."""
     lines = (ran.stdout + ran.stderr).splitlines()
     printed = re.compile(r"^(baseOffset|\| offset|offset|timestamp|Dumping|Starting|Log starting|producerId)")
     return [

@@ -1,6 +1,6 @@
 """Kafka's DumpLogSegments reads every file of a log that Odradek wrote, and reports no fault.
 
-(Of each segment that does not begin at 0 it says `-1 is followed by N`, of Kafka's own good files too.)
+For segments that do not begin at 0, it prints `-1 is followed by N`, which it also prints for intact files of Kafka.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PLAIN, TRANSACTIONAL = 0, (1, 2)
 
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Log:
-    """A log of many segments, codecs, transactions and producers, after a clean stop."""
+    """Returns a log with many segments, codecs, transactions and producers, after a clean stop."""
     path = tmp_path_factory.mktemp("ours")
     directory = LogDirectory.open(RealDisk(), f"{path}/data", DirectoryId(1, None, "cluster", "directory"))
     log = directory.create_log("t", 0, bytes(range(16)), LogConfig(segment_bytes=60_000), now_ms=NOW_MS)
@@ -122,5 +122,5 @@ def test_the_producers_are_read_as_we_meant_them(tools: Tools, closed: Log) -> N
         assert f"lastSequence: {entry.last_sequence} lastOffset: {entry.last_data_offset} " in line
         first_offset = entry.current_txn_first_offset
         assert ("OptionalLong.empty" if first_offset is None else f"OptionalLong[{first_offset}]") in line
-    # One for each segment but the first, and one for the end.
+    # There is a snapshot for each segment but the first, and one for the end of the log.
     assert len(files(closed, ".snapshot").split(",")) == len(closed.segments)

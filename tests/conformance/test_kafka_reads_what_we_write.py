@@ -1,6 +1,7 @@
-"""Kafka's codec reads what Odradek's writes, and writes the same bytes again: every message at every version.
+"""Kafka's codec reads every message that Odradek's codec writes, at every version, and writes the same bytes again.
 
-The recorded exchanges hold what clients happened to send; here the values are chosen, and include internal records.
+Recorded exchanges only contain what clients happened to send. Here the values are chosen, and internal records are
+included.
 """
 
 import subprocess
@@ -23,7 +24,7 @@ SEEDS = 20
 def lines() -> list[str]:
     found = []
     for module, version in versions():
-        if load(module).key == kip_1289.API_KEY:  # no released Kafka has it
+        if load(module).key == kip_1289.API_KEY:  # No release of Kafka has this API.
             continue
         for seed in range(SEEDS):
             rng = Random(f"{module} {version} {seed}")

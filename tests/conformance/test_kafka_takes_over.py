@@ -1,4 +1,4 @@
-"""Apache Kafka starts on a directory of Odradek's and continues it, and Odradek continues where Kafka stopped."""
+"""Apache Kafka starts on a directory that Odradek wrote and continues it. Odradek continues where Kafka stopped."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +28,7 @@ def write(broker: Broker, topic: str, *values: str) -> None:
 
 
 def read(broker: Broker, topic: str, count: int) -> list[str]:
-    """`count` records of partition 0, and whatever is behind them."""
+    """Returns the first `count` records of partition 0, and any records after them."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reader", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, 0)])
     values: list[str] = []
@@ -77,7 +77,7 @@ def topics(broker: Broker) -> dict[str, int]:
 @pytest.mark.parametrize("stop", [Broker.stop, Broker.kill9], ids=["stopped", "killed"])
 @pytest.mark.parametrize("release", EMULATED)
 def test_a_directory_goes_from_us_to_kafka_and_back(tmp_path: Path, release: str, stop: Stop) -> None:
-    """Also P7 of docs/spec/kafka-4.4.md#s6-1."""
+    """Kafka and Odradek share the directory, because no file format has changed (P7 of docs/spec/kafka-4.4.md#s6-1)."""
     data = tmp_path / "data"
     ours = BrokerProcess(data, SETTINGS, emulate=EMULATED[release])
     ours.start()

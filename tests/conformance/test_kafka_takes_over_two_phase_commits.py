@@ -1,7 +1,7 @@
-"""Downgrade: Apache Kafka, which does not know KeepPreparedTxn, opens a directory with transactions in doubt.
+"""After a downgrade, Apache Kafka, which does not know KeepPreparedTxn, opens a directory with transactions in doubt.
 
-It keeps them (it takes their timeout for none) and ends them by the pair they were written with. The pair that a
-recovery was given is lost to it; see docs/using-transactions.md.
+It keeps these transactions, because their timeout never expires, and ends them by the producer id and epoch that wrote
+them. It does not know the pair that a recovery received; see docs/using-transactions.md.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ pytestmark = needs_kafka
 E = ErrorCode
 NEVER_MS = 2**31 - 1
 OURS: dict[str, object] = {"transaction.two.phase.commit.enable": "true", "transaction.state.log.num.partitions": 4}
-# Kafka looks for what has timed out all the time, so that it would have been seen to abort.
+# Kafka looks for expired transactions all the time, so that the test would see an abort.
 KAFKAS: dict[str, object] = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 100}
 
 
@@ -53,7 +53,7 @@ def test_kafka_keeps_what_is_in_doubt_and_ends_it_by_the_pair_it_was_written_wit
     pairs: dict[str, Pair] = {}
     kept: dict[str, Pair] = {}
     with BrokerProcess(tmp_path / "data", OURS, emulate=EMULATED[release]):
-        pass  # the directory begins at the levels of that release; a broker that emulates 4.3 has no KeepPreparedTxn
+        pass  # The directory starts with the levels of that release. A broker that emulates 4.3 has no KeepPreparedTxn.
     ours = BrokerProcess(tmp_path / "data", OURS)
     with ours, client(ours) as on_ours:
         for name in [*names, "ordinary"]:
@@ -78,17 +78,17 @@ def test_kafka_keeps_what_is_in_doubt_and_ends_it_by_the_pair_it_was_written_wit
         for name in names[:5]:
             code = on_kafka.end(name, pairs[name], commit="abort" not in name)
             assert code is E.NONE, name
-            # Kafka answers once the decision is written, and writes the markers afterwards.
+            # Kafka responds when the decision is written, and writes the markers afterwards.
             wait_for("the markers", partial(is_complete, on_kafka, name))
             assert read(kafka, name) == ([] if "abort" in name else [b"prepared"]), name
-        # The pair of the recovery is lost, and a new owner aborts the transaction without knowing of it.
+        # The pair of the recovery is lost. A new owner aborts the transaction without knowing about it.
         assert on_kafka.end("kept-asked", kept["kept-asked"], commit=True) is E.PRODUCER_FENCED
         assert on_kafka.init("kept-new", two_phase=False).error_code == 0
         assert on_kafka.describe("kept-new").transaction_state == "Empty"
         assert read(kafka, "kept-new") == []
         kafka.stop()
 
-    # What Kafka did not touch is as it was.
+    # The transaction that Kafka did not end is unchanged.
     with ours, client(ours) as on_ours:
         assert on_ours.end("kept-asked", kept["kept-asked"], commit=True) is E.NONE
         assert read(ours, "kept-asked") == [b"prepared"]

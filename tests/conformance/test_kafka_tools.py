@@ -1,4 +1,4 @@
-"""The command line tools of Kafka 4.3.1 do their work on our broker and print what they print about Kafka."""
+"""The command line tools of Kafka 4.3.1 work with our broker, and print the same as with Kafka."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def topic(broker: Broker, request: pytest.FixtureRequest) -> str:
 
 
 def rows(ran: Ran) -> list[dict[str, str]]:
-    """A table that a tool printed, by its headings."""
+    """Returns the rows of a printed table by heading."""
     lines = [line for line in ran.lines if line.strip()]
     headings = lines[0].split()
     return [dict(zip(headings, line.split(), strict=False)) for line in lines[1:]]
@@ -91,7 +91,7 @@ def test_two_console_consumers_share_a_group(tools: Tools, at: tuple[str, str], 
     tools.run("console-producer", *at, "--topic", topic, stdin="".join(f"{n}\n" for n in range(20)))
     reading = ("--topic", topic, "--group", f"{topic}-g", "--from-beginning", "--timeout-ms", 4_000)
     both = [tools.start("console-consumer", *at, *reading) for _ in range(2)]
-    # A reader that finds nothing in time ends with an error, as one of the two may.
+    # A reader that finds nothing in time ends with an error. This may happen to one of the two.
     lines = [line for one in both for line in one.result(40).lines]
     assert sorted(lines) == sorted(str(n) for n in range(20))
 
@@ -142,7 +142,7 @@ def test_get_offsets_knows_every_kind_of_time(tools: Tools, at: tuple[str, str],
     assert offsets(-1) == [f"{topic}:0:3", f"{topic}:1:0"]
     assert offsets("max-timestamp") == [f"{topic}:0:1"]
     assert offsets(times[0] + 1) == [f"{topic}:0:1"]
-    assert offsets(-4) == [f"{topic}:0:0", f"{topic}:1:0"]  # earliest-local
+    assert offsets(-4) == [f"{topic}:0:0", f"{topic}:1:0"]  # the earliest local offset
 
 
 def test_log_dirs_shows_sizes(tools: Tools, at: tuple[str, str], topic: str, broker: Broker) -> None:
@@ -252,7 +252,7 @@ def test_broker_api_versions_reads_what_we_advertise(tools: Tools, at: tuple[str
 
 def test_features_describes_the_finalised_levels(tools: Tools, at: tuple[str, str]) -> None:
     text = tools.run("features", *at, "describe").stdout
-    # The tool is that of 4.3.1, which has no name for the level of Kafka 4.4.
+    # The tool of Kafka 4.3.1 has no name for the level of Kafka 4.4.
     assert re.search(r"Feature: metadata.version\s.*FinalizedVersionLevel: UNKNOWN 33", text), text
     assert re.search(r"Feature: transaction.version\s.*FinalizedVersionLevel: 2", text)
 

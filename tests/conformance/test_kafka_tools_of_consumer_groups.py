@@ -59,7 +59,7 @@ def topic(broker: Broker) -> str:
 
 
 def member(broker: Broker, group: str, topic: str, **settings: object) -> Consumer:
-    """With both partitions, and everything of them committed."""
+    """Returns a member that has both partitions, and has read and committed all records."""
     given: dict[str, object] = {
         "bootstrap.servers": broker.bootstrap,
         "group.id": group,
@@ -155,7 +155,7 @@ def test_consumer_groups_resets_and_deletes_once_the_group_is_empty(
 
 
 def test_dump_log_decodes_every_record_of_consumer_groups(tools: Tools, tmp_path: Path) -> None:
-    """Keys 3 to 8 and 16, with values and as tombstones; of key 4 Kafka 4.3 writes tombstones only."""
+    """The tool decodes keys 3 to 8 and 16, with values and as tombstones. Kafka 4.3 only writes tombstones of key 4."""
     with new_broker(tmp_path / "data", SETTINGS) as broker:
         topic = create_topic(broker.bootstrap, "t", partitions=2)
         CONFLUENT.produce(broker.bootstrap, topic, MESSAGES)

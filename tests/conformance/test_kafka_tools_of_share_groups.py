@@ -1,4 +1,4 @@
-"""kafka-share-groups, kafka-configs and DumpLogSegments of Kafka 4.3.1 with share groups, as they are with Kafka."""
+"""kafka-share-groups, kafka-configs and DumpLogSegments of Kafka 4.3.1 work with share groups as they do with Kafka."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,7 +86,7 @@ def test_settings_of_groups_are_altered_and_described(tools: Tools, broker: Brok
 
 
 def test_dump_log_and_inspect_say_the_same_of_every_record(tools: Tools, broker: Broker) -> None:
-    """Runs last: of all that the tests above had the broker write."""
+    """This test runs last, because it reads everything that the tests above made the broker write."""
     broker.stop()
     types: set[Any] = set()
     for topic, decoder in (

@@ -1,4 +1,4 @@
-"""kafka-streams-groups of Kafka 4.3.1 with streams groups, on Kafka 4.4.0 and on Odradek.
+"""kafka-streams-groups of Kafka 4.3.1 works with streams groups of Kafka 4.4.0 and of Odradek.
 
 Rules: docs/spec/streams-groups.md#s7, #s13-7. Kafka 4.4.0 was published without its tools.
 """
@@ -17,7 +17,7 @@ pytestmark = needs_kafka
 
 
 def rows(ran: Ran) -> list[dict[str, str]]:
-    """The lines of a table by the words of its heading."""
+    """Returns the rows of a printed table by heading."""
     lines = [line for line in ran.lines if line.strip()]
     at = next(number for number, line in enumerate(lines) if line.startswith("GROUP "))
     heading = lines[at].replace("COORDINATOR (ID)", "COORDINATOR ID").split()

@@ -1,7 +1,6 @@
-"""Kafka's own tools over SASL_SSL: they set up users and rights, work with them, and are refused as Kafka refuses.
+"""Kafka's own tools set up users and rights over SASL_SSL, work with them, and are refused as by Kafka.
 
-The broker's settings and the files that the tools read are those of examples/secure.
-Rules: docs/spec/security.md#s5-1.
+The broker's settings and the files that the tools read are those of examples/secure. Rules: docs/spec/security.md#s5-1.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ LISTENER = "SASL_SSL://127.0.0.1:0"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Certificates, and the clients' files that name them."""
+    """Returns a folder with certificates, and with the client files that name them."""
     folder = tmp_path_factory.mktemp("secured")
     authority = Authority.make("Test CA")
     authority.issue("broker").write(folder / "server.pem")

@@ -1,6 +1,7 @@
-"""What a new directory contains, and which levels an older one begins with: docs/spec/kafka-4.4.md#s6-1.
+"""The contents of a new directory, and the initial levels of an older directory: docs/spec/kafka-4.4.md#s6-1.
 
-Kafka formats and starts on directories of both releases; Odradek starts on new ones, and on copies of Kafka's.
+Kafka formats directories of both releases and starts on them. Odradek starts on new directories, and on copies of
+Kafka's.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ METADATA = "__cluster_metadata-0"
 SNAPSHOT = f"{METADATA}/00000000000000000000-0000000000.checkpoint"
 IN_ROOT = "bootstrap.checkpoint"
 LOG = f"{METADATA}/00000000000000000000.log"
-HEADER = struct.Struct(">hqb")  # SnapshotHeader: version, time of the last record that it contains, tags
+HEADER = struct.Struct(">hqb")  # SnapshotHeader: version, time of the last contained record, tags
 LEVELS = {
     "metadata.version": 33,
     "eligible.leader.replicas.version": 1,
@@ -51,7 +52,8 @@ OF_BEFORE = LEVELS | {"metadata.version": 30, "share.version": 1}
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], Path]:
-    """Directories that each broker began and stopped: by its name and the release that it is, or emulates."""
+    """Returns directories on which a broker was started and stopped, by the broker's name and its actual or emulated
+    release."""
     folder = tmp_path_factory.mktemp("made")
     found = {}
     for release in (REFERENCE, BEFORE):
@@ -65,7 +67,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], P
 
 
 def batches_of(path: Path) -> list[tuple[bool, list[tuple[bytes | None, bytes | None]]]]:
-    """Whether each batch of a file is a control batch, with keys and values of its records."""
+    """Returns for each batch of a file whether it is a control batch, and the keys and values of its records."""
     data = path.read_bytes()
     return [
         (header.is_control, [(record.key, record.value) for record in records_of(data, position)])
@@ -95,8 +97,8 @@ def finalised(broker: Broker) -> dict[str, int]:
 def test_a_new_directory_has_its_first_levels_in_a_snapshot_of_the_metadata_that_stays(
     made: Mapping[tuple[str, str], Path], name: str
 ) -> None:
-    """P1 and P5. All files of Odradek are for its user alone, so the snapshot has no right that Kafka's lacks but to be
-    written."""
+    """The first levels are in a snapshot, which stays (P1 and P5). Like every file of
+    Odradek, the snapshot is accessible to its owner only. Unlike Kafka's, it is writable."""
     of_4_4, of_4_3 = made[name, REFERENCE], made[name, BEFORE]
     assert ((of_4_4 / SNAPSHOT).exists(), (of_4_4 / IN_ROOT).exists()) == (True, False)
     assert ((of_4_3 / SNAPSHOT).exists(), (of_4_3 / IN_ROOT).exists()) == (False, True)
@@ -108,7 +110,7 @@ def test_a_new_directory_has_its_first_levels_in_a_snapshot_of_the_metadata_that
 def test_the_snapshot_has_a_header_the_levels_in_their_order_and_a_footer(
     made: Mapping[tuple[str, str], Path], name: str
 ) -> None:
-    """P2."""
+    """The snapshot consists of a header, the levels in a fixed order, and a footer (P2)."""
     path = made[name, REFERENCE] / SNAPSHOT
     assert [is_control for is_control, _ in batches_of(path)] == [True, False, True]
     assert levels(path) == list(LEVELS.items())
@@ -119,7 +121,8 @@ def test_the_snapshot_has_a_header_the_levels_in_their_order_and_a_footer(
 def test_the_snapshot_differs_from_kafkas_in_its_times_alone(
     made: Mapping[tuple[str, str], Path], release: str, path: str
 ) -> None:
-    """P2. The header has the time of formatting in the snapshot of 4.4.0, and 0 in the file of 4.3.1."""
+    """Only times differ between the snapshots of both brokers (P2). The header has the time of formatting in the
+    snapshot of 4.4.0, and 0 in the file of 4.3.1."""
     headers = []
     for name in ("kafka", "odradek"):
         [(_, [(key, header)]), *rest] = batches_of(made[name, release] / path)
@@ -131,7 +134,7 @@ def test_the_snapshot_differs_from_kafkas_in_its_times_alone(
 
 
 def test_meta_properties_are_those_of_4_3_1(made: Mapping[tuple[str, str], Path]) -> None:
-    """P3."""
+    """The file `meta.properties` has the same properties as in 4.3.1 (P3)."""
     names = {
         (name, release): sorted(
             line.partition("=")[0]
@@ -150,7 +153,7 @@ def test_meta_properties_are_those_of_4_3_1(made: Mapping[tuple[str, str], Path]
 def test_the_first_start_appends_the_levels_in_a_transaction_and_registers_the_broker(
     made: Mapping[tuple[str, str], Path], name: str, release: str
 ) -> None:
-    """P4."""
+    """The first start writes the levels in a transaction of the metadata log, and registers the broker (P4)."""
     found = list(records(made[name, release] / LOG))
     end = next(at for at, each in enumerate(found) if isinstance(each, EndTransactionRecord))
     begin, *of_levels, min_isr = found[:end]
@@ -171,7 +174,8 @@ def test_the_first_start_appends_the_levels_in_a_transaction_and_registers_the_b
 def test_the_file_of_an_older_directory_stays_and_is_read_where_there_is_no_snapshot(
     made: Mapping[tuple[str, str], Path], tmp_path: Path, name: str, is_new: bool
 ) -> None:
-    """P6: a directory that Kafka 4.3.1 formatted, as before its first start, and as after it."""
+    """The file stays and is read in a directory that Kafka 4.3.1 formatted (P6), both at its first start and at a later
+    one."""
     directory = tmp_path / "data"
     shutil.copytree(made["kafka", BEFORE], directory)
     if is_new:

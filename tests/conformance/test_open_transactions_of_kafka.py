@@ -1,7 +1,7 @@
-"""A transaction that was open when Apache Kafka stopped is open in Odradek too, which finishes it.
+"""A transaction that was open when Apache Kafka stopped is still open in Odradek, which can finish it.
 
-`open-tvN` has one record in each partition of `ledger` and offset 7 of `source-0` for group `copiers`, all pending; a
-record outside of any transaction waits behind it in ledger-0. See the README of the oracle kit's data.
+The transaction `open-tvN` has one record in each partition of `ledger`, and offset 7 of `source-0` for the group
+`copiers`. In ledger-0 it is followed by a record outside of any transaction. See the README of the oracle kit's data.
 """
 
 import time
@@ -42,7 +42,7 @@ NOT_YET = {
 
 @dataclass(slots=True)
 class Left:
-    """A broker on the directory that Kafka left."""
+    """A broker that runs on a directory from Kafka."""
 
     name: str
     broker: Broker
@@ -56,7 +56,7 @@ class Left:
         return f"open-tv{self.transaction_version}"
 
     def ask(self, request: Message, version: int, kind: type[Any]) -> Any:
-        """Retries what a client would retry."""
+        """Sends a request, and repeats it after errors that a client would retry."""
         with Wire(self.broker.bootstrap) as wire:
             found: list[Any] = []
 
@@ -83,14 +83,14 @@ class Left:
             assert (answer.producer_id, answer.producer_epoch) == (PRODUCER_ID, PRODUCER_EPOCH + 1)
 
     def fence(self) -> None:
-        """A successor takes over the transactional id."""
+        """Takes over the transactional id, as a successor would."""
         request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=60_000)
         answer = self.ask(request, 4, InitProducerIdResponse)
         assert (answer.error_code, answer.producer_id) == (0, PRODUCER_ID)
         assert answer.producer_epoch > PRODUCER_EPOCH
 
     def transactions(self) -> dict[str, Any]:
-        """All that there are, as served.json tells them."""
+        """Returns all transactions in the form of served.json."""
         with Wire(self.broker.bootstrap) as wire:
             listed = wire.ask(ListTransactionsRequest(), 1, ListTransactionsResponse).transaction_states
             request = DescribeTransactionsRequest(transactional_ids=[one.transactional_id for one in listed])
@@ -108,7 +108,8 @@ class Left:
         }
 
     def state(self) -> str | None:
-        """None while its coordinator still loads: only what is loaded is listed."""
+        """Returns the state of the transaction. Returns None while its coordinator is loading, because the list only
+        has loaded transactions."""
         found = self.transactions().get(self.transactional_id)
         return None if found is None else str(found["state"])
 
@@ -149,7 +150,8 @@ def values(left: Left, partition: int) -> list[bytes | None]:
 
 
 def check_finished(left: Left, *, committed: bool, most_markers: int = 1) -> None:
-    """Everything is stable; the records and the offset are there, or are not and never will be."""
+    """Checks that everything is stable, and that records and offset are visible if the transaction is committed, and
+    hidden otherwise."""
     wait_for("the end of the transaction", lambda: left.state() == ("CompleteCommit" if committed else "CompleteAbort"))
     partitions = observed(left, lambda observer: observer.topics())["ledger"]["partitions"]
     for index, partition in enumerate(partitions):
@@ -165,7 +167,8 @@ def check_finished(left: Left, *, committed: bool, most_markers: int = 1) -> Non
 
 
 def span(ranges: list[list[int]]) -> tuple[int, int]:
-    """From the first offset of the last run to behind the last: the open transaction's record would begin one."""
+    """Returns the start and the exclusive end of the last run of offsets. The record of the open transaction would
+    begin a run."""
     first, last = ranges[-1]
     return first, last + 1
 
@@ -201,4 +204,5 @@ def test_it_outlives_further_crashes(left: Left) -> None:
     left.end(commit=True)
     left.broker.kill9()
     left.broker.start()
-    check_finished(left, committed=True, most_markers=2)  # the end may not have been recorded yet: markers go out again
+    # The end may not have been stored yet. In this case the markers are written again.
+    check_finished(left, committed=True, most_markers=2)

@@ -1,4 +1,4 @@
-"""Odradek's share consumer against Kafka 4.3.1: the scenarios of tests/clients/test_own_share_consumer.py."""
+"""Odradek's share consumer works with Kafka 4.3.1 in the scenarios of tests/clients/test_own_share_consumer.py."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from tests.support.broker_process import Broker, KafkaProcess
 from tests.support.oracle import needs_kafka
 
 pytestmark = needs_kafka
-at, queue = scenarios.at, scenarios.queue  # fixtures, which take the broker below
+at, queue = scenarios.at, scenarios.queue  # fixtures that use the broker below
 globals().update({name: scenario for name, scenario in vars(scenarios).items() if name.startswith("test_")})
 
 

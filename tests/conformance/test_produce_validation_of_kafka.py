@@ -1,4 +1,4 @@
-"""Apache Kafka answers every row of tests/support/produced.py as the row says, and stores what Odradek stores."""
+"""Apache Kafka answers every row of tests/support/produced.py as the row expects, and stores the same as Odradek."""
 
 import re
 import time
@@ -31,7 +31,7 @@ NOT_YET = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.value, ErrorCode.NOT_LEADER_OR_F
 
 
 def topic_of(row: Produced) -> str:
-    """One topic per kind of settings."""
+    """Returns the topic for a row. Rows with the same topic settings share a topic."""
     return "_".join(["topic", *(f"{name}-{value}" for name, value in sorted(row.topic.items()))])
 
 
@@ -61,7 +61,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
 
 def sent(wire: Wire, row: Produced, records: bytes | bytearray) -> PartitionProduceResponse:
     request = produce_request(topic_of(row), memoryview(records), transactional_id=row.transactional_id)
-    while True:  # Kafka answers CreateTopics before it leads the new partitions
+    while True:  # Kafka answers CreateTopics before it leads the new partitions.
         response = wire.ask(request, row.version, ProduceResponse)
         answer = response.responses[0].partition_responses[0]
         if answer.error_code not in NOT_YET:
@@ -86,13 +86,14 @@ def stored(wire: Wire, row: Produced, offset: int) -> bytes:
 
 
 def without_the_time(text: str | None, row: Produced) -> str | None:
-    """Kafka's clock is not ours, and its topics have other names."""
+    """Removes times and topic names, which differ between Kafka and Odradek."""
     return text and re.sub(r"within \[.*?\]", "within []", text).replace(f"{topic_of(row)}-0", "TOPIC-0")
 
 
 @pytest.mark.parametrize("name", [row.name for row in everything(NOW_MS)])
 def test_kafka_agrees(kafka: Wire, name: str) -> None:
-    """Among the rows: M1 to M3, M6 and M7 of docs/spec/kafka-4.4.md#s4-3, and O5 of #s5-5."""
+    """Kafka's response agrees with the row. Rows include M1 to M3, M6 and M7 of docs/spec/kafka-4.4.md#s4-3, and O5 of
+    #s5-5."""
     now_ms = time.time_ns() // 1_000_000
     row = next(row for row in everything(now_ms) if row.name == name)
     answer = sent(kafka, row, row.records)
@@ -105,7 +106,7 @@ def test_kafka_agrees(kafka: Wire, name: str) -> None:
         theirs = stored(kafka, row, answer.base_offset)
         if rules.compression is None or bytes(ours) == theirs:
             assert bytes(ours) == theirs
-        else:  # two libraries may pack the same bytes differently
+        else:  # Two libraries may compress the same bytes differently.
             (_, our_header), (_, their_header) = next(batches(ours)), next(batches(theirs))
             assert our_header == replace(their_header, batch_length=our_header.batch_length, crc=our_header.crc)
             assert list(records_of(ours)) == list(records_of(theirs))

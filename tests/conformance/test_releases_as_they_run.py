@@ -1,6 +1,6 @@
-"""Emulated releases beside the real ones: what each offers, and what it answers where releases differ.
+"""Emulated releases offer the same as the real ones, and answer alike where releases differ.
 
-Every difference is listed in `ABSENT` or `ANSWERED_DIFFERENTLY`, or a test fails.
+Each exception must be listed in `ABSENT` or `ANSWERED_DIFFERENTLY`.
 """
 
 import json
@@ -51,20 +51,20 @@ SETTINGS: Mapping[str, object] = {
     "group.consumer.min.heartbeat.interval.ms": 100,
     "group.consumer.heartbeat.interval.ms": 100,
 }
-# Not served here: raft voters, telemetry and requests between brokers; docs/compatibility.md.
+# APIs that Odradek does not serve; see docs/compatibility.md.
 ABSENT = frozenset(
     {
         *("AddRaftVoter", "RemoveRaftVoter", "UnregisterBroker", "AssignReplicasToDirs"),
         *("LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown"),
     }
 )
-# 3.9 refused each feature by itself; 4.0 refuses the request as a whole, and so does an emulated 3.9.
+# 3.9 refuses each feature separately. 4.0 refuses the request as a whole, and so does an emulated 3.9.
 ANSWERED_DIFFERENTLY: Mapping[str, frozenset[str]] = {"3.9": frozenset({"UpdateFeatures"})}
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One release as it runs, and the cluster that emulates it."""
+    """A running release of Kafka, and a cluster that emulates it."""
 
     name: str
     kafka: str
@@ -124,7 +124,7 @@ def test_features_are_those_of_the_release(pair: Pair) -> None:
 
 
 def outcome_of(bootstrap: str, frame: bytes, api: ApiKey, version: int) -> object:
-    """Returns `closed`, or the answer's codes."""
+    """Sends a frame. Returns the error codes of the response, or `closed` if the broker closes the connection."""
     with Wire(bootstrap) as wire:
         wire.send_bytes(frame)
         try:
@@ -134,7 +134,7 @@ def outcome_of(bootstrap: str, frame: bytes, api: ApiKey, version: int) -> objec
 
 
 def codes(answer: object) -> list[int]:
-    """Returns the error codes of an answer, in their order."""
+    """Returns the error codes of a response in their order."""
     found: list[int] = []
     if isinstance(answer, list):
         for each in answer:
@@ -148,7 +148,8 @@ def codes(answer: object) -> list[int]:
 
 @needs_kafka
 def test_a_version_beyond_the_range_is_met_as_by_the_release(pair: Pair) -> None:
-    """Of each API that both offer; the body is of the nearest version that has an encoding."""
+    """The release and its emulation treat the version after the last one alike, for each API that both offer. The body
+    is encoded as in the last version."""
     both = pair.ranges(pair.ours)
     differing = {}
     for api in ApiKey:
@@ -164,7 +165,7 @@ def test_a_version_beyond_the_range_is_met_as_by_the_release(pair: Pair) -> None
 
 
 def questions() -> Iterator[Message]:
-    """Requests whose answers releases decided differently, or that lean on features."""
+    """Yields requests that releases answer differently, or whose response depends on features."""
     yield ConsumerGroupHeartbeatRequest(group_id="modern", member_epoch=0, rebalance_timeout_ms=1_000)
     yield ConsumerGroupDescribeRequest(group_ids=["missing"])
     yield DescribeGroupsRequest(groups=["missing"])
@@ -196,7 +197,7 @@ def questions() -> Iterator[Message]:
 @needs_kafka
 def test_requests_at_the_edge_of_the_release_have_its_answers(pair: Pair) -> None:
     both = pair.ranges(pair.ours)
-    for bootstrap in (pair.kafka, pair.ours):  # the coordinators' topics are there from then on
+    for bootstrap in (pair.kafka, pair.ours):  # This creates the coordinators' topics.
         for name, kind in (("group-1", "group"), ("t", "transaction")):
             settle_coordinator(bootstrap, name, kind)
     differing: dict[str, Any] = {}
@@ -214,13 +215,14 @@ def test_requests_at_the_edge_of_the_release_have_its_answers(pair: Pair) -> Non
     assert differing == {}
 
 
-PASSING = {14, 15, 16}  # loading, not available, not the coordinator (yet)
+PASSING = {14, 15, 16}  # The coordinator is loading, not available, or on another broker.
 PATIENCE_S = 60
 LOOK_AGAIN_S = 0.05
 
 
 def settled(bootstrap: str, frame: bytes, api: ApiKey, version: int) -> object:
-    """Asks until the answer has no code that passes, of a coordinator that is still loading."""
+    """Sends a frame until the response has no error code of a coordinator that is still loading. Returns the
+    outcome."""
     until_s = time.monotonic() + PATIENCE_S
     while True:
         found = outcome_of(bootstrap, frame, api, version)
@@ -247,7 +249,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def beyond(kafka: Cluster, ranges: Mapping[str, list[int]]) -> set[tuple[str, int]]:
-    """Versions that clients asked with, and that the release does not have."""
+    """Returns the API and version of each client request that the release does not support."""
     asked = {(each["api"], each["version"]) for each in kafka.requests()}
     return {
         (api, version)
@@ -269,7 +271,7 @@ def test_franz_go_agrees_on_the_versions_of_the_release(
         ran = subprocess.run(
             [program, kafka.bootstrap, topic, "g", protocol], capture_output=True, text=True, timeout=120
         )
-        # Without group.version franz-go falls back to the classic protocol without a word.
+        # Without group.version, franz-go silently falls back to the classic protocol.
         assert ran.stdout.splitlines()[-1:] == ["read again: 0"], ran.stderr
         assert beyond(kafka, ranges) == set()
         if protocol == "consumer" and name != "3.9":

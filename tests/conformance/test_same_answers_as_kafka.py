@@ -1,7 +1,7 @@
-"""The same requests to Apache Kafka and to Odradek, at every version, valid and invalid: the same answers. Odradek
-emulates the release of Kafka that it is compared with.
+"""Apache Kafka and Odradek give the same responses to the same requests, valid and invalid, at every version. Odradek
+emulates the release of Kafka with which it is compared.
 
-With BROKER=kafka a second Kafka takes Odradek's place: then any difference is one of the comparison itself.
+With BROKER=kafka, a second Kafka replaces Odradek. Any difference is then a fault of the comparison.
 """
 
 import json
@@ -44,11 +44,12 @@ SETTINGS: dict[str, object] = {
     "offsets.topic.num.partitions": 4,
     "group.min.session.timeout.ms": 100,
     "group.consumer.assignment.interval.ms": 0,
-    # Records of the scripts are years old: they would be deleted, and a producer forgotten between two of its batches.
+    # The scripts write records that are years old. With the defaults, the broker would delete them, and would forget a
+    # producer between two of its batches.
     "log.retention.ms": -1,
     "producer.id.expiration.check.interval.ms": 3_600_000,
 }
-SHOWN = 40  # differences in the message of a failed test
+SHOWN = 40  # number of differences that a failed test prints
 
 Script = Callable[[Talk, int], None]
 SCRIPTS: dict[Script, int] = {
@@ -67,7 +68,7 @@ SCRIPTS: dict[Script, int] = {
     **frames_script.SCRIPTS,
     **kafka_4_4_script.SCRIPTS,
     **created_again_script.SCRIPTS,
-    **repeated_script.SCRIPTS,  # last: some of its groups stay in states that ListGroups would show
+    **repeated_script.SCRIPTS,  # last, because some of its groups stay in states that ListGroups would show
 }
 
 LOWEST = (
@@ -97,8 +98,8 @@ def place(broker: Broker) -> Place:
 
 @pytest.fixture(scope="session", params=EMULATED)
 def release(request: pytest.FixtureRequest) -> str:
-    """Returns the release that is compared. Of the scope of a session, lest cases of two releases alternate and each
-    starts its brokers anew."""
+    """Returns the release that is compared. The scope is the session, so that pytest does not alternate between
+    releases, which would restart the brokers for each case."""
     return str(request.param)
 
 
@@ -120,7 +121,7 @@ def talk_of(script: Script, version: int, where: Place) -> Trace:
 
 
 def lowest(script: Script, key: int) -> int:
-    """Produce 0 to 2 are advertised, as librdkafka wants it, and not served."""
+    """Returns the lowest version to compare. Produce 0 to 2 are advertised, as librdkafka requires, but not served."""
     return max(KAFKA_VERSIONS[REFERENCE][key][0], 3 if key == 0 else 0, LOWEST.get(script, 0))
 
 
@@ -153,5 +154,5 @@ def test_what_we_serve_is_advertised_as_by_kafka(release: str, pair: tuple[Place
         answer = wire.ask(request, 4, ApiVersionsResponse)
     ours = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
     assert set(SCRIPTS.values()) & KAFKA_VERSIONS[release].keys() <= set(ours)
-    ahead = {} if EMULATED[release] else {22: (0, 6)}  # InitProducerId 6, which Kafka hides: docs/compatibility.md
+    ahead = {} if EMULATED[release] else {22: (0, 6)}  # Kafka hides InitProducerId 6: docs/compatibility.md
     assert {key: versions for key, versions in ours.items() if KAFKA_VERSIONS[release].get(key) != versions} == ahead

@@ -1,6 +1,7 @@
-"""Groups of both protocols under every `group.consumer.migration.policy` but the default: the same answers as Kafka.
+"""Groups of both protocols get the same responses as from Kafka, under every `group.consumer.migration.policy` except
+the default.
 
-The default, bidirectional, is that of tests/conformance/test_same_answers_as_kafka.py.
+tests/conformance/test_same_answers_as_kafka.py uses the default, which is bidirectional.
 """
 
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from tests.support.oracle import needs_kafka
 
 pytestmark = needs_kafka
 
-SCRIPTS: dict[Script, int] = {  # with the version to speak
+SCRIPTS: dict[Script, int] = {  # by script: the version at which it runs
     consumer_groups_script.upgrade: 1,
     consumer_groups_script.classic_joins: 1,
     group_types_script.offset_commit: 9,

@@ -1,7 +1,7 @@
-"""The transactional requests to Apache Kafka and to Odradek, at every version and every transaction.version: the same
-answers. Odradek emulates the release of Kafka that it is compared with.
+"""Apache Kafka and Odradek give the same responses to transactional requests, at every version and every
+transaction.version. Odradek emulates the release of Kafka with which it is compared.
 
-The level is changed at run time on both, by UpdateFeatures. With BROKER=kafka a second Kafka takes Odradek's place.
+UpdateFeatures changes the level of both brokers at run time. With BROKER=kafka, a second Kafka replaces Odradek.
 """
 
 import time
@@ -44,10 +44,11 @@ SCRIPTS: dict[LevelScript, int] = {
     **transactional_partitions_script.SCRIPTS,
     **repeated_transactions_script.SCRIPTS,
 }
-# By API key: the first version that speaks for transaction.version 2. At level 0 Kafka cannot write what it asks for,
-# and leaves the transactional id blocked (docs/spec/transactions.md#s2-12); Odradek answers as an older version would.
+# By API key: the first version for transaction.version 2. At level 0 Kafka cannot store what this version requires, and
+# leaves the transactional id blocked (docs/spec/transactions.md#s2-12). Odradek answers as at an older version.
 NEW_PROTOCOL = {0: 12, 24: 4, 26: 5, 28: 5}
-HARDLY_AT_LOWER_LEVELS = {0, 1, 2}  # partitions do not know the level: the first and the last version will do
+# Partitions do not depend on the level, so the first and the last version are enough.
+HARDLY_AT_LOWER_LEVELS = {0, 1, 2}
 
 
 def versions_of(key: int, level: int) -> list[int]:
@@ -71,8 +72,8 @@ CASES = [
 
 @pytest.fixture(scope="session", params=EMULATED)
 def release(request: pytest.FixtureRequest) -> str:
-    """Returns the release that is compared. Of the scope of a session, lest cases of two releases alternate and each
-    starts its brokers anew."""
+    """Returns the release that is compared. The scope is the session, so that pytest does not alternate between
+    releases, which would restart the brokers for each case."""
     return str(request.param)
 
 

@@ -25,11 +25,11 @@ JARS = (
     "kafka-storage",
     "kafka-transaction-coordinator",
 )
-NO_VERSION_LEFT = "none"  # of APIs that Kafka 4 dropped
+NO_VERSION_LEFT = "none"  # valid versions of APIs that Kafka 4 removed
 UNSET = object()
 WITHOUT_A_SCHEMA = frozenset(
     {
-        "AbortedTxn",  # an entry of an index of aborted transactions: odradek/files/indexes.py reads and writes it
+        "AbortedTxn",  # an entry in the index of aborted transactions, which odradek/files/indexes.py reads and writes
     }
 )
 IN_NO_KAFKA = frozenset({"txn_share_acknowledge_request", "txn_share_acknowledge_response"})  # KIP-1289
@@ -38,7 +38,8 @@ MODULES = [module for module in all_modules() if module not in IN_NO_KAFKA]
 
 @cache
 def definitions(release: str) -> dict[str, dict[str, Any]]:
-    """Returns every message definition in the jars of that release which has a version left, by message name."""
+    """Returns each message definition in the jars of a release by message name, except those without a valid
+    version."""
     libs = Path(run_kafka("install", "--version", release).split()[-1])
     found: dict[str, dict[str, Any]] = {}
     for jar in JARS:
@@ -54,7 +55,8 @@ def definitions(release: str) -> dict[str, dict[str, Any]]:
 
 
 def fields_of(definition: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
-    """The fields of the message and of each struct in it, wherever Kafka's definition keeps them."""
+    """Returns the fields of the message and of each of its structs. Kafka's definition may contain a struct in a field
+    or in `commonStructs`."""
     found: dict[str, list[Mapping[str, Any]]] = {}
 
     def walk(name: str, fields: list[Mapping[str, Any]]) -> None:
@@ -74,9 +76,10 @@ def versions_of(text: str | None) -> Versions:
 
 
 def default_of(field: Mapping[str, Any]) -> object:
-    """The default as a value; UNSET where the type's own applies."""
+    """Returns the default as a value, or UNSET if the field has the default of its type."""
     default, type_name = field.get("default", UNSET), field["type"]
-    if default is UNSET or default is None or default == "":  # JSON's null is to Kafka no default; "null" is
+    # For Kafka, JSON's null means that there is no default. The text "null" is a default.
+    if default is UNSET or default is None or default == "":
         return UNSET
     if default == "null":
         return None
@@ -88,7 +91,8 @@ def default_of(field: Mapping[str, Any]) -> object:
 
 
 def natural_default(field: Field) -> object:
-    """What Kafka takes where a definition says nothing; None also stands for an empty list and a struct of defaults."""
+    """Returns Kafka's default for a field without one. None also stands for an empty list and for a struct of
+    defaults."""
     if field.is_array or field.is_struct or field.type == "records":
         return None
     if field.type in INTEGERS:
@@ -113,7 +117,8 @@ def assert_same_field(ours: Field, theirs: Mapping[str, Any]) -> None:
 
 
 def shared_with_kafka(structs: Mapping[str, tuple[Field, ...]]) -> dict[str, tuple[Field, ...]]:
-    """Without the private tags of KIP-1289, which Kafka passes over, and the structs that only they use."""
+    """Returns the structs without private fields of KIP-1289, which Kafka ignores, and without structs that only these
+    fields use."""
     private = [field for fields in structs.values() for field in fields if (field.tag or 0) >= kip_1289.PRIVATE_TAGS]
     only_ours = {field.type for field in private}
     return {

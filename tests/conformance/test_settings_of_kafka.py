@@ -1,4 +1,4 @@
-"""The tables of settings against those inside Kafka 4.4.0: every name, type, default and rule, and the refusals."""
+"""The tables of settings match those inside Kafka 4.4.0: every name, type, default and rule, and the error messages."""
 
 import base64
 import subprocess
@@ -17,7 +17,8 @@ from tests.support.oracle import needs_kafka, run_kafka
 pytestmark = needs_kafka
 
 OWN_PREFIX = "odradek."
-OF_THE_AUTHORIZER = ("allow.everyone.if.no.acl.found", "super.users")  # its own, which no table of Kafka's holds
+# settings of the authorizer, which are in none of Kafka's tables
+OF_THE_AUTHORIZER = ("allow.everyone.if.no.acl.found", "super.users")
 TABLES: Mapping[str, Mapping[str, Setting]] = {
     "broker": {
         name: setting
@@ -28,7 +29,7 @@ TABLES: Mapping[str, Mapping[str, Setting]] = {
     "group": GROUP_SETTINGS,
     "client-metrics": CLIENT_METRICS_SETTINGS,
 }
-ONE_NODE = {  # defaults of ours, and Kafka's
+ONE_NODE = {  # Odradek's default and Kafka's
     "controller.listener.names": ("CONTROLLER", None),
     "group.initial.rebalance.delay.ms": ("0", "3000"),
     "listeners": ("PLAINTEXT://localhost:9092", "PLAINTEXT://:9092"),
@@ -48,12 +49,12 @@ VALUES = (
     *("0:1", "0:1,1:1", "1:x", "latest", "EARLIEST", "by_duration:P1D", "by_duration:PT1H", "by_duration:1D", "é"),
     *("read_committed", "upgrade", "DISABLED", "RS256", "consumer,classic", "broker", "PLAINTEXT", "SSL"),
 )
-# Rules that Kafka's table does not have, or has for parts of Kafka that are not here.
+# Settings whose rules are not in Kafka's table, or concern parts of Kafka that Odradek does not have.
 OTHER_RULES = frozenset(
     {
         "controller.quorum.bootstrap.servers",
         "controller.quorum.voters",
-        "max.connections.per.ip.overrides",  # Kafka finds out later
+        "max.connections.per.ip.overrides",  # Kafka validates this setting later.
     }
 )
 
@@ -104,7 +105,7 @@ def test_every_value_is_taken_or_refused_as_by_kafka_and_in_its_words(kafka: lis
     different = []
     for setting, value, outcome in outcomes(kafka):
         if setting.kind is ValueType.CLASS:
-            continue  # Kafka looks for the class
+            continue  # Kafka tries to load the class.
         try:
             setting.parse(value)
             ours = f"ok {canonical(setting, value)}"

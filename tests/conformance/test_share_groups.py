@@ -1,4 +1,4 @@
-"""Share groups with Kafka 4.3.1's own tools and share consumer, and in a directory that Kafka wrote."""
+"""Share groups work with Kafka 4.3.1's own tools and share consumer, and continue in a directory that Kafka wrote."""
 
 import subprocess
 from collections.abc import Iterator
@@ -81,7 +81,8 @@ def test_the_tools_for_share_groups(tools: Tools, broker: Broker) -> None:
 
 @needs_kafka
 def test_kafkas_own_function_counts_epochs_as_broker_and_client_do(tmp_path: Path) -> None:
-    """Scenario 7 of docs/spec/share-groups.md#s7-1, which takes 2^31 requests of a running broker."""
+    """Epochs wrap alike in Kafka, broker and client. A running broker would need 2^31 requests (scenario 7 of
+    docs/spec/share-groups.md#s7-1)."""
     source = tmp_path / "NextEpochs.java"
     source.write_text(NEXT_EPOCHS)
     java = ["java", *QUICK_JVM, "-cp", run_kafka("classpath").strip(), str(source), *map(str, EPOCHS)]
@@ -96,7 +97,7 @@ def test_kafkas_own_function_counts_epochs_as_broker_and_client_do(tmp_path: Pat
 
 
 def after_a_fetch(epoch: int) -> int:
-    """Returns the epoch that the broker expects after the request with this one."""
+    """Returns the epoch that the broker expects after a request with this epoch."""
     sessions, key = ShareSessions(1), SessionKey("g", "m", 1)
     session = sessions.fetch(key, 0, [], [], "connection")
     if epoch:
@@ -107,13 +108,15 @@ def after_a_fetch(epoch: int) -> int:
 
 @needs_oracle
 def test_share_groups_that_kafka_recorded_go_on_where_they_were(tmp_path: Path) -> None:
-    """`sharing` had accepted and rejected all but every fifth record, which it had taken a second time and kept."""
+    """On Kafka, the group acknowledged the 30 records of one partition. It released every fifth one, and accepted or
+    rejected the others."""
     path = unpack("groups", tmp_path)
     with new_broker(path, {**settings(served("groups")), **QUICK}) as broker:
         with member(broker, "sharing-2", "input") as consumer:
             got = polled(consumer, until=66)
             consumer.commit_sync()
-        assert len(got) == len(set(got)) == 66  # 60 of two partitions that were never fetched, and the 6 released ones
+        # 60 records of two partitions that were never fetched, and 6 released records
+        assert len(got) == len(set(got)) == 66
 
 
 @needs_kafka

@@ -1,6 +1,5 @@
-"""The records of a group's offsets in `__consumer_offsets` when they were committed in a transaction: Odradek's equal
-those in the directories that Kafka wrote.
-"""
+"""If a group's offsets are committed in a transaction, Odradek writes the same records to `__consumer_offsets` as Kafka
+wrote to its directories."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +35,8 @@ def scene() -> Clients:
 
 @pytest.mark.parametrize("name", ["transactions-tv0", "transactions-tv1", "transactions-tv2"])
 def test_no_topic_id_is_stored_with_them(tmp_path: Path, scene: Clients, name: str) -> None:
-    """TxnOffsetCommit names topics by name, and Kafka stores only what the request held: no id, in no byte."""
+    """TxnOffsetCommit identifies topics by name. Kafka stores only fields of the request, so no record contains a topic
+    id."""
     logs = sorted(unpack(name, tmp_path).glob(f"{GROUP_OFFSETS}-*/*.log"))
     of_kafka = [found for log in logs for found in transactional_values(log.read_bytes())]
     assert of_kafka

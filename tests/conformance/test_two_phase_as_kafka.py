@@ -1,7 +1,7 @@
-"""InitProducerId v6 as far as Kafka 4.4.0 has it, behind `unstable.api.versions.enable`: the same requests, the same
-answers. A broker that emulates an older release does not offer that version.
+"""Requests of InitProducerId v6 get the same responses as from Kafka 4.4.0, which supports part of it behind
+`unstable.api.versions.enable`. A broker that emulates an older release does not offer that version.
 
-KeepPreparedTxn is the one difference: Kafka refuses it. tests/spec/transactions has what Odradek does with it.
+The only difference is KeepPreparedTxn, which Kafka refuses. tests/spec/transactions tests how Odradek handles it.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ PASSING = frozenset({E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE
 
 
 class Told(NamedTuple):
-    """Of an answer what does not depend on which producer ids there are."""
+    """The part of a response that does not depend on particular producer ids."""
 
     code: ErrorCode
     has_producer_id: bool
@@ -42,7 +42,7 @@ class Speaker:
         self.told: list[Any] = []
 
     def init(self, transactional_id: str | None, **fields: Any) -> InitProducerIdResponse:
-        """timeout 60,000 unless given; both flags false."""
+        """Sends InitProducerId. By default the timeout is 60,000 ms and both flags are false."""
         request = InitProducerIdRequest(transactional_id=transactional_id)
         request.transaction_timeout_ms = fields.pop("timeout_ms", 60_000)
         for name, value in fields.items():
@@ -62,7 +62,7 @@ class Speaker:
 
 
 def story(speaker: Speaker) -> list[Any]:
-    """Without KeepPreparedTxn: what each request was told."""
+    """Sends requests without KeepPreparedTxn, and returns the comparable part of each response."""
     speaker.init(None, enable2_pc=True)
     speaker.init("", enable2_pc=True)
     speaker.init("half", enable2_pc=True, producer_id=5)
@@ -79,7 +79,7 @@ def story(speaker: Speaker) -> list[Any]:
         speaker.init("pay", producer_id=pair[0] + 1_000_000, producer_epoch=0, enable2_pc=True)
         speaker.init("pay", enable2_pc=True)  # aborts it
         speaker.told.append(speaker.client.init("pay", timeout_ms=30_000, two_phase=False).producer_epoch)
-        speaker.describe("pay")  # an ordinary one from now on
+        speaker.describe("pay")  # From now on the transaction is an ordinary one.
         speaker.told.append(speaker.client.end("pay", pair, commit=True))
     return speaker.told
 

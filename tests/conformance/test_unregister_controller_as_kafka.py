@@ -1,4 +1,5 @@
-"""UnregisterController where a right, or the level of the metadata, is missing: docs/spec/kafka-4.4.md#s3-2."""
+"""UnregisterController is refused without the right to ALTER the cluster, and below metadata.version 33:
+docs/spec/kafka-4.4.md#s3-2."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def unregister(broker: Broker, controller_id: int) -> UnregisterControllerRespon
 
 
 def refuse_alter(broker: Broker) -> None:
-    """Everybody may do everything with the cluster, but ALTER it."""
+    """Allows every principal all operations on the cluster except ALTER."""
     creations = [
         AclCreation(
             resource_type=ResourceType.CLUSTER.value,
@@ -53,11 +54,11 @@ def refuse_alter(broker: Broker) -> None:
 
 @pytest.mark.parametrize("kind", [KafkaProcess, BrokerProcess])
 def test_without_alter_on_the_cluster_no_controller_is_unregistered(tmp_path: Path, kind: type[Broker]) -> None:
-    """U1: the right is checked before anything else. The words are the broker's."""
+    """The right is checked before anything else (U1). Each broker has its own error message."""
     settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
     with kind(tmp_path / "data", settings) as broker:
         refuse_alter(broker)
-        deadline = time.monotonic() + PATIENCE_S  # Kafka answers before its authorizer knows the ACL
+        deadline = time.monotonic() + PATIENCE_S  # Kafka responds before its authorizer knows the ACL.
         while (answer := unregister(broker, 9)).error_code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED.value:
             assert time.monotonic() < deadline, answer
             time.sleep(0.05)
@@ -69,7 +70,8 @@ def test_without_alter_on_the_cluster_no_controller_is_unregistered(tmp_path: Pa
 def test_below_metadata_version_33_only_the_active_controller_has_another_answer(
     tmp_path: Path, kind: type[Broker]
 ) -> None:
-    """U2 comes before U3. The directory is one of Kafka 4.3.1, whose metadata.version is 30."""
+    """The check for the active controller (U2) comes before the check of the level (U3). The directory is from Kafka
+    4.3.1, so its metadata.version is 30."""
     with KafkaProcess(tmp_path / "data", version="4.3.1"):
         pass
     with kind(tmp_path / "data") as broker:

@@ -1,4 +1,4 @@
-"""Kafka's tools set users and delegation tokens on our broker, and directories with users go to Kafka and come back."""
+"""Kafka's tools set users and delegation tokens on our broker, and a directory with users moves to Kafka and back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LINE = re.compile(r"SCRAM credential configs for user-principal '(.*)' are (.*)"
 
 
 def described(tools: Tools, broker: Broker) -> dict[str, set[str]]:
-    """The credentials of each user, which Kafka lists in any order."""
+    """Returns the credentials of each user as a set, because Kafka lists them in any order."""
     lines = map(LINE.fullmatch, configs(tools, broker, "--describe", *USERS).splitlines())
     return {found[1]: set(found[2].split(", ")) for found in lines if found is not None}
 
@@ -78,7 +78,7 @@ def test_kafkas_tool_creates_renews_describes_and_expires_delegation_tokens(tool
         created = tokens("--create", "--max-life-time-period", "-1", "--renewer-principal", "User:bob")
         row = next(line for line in created.splitlines() if "User:alice" in line).split()
         token_id, proof = row[0], row[1]
-        of_alice = ("--describe", "--owner-principal", "User:alice")  # without an owner the tool asks for nothing
+        of_alice = ("--describe", "--owner-principal", "User:alice")  # Without an owner the tool sends no request.
         assert token_id in tokens(*of_alice)
         assert "Completed renew" in tokens("--renew", "--renew-time-period", "-1", "--hmac", proof)
         assert "Completed expire" in tokens("--expire", "--expiry-time-period", "-1", "--hmac", proof)

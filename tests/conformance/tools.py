@@ -1,4 +1,4 @@
-"""Kafka's command line tools, all in one JVM."""
+"""Kafka's command line tools, which all run in one JVM."""
 
 import itertools
 import json
@@ -13,7 +13,7 @@ from typing import IO, cast
 from tests.support.oracle import run_kafka
 
 JAVA_SOURCES = Path(__file__).parent / "java"
-# One compiler and a small heap: the tools are short, and the broker that they talk to is on the same cores.
+# One compiler and a small heap are enough: the tools run briefly, on the same cores as the broker.
 QUICK_JVM = ("-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 TOOLS = "org.apache.kafka.tools."
 MAIN_CLASSES = {
@@ -51,7 +51,7 @@ MAIN_CLASSES = {
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a tool said and how it ended."""
+    """The output and exit status of a tool."""
 
     status: int
     stdout: str
@@ -66,12 +66,12 @@ class Ran:
 
 
 class Tools:
-    """The JVM. Tools may run side by side: `start` returns at once, `run` waits and insists on status 0."""
+    """The JVM. Tools may run concurrently: `start` returns immediately, and `run` waits and checks the exit status."""
 
     def __init__(self, classes: Path, *release: str) -> None:
-        """
-        classes  an empty directory for the compiled driver
-        release  of Kafka, if it is not the newest whose tools are on Maven Central: then only our own programs run
+        """classes  an empty directory for the compiled driver
+        release  release of Kafka whose classes are used; the default is the newest with tools on Maven Central, and any
+                 other release only runs our own programs
         """
         classpath = run_kafka("classpath", *(f"--version={each}" for each in release)).strip().splitlines()[-1]
         names = ("Tools", "Transactional", "Grouped", "Shared", "Assign")

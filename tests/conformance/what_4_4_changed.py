@@ -1,6 +1,6 @@
-"""A tour of the requests that Kafka 4.4 changed, and a recording of what Kafka 4.4.0 answers to them.
+"""A tour of the requests that Kafka 4.4 changed, and a recording of the responses of Kafka 4.4.0.
 
-`python -m tests.conformance.what_4_4_changed` needs Java and the oracle kit. It records the tour in front of a running
+`python -m tests.conformance.what_4_4_changed` needs Java and the oracle kit. It records the tour through a running
 Kafka 4.4.0, and writes `tests/support/recordings/kafka-4.4.0`.
 """
 
@@ -64,18 +64,18 @@ from tests.support.wire import Wire
 
 RECORDED = Path(__file__).parents[1] / "support" / "recordings" / "kafka-4.4.0"
 NODE = 1
-PARTITIONS = 50  # of internal topics, by default
+PARTITIONS = 50  # default number of partitions of an internal topic
 NOBODY = b"nobody has this "
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 MEMBER, SHARE_MEMBER = "m" * 22, "s" * 22
 PATIENCE_S = 60.0
-NOT_YET = {14, 15, 16}  # the coordinator loads, is not there yet, or is another
+NOT_YET = {14, 15, 16}  # The coordinator is loading, not available, or on another broker.
 NOW_MS = 1_700_000_000_000
 
 
 class Tour:
-    """Asks through one connection what is recorded, and directly what waits for Kafka, since how often a client has to
-    ask again is chance."""
+    """Sends requests through a recorded connection. Requests that wait for Kafka use another connection, because it is
+    random how often a client has to repeat them."""
 
     def __init__(self, recorded: str, direct: str) -> None:
         self._wire, self._direct = Wire(recorded, "tour"), Wire(direct, "waits")
@@ -110,19 +110,21 @@ class Tour:
         self.wait(named, 12, lambda answer: answer.topics[0].error_code == gone)
 
     def find_coordinator(self, key: str, kind: int) -> None:
-        """Records one look-up, once the coordinator is found."""
+        """Waits until Kafka finds the coordinator, then records one lookup."""
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
         self.wait(request, 6, lambda answer: answer.coordinators[0].error_code == 0)
         self.ask(request, 6)
 
     def load_transactions(self, transactional_id: str) -> None:
-        """Another id of the same partition shows that the coordinator has loaded it."""
+        """Waits until the coordinator has loaded the partition of this id. It repeats requests of another id in that
+        partition."""
         other = same_partition(transactional_id, "warm")
         request = InitProducerIdRequest(transactional_id=other, transaction_timeout_ms=60_000)
         self.wait(request, 5, lambda answer: answer.error_code == 0)
 
     def load_group(self, group: str, topic: str) -> None:
-        """A member of another group of the same partition gets partitions once the coordinator knows the topic."""
+        """Waits until the group's coordinator knows the topic. By then a member of another group in the same partition
+        gets partitions of the topic."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=same_partition(group, "warm"),
             member_id="w" * 22,
@@ -134,7 +136,7 @@ class Tour:
 
 
 def same_partition(key: str, name: str) -> str:
-    """Returns another key that lies in the same partition of an internal topic, which has 50."""
+    """Returns another key that belongs to the same partition of an internal topic with 50 partitions."""
     names = (f"{name}-{number}" for number in itertools.count())
     return next(each for each in names if java_hash(each) % PARTITIONS == java_hash(key) % PARTITIONS)
 
@@ -152,7 +154,7 @@ def tour(recorded: str, direct: str) -> None:
 
 
 def expected_broker(talk: Tour, cluster_id: str) -> None:
-    """Section 1.2: clients name the cluster and the node that they expect."""
+    """Sends ApiVersions with the cluster and node that a client expects (section 1.2)."""
     names: dict[str, Any] = {"client_software_name": "tour", "client_software_version": "1"}
     talk.ask(ApiVersionsRequest(**names), 4)
     for cluster, node in (
@@ -192,7 +194,7 @@ def produce(talk: Tour, topic_id: bytes, **more: Any) -> Any:
 
 
 def fetch_sessions(talk: Tour) -> None:
-    """Below an open session a topic is deleted, and created again."""
+    """Deletes a topic of an open fetch session, and creates it again."""
     kept, changed = talk.make_topic("kept"), talk.make_topic("changed")
     for topic_id in (kept, changed, NOBODY):
         produce(talk, topic_id)
@@ -230,7 +232,7 @@ def fetch_sessions(talk: Tour) -> None:
 
 
 def offsets_in_transactions(talk: Tour) -> None:
-    """Section 5.2: TxnOffsetCommit by topic ids, and with member epochs."""
+    """Commits offsets in transactions, by topic id and with member epochs (section 5.2)."""
     topic_id = talk.make_topic("offsets", 2)
     for key, kind in (("g", GROUP), ("no-group", GROUP), ("tx", TRANSACTION)):
         talk.find_coordinator(key, kind)
@@ -299,7 +301,7 @@ def offsets_in_transactions(talk: Tour) -> None:
 
 
 def share_groups(talk: Tour) -> None:
-    """Section 5.3: an unknown topic in ShareFetch, and negative epochs in requests of brokers."""
+    """Sends ShareFetch for an unknown topic, and requests between brokers with negative epochs (section 5.3)."""
     topic_id = talk.make_topic("shared")
     talk.find_coordinator("shares", GROUP)
     talk.load_group("shares", "shared")
@@ -366,7 +368,7 @@ def administration(talk: Tour) -> None:
 
 
 def record(path: Path, work: Path) -> None:
-    """Records the tour in front of Kafka 4.4.0. `work` is a folder for Kafka's ready file."""
+    """Records the tour through a proxy before Kafka 4.4.0. `work` is a folder for Kafka's ready file."""
     reserved = ReservedPort()
     advertised = f"advertised.listeners=PLAINTEXT://127.0.0.1:{reserved.number}"
     with (
