@@ -1,17 +1,17 @@
-"""Finds anomalies in a history: what readers of committed records must never see.
+"""Finds anomalies in a history, which readers of committed records must never see.
 
-    lost           committed and acknowledged, or seen by a reader; yet missing for a reader that read past it
-    duplicated     there more often than it can have been committed
-    aborted read   of a transaction that aborted, or of a send that was refused
-    early read     of a transaction whose commit nobody had asked for yet
-    invented       sent by no producer, or not to this partition
-    torn           a part of a transaction is there, another is not
-    reordered      two records of one producer in one partition, in another order than they were sent
-    rewritten      two records at the same offset
-    non-monotonic  a consumer was given an offset that it had been given, or had passed, before
+    lost           a record was committed and acknowledged, or seen by a reader, but a reader that read past it lacks it
+    duplicated     a record appears more often than it can have been committed
+    aborted read   a record belongs to an aborted transaction, or its send was refused
+    early read     a record appears before anybody has requested the commit of its transaction
+    invented       no producer sent the record, or it was sent to another partition
+    torn           a transaction is only partly visible
+    reordered      two records of a producer in one partition are not in the order in which they were sent
+    rewritten      two records have the same offset
+    non-monotonic  a consumer receives an offset that it has already received or passed
 
-`anomalies(history)` is empty for every history that a correct broker can produce. Each anomaly is reported once, as the
-most specific kind that fits.
+For every history that a correct broker can produce, `anomalies(history)` is empty. Each anomaly is reported once, as
+the most specific kind that fits.
 """
 
 from collections import defaultdict
@@ -63,7 +63,7 @@ Place = tuple[TopicPartition, Value]
 
 @dataclass(slots=True)
 class Fate:
-    """A transaction as its producer knows it. Positions are indexes into the history."""
+    """A transaction as its producer knows it. `asked_at` is an index into the history."""
 
     asked_at: int | None = None
     is_committed: bool = False
@@ -81,7 +81,10 @@ class Reading:
 
 
 def anomalies(history: History, *, once: bool = False) -> list[Anomaly]:
-    """once: each value may be there once, even if it was sent in several transactions whose fate is not known."""
+    """Returns the anomalies of a history.
+
+    once  each value may appear once only, even if it was sent in several transactions with an unknown outcome
+    """
     return list(Judge(history, once).verdicts())
 
 
@@ -106,7 +109,7 @@ class Judge:
                     self._sends[event.partition, event.value].append(event)
                     if event.transaction is not None:
                         self._by_transaction[event.transaction].append(event)
-                        self._fates[event.transaction]  # This makes the transaction known.
+                        self._fates[event.transaction]  # This adds the transaction if it is new.
                 case CommitAsked():
                     fate = self._fates[event.transaction]
                     fate.asked_at = at if fate.asked_at is None else fate.asked_at
@@ -201,7 +204,7 @@ class Judge:
 
     def _torn(self) -> Iterator[Anomaly]:
         for transaction, sends in self._by_transaction.items():
-            # If another send may have written the value, it proves nothing about this transaction.
+            # A value that several sends may have written proves nothing about this transaction.
             own = [sent for sent in sends if len(self._sends[sent.partition, sent.value]) == 1]
             if not any((sent.partition, sent.value) in self._first_seen_at for sent in own):
                 continue
@@ -228,7 +231,7 @@ class Judge:
                     Kind.LOST, partition, value, "it is committed, and was missing for a reader that read past it"
                 )
                 continue
-            # What one consumer has seen exists for every other consumer.
+            # A record that one consumer has seen must exist for all consumers.
             offsets = self._offsets.get((partition, value), ())
             end = float("inf") if reading.reached_end else reading.position
             if any(reading.begins <= offset < end for offset in offsets):

@@ -1,11 +1,11 @@
-"""Finds faults in a history of dual writes: what must never happen between a database and Kafka.
+"""Finds faults in a history of dual writes to a database and Kafka.
 
-    torn            a part of a transaction's rows is there, another is not
-    lost            rows are missing although their transaction was answered with success
-    risen           rows are there although their transaction was answered with a roll-back
-    unilateral      Kafka has committed or aborted messages although the database has not, or not yet, decided so
-    diverged        after recovery rows are there without their messages, or messages without their rows
-    undecided       after recovery something is still open
+    torn            only a part of a transaction's rows exists
+    lost            rows are missing although their transaction was reported as committed
+    risen           rows exist although their transaction was reported as rolled back
+    unilateral      Kafka has committed or aborted messages before the database has decided so, or against its decision
+    diverged        after recovery, there are rows without their messages, or messages without their rows
+    undecided       after recovery, a transaction is still open
 
 `verdicts(history)` is empty for every correct history. Faults among the messages themselves (lost, repeated, reordered
 …) are found by `tests.checker.anomalies`.
@@ -34,7 +34,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A block starts that writes each value as a row and sends it as a message."""
+    """The start of a block that writes each value as a row and sends it as a message."""
 
     transaction: Name
     values: tuple[Value, ...]
@@ -42,14 +42,14 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Every message is acknowledged. From here on Kafka must wait for a decision."""
+    """The acknowledgement of the last message. From now on Kafka must wait for a decision."""
 
     transaction: Name
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the application was told of its rows. It may never be told."""
+    """What the application learns about its rows. A history may lack this event."""
 
     transaction: Name
     rows: Answer
@@ -67,8 +67,8 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """Both sides by readers of their own, while no application runs: first the committed messages, then whether a
-    transaction is open, then the rows."""
+    """A look at both sides by separate readers while no application runs. They read the committed messages, then
+    whether a transaction is open, then the rows."""
 
     messages: tuple[Value, ...]
     is_open: bool

@@ -1,8 +1,8 @@
-"""What clients did and saw, in the order in which it happened: the evidence that `tests.checker.anomalies` judges.
+"""The history of what clients did and saw, in order. `tests.checker.anomalies` judges it.
 
-A transaction is committed, aborted or unknown: its producer asked for the commit and got no answer. A transaction whose
-commit was never asked for cannot be committed. Values identify records: no two sends to one partition are alike, except
-that a value is sent again when its first transaction is known, or believed, to be aborted.
+A transaction is committed, aborted, or unknown if its producer requested the commit and got no response. A transaction
+without such a request cannot be committed. Values identify records: no two sends to one partition have the same value,
+except that a producer may send a value again when it knows or believes that the first transaction is aborted.
 """
 
 from collections.abc import Hashable, Sequence
@@ -17,13 +17,14 @@ Transaction: TypeAlias = Hashable
 
 class Answer(Enum):
     YES = auto()
-    NO = auto()  # it will never happen either
+    NO = auto()  # It will not happen later either.
     UNKNOWN = auto()  # the response was lost, or an error leaves the outcome open
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A record. Its place in the history is the time of the send; `answer` is the final knowledge of its outcome.
+    """A record that was sent. Its place in the history is the time of the send. `answer` is what the client finally
+    knows about the outcome.
 
     transaction  None if the record is not part of a transaction
     offset       offset of the record, if the client learned it
@@ -52,7 +53,7 @@ class CommitAnswered:
 
 @dataclass(frozen=True, slots=True)
 class Positioned:
-    """The consumer continues at `offset`: at its start, after a seek, or after the partition was assigned to it."""
+    """The consumer continues at `offset`, because it has started, called seek, or been assigned the partition."""
 
     consumer: str
     partition: TopicPartition
@@ -70,7 +71,7 @@ class Polled:
 
 @dataclass(frozen=True, slots=True)
 class ReachedEnd:
-    """The consumer has read everything from its position on, and no transaction was open any more."""
+    """The consumer has read everything from its position to the end, and no transaction was open any more."""
 
     consumer: str
     partition: TopicPartition

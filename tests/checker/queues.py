@@ -1,10 +1,10 @@
-"""Finds faults in the history of a queue whose jobs each have to give exactly one result.
+"""Finds faults in the history of a queue whose jobs must give exactly one result each.
 
-    lost          a job has no result, although the queue is said to be empty
+    lost          a job has no result, although the queue is reported to be empty
     repeated      a job has more than one result
-    made up       a result is of no job, or was seen once and is gone
-    redelivered   a job was taken although its result had been final for some time
-    left          after everything is over, a job is still in the queue, a transaction open, an acknowledgement staged
+    made up       a result belongs to no job, or was seen once and has disappeared
+    redelivered   a worker received a job although its result had been final for some time
+    left          in the end there is still a job in the queue, an open transaction, or a staged acknowledgement
 
 `faults(history)` is empty for every correct history.
 """
@@ -30,7 +30,7 @@ class Fault(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A worker received these jobs, at this time of the clock that all processes share."""
+    """A worker received these jobs. `at_ns` is from a clock that all processes share."""
 
     at_ns: int
     jobs: tuple[str, ...]
@@ -48,8 +48,8 @@ class Finished:
 class QueueHistory:
     """The history of a queue.
 
-    results  for each result that a reader of committed records sees, its job
-    seen     the same for a reader that read while everything happened
+    results  the job of each result that a reader of committed records sees at the end
+    seen     the job of each result that a reader saw while everything happened
     left     what remained in the cluster at the end: jobs, open transactions, staged acknowledgements
     """
 

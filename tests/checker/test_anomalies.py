@@ -171,7 +171,7 @@ class Shop:
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
         self.history: list[Event] = []
-        # None stands for a marker or an aborted record
+        # None stands for a marker or an aborted record.
         self.logs: dict[TopicPartition, list[str | None]] = {P: [], Q: []}
         for transaction in range(8):
             self.run(f"t{transaction}")
@@ -257,7 +257,7 @@ def test_damage_to_what_the_last_consumer_saw_is_found(
     damage: Callable[[Polled, Random], Polled], shortest: int, found_as: set[Kind], seed: int
 ) -> None:
     shop = Shop(seed)
-    # Records whose acknowledgement was lost may legitimately be missing, so the deceived consumer is one of two.
+    # Records whose acknowledgement was lost may legitimately be missing. Another reader shows that they exist.
     shop.read_all("last")
     places = [
         at
