@@ -1,7 +1,7 @@
-"""Kafka Streams itself with `group.protocol=streams`, exactly once: docs/spec/streams-groups.md#s12.
+"""Kafka Streams itself counts words exactly once with `group.protocol=streams`: docs/spec/streams-groups.md#s12.
 
 The word count has a repartition topic, a changelog and standby tasks. Its updates of a word are 1, 2, 3 and so on, each
-once and in order, whatever is killed meanwhile. Run with BROKER=kafka, the same is expected of Kafka.
+once and in order, whatever is killed meanwhile. With BROKER=kafka the tests use Kafka itself, and expect the same.
 """
 
 import itertools
@@ -44,7 +44,7 @@ def class_paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture
 def new_application(broker: Broker, class_paths: dict[str, str], tmp_path: Path) -> Iterator[NewApplication]:
-    """Gives applications by the release of kafka-streams."""
+    """Yields a function that creates an application with a release of kafka-streams."""
     made: list[Application] = []
 
     def make(release: str) -> Application:

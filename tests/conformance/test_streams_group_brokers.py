@@ -1,6 +1,7 @@
-"""Streams groups at a broker of their own: first requests, limits, restarts, levels of the feature, descriptions.
+"""Streams groups on separate brokers: first requests, limits, restarts, levels of the feature, descriptions.
 
-Rules: docs/spec/streams-groups.md#s2, #s10, #s13-2, #s13-6, #s13-7. The tests are one story of each broker, in order.
+Rules: docs/spec/streams-groups.md#s2, #s10, #s13-2, #s13-6, #s13-7. The tests run in order, as one story on each
+broker.
 """
 
 from collections.abc import Iterator
@@ -45,7 +46,7 @@ NONE, INVALID = ErrorCode.NONE, ErrorCode.INVALID_REQUEST
 SOURCE, PROCESSOR, SINK = 1, 2, 3
 NOT_ASKED_FOR, NOT_STORED, AVAILABLE = 0, 1, 3
 UNSAFE_DOWNGRADE = 3
-BEGUN, NOT_DESCRIBED = -2, -1  # in place of the topology epoch whose description is stored
+BEGUN, NOT_DESCRIBED = -2, -1  # stored as topology epoch while the description changes, and if there is none
 
 
 @pytest.fixture(scope="module", params=["kafka", "odradek"])
@@ -193,7 +194,7 @@ def test_scenarios_110_and_111_and_112_and_113_and_114_a_description_of_the_topo
 
 
 def described_epochs(records: list[CoordinatorRecord]) -> list[int]:
-    """The topology epochs whose description is stored, from each record of the group's metadata."""
+    """Returns, for each record of the group's metadata, the topology epoch whose description is stored."""
     values = [each.value for each in records if isinstance(each.value, StreamsGroupMetadataValue)]
     return [value.stored_description_topology_epoch for value in values]
 
@@ -215,7 +216,7 @@ def level(scene: Scene, of: int) -> None:
 
 
 def test_scenario_100_the_feature_is_switched_off_and_on(scene: Scene) -> None:
-    """F6 of docs/spec/kafka-4.4.md#s2."""
+    """At streams.version 0, requests of streams groups get UNSUPPORTED_VERSION (F6 of docs/spec/kafka-4.4.md#s2)."""
     a = scene.member("a")
     a.join()
     level(scene, 0)

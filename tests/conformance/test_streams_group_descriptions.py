@@ -1,6 +1,6 @@
-"""When a member is asked again for the description of its topology: docs/spec/streams-groups.md#s10, #s13-7.
+"""Brokers pause before they request a topology's description again: docs/spec/streams-groups.md#s10, #s13-7.
 
-Kafka and Odradek are asked at the same time, because the first pause takes half a minute. The pauses after it are in
+Both brokers are tested at the same time, because the first pause takes half a minute. Later pauses are tested in
 tests/spec/streams_groups/test_descriptions.py.
 """
 
@@ -15,7 +15,7 @@ from tests.support.oracle import needs_kafka
 pytestmark = needs_kafka
 
 BEAT_S = 0.2
-SHORTEST_S = 24.0  # 30 s, less 20 %
+SHORTEST_S = 24.0  # 30 s minus 20 %
 PATIENCE_S = 90.0
 
 

@@ -1,4 +1,5 @@
-"""Where the instances of an application can be asked for their state: docs/spec/streams-groups.md#s6, #s13-5."""
+"""Responses list the endpoints at which an application's instances serve state: docs/spec/streams-groups.md#s6,
+#s13-5."""
 
 from odradek.protocol.messages.streams_group_heartbeat_request import Endpoint
 from tests.conformance.streams_scene import Scene, Tasks, subtopology, topology

@@ -1,4 +1,4 @@
-"""Static members of streams groups, and time-outs: docs/spec/streams-groups.md#s13-4."""
+"""Static members of streams groups, and timeouts: docs/spec/streams-groups.md#s13-4."""
 
 import time
 
@@ -25,7 +25,8 @@ def static(scene: Scene, name: str, instance: str = "ia", process: str = "P") ->
 
 
 def on_leave(scene: Scene) -> Member:
-    """The static member a1 beside c, stable at epoch 3, has left for a while."""
+    """Returns a static member a1 that has left temporarily. Its group, which has another member c, is stable at epoch
+    3."""
     a, c = static(scene, "a1"), scene.member("c")
     a.join()
     told_to_give_up(scene, a, c)
@@ -162,7 +163,7 @@ def test_scenarios_068_and_069_and_070_the_first_members_wait_for_one_another(sc
     assert (second.told, second.statuses, second.details) == ((1, NOTHING), [DELAYED], [INITIAL_DELAY])
     assert a.beat().statuses == [DELAYED]
     assert scene.state[0] == "Assigning"
-    _state, epoch, assignment_epoch = scene.wait_for_state("Reconciling")  # without a heartbeat
+    _state, epoch, assignment_epoch = scene.wait_for_state("Reconciling")  # This happens without a heartbeat.
     assert epoch == assignment_epoch == 3
     tasks = [a.beat().active, c.beat().active]
     assert sorted(index for each in tasks for index in (each or {})["0"]) == [0, 1, 2, 3]

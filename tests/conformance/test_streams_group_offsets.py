@@ -1,4 +1,5 @@
-"""Offsets of streams groups, and what other APIs do to such groups: docs/spec/streams-groups.md#s7, #s8, #s13-6."""
+"""Offsets of streams groups, and the effect of other APIs on such groups: docs/spec/streams-groups.md#s7, #s8,
+#s13-6."""
 
 import time
 from collections.abc import Sequence
@@ -61,7 +62,7 @@ ALL_OPERATIONS = 3400
 def commit(
     scene: Scene, member: str, epoch: int, partitions: Sequence[int] = (0,), *, topic: str = "i4", version: int = 9
 ) -> list[ErrorCode]:
-    """The codes of the partitions."""
+    """Commits offset 7 for each partition, and returns the error codes of the partitions."""
     request = OffsetCommitRequest(
         group_id=scene.group,
         generation_id_or_member_epoch=epoch,
@@ -81,7 +82,7 @@ def commit(
 
 
 def fetch(scene: Scene, member: str | None, epoch: int, *, stable: bool = False) -> tuple[ErrorCode, int | ErrorCode]:
-    """The code of the group; the offset of partition 0 of i4, or its code."""
+    """Returns the group's error code, and the committed offset or the error code of partition 0 of i4."""
     wanted = [OffsetFetchRequestTopics(name="i4", partition_indexes=[0])]
     group = OffsetFetchRequestGroup(group_id=scene.group, member_id=member, member_epoch=epoch, topics=wanted)
     (answer,) = scene.talk.quietly(OffsetFetchRequest(groups=[group], require_stable=stable), 9).groups
@@ -92,13 +93,13 @@ def fetch(scene: Scene, member: str | None, epoch: int, *, stable: bool = False)
 
 
 class Transaction:
-    """An open transaction with the offsets of the scene's group."""
+    """An open transaction that includes offsets of the scene's group."""
 
     def __init__(self, scene: Scene, name: str) -> None:
         self._scene, self._id = scene, scene.named(name)
         wanted = InitProducerIdRequest(transactional_id=self._id, transaction_timeout_ms=60_000)
         asked = FindCoordinatorRequest(key=self._id, key_type=1)
-        while scene.talk.quietly(asked, 3).error_code:  # its topic is being made
+        while scene.talk.quietly(asked, 3).error_code:  # The broker is creating the coordinator's topic.
             time.sleep(PAUSE_S)
         while (answer := scene.talk.quietly(wanted, 4)).error_code:  # it loads
             time.sleep(PAUSE_S)
@@ -110,7 +111,7 @@ class Transaction:
     def commit(
         self, member: str, epoch: int, partitions: Sequence[int] = (0,), *, topic: str = "i4", topic_id: bytes = b""
     ) -> list[ErrorCode]:
-        """With `topic_id` by version 6, else by version 4."""
+        """Commits offset 9 for each partition. Uses version 6 if `topic_id` is given, and version 4 otherwise."""
         parts = [TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=9) for index in partitions]
         named: dict[str, Any] = {"topic_id": topic_id} if topic_id else {"name": topic}
         request = TxnOffsetCommitRequest(
@@ -131,7 +132,8 @@ class Transaction:
 
 
 def revoked(scene: Scene) -> tuple[Member, Member]:
-    """a has given up the tasks 2 and 3 and is at epoch 3; c has not got them yet."""
+    """Returns members a and c. Member a has given up the tasks 2 and 3 and is at epoch 3; c has not received them
+    yet."""
     a, c = scene.member("a"), scene.member("c")
     a.join()
     told_to_give_up(scene, a, c)
@@ -208,7 +210,7 @@ def test_scenarios_088_and_089_offsets_in_a_transaction(scene: Scene) -> None:
     assert fetch(scene, "a", 3, stable=True) == (NONE, ErrorCode.UNSTABLE_OFFSET_COMMIT)
     transaction.end()
     while (found := fetch(scene, "a", 3, stable=True)) == (NONE, ErrorCode.UNSTABLE_OFFSET_COMMIT):
-        time.sleep(PAUSE_S)  # the marker is being written
+        time.sleep(PAUSE_S)  # The broker is writing the marker.
     assert found == (NONE, 9)
 
 
@@ -271,7 +273,7 @@ def classic_join(scene: Scene, version: int) -> ErrorCode:
 
 
 def group_type(scene: Scene) -> tuple[str, str, str] | None:
-    """Protocol type, type and state in the list of groups."""
+    """Returns the group's protocol type, type and state from ListGroups, or None if the group is not listed."""
     found = scene.talk.quietly(ListGroupsRequest(), 5).groups
     for each in found:
         if each.group_id == scene.group:
@@ -344,7 +346,7 @@ def test_scenario_095_members_of_other_types_do_not_join(scene: Scene) -> None:
 
 
 def test_scenario_096_a_classic_group_without_members_becomes_a_streams_group(scene: Scene) -> None:
-    assert commit(scene, "", -1) == [NONE]  # makes a classic group of offsets
+    assert commit(scene, "", -1) == [NONE]  # creates a classic group with offsets
     a = scene.member("a")
     assert a.join().told == (2, ALL)
     assert group_type(scene) == ("streams", "streams", "Stable")
@@ -361,7 +363,7 @@ def test_scenario_096_a_classic_group_with_a_member(scene: Scene) -> None:
 def test_scenario_097_groups_of_other_types(scene: Scene, kind: str, is_empty: bool) -> None:
     beat = consumer_heartbeat if kind == "consumer" else share_heartbeat
     while beat(scene) is not NONE:
-        time.sleep(PAUSE_S)  # the coordinator of share state is being made
+        time.sleep(PAUSE_S)  # The broker is creating the coordinator of share state.
     if is_empty:
         beat(scene, epoch=-1)
     assert scene.member("a").join().refused == (MISSING, f"Group {scene.group} is not a streams group.")
@@ -380,7 +382,8 @@ def test_scenario_098_the_state_of_a_group_that_waits_for_topics(scene: Scene) -
     assert listed(scene, types=["Streams"])
     assert not listed(scene, types=["classic"])
     assert not listed(scene, states=["stable"])
-    assert listed(scene, states=["NotReady"]) is not scene.is_kafka  # Kafka lists none by its own name of the state
+    # Kafka finds no group by the name that it gives this state.
+    assert listed(scene, states=["NotReady"]) is not scene.is_kafka
 
 
 def test_scenario_099_groups_are_described(scene: Scene) -> None:

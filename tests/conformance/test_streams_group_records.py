@@ -1,4 +1,5 @@
-"""What streams groups write to `__consumer_offsets`, and their settings: docs/spec/streams-groups.md#s11, #s13-7."""
+"""Records that streams groups write to `__consumer_offsets`, and their settings: docs/spec/streams-groups.md#s11,
+#s13-7."""
 
 import pytest
 
@@ -35,7 +36,7 @@ LATEST_OFFSET = -1
 
 
 class Log:
-    """What is written from here on of the scene's group."""
+    """The records of the scene's group that are written after this object is created."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
@@ -48,12 +49,12 @@ class Log:
         return found
 
     def written(self) -> list[int]:
-        """The types of the records since the last call; of a tombstone negative."""
+        """Returns the types of the records since the last call. Types of tombstones are negative."""
         numbers = [(each.key.API_KEY, each.value) for each in self.records()]
         return [number if value is not None else -number for number, value in numbers if number is not None]
 
     def records(self) -> list[CoordinatorRecord]:
-        """The records since the last call."""
+        """Returns the records since the last call."""
         end = self._end()
         found: list[CoordinatorRecord] = []
         while self._offset < end:
@@ -87,7 +88,7 @@ def test_scenario_101_the_records_of_members_that_come_and_go(scene: Scene) -> N
     assert log.written() == [CURRENT]
     a.beat()
     assert log.written() == []
-    c.beat()  # the epoch before its own is its present one from now on
+    c.beat()  # The previous epoch of c becomes equal to its member epoch.
     assert log.written() == [CURRENT]
     a.beat()
     c.beat()

@@ -1,7 +1,7 @@
-"""The rights that a member of a streams group needs, and those to see the group.
+"""Members of a streams group need rights, and so do clients that describe it.
 
-Rules: docs/spec/streams-groups.md#s9-1, #s13-7. An administrator, ANONYMOUS, has a listener without passwords. Alice
-has one with SASL, and no rights but those that a test grants her.
+Rules: docs/spec/streams-groups.md#s9-1, #s13-7. ANONYMOUS, an administrator, uses a listener without passwords. Alice
+uses a listener with SASL, and has only the rights that a test grants her.
 """
 
 from collections.abc import Iterator
@@ -43,13 +43,13 @@ REPARTITION, OUTPUT, CHANGELOG = "secret-rp", "secret-out", "secret-st"
 
 @dataclass(frozen=True, slots=True)
 class Secured:
-    """A broker, and the address of alice's listener."""
+    """A broker, and the address of Alice's listener."""
 
     broker: Broker
     users: str
 
     def grant(self, resource_type: int, name: str, operation: int) -> None:
-        """Give alice a right, and wait until the broker knows it."""
+        """Grants Alice a right, and waits until the broker knows it."""
         acl = (resource_type, name, LITERAL, "User:alice", "*", operation, ALLOW)
         create(self.broker, acl)
         wait_for("the ACL", lambda: acl in described(self.broker), PATIENCE_S)
@@ -98,7 +98,7 @@ def of_admin(secured: Secured) -> Iterator[Scene]:
 
 @pytest.fixture
 def of_alice(secured: Secured) -> Iterator[Scene]:
-    """The same group over a connection on which alice has logged in."""
+    """Yields a scene with the same group, whose connection has authenticated as Alice."""
     talk = Talk(Place(secured.users, str(secured.broker.data_dir), ""), client_id="streams")
     assert talk.quietly(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
     assert talk.quietly(SaslAuthenticateRequest(auth_bytes=b"\0alice\0pw"), 2).error_code == 0

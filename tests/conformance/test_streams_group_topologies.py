@@ -1,4 +1,4 @@
-"""Topologies of streams groups and the topics that a broker makes for them: docs/spec/streams-groups.md#s13-3."""
+"""Topologies of streams groups, and the topics that a broker creates for them: docs/spec/streams-groups.md#s13-3."""
 
 import re
 

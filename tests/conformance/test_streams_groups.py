@@ -1,4 +1,4 @@
-"""Epochs and tasks of streams groups, as raw frames to Kafka and to us: docs/spec/streams-groups.md#s13-1."""
+"""Epochs and tasks of streams groups, as raw frames to Kafka and to Odradek: docs/spec/streams-groups.md#s13-1."""
 
 import pytest
 
@@ -22,12 +22,12 @@ pytestmark = needs_kafka
 
 
 def with_a_store(scene: Scene, source: str = "i4") -> None:
-    """Members join with a subtopology that has a changelog, so that its tasks may have standbys."""
+    """Gives the subtopology a changelog, so that its tasks may have standby tasks."""
     scene.topology = topology(subtopology("0", [source], changelogs=[scene.named("store-changelog")]))
 
 
 def joined(member: Member) -> tuple[int, Tasks | None]:
-    """Joins, and waits for its tasks, for which internal topics are made."""
+    """Joins, and waits for tasks if internal topics must be created first. Returns member epoch and active tasks."""
     return member.beat_for_tasks().told if member.join().statuses else (member.epoch, None)
 
 
@@ -185,7 +185,7 @@ def test_scenario_021_an_active_task_becomes_a_standby_in_one_answer(scene: Scen
     scene.configure(num_standby_replicas=1)
     a, c = scene.member("a"), scene.member("c")
     a.join()
-    # Kafka's group learns of its new setting and of the changelog topic in one epoch or in two, whichever comes first.
+    # Kafka's group may apply the new setting and the changelog topic in one epoch or in two.
     alone, *tasks = a.beat_for_tasks().roles
     assert tasks == [ALL, {}]
     assert c.join().roles == (alone + 1, {}, {"0": [0, 1]})
@@ -259,7 +259,7 @@ def test_scenario_126_a_list_that_names_a_subtopology_twice(scene: Scene) -> Non
     reply = a.beat(active_tasks=twice, standby_tasks=[], warmup_tasks=[])
     if scene.is_kafka:
         assert reply.code is ErrorCode.UNKNOWN_SERVER_ERROR
-    else:  # the entries are merged
+    else:  # Odradek merges the entries.
         assert reply.told == (3, None)
 
 
@@ -277,7 +277,7 @@ def test_the_tasks_of_a_member_that_left_go_to_the_others(scene: Scene, leaver: 
 
 
 def settle(scene: Scene, members: list[Member]) -> None:
-    """Every member reports and heartbeats in turn until the group is stable."""
+    """Lets each member in turn report its assigned tasks, until the group is stable."""
     for _ in range(10):
         for each in members:
             each.beat(*each.assigned)

@@ -1,6 +1,6 @@
 """A streams group continues when Apache Kafka takes over the directory of Odradek, and when Odradek takes it back.
 
-Rules: docs/spec/streams-groups.md#s11. Epochs, tasks, topology and static members are in the log; timers begin anew.
+Rules: docs/spec/streams-groups.md#s11. Epochs, tasks, topology and static members are stored; timers restart.
 """
 
 import time
@@ -20,7 +20,7 @@ pytestmark = needs_kafka
 GROUP = "moving"
 LOADING = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 PATIENCE_S = 60.0
-# A member has to survive the start of the other broker.
+# Members must survive the start of the other broker.
 PATIENT = {**SETTINGS, "group.streams.session.timeout.ms": 300_000, "group.streams.max.session.timeout.ms": 300_000}
 
 
@@ -32,7 +32,8 @@ def at(broker: Broker, group: str = GROUP) -> Scene:
 
 
 def seen(scene: Scene) -> tuple[object, ...]:
-    """What StreamsGroupDescribe shows of the group: its topology, and epoch, tasks and target of each member."""
+    """Returns what StreamsGroupDescribe shows: the group's state, epoch and topology, and epochs, tasks and targets of
+    members."""
     deadline = time.monotonic() + PATIENCE_S
     while ErrorCode((group := scene.described()).error_code) in LOADING:
         assert time.monotonic() < deadline, group
@@ -53,7 +54,7 @@ def seen(scene: Scene) -> tuple[object, ...]:
 
 
 def continues(broker: Broker, before: tuple[object, ...], epoch: int) -> None:
-    """Checks that the group is as before, and that each member goes on at its epoch."""
+    """Checks that the group is as before, and that each member continues at its epoch."""
     scene = at(broker)
     assert seen(scene) == before
     for name, always in MEMBERS.items():
@@ -74,7 +75,7 @@ def test_a_streams_group_goes_from_us_to_kafka_and_back(tmp_path: Path, stop: Ca
     members = [scene.member(name, **always) for name, always in MEMBERS.items()]
     for each in members:
         each.join()
-    for _ in range(len(members) + 1):  # each gives up in turn what another one has to run
+    for _ in range(len(members) + 1):  # Each member gives up tasks that another member must run.
         for each in members:
             each.beat(each.assigned[0] or {})
     before, epoch = seen(scene), scene.state[1]

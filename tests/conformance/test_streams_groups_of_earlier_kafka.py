@@ -1,4 +1,4 @@
-"""Streams groups of Kafka 4.3.1, and of Odradek while it behaves like Kafka 4.3.
+"""Streams groups of Kafka 4.3.1, and of Odradek when it emulates Kafka 4.3.
 
 Rules: docs/spec/streams-groups.md#s13-7.
 """
@@ -15,7 +15,7 @@ from tests.support.oracle import needs_kafka
 pytestmark = needs_kafka
 
 RELEASE = "4.3.1"
-VERSION = 0  # of StreamsGroupHeartbeat
+VERSION = 0  # version of StreamsGroupHeartbeat
 NOT_OF_4_3 = "group.streams.assignment.interval.ms"
 
 
@@ -46,7 +46,7 @@ def test_scenario_122_what_kafka_4_3_refuses_and_leaves_as_it_is(scene: Scene) -
         "TaskOffsets are not supported yet.",
     )
     joined = a.join(version=VERSION)
-    if joined.active != ALL:  # Kafka's coordinator has just learned of the topic
+    if joined.active != ALL:  # Kafka's coordinator has just learned about the topic.
         a.beat_until(lambda reply: reply.active == ALL, version=VERSION)
     epoch = scene.described(VERSION).assignment_epoch
     a.send(VERSION, member_epoch=-1)
