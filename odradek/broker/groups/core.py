@@ -94,8 +94,8 @@ TRANSACTIONAL_GROUP_ID_NOT_FOUND_SINCE: Final = 6  # version of TxnOffsetCommit:
 class GroupCore:
     def __init__(self, config: GroupConfig, cluster: ClusterView, first_epoch: Callable[[], int] = int) -> None:
         self.registry = GroupRegistry(config, cluster, first_epoch)
-        # The number of times since this core began that the epoch of a consumer, share or streams group advanced,
-        # except because members left. Kafka counts the same.
+        # The number of times that the epoch of each consumer, share or streams group has advanced since this core was
+        # created, except because members left. Kafka counts the same.
         self.rebalances: dict[str, int] = {}
 
     # State.
@@ -260,7 +260,8 @@ class GroupCore:
     def internal_topics_created(
         self, group_id: str, topics: Sequence[str], failures: Mapping[str, str], now_ms: int
     ) -> Outcome[bool]:
-        """Notes that the creation of a streams group's internal topics has ended. failures: the reasons by topic"""
+        """Notes that the creation of a streams group's internal topics has ended. `failures` has the reasons by
+        topic."""
         from odradek.broker.groups.streams.lifecycle import creation_ended
 
         return creation_ended(self.registry, group_id, topics, failures, now_ms)
@@ -470,13 +471,13 @@ class GroupCore:
     def _committing(
         self, group_id: str, committer: Committer, now_ms: int, *, is_told_of_no_group: bool
     ) -> tuple[Sequence[Group], Sequence[Timer]]:
-        """Checks that the committer may commit. Returns a group to be created, if there is none, and the timers to
-        restart. Raises KafkaError to refuse.
+        """Checks that the committer may commit. Returns the group to be created if it does not exist, and the timers to
+        restart. Raises KafkaError to refuse the commit.
 
         An existing group decides by itself (`check_offset_commit`). A commit with a generation is refused here if the
         group does not exist. Source: docs/spec/consumer-groups.md#s9-1, C1
 
-        is_told_of_no_group  the request's version has the error GROUP_ID_NOT_FOUND
+        is_told_of_no_group  whether the request's version has the error GROUP_ID_NOT_FOUND
         """
         group = self.registry.groups.get(group_id)
         if group is not None:

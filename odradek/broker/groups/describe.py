@@ -14,7 +14,8 @@ from odradek.protocol.messages.list_groups_response import ListedGroup
 from odradek.protocol.quoting import shortened
 
 SAYS_NOT_FOUND_SINCE: Final = 6
-STATES_AS_FILTERED: Final = {"not_ready": "notready"}  # Kafka knows this state by the first name only
+# Kafka accepts only `not_ready` as a filter; this broker also accepts the state's name.
+STATES_AS_FILTERED: Final = {"not_ready": "notready"}
 
 
 def listed_group(group: Group) -> ListedGroup:

@@ -139,8 +139,8 @@ def fetch_offsets(
 
 
 def fetched(partition: int, committed: CommittedOffset | None, *, is_unstable: bool) -> OffsetFetchResponsePartitions:
-    """Answers OffsetFetch for one partition. An offset that an open transaction may still replace is unstable: members
-    that ask for stable offsets get UNSTABLE_OFFSET_COMMIT. Source: docs/spec/transactions.md#s2-7"""
+    """Answers OffsetFetch for one partition. An offset that an open transaction may still replace is unstable. Members
+    that request stable offsets get UNSTABLE_OFFSET_COMMIT. Source: docs/spec/transactions.md#s2-7"""
     if is_unstable:
         return OffsetFetchResponsePartitions(
             partition_index=partition, committed_offset=-1, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT.value

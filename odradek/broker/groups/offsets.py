@@ -23,7 +23,7 @@ class CommittedOffset:
     committed_ms: int
     expires_ms: int | None  # only set by OffsetCommit versions 2-4
     topic_id: bytes  # ZERO_UUID if the id was not known at the commit
-    record_offset: int  # offset of the record in __consumer_offsets: of two commits, the later record wins
+    record_offset: int  # offset of the record in __consumer_offsets; of two commits, the higher offset wins
 
 
 class Offsets:

@@ -2,9 +2,9 @@
 
 A `GroupMetadata` record stores the protocol type and name, the generation, the leader, the time of the last state
 change, and for each member its ids, client, timeouts, subscription and assignment. A restart restores these fields.
-Everything else exists only in memory and is replaced after a restart: a group with members is STABLE, a group without
+Everything else exists only in memory and is recomputed after a restart: a group with members is STABLE, a group without
 members is EMPTY. Members that were joining or waiting for an assignment have lost their connection and send the request
-again. Of a member's protocols only the chosen one is known.
+again. Of each member's protocols, only the chosen one is restored.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
 class ClassicGroup:
-    """A classic group. Decisions change a `copy`, and the core replaces the group by it once the records are
+    """A classic group. Decisions change a `copy`, and the core replaces the group with that copy once the records are
     written."""
 
     FIELDS: ClassVar = (
@@ -72,7 +72,7 @@ class ClassicGroup:
         self.protocol_name = protocol_name
         self.leader_id = leader_id
         self.members: dict[str, Member] = {member.member_id: member for member in members}
-        # In memory only, or computed from the fields above.
+        # These fields exist only in memory, or are computed from the fields above.
         self.state = GroupState.STABLE if self.members else GroupState.EMPTY
         self.previous_state = GroupState.DEAD
         self.static_members: dict[str, str] = {}  # group instance id → member id
@@ -83,9 +83,10 @@ class ClassicGroup:
             self._count(member.protocols, 1)
         if self.members and leader_id is None:
             self.leader_id = next(iter(self.members))
-        # Received a member id (MEMBER_ID_REQUIRED) and have not used it yet.
+        # Clients that received a member id (MEMBER_ID_REQUIRED) and have not used it yet.
         self.pending_join: frozenset[str] = frozenset()
-        self.pending_sync: frozenset[str] = frozenset()  # know the generation and have not sent SyncGroup yet
+        # Members that know the generation and have not sent SyncGroup yet.
+        self.pending_sync: frozenset[str] = frozenset()
         self.initial_delay_ms: int | None = None  # the current part of group.initial.rebalance.delay.ms
         self.initial_delay_left_ms = 0  # maximum remaining time by which the delay may be extended
         self.member_joined_in_delay = False
@@ -128,7 +129,7 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest rebalance timeout of any member."""
+        """Returns the longest rebalance timeout of any member."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def is_leader(self, member_id: str) -> bool:

@@ -30,7 +30,7 @@ class Joiner:
     client_id: str
     client_host: str
     new_member_id: str  # used if the request has no member id
-    plain_member_id: str  # the same for a consumer group
+    plain_member_id: str  # the member id to use instead if the group is a consumer group
     token: Token
 
     @property

@@ -36,7 +36,7 @@ class Member:
 
     @property
     def shows_life_by_waiting(self) -> bool:
-        """Whether the member waits for a response. It cannot send heartbeats meanwhile, so its session does not
+        """Returns whether the member waits for a response. It cannot send heartbeats meanwhile, so its session does not
         expire."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 

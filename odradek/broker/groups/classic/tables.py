@@ -90,7 +90,7 @@ OFFSET_COMMIT: Mapping[GroupState, tuple[Answer, Answer, Answer]] = {
 }
 
 TXN_OFFSET_COMMIT: Mapping[GroupState, tuple[Answer, Answer, Answer]] = {
-    # A producer may omit the member, and a running rebalance does not prevent the commit.
+    # A producer may commit without member information, and a running rebalance does not prevent the commit.
     S.EMPTY:                (V.ACCEPT,                    V.ACCEPT,                    V.MEMBER_ONLY),
     S.PREPARING_REBALANCE:  (V.ACCEPT,                    V.MEMBER_ONLY,               V.MEMBER_ONLY),
     S.COMPLETING_REBALANCE: (V.ACCEPT,                    V.MEMBER_ONLY,               V.MEMBER_ONLY),

@@ -21,8 +21,8 @@ R = TypeVar("R")
 
 
 class Turn:
-    """A decision while it is being made. `group` is a copy that only this turn changes; it is discarded if the records
-    cannot be written."""
+    """A decision while it is being made. `group` is a copy that only this turn changes. The copy is discarded if the
+    records cannot be written."""
 
     __slots__ = ("config", "group", "now_ms", "records", "replies", "timers")
 
@@ -100,7 +100,7 @@ def member_of(value: GroupMetadataValue, stored: MemberMetadata) -> Member:
         group_instance_id=stored.group_instance_id,
         client_id=stored.client_id,
         client_host=stored.client_host,
-        # Record version 0 does not contain it.
+        # Record version 0 does not contain the rebalance timeout.
         rebalance_timeout_ms=stored.session_timeout if stored.rebalance_timeout == -1 else stored.rebalance_timeout,
         session_timeout_ms=stored.session_timeout,
         protocols=((value.protocol or "", stored.subscription),),

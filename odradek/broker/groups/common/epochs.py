@@ -19,8 +19,8 @@ from odradek.broker.groups.common.registry import GroupRegistry, TopicView
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.kafka_rules import KafkaRules
 
-NO_TIME = 0  # as the time of the last target: the next target does not wait for the interval
-FIRST_EPOCH = 1  # of a group without an epoch record
+NO_TIME = 0  # computation time that does not make the next target wait for the interval
+FIRST_EPOCH = 1  # the epoch of a group without an epoch record
 
 Partitions = Mapping[bytes, frozenset[int]]
 """Topic id → partitions. A topic without partitions is not included."""
@@ -146,8 +146,8 @@ def replay_into(
     group: Any = registry.groups.get(key.group_id)
     if not isinstance(group, kind):
         if record.value is None:
-            return  # tombstone of a group that is gone or has another type now
-        # Replaying its offsets first may have created a placeholder group without a protocol type.
+            return  # tombstone of a group that was removed or has another type now
+        # The group may exist already: replaying its offsets first creates a placeholder group without a protocol type.
         group = registry.groups[key.group_id] = make(key.group_id)
     if record.value is None and group_epoch_key == key.API_KEY:
         del registry.groups[key.group_id]
@@ -159,7 +159,7 @@ class EpochTurn(ABC, Generic[G, S]):
     """A decision about a group, made for a request or a timer.
 
     `group` is the group after the decision: each new record is applied to it immediately. It is replaced by a copy
-    before the first change. Nothing else has happened when the turn is over.
+    before the first change. A turn has no other effects until its outcome is carried out.
     """
 
     def __init__(self, registry: GroupRegistry, group: G, now_ms: int, *, is_new: bool = False) -> None:

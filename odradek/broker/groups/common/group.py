@@ -110,7 +110,7 @@ class TimerKind(Enum):
     SYNC = auto()  # classic: the time for sending SyncGroup is over
     REVOCATION = auto()  # consumer: a member's time for giving up partitions is over
     REJOIN = auto()  # consumer: a classic member's time for rejoining or syncing is over
-    INITIAL_DELAY = auto()  # streams: the first target of a group need not wait for more members any longer
+    INITIAL_DELAY = auto()  # streams: the first target of a group no longer needs to wait for more members
     REGEX = auto()  # consumer: regular expressions must be resolved
 
     __hash__ = object.__hash__  # Enum's own __hash__ hashes the name, in Python code; every heartbeat arms a timer

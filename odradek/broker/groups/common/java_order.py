@@ -14,11 +14,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 LEAST_BUCKETS = 16
-FILLED = 3, 4  # a map grows when it is three quarters full
+FILLED = 3, 4  # a fraction: a map grows when it is three quarters full
 MASK = 0xFFFFFFFF
 MOST_POWERS = 256
 POWERS = [pow(31, exponent, 1 << 32) for exponent in range(MOST_POWERS - 1, -1, -1)]
-GOLDEN = 0x9E3779B9  # the golden ratio, by which Fibonacci hashing multiplies
+GOLDEN = 0x9E3779B9  # the multiplier of Fibonacci hashing, derived from the golden ratio
 
 
 def in_hash_order(items: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:
@@ -41,7 +41,7 @@ def hash_of_text(text: str) -> int:
     data = text.encode("utf-16-be", "surrogatepass")
     count = len(data) // 2
     units = unpack(f">{count}H", data)
-    if count <= MOST_POWERS:  # names of topics and most ids; the sum is computed several times as fast as the loop
+    if count <= MOST_POWERS:  # Topic names and most ids are short, and the sum is several times as fast as the loop.
         total: int = sum(map(mul, units, POWERS[MOST_POWERS - count :]))
         return total & MASK
     value = 0
@@ -69,7 +69,8 @@ def in_timeline_order(names: Iterable[str]) -> list[str]:
     which they were added.
 
     The high bits of the multiplied hash code select the place; the last added name of a place comes first. Kafka's
-    table does not shrink when names are removed. This is not imitated, because it is forgotten by a restart.
+    table does not shrink when names are removed. This function does not imitate that, because a restart of Kafka resets
+    the size anyway.
     """
     last_first = [*names][::-1]
     bits = 2

@@ -1,4 +1,5 @@
-"""Base of consumer groups and streams groups: members that may be static, and that give up what others shall receive.
+"""Base of consumer groups and streams groups, whose members may be static and give up what other members are to
+receive.
 
 The coordinator identifies dynamic members by member id and static members by instance id, as Kafka does.
 """
@@ -13,10 +14,10 @@ from odradek.broker.groups.common.epochs import EpochGroup, EpochMemory
 from odradek.broker.groups.common.group import Committer, Timer
 from odradek.protocol.errors import ErrorCode, KafkaError
 
-MEMBER_EPOCHS_SINCE = 9  # version of OffsetCommit
+MEMBER_EPOCHS_SINCE = 9  # the first version of OffsetCommit with member epochs
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
-LEAVE_FOR_A_WHILE_EPOCH = -2  # for a static member
+LEAVE_FOR_A_WHILE_EPOCH = -2  # sent by a static member that leaves temporarily
 UNCHANGED_MS = -1  # RebalanceTimeoutMs of a heartbeat that does not change it
 
 
@@ -42,7 +43,7 @@ class ReconciledMember(Protocol):
 
 
 def is_away(member: ReconciledMember) -> bool:
-    """Whether a static member has left temporarily; what it was assigned is reserved for it."""
+    """Whether a static member has left temporarily. Its assignment remains reserved for it."""
     return member.epoch == LEAVE_FOR_A_WHILE_EPOCH
 
 
@@ -75,7 +76,7 @@ class ReconciledGroup(EpochGroup[M, S, T]):
     # Members.
 
     def check_room(self, member_id: str, max_size: int) -> None:
-        """Raises GROUP_MAX_SIZE_REACHED if a new member would be one too many."""
+        """Raises GROUP_MAX_SIZE_REACHED if a new member would exceed the maximum size."""
         if len(self.members) >= max_size and member_id not in self.members:
             what = f"The {self.protocol_type} group has reached its maximum capacity of {max_size} members."
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, what)
@@ -98,8 +99,8 @@ class ReconciledGroup(EpochGroup[M, S, T]):
     def check_epoch(self, member: M, epoch: int, *, owns_only_assigned: bool) -> None:
         """Raises FENCED_MEMBER_EPOCH unless the epoch is current.
 
-        The previous epoch is accepted from a member that owns only what it is assigned, because the response with its
-        new epoch may have been lost. Source: docs/spec/consumer-groups.md#s2-3, docs/spec/streams-groups.md#s2-4
+        The previous epoch is accepted from a member that owns only what is assigned to it, because the response with
+        its new epoch may have been lost. Source: docs/spec/consumer-groups.md#s2-3, docs/spec/streams-groups.md#s2-4
         """
         if epoch == member.epoch or (epoch < member.epoch and epoch == member.previous_epoch and owns_only_assigned):
             return
@@ -109,8 +110,8 @@ class ReconciledGroup(EpochGroup[M, S, T]):
         raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, what)
 
     def not_released(self, member_id: str, instance_id: str, holder_id: str) -> KafkaError:
-        """Returns the refusal of a member that joins with the instance id of a member that has not left. As in Kafka,
-        the same member id is refused too; without the instance id it may rejoin."""
+        """Returns the refusal of a member that joins with the instance id of a member that has not left. As in Kafka, a
+        request with the same member id is refused too; a member that omits the instance id may rejoin."""
         what = f"Static member {member_id} with instance id {instance_id} cannot join the group"
         what = f"{what} because the instance id is owned by {holder_id} member."
         return KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, what)
@@ -118,8 +119,8 @@ class ReconciledGroup(EpochGroup[M, S, T]):
     # Offset requests. The rules are in docs/spec/consumer-groups.md#s9 and docs/spec/streams-groups.md#s7.
 
     def check_offset_commit(self, committer: Committer) -> Sequence[Timer]:
-        """Refuses the commit if the member or its epoch is wrong. A producer may omit the member, but what it sends
-        must be correct."""
+        """Raises KafkaError if the member or its epoch is wrong. A producer may omit the member id and epoch, but any
+        values that it sends must be correct."""
         if committer.epoch < 0 and (not self.members or (committer.is_transactional and committer.is_anonymous)):
             return ()
         member = self.members.get(committer.member_id)
@@ -136,7 +137,8 @@ class ReconciledGroup(EpochGroup[M, S, T]):
         return True
 
     def _may_be_late(self, member: M, committer: Committer) -> bool:
-        """Whether an older epoch is valid (KIP-1251): the member has held all these partitions since then or longer."""
+        """Whether the commit may have an older epoch (KIP-1251): the member must have held all these partitions since
+        that epoch."""
         if not 0 <= committer.epoch < member.epoch:
             return False
         held_since = self.held_since(member)
@@ -184,7 +186,7 @@ class ReconciledGroup(EpochGroup[M, S, T]):
 
     @abstractmethod
     def stored_member(self, known: M | None, member_id: str, value: Any) -> M:
-        """Returns the member with the fields of its own record. Those of the record of its assignment are unchanged."""
+        """Returns the member with the fields of its own record. The fields of its assignment's record are unchanged."""
 
     def _forget_instance(self, member: M) -> None:
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:

@@ -73,7 +73,7 @@ class ShareConfig:
 class StreamsConfig:
     """The broker's settings for streams groups. The names follow the same rule, without `group.streams.`.
 
-    keeps_descriptions  whether members are asked for descriptions of their topology
+    keeps_descriptions  whether the broker requests descriptions of the topology from members
     """
 
     max_size: int = 2_147_483_647
@@ -93,8 +93,8 @@ class GroupConfig:
     consumer: ConsumerConfig = field(default_factory=ConsumerConfig)
     share: ShareConfig = field(default_factory=ShareConfig)
     streams: StreamsConfig = field(default_factory=StreamsConfig)
-    # Kafka has no setting for this either. A member whose JoinGroup waits for a rebalance sends no heartbeats yet, so
-    # its session timeout would be too short.
+    # Kafka has no setting for this timeout either. A member whose JoinGroup waits for a rebalance sends no heartbeats
+    # yet, so its session timeout would be too short.
     new_member_join_timeout_ms: int = 5 * 60 * 1000
     rules: KafkaRules = NEWEST  # the rules of the emulated Kafka release
 
@@ -112,13 +112,13 @@ class Reply:
 class Outcome(Generic[R_co]):
     """A decision.
 
-    response   the response; None if the request waits or its response is among `replies`
-    records    to be appended all or none, unless `may_split`, and then replayed in order
-    groups     the new state of groups, for the part that is not recorded (waiting requests, expected members, …)
-    must_sync  whether the response waits for an fdatasync regardless of the settings; never set for groups
+    response      the response; None if the request waits or its response is among `replies`
+    records       appended all or none (unless `may_split`), and then replayed in order
+    groups        the new state of groups, for the part that is not recorded (waiting requests, expected members, …)
+    must_sync     whether the response waits for an fdatasync regardless of the settings; never set for groups
     is_rebalance  whether the group's epoch has advanced so that members get other partitions or tasks, and not because
                   members have left; see `GroupCore.rebalances`
-    markers    what decisions about transactions owe; groups owe none
+    markers       the transaction markers that the decision requires; empty for groups
     """
 
     response: R_co | None = None

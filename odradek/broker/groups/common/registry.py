@@ -79,17 +79,16 @@ class ClusterView(Protocol):
     def find_topics(
         self, group_id: str, regexes: Collection[str], may_see: Callable[[str], bool]
     ) -> FoundTopics | None:
-        """Returns the topics whose whole name matches each expression, including internal topics, limited to those that
-        `may_see` allows. Returns None if the search takes longer; the group's REGEX timer fires when the result is
-        known, and then this can be called again.
-        """
+        """Returns the topics whose complete name matches each expression, including internal topics, limited to those
+        that `may_see` allows. Returns None if the search takes longer. The group's REGEX timer then fires when the
+        result is available, and the caller can call this method again."""
 
     def compute_target(self, group_id: str, work: int, steps: Generator[None, None, T]) -> T | None:
-        """Returns the result of a computation. Returns None if it takes longer; the callback of `when_computed` then
-        receives the result. Until then further computations for the group are not begun.
+        """Returns the result of a computation. Returns None if the computation takes longer; the callback of
+        `when_computed` then receives the result. Until then no other computation for the group is begun.
 
-        work   the number of things to assign, by which the computation is made at once or later
-        steps  yields now and then, so that other requests can be served, and reads only what cannot change
+        work   the number of things to assign, which decides whether the computation runs immediately or later
+        steps  yields periodically so that other requests can be served, and reads only immutable data
         """
 
     def when_computed(self, notify: Callable[[str, Any], None]) -> None:
@@ -97,5 +96,5 @@ class ClusterView(Protocol):
         `compute_target` returned None."""
 
     def when_found(self, notify: Callable[[str], None]) -> None:
-        """Registers `notify`, which receives the id of each group whose topics are known after `find_topics` returned
-        None."""
+        """Registers `notify`, which receives the id of each group whose topics have been found after `find_topics`
+        returned None."""

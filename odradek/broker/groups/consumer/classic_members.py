@@ -1,9 +1,8 @@
-"""Members of the classic protocol in a consumer group: JoinGroup, SyncGroup and Heartbeat, all answered at once.
+"""Members of the classic protocol in a consumer group: JoinGroup, SyncGroup and Heartbeat, all answered immediately.
 
 No request waits for other members, and the member's epoch serves as the generation. A member must rejoin
 (REBALANCE_IN_PROGRESS) if it has partitions to give up or to receive, or if its rejoining would compute the next
-target.
-Source: docs/spec/consumer-groups.md#s11-2.
+target. Source: docs/spec/consumer-groups.md#s11-2.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ def _join(turn: ConsumerTurn, joiner: Joiner, subscription: ConsumerProtocolSubs
     after = move_on(turn, member, owned, subscription_changed=changed)
     turn.begin_session(after)
     turn.remember(replace(turn.group.memory, rejoining=turn.group.memory.rejoining - {after.member_id}))
-    turn.arm(TimerKind.REJOIN, after.rebalance_timeout_ms, after.member_id)  # until the member sends SyncGroup
+    turn.arm(TimerKind.REJOIN, after.rebalance_timeout_ms, after.member_id)  # fires unless the member sends SyncGroup
     return turn.outcome(
         JoinGroupResponse(
             generation_id=after.epoch,
@@ -143,7 +142,7 @@ def heartbeat_consumer_group(
 
 
 def _tell_to_rejoin(turn: ConsumerTurn, member: ConsumerMember) -> None:
-    """Records that the member has been told to rejoin. Its time limit begins when it is told for the first time."""
+    """Records that the member was asked to rejoin. Its time limit begins with the first such response."""
     memory = turn.group.memory
     if member.member_id not in memory.rejoining:
         turn.remember(replace(memory, rejoining=memory.rejoining | {member.member_id}))
@@ -154,8 +153,8 @@ def _shall_rejoin(turn: ConsumerTurn, member: ConsumerMember) -> bool:
     """Returns whether the member must rejoin: there is a newer target, it has partitions to give up, or partitions that
     it waits for have become free.
 
-    It must also rejoin if a new target is due. Kafka leaves that to members of the consumer protocol; if none is left,
-    no member gets the partitions of members that have left.
+    It must also rejoin if a new target is due. Kafka leaves the computation to members of the consumer protocol. If no
+    such member is left, nobody gets the partitions of members that have left.
     """
     group = turn.group
     if member.epoch < group.assignment_epoch or member.state is MemberState.UNREVOKED_PARTITIONS:

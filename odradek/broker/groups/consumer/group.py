@@ -35,7 +35,7 @@ class GroupMemory(EpochMemory):
 
     refreshed_ms       when regular expressions were last resolved
     refreshed_version  the cluster's version at that time
-    rejoining          members of the classic protocol that were told to rejoin and have not done so yet
+    rejoining          members of the classic protocol that were asked to rejoin and have not done so yet
     may_see            whether the client that caused the pending resolution may see a topic; None if none is pending
     """
 
@@ -81,7 +81,7 @@ class ConsumerGroup(ReconciledGroup[ConsumerMember, GroupMemory, Partitions]):
         return {member.regex for member in self.members.values() if member.regex}
 
     def preferred_assignor(self, assignors: Sequence[str]) -> str:
-        """Returns the assignor that most members ask for; on a tie, the one that is configured first."""
+        """Returns the assignor that most members prefer. On a tie, this is the one that is configured first."""
         votes: dict[str, int] = dict.fromkeys(assignors, 0)
         for member in self.members.values():
             if member.server_assignor in votes:
@@ -118,7 +118,7 @@ class ConsumerGroup(ReconciledGroup[ConsumerMember, GroupMemory, Partitions]):
         REPLAYS[record.key.API_KEY](self, record.key, record.value)
 
     def _replay_partition_metadata(self, key: Any, value: Any) -> None:
-        """Ignores a record type of Kafka 4.0, which the metadata hash in the epoch record has replaced."""
+        """Ignores a record type of Kafka 4.0. The metadata hash in the epoch record has replaced it."""
 
     def stored_member(self, known: ConsumerMember | None, member_id: str, value: Any) -> ConsumerMember:
         return subscribed(known or ConsumerMember(member_id), value)

@@ -81,7 +81,8 @@ def heartbeat(registry: GroupRegistry, beat: Heartbeat, now_ms: int) -> Outcome[
 
 
 def consumer_group(registry: GroupRegistry, group_id: str, missing: str) -> ConsumerGroup:
-    """Returns the group, or raises GROUP_ID_NOT_FOUND. `missing` is the message if there is no group with this id."""
+    """Returns the group. Raises GROUP_ID_NOT_FOUND if there is none. `missing` is the message if there is no group with
+    this id."""
     group = registry.groups.get(group_id)
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, missing)
@@ -165,9 +166,10 @@ def record_wishes(turn: ConsumerTurn, before: ConsumerMember, member: ConsumerMe
 
     Up to Kafka 4.3 the assignor did not change the epoch: docs/spec/kafka-4.4.md#s5-1, C3.
     """
-    group, assignors = turn.group, turn.config.assignors  # the group as it was: a write makes another
+    # This is the group before the change, because `turn.write` replaces `turn.group`.
+    group, assignors = turn.group, turn.config.assignors
     is_new = member.member_id not in group.members
-    # Votes are counted only if they may have changed: a usual heartbeat costs nothing for each member of its group.
+    # Votes are counted only if they may have changed, so that an ordinary heartbeat does not visit every member.
     may_vote_otherwise = turn.registry.config.rules >= KafkaRules.KAFKA_4_4 and (
         is_new or member.server_assignor != before.server_assignor
     )
@@ -187,7 +189,8 @@ def record_wishes(turn: ConsumerTurn, before: ConsumerMember, member: ConsumerMe
 def move_on(
     turn: ConsumerTurn, member: ConsumerMember, owned: Partitions | None, *, subscription_changed: bool
 ) -> ConsumerMember:
-    """Computes the target assignment if that is due, and moves the member as far towards it as is possible now."""
+    """Computes the target assignment if that is due, and moves the member as far towards it as is currently
+    possible."""
     follow_group_epoch(turn)
     group = turn.group
     goal = Goal(
@@ -251,7 +254,7 @@ def remove_members(turn: ConsumerTurn, members: Collection[ConsumerMember]) -> N
 def _leave_for_a_while(
     registry: GroupRegistry, beat: Heartbeat, now_ms: int
 ) -> Outcome[ConsumerGroupHeartbeatResponse]:
-    """Decides the temporary leave of a static member. It keeps its partitions until its session ends. #s6"""
+    """Decides the temporary leave of a static member. It keeps its partitions until its session ends (#s6)."""
     request = beat.request
     group = consumer_group(registry, request.group_id, f"Group {request.group_id} not found.")
     member = group.require_member(beat.member_id, request.instance_id)

@@ -37,7 +37,7 @@ def replay(registry: GroupRegistry, record: CoordinatorRecord) -> None:
 
 def on_loaded(registry: GroupRegistry, group: Group, now_ms: int) -> Outcome[None]:
     """Arms the timers after loading. Members keep their epochs. Each has one session timeout to reappear, and one
-    rebalance timeout to give up the partitions it must give up."""
+    rebalance timeout to give up partitions."""
     assert isinstance(group, ConsumerGroup)
     turn = ConsumerTurn(registry, group, now_ms)
     for member in group.members.values():

@@ -50,8 +50,7 @@ def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
 
 
 class AssignorUserData(Exception):
-    """A custom assignor of the clients has stored data in the assignment; the broker's assignors would lose this
-    data."""
+    """A custom assignor of the clients has stored user data in the assignment. The broker's assignors would lose it."""
 
 
 def read_assignment(assignment: bytes, cluster: ClusterView) -> Partitions:
@@ -170,8 +169,8 @@ def _refused(what: str) -> KafkaError:
 
 
 def downgrade_if_classic_only(turn: ConsumerTurn, leaving: Collection[ConsumerMember]) -> bool:
-    """Converts the group to a classic group if that is possible after these members leave. Returns whether it did
-    so."""
+    """Converts the group to a classic group if that is possible after these members leave. Returns whether the group
+    was converted."""
     left = [member for member in turn.group.members.values() if member not in leaving]
     if not left or not may_downgrade(turn, left):
         return False

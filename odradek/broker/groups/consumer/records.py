@@ -132,8 +132,8 @@ def regex_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
 
 
 def group_tombstones(group_id: str) -> list[CoordinatorRecord]:
-    """Returns the tombstones of a group without members. Only Kafka 4.0 wrote key 4, but Kafka still writes its
-    tombstone."""
+    """Returns the tombstones of a group without members. Only Kafka 4.0 wrote records with key 4, but later versions
+    still write their tombstone."""
     return [
         CoordinatorRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None),
         CoordinatorRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id), None),
@@ -142,7 +142,7 @@ def group_tombstones(group_id: str) -> list[CoordinatorRecord]:
 
 
 def all_tombstones(group_id: str, member_ids: Sequence[str], regexes: Sequence[str]) -> list[CoordinatorRecord]:
-    """Returns the tombstones of a group with members, which continue as members of a classic group."""
+    """Returns the tombstones of a group whose members become members of a classic group."""
     target_epoch, *rest = group_tombstones(group_id)
     return [
         *(assignment_tombstone(group_id, member_id) for member_id in member_ids),

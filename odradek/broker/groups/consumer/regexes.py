@@ -24,7 +24,8 @@ def subscribe_by_regex(turn: ConsumerTurn, before: ConsumerMember, member: Consu
     Raises KafkaError INVALID_REGULAR_EXPRESSION for an invalid expression that no other member has.
     """
     if member.regex:
-        turn.cluster.check_cost(member.regex)  # at each heartbeat, because the cost is known only after a resolution
+        # checked at each heartbeat, because the cost is known only after a resolution
+        turn.cluster.check_cost(member.regex)
     if member.regex == before.regex:
         return False
     if member.regex and turn.group.subscribers_of_regex(member.regex) == 1:

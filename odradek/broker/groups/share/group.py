@@ -38,7 +38,7 @@ class ShareGroup(EpochGroup[ShareMember, ShareMemory, Partitions]):
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id, ShareMemory())
         self.state: StatePartitions = NO_STATE
-        # The version of the cluster for which this object needs no other target and no further share state.
+        # The version of the cluster for which this group needs neither another target nor more share state.
         self.settled_version: int | None = None
 
     def copy(self) -> ShareGroup:

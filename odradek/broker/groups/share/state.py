@@ -37,8 +37,8 @@ class StateRequest(NamedTuple):
     """A request to initialise share state, with the start offset of each partition. -1 lets the partition's leader
     decide.
 
-    if_missing  partitions to be initialised only if they have no state yet: after a power failure the group may have
-                forgotten that they have
+    if_missing  partitions to be initialised only if they have no state yet, because after a power failure the group may
+                have forgotten that they were initialised
     """
 
     state_epoch: int
@@ -67,7 +67,7 @@ def begin_state(turn: ShareTurn) -> StateRequest | None:
     begun = partitions_of([*pairs_of(state.initializing), *wanted])
     turn.put_state(state._replace(names=names, initializing=begun, deleting=state.deleting - begun.keys()))
     turn.remember(replace(turn.group.memory, initializing_since=turn.now_ms))
-    # An interrupted deletion counts as completed: any state that it has left is replaced.
+    # An interrupted deletion counts as completed: any remaining state is replaced.
     if_missing = frozenset(pair for pair in wanted if pair[0] not in state.deleting)
     return StateRequest(turn.group.epoch, wanted, if_missing)
 
@@ -88,7 +88,8 @@ def added_partitions(turn: ShareTurn, topic: TopicView) -> range:
 def state_begun(
     registry: GroupRegistry, group_id: str, succeeded: Collection[Pair], failed: Collection[Pair], now_ms: int
 ) -> Outcome[bool]:
-    """Records the share coordinator's answer. Partitions that failed are treated as if they had not been requested."""
+    """Records the share coordinator's response. Partitions that failed are treated as if they had not been
+    requested."""
     group = registry.groups.get(group_id)
     if not isinstance(group, ShareGroup):
         return Outcome(True)
@@ -122,7 +123,7 @@ def require_empty(registry: GroupRegistry, group_id: str, *, may_be_missing: boo
 def alter_offsets(
     registry: GroupRegistry, group_id: str, start_offsets: Mapping[Pair, int], now_ms: int
 ) -> Outcome[StateRequest]:
-    """The first decision of AlterShareGroupOffsets, for existing partitions. A missing group is created."""
+    """Makes the first decision of AlterShareGroupOffsets, for existing partitions. A missing group is created."""
     group = require_empty(registry, group_id, may_be_missing=True)
     if group is None:
         turn = ShareTurn(registry, ShareGroup(group_id), now_ms, is_new=True)
@@ -145,7 +146,7 @@ def alter_offsets(
 def begin_deletion(
     registry: GroupRegistry, group_id: str, topics: Iterable[str] | None, now_ms: int
 ) -> Outcome[Partitions]:
-    """The first decision of DeleteShareGroupOffsets, and of DeleteGroups (`topics` is None for all topics).
+    """Makes the first decision of DeleteShareGroupOffsets, and of DeleteGroups (`topics` is None for all topics).
 
     returns  the partitions whose state the share coordinator must delete; topics without state are omitted
     """

@@ -103,7 +103,7 @@ class ShareTurn(EpochTurn[ShareGroup, ShareMemory]):
         self.members_went()
 
     def put_state(self, state: StatePartitions) -> None:
-        """Records the state partitions, without the names of topics that have none left."""
+        """Records the state partitions. Names of topics without any state partition are omitted."""
         kept = state.initializing.keys() | state.initialized.keys() | state.deleting
         state = state._replace(names={topic_id: name for topic_id, name in state.names.items() if topic_id in kept})
         if state != self.group.state:

@@ -14,12 +14,13 @@ from odradek.broker.groups.streams.tasks import TaskRoles, Tasks
 from odradek.broker.groups.streams.topology import Subtopology, TopicInfo, Topology
 from odradek.protocol.errors import ErrorCode, KafkaError
 
-MOST_NAMED = 3  # topics in the text of a status
+MOST_NAMED = 3  # maximum number of topics in the text of a status
 
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredTopology:
-    """
+    """A topology that was compared with the existing topics.
+
     status       why no tasks can be assigned, or None if the topology is ready
     task_counts  the number of tasks of each subtopology; empty if the topics are missing or wrongly partitioned
     internal     the internal topics by name, with the decided numbers of partitions
@@ -38,12 +39,12 @@ class ConfiguredTopology:
 
     @property
     def stateful(self) -> frozenset[str]:
-        """The ids of the subtopologies whose tasks can have standby tasks."""
+        """Returns the ids of the subtopologies whose tasks can have standby tasks."""
         return frozenset(each.subtopology_id for each in self.topology.subtopologies.values() if each.is_stateful)
 
     def check_owned(self, owned: TaskRoles) -> None:
-        """Raises INVALID_REQUEST if a member reports a task that the topology does not have. Anything may be reported
-        while the topology is not ready."""
+        """Raises INVALID_REQUEST if a member reports a task that the topology does not have. While the topology is not
+        ready, every report is accepted."""
         if self.is_ready:
             for tasks in (owned.active, owned.standby, owned.warmup):
                 self._check_tasks(tasks)
@@ -65,7 +66,8 @@ class ConfiguredTopology:
 
 
 def configure(topology: Topology, existing: Mapping[str, int]) -> ConfiguredTopology:
-    """Compares the topology with `existing`: the partition counts of those of its required topics that exist.
+    """Compares the topology with the existing topics. `existing` has the partition counts of all required topics that
+    exist.
 
     Raises STREAMS_INVALID_TOPOLOGY if the numbers of partitions do not follow from the topology.
     """

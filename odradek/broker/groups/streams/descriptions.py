@@ -1,6 +1,7 @@
-"""Descriptions of the topology of streams groups (KIP-1331), which members send when they are asked.
+"""Descriptions of the topology of streams groups (KIP-1331), which members send when the broker requests them.
 
-They are kept in memory. After a restart members are asked again. Source: docs/spec/streams-groups.md#s10.
+Descriptions are kept in memory only. After a restart, the broker requests them again. Source:
+docs/spec/streams-groups.md#s10.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from odradek.protocol.messages.streams_group_topology_description_update_request
     StreamsGroupTopologyDescriptionUpdateRequest,
 )
 
-FIRST_PAUSE_MS = 30_000  # before members are asked again; doubled each time
+FIRST_PAUSE_MS = 30_000  # pause after the first request for a description; doubled after each further request
 LONGEST_PAUSE_MS = 3_600_000
 
 
@@ -35,8 +36,8 @@ class NodeType(Enum):
 
 
 class DescriptionStatus(Enum):
-    """Values of TopologyDescriptionStatus in StreamsGroupDescribe. Kafka's status 2, an error of the store, does not
-    occur here."""
+    """Values of TopologyDescriptionStatus in StreamsGroupDescribe. Kafka's status 2, an error of the description's
+    store, does not occur here."""
 
     NOT_REQUESTED = 0
     NOT_STORED = 1
@@ -44,8 +45,8 @@ class DescriptionStatus(Enum):
 
 
 def asks_for_description(turn: StreamsTurn, member: StreamsMember) -> bool:
-    """Whether the broker should request a topology description from this member. After each request to a member, the
-    broker requests none for a while."""
+    """Returns whether the broker should request a topology description from this member. After a request to
+    any member, the group gets no further request for a while."""
     group = turn.group
     memory, topology = group.memory, group.topology
     if (
@@ -73,8 +74,8 @@ def check_form(request: StreamsGroupTopologyDescriptionUpdateRequest) -> None:
 def begin_description(
     registry: GroupRegistry, request: StreamsGroupTopologyDescriptionUpdateRequest, now_ms: int
 ) -> Outcome[bool]:
-    """The first decision of StreamsGroupTopologyDescriptionUpdate: checks the request, and records that a description
-    is being stored."""
+    """Makes the first decision of StreamsGroupTopologyDescriptionUpdate: checks the request, and records that a
+    description is being stored."""
     group = _group(registry, request.group_id)
     group.require_member(request.member_id, None)
     current = NO_TOPOLOGY_EPOCH if group.topology is None else group.topology.epoch
@@ -88,14 +89,15 @@ def begin_description(
 def description_stored(
     registry: GroupRegistry, request: StreamsGroupTopologyDescriptionUpdateRequest, now_ms: int
 ) -> Outcome[bool]:
-    """The second decision: keeps the description."""
+    """Makes the second decision of StreamsGroupTopologyDescriptionUpdate: keeps the description."""
     turn = StreamsTurn(registry, _group(registry, request.group_id), now_ms)
     turn.remember(replace(turn.group.memory, description=request.topology_description))
     return _with_described(turn, request.topology_epoch)
 
 
 def begin_removal(registry: GroupRegistry, group_id: str, now_ms: int) -> Outcome[bool]:
-    """The first decision about the description of a group that is to be deleted. Raises NON_EMPTY_GROUP."""
+    """Makes the first of two decisions that remove the description of a group before the group is deleted: records that
+    the description is uncertain. Raises NON_EMPTY_GROUP."""
     group = _group(registry, group_id)
     if group.members:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
@@ -103,7 +105,7 @@ def begin_removal(registry: GroupRegistry, group_id: str, now_ms: int) -> Outcom
 
 
 def removed(registry: GroupRegistry, group_id: str, now_ms: int) -> Outcome[bool]:
-    """The second decision about such a description."""
+    """Makes the second decision of a removal: drops the description, and records that there is none."""
     turn = StreamsTurn(registry, _group(registry, group_id), now_ms)
     turn.remember(replace(turn.group.memory, description=None))
     return _with_described(turn, NO_TOPOLOGY_EPOCH)

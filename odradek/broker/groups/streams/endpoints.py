@@ -1,4 +1,4 @@
-"""Tells the members of a streams group at which endpoints the partitions of their tasks are, for interactive queries.
+"""The endpoints of the members of a streams group, and the partitions of the tasks there, for interactive queries.
 
 Source: docs/spec/streams-groups.md#s6.
 """

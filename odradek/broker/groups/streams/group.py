@@ -37,7 +37,7 @@ class ReportedOffset(NamedTuple):
 
 
 class FailedCreation(NamedTuple):
-    """Why an internal topic could not be created, and until when that is shown and not tried again."""
+    """An internal topic's failed creation: the reason, and how long it is shown and the creation is not retried."""
 
     reason: str
     until_ms: int
@@ -47,15 +47,15 @@ class FailedCreation(NamedTuple):
 class StreamsMemory(EpochMemory):
     """State of a streams group that is not recorded.
 
-    configured        the topology compared with the topics that exist; None if that has not been done yet
+    configured        the topology compared with the existing topics; None before the first comparison
     is_delayed        whether the first target waits for the end of `streams.initial.rebalance.delay.ms`
-    shutdown_by       the member that asked all members to shut down; None if none did
+    shutdown_by       the member that asked all members to shut down, or None
     endpoint_epoch    changes whenever the endpoints of the members, or the tasks at an endpoint, change
     task_offsets      how far each member has restored tasks, by member id
     task_end_offsets  how far these tasks can be restored, by member id
     being_created     internal topics whose creation was requested and has not ended
     failed            internal topics that could not be created, by name
-    description       the description of the topology that a member has sent; None if none has
+    description       the description of the topology that a member has sent, or None
     times_asked       how often members were asked for a description
     ask_again_ms      when members may be asked again
     """
@@ -99,7 +99,7 @@ class StreamsGroup(ReconciledGroup[StreamsMember, StreamsMemory, TaskRoles]):
 
     @property
     def is_ready(self) -> bool:
-        """Whether all topics of the topology were found when they were last looked for."""
+        """Whether the last check found all topics of the topology."""
         return self.topology is not None and self.metadata.validated_topology_epoch == self.topology.epoch
 
     @property
@@ -111,14 +111,14 @@ class StreamsGroup(ReconciledGroup[StreamsMember, StreamsMemory, TaskRoles]):
         return self.topology.read_topics() if self.topology is not None else frozenset()
 
     def subscribed_topics(self) -> frozenset[str]:
-        """Returns the topics that tasks read; none if the group has no members."""
+        """Returns the topics that tasks read, or no topics if the group has no members."""
         return self.topology.read_topics() if self.topology is not None and self.members else frozenset()
 
     # Offsets.
 
     def held_since(self, member: StreamsMember) -> Callable[[str, int], int | None]:
-        """Returns a function of topic and partition. The partition belongs to the tasks with its number in all
-        subtopologies that read the topic."""
+        """Returns a function of topic and partition. It returns the epoch at which the member received the partition,
+        or None. A partition belongs to the tasks with its number in all subtopologies that read the topic."""
         readers: dict[str, list[str]] = {}
         if self.topology is not None:
             for subtopology_id in {*member.assigned.active, *member.revoking.active}:

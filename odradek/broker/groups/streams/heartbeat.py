@@ -1,7 +1,7 @@
 """Decides StreamsGroupHeartbeat requests: join, stay and leave. docs/spec/streams-groups.md#s2
 
-identify the member → apply what it tells → compare topology and topics → advance the group's epoch? → compute a
-target? → reconcile the member → which internal topics have to be created?
+identify the member → apply the changes that it reports → compare topology and topics → advance the group's epoch? →
+compute a target? → reconcile the member → which internal topics have to be created?
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from odradek.protocol.messages.streams_group_heartbeat_request import StreamsGro
 from odradek.protocol.messages.streams_group_heartbeat_response import StreamsGroupHeartbeatResponse
 
 SENDS_DESCRIPTIONS_SINCE = 1  # version
-KNOWS_MISSING_TAGS_SINCE = 1  # version; earlier clients end when they read the status
+# The first heartbeat version with this status. Earlier clients terminate when they read it.
+KNOWS_MISSING_TAGS_SINCE = 1
 
 
 class StreamsHeartbeat(NamedTuple):
@@ -76,7 +77,8 @@ def heartbeat(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> O
 
 
 def streams_group(registry: GroupRegistry, group_id: str, missing: str) -> StreamsGroup:
-    """Returns the group, or raises GROUP_ID_NOT_FOUND. `missing` is the message if there is no group with this id."""
+    """Returns the group. Raises GROUP_ID_NOT_FOUND if there is none. `missing` is the message if there is no group with
+    this id."""
     group = registry.groups.get(group_id)
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, missing)
@@ -191,7 +193,7 @@ def _served(turn: StreamsTurn, beat: StreamsHeartbeat, before: StreamsMember) ->
     turn.begin_session(member)
     has_other_tasks = member.assigned is not before.assigned and member.assigned.roles != before.assigned.roles
     if is_new_group:
-        # As in Kafka, the epoch does not advance, but the member is told its own endpoint.
+        # As in Kafka, the endpoint epoch does not advance, but the response contains the member's own endpoint.
         tells_endpoints = member.user_endpoint is not None or request.endpoint_information_epoch != 0
     else:
         follow_endpoints(turn, before, member, has_other_tasks=has_other_tasks)
@@ -200,7 +202,8 @@ def _served(turn: StreamsTurn, beat: StreamsHeartbeat, before: StreamsMember) ->
     response = _response(turn, member)
     if tells_endpoints:
         response.partitions_by_user_endpoint = endpoint_partitions(turn, member)
-    # Kafka does not repeat tasks to a member that reports others, although the response that assigned them was lost.
+    # Unlike Kafka, repeat the assigned tasks if the member reports other tasks: the response that assigned them may
+    # have been lost.
     reports_others = beat.owned is not None and beat.owned != member.assigned.roles
     if request.member_epoch == JOIN_EPOCH or has_other_tasks or reports_others:
         roles = member.assigned.roles
@@ -217,7 +220,7 @@ def _as_told(member: StreamsMember, beat: StreamsHeartbeat) -> StreamsMember:
     """Returns the member after applying the request. Fields that the request omits (null, -1) are unchanged."""
     request = beat.request
     if _tells_nothing(request) and (beat.client_id, beat.client_host) == (member.client_id, member.client_host):
-        return member  # nearly every heartbeat
+        return member  # the case of nearly every heartbeat
     endpoint = member.user_endpoint if request.member_epoch != JOIN_EPOCH else None
     if request.user_endpoint is not None:
         endpoint = Endpoint(request.user_endpoint.host, request.user_endpoint.port)
@@ -256,8 +259,9 @@ def _tells_nothing(request: StreamsGroupHeartbeatRequest) -> bool:
 
 
 def _needs_a_target(before: StreamsMember, member: StreamsMember, instance_id: str | None) -> bool:
-    """Whether the group needs a new target because of what a member told. Less matters if the request has an instance
-    id; as in Kafka, a static member that omits it is treated as a dynamic member."""
+    """Returns whether the group needs a new target because the member's fields have changed. If the request has an
+    instance id, fewer fields matter. As in Kafka, a static member that omits its instance id is treated as a dynamic
+    member."""
     if instance_id is None:
         return member != before
     return (member.rack_id, member.client_tags, member.process_id, member.topology_epoch) != (
@@ -269,7 +273,8 @@ def _needs_a_target(before: StreamsMember, member: StreamsMember, instance_id: s
 
 
 def _remember_reports(turn: StreamsTurn, request: StreamsGroupHeartbeatRequest) -> None:
-    """Keeps the reported offsets of tasks. As in Kafka, those of the heartbeat that creates the group are lost."""
+    """Keeps the reported offsets of tasks. As in Kafka, the offsets in the heartbeat that creates the group are
+    lost."""
     memory, member_id = turn.group.memory, request.member_id
     if request.task_offsets is not None:
         offsets = {**memory.task_offsets, member_id: _reported(request.task_offsets)}
@@ -292,8 +297,8 @@ def _reported(offsets: Sequence[TaskOffset]) -> tuple[ReportedOffset, ...]:
 def _topics_to_create(
     turn: StreamsTurn, configured: ConfiguredTopology, may_create: Callable[[str], bool]
 ) -> tuple[Sequence[TopicInfo], Status | None]:
-    """Returns the internal topics that shall be created now, and the status about topics. A topic is not tried again
-    while its creation is under way, or while it is remembered that it failed. Source: docs/spec/streams-groups.md#s4"""
+    """Returns the internal topics to be created now, and the status about topics. A topic is not tried again while its
+    creation is under way, or for a while after its creation has failed. Source: docs/spec/streams-groups.md#s4"""
     if not configured.missing:
         return (), configured.status
     memory = turn.group.memory
@@ -378,8 +383,8 @@ def _leave(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outc
 
 
 def _leave_for_a_while(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outcome[HeardStreams]:
-    """Decides the temporary leave of a static member. It keeps its tasks until its session ends, but what it had to
-    give up is free at once. Source: docs/spec/streams-groups.md#s2-5, S1 and S2"""
+    """Decides the temporary leave of a static member. It keeps its tasks until its session ends, but tasks that it had
+    to give up are free immediately. Source: docs/spec/streams-groups.md#s2-5, S1 and S2"""
     request = beat.request
     group = streams_group(registry, request.group_id, f"Group {request.group_id} not found.")
     member = group.require_member(request.member_id, request.instance_id)

@@ -34,7 +34,7 @@ def replay(registry: GroupRegistry, record: CoordinatorRecord) -> None:
 
 def on_loaded(registry: GroupRegistry, group: Group, now_ms: int) -> Outcome[None]:
     """Arms the timers after loading. Members keep their epochs. Each has one session timeout to reappear, and one
-    rebalance timeout to give up the tasks it must give up."""
+    rebalance timeout to give up tasks."""
     assert isinstance(group, StreamsGroup)
     turn = StreamsTurn(registry, group, now_ms)
     for member in group.members.values():
@@ -60,7 +60,7 @@ def on_timer(registry: GroupRegistry, group: Group, key: TimerKey, now_ms: int) 
 
 
 def _end_delay(turn: StreamsTurn) -> None:
-    """Computes the first target, also if all members have stopped asking."""
+    """Computes the first target after the initial delay, even if no member sends heartbeats any more."""
     turn.remember(replace(turn.group.memory, is_delayed=False))
     configured = turn.group.memory.configured
     if turn.group.members and configured is not None and turn.group.epoch > turn.group.assignment_epoch:
@@ -68,7 +68,7 @@ def _end_delay(turn: StreamsTurn) -> None:
 
 
 def target_computed(registry: GroupRegistry, group_id: str, computed: ComputedTarget, now_ms: int) -> Outcome[bool]:
-    """Records a target assignment whose computation took longer. If the group cannot use it any more, the computation
+    """Records a target assignment whose computation took longer. If the group can no longer use it, the computation
     begins again."""
     group = registry.groups.get(group_id)
     if not isinstance(group, StreamsGroup):
@@ -85,7 +85,7 @@ def creation_ended(
     registry: GroupRegistry, group_id: str, topics: Sequence[str], failures: Mapping[str, str], now_ms: int
 ) -> Outcome[bool]:
     """Notes that the creation of internal topics has ended, and why some of them could not be created. For a while the
-    failures are shown to members, and not tried again."""
+    failures are reported to members, and these topics are not tried again."""
     group = registry.groups.get(group_id)
     if not isinstance(group, StreamsGroup):
         return Outcome(True)

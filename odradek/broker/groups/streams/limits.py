@@ -1,4 +1,4 @@
-"""Limits of streams groups, which Kafka does not have: a member chooses the size of the topology, and all clients of
+"""Limits of streams groups, which Kafka does not have. A member chooses the size of the topology, and all clients of
 the broker wait while one decision about it is made."""
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages import streams_group_heartbeat_request as wire
 
-MOST_TOPICS = 5_000  # of a topology; a topic counts as often as it is named
-MOST_TASKS = 20_000  # of a group, without standby tasks
+MOST_TOPICS = 5_000  # in one topology; a topic that is named twice counts twice
+MOST_TASKS = 20_000  # in one group, without standby tasks
 
 
 def check_size(topology: wire.Topology) -> None:

@@ -1,5 +1,5 @@
-"""A member of a streams group: what it has told about itself, and its assigned tasks. Members are immutable; replaying
-a record creates the next version."""
+"""A member of a streams group: the information that it has sent, and its assigned tasks. Members are immutable;
+replaying a record creates the next version."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class StreamsMemberState(Enum):
 
 
 class Endpoint(NamedTuple):
-    """Where the application of a member answers interactive queries."""
+    """The address at which a member's application answers interactive queries."""
 
     host: str
     port: int
@@ -29,9 +29,10 @@ class Endpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamsMember:
-    """
+    """A member of a streams group.
+
     topology_epoch  the epoch of the topology with which the member joined
-    process_id      of the application instance to which the member belongs; its threads are members of their own
+    process_id      the member's application instance; each thread of the instance is a separate member
     """
 
     member_id: str

@@ -17,7 +17,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 
 class WronglyPartitioned(Exception):
-    """Topics that must have the same number of partitions have different numbers. The text is for the client."""
+    """Topics that must have the same number of partitions have different numbers. The message is sent to the client."""
 
     @property
     def status(self) -> Status:
@@ -25,10 +25,10 @@ class WronglyPartitioned(Exception):
 
 
 class PartitionCounts:
-    """The number of partitions of each topic of a topology, and of tasks of each subtopology.
+    """The number of partitions of each topic of a topology, and the number of tasks of each subtopology.
 
-    existing  topics that exist; all source topics are among them
-    decided   internal topics, also those that exist with another number
+    existing  topics that exist, which include all source topics
+    decided   internal topics, including existing ones with another number
 
     Raises WronglyPartitioned, or STREAMS_INVALID_TOPOLOGY if no number of partitions follows from the topology.
     """
@@ -64,10 +64,10 @@ class PartitionCounts:
         return fixed
 
     def _follow_sinks(self, subtopologies: list[Subtopology]) -> None:
-        """Gives repartition topics the largest number among the topics of a subtopology that writes to them.
+        """Gives repartition topics the largest number among the topics that a writing subtopology reads.
 
-        The subtopologies are visited in rounds until nothing changes. Only those are visited again that knew none of
-        their topics before and know one now.
+        The subtopologies are visited in rounds until nothing changes. A subtopology is visited again if previously none
+        of the topics that it reads had a number, and one has a number now.
         """
         readers: dict[str, list[int]] = {}  # topic without a number → subtopologies that wait for it
         this_round, next_round = list(range(len(subtopologies))), list[int]()
@@ -110,7 +110,7 @@ class PartitionCounts:
             )
 
     def _count(self, name: str) -> int:
-        """Returns the number of partitions of a topic. Existing topics keep theirs."""
+        """Returns the number of partitions of a topic. Existing topics keep their number."""
         return self.existing[name] if name in self.existing else self.decided[name]
 
     def _align(self, names: Iterable[str], fixed: Mapping[str, int]) -> None:
@@ -131,7 +131,7 @@ class PartitionCounts:
             self.decided[name] = count
 
     def _size(self, subtopology: Subtopology) -> None:
-        """Counts the tasks of a subtopology. Its changelog topics have a partition for each of them."""
+        """Counts the tasks of a subtopology. Its changelog topics have a partition for each task."""
         count = max((self._count(name) for name in subtopology.read_topics()), default=0)
         if count == 0:
             raise KafkaError(

@@ -1,7 +1,7 @@
 """Moves a member of a streams group towards its target, one step for each heartbeat.
 
-A member first gives up tasks and then receives those that nobody else holds. Members of one process never have a task
-in two roles. Source: docs/spec/streams-groups.md#s5-2, R1 to R10.
+A member first gives up tasks, and then receives tasks that no other member holds. Members of one process never have a
+task in two roles. Source: docs/spec/streams-groups.md#s5-2, R1 to R10.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class TaskGoal(NamedTuple):
 
 
 class Holders(NamedTuple):
-    """The tasks that a member cannot receive yet: as active tasks, and as standby tasks. By subtopology id."""
+    """The tasks, by subtopology id, that a member cannot receive yet as active tasks or as standby tasks."""
 
     active: Mapping[str, set[int]]
     standby: Mapping[str, set[int]]
 
 
 def holders_of(members: Iterable[StreamsMember], receiver: StreamsMember) -> Holders:
-    """Returns the tasks that `receiver`, one of the members, cannot receive. What a member must give up is held until
-    the member has confirmed that it did, and its own tasks of this kind are no exception."""
+    """Returns the tasks that `receiver`, one of the members, cannot receive. A task that a member must give up is held
+    until the member confirms that it did. This also applies to tasks of `receiver` itself."""
     active: dict[str, set[int]] = {}
     standby: dict[str, set[int]] = {}
     for member in members:
@@ -83,11 +83,11 @@ def _towards(member: StreamsMember, goal: TaskGoal, owned: TaskRoles | None, *, 
         _without(assigned.warmup, warmup),
     )
     if revoking and (owned is None or _overlap(owned, revoking)):
-        # An active task that becomes a standby task needs no free holder: it is this member's own.
+        # A member that turns one of its active tasks into a standby task need not wait: it holds the task itself.
         standby = _union(standby, _common(revoking.active, target.standby))
         return replace(
             member,
-            # A member that has given up what it had to, and has to give up more, gets an epoch of its own.
+            # If a member has given up its tasks and must give up more, the second revocation gets a new epoch.
             epoch=member.epoch + 1 if has_revoked else member.epoch,
             previous_epoch=member.epoch,
             state=StreamsMemberState.UNREVOKED_TASKS,

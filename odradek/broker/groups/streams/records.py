@@ -45,7 +45,7 @@ class GroupMetadata(NamedTuple):
     validated_topology_epoch  the topology for which all topics were found; NO_TOPOLOGY_EPOCH if some are missing
     assignment_settings       the settings of the last target assignment, by name without `streams.`
     described_topology_epoch  the topology whose description is stored; BEING_STORED while that is not certain
-    refused_topology_epoch    the topology whose description could not be stored, and never can
+    refused_topology_epoch    the topology whose description was refused permanently
     """
 
     epoch: int
@@ -57,7 +57,7 @@ class GroupMetadata(NamedTuple):
 
     @property
     def inputs(self) -> tuple[object, ...]:
-        """Returns all on which the target assignment depends besides the members."""
+        """Returns everything, except the members, on which the target assignment depends."""
         return self.metadata_hash, self.validated_topology_epoch, self.assignment_settings
 
 

@@ -14,7 +14,8 @@ class StatusCode(Enum):
     MISSING_INTERNAL_TOPICS = 3
     SHUTDOWN_APPLICATION = 4
     ASSIGNMENT_DELAYED = 5
-    MISSING_CLIENT_TAGS = 6  # not before version 1 of the heartbeat: earlier clients end when they read it
+    # Requires version 1 of the heartbeat: earlier clients terminate when they read this status.
+    MISSING_CLIENT_TAGS = 6
 
 
 class Status(NamedTuple):

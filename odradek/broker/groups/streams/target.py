@@ -1,7 +1,7 @@
 """The computation of the target assignment of a streams group.
 
-One decision about the group begins it with a snapshot of the group. If the group is large, other requests are served
-meanwhile, and a later decision records the result.
+One decision about the group begins the computation with a snapshot of the group. If the group is large, other requests
+are served meanwhile, and a later decision records the result.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from odradek.broker.groups.streams.member import StreamsMember
 
 
 class ComputedTarget(NamedTuple):
-    """
+    """A computed target assignment, and the state for which it was computed.
+
     epoch    the group epoch when the computation began
     inputs   `GroupMetadata.inputs` at that time
     targets  contains every member that the group had at that time
@@ -28,13 +29,13 @@ class ComputedTarget(NamedTuple):
     targets: TargetAssignment
 
     def is_usable_for(self, group: StreamsGroup) -> bool:
-        """Whether the group may take this target, although members may have joined or left since the computation began.
+        """Whether the group may use this target, although members may have joined or left since the computation began.
 
-        The target is recorded with the epoch for which it was computed, as if it had been computed at once. If the
+        The target is recorded with the epoch for which it was computed, as if it had been computed immediately. If the
         group's epoch has advanced since then, the next target follows. A group whose members change all the time
-        therefore still gets targets. No use is a target for other topics or settings, or one that is older than the
-        group's current target. A static member that has replaced another one without a new epoch must be among the
-        members, because no other target would follow.
+        therefore still gets targets. A target is unusable if it was computed for other topics or settings, or if it is
+        older than the group's current target. A static member that has replaced another one without a new epoch must be
+        in the target, because no other target would follow.
         """
         if not group.assignment_epoch < self.epoch <= group.epoch or self.inputs != group.metadata.inputs:
             return False
@@ -51,9 +52,9 @@ def work_of_target(group: StreamsGroup, configured: ConfiguredTopology, replicas
 def target_of_members(
     group: StreamsGroup, configured: ConfiguredTopology, replicas: int, joining: str | None
 ) -> Generator[None, None, ComputedTarget]:
-    """Takes the snapshot, and returns the generator of the computation. The group may change while that runs.
+    """Takes the snapshot, and returns the generator of the computation. The group may change while the generator runs.
 
-    joining  the id of the member whose first heartbeat causes the assignment, if there is one
+    joining  the id of the member whose first heartbeat causes the assignment, or None
     """
     members, offsets = [*group.members.values()], group.memory.task_offsets
     epoch, inputs = group.epoch, group.metadata.inputs

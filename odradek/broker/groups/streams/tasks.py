@@ -20,7 +20,7 @@ NO_TASKS: Tasks = {}
 
 @dataclass(frozen=True, slots=True)
 class TaskRoles:
-    """Tasks by role: in a target assignment, or in the report of a member about the tasks that it runs."""
+    """Tasks by role, in a target assignment or in a member's report of the tasks that it runs."""
 
     active: Tasks = field(default_factory=dict)
     standby: Tasks = field(default_factory=dict)
@@ -32,8 +32,8 @@ class TaskRoles:
 
 @dataclass(frozen=True, slots=True)
 class HeldTasks:
-    """Tasks that the coordinator has given to a member, by role. Active tasks have the epoch at which they were
-    given, because an offset commit may name an older epoch for a task that the member has had since then."""
+    """Tasks that the coordinator has given to a member, by role. Each active task has the epoch at which the member
+    received it, because an offset commit may have an older epoch if the member already had the task then."""
 
     active: Since = field(default_factory=dict)
     standby: Tasks = field(default_factory=dict)
@@ -59,7 +59,7 @@ class TaskIdsStruct(Protocol):
 
 
 def tasks_of(listed: Iterable[TaskIdsStruct]) -> Tasks:
-    """Reads a list of task ids. Entries of the same subtopology are merged; Kafka fails while it looks one up."""
+    """Reads a list of task ids. Entries of the same subtopology are merged, whereas Kafka fails on them."""
     tasks: dict[str, frozenset[int]] = {}
     for each in listed:
         if each.partitions:

@@ -114,7 +114,7 @@ def check_topics(
         )
     is_hidden = False
     for name in names:
-        is_hidden |= not may_describe(name)  # of every topic, because each decision is logged
+        is_hidden |= not may_describe(name)  # evaluated for every topic, because each decision is logged
         yield
     if is_hidden:
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -148,11 +148,11 @@ def _named_topics(topology: wire.Topology) -> Iterator[str]:
 
 
 def joining_topology(sent: wire.Topology, group: Topology | None) -> Topology:
-    """Reads the topology of a member that joins a group with the topology `group`, None if it has no topology yet.
+    """Reads the topology of a member that joins a group. `group` is the group's topology, or None if it has none yet.
 
-    Raises KafkaError if the member may not join with it. A member with a lower epoch may join with any topology; it
-    `is_stale` then. For two subtopologies with the same id, and for numbers in a first topology that cannot be right,
-    Kafka answers UNKNOWN_SERVER_ERROR.
+    Raises KafkaError if the member may not join with its topology. A member with a lower topology epoch may join with
+    any topology; the member `is_stale` then. Kafka answers UNKNOWN_SERVER_ERROR if two subtopologies have the same id,
+    or if a number in a first topology cannot be right.
     """
     topology = topology_of(sent)
     if len(topology.subtopologies) < len(sent.subtopologies):

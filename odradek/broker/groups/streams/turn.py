@@ -47,7 +47,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
     def setting(self, name: str) -> int:
         return self.cluster.group_setting(self.group.group_id, f"streams.{name}")
 
-    # When the group epoch rises. The rules are in docs/spec/streams-groups.md#s2-6.
+    # Advancing the group epoch. The rules are in docs/spec/streams-groups.md#s2-6.
 
     def epoch_record(self, epoch: int, metadata_hash: int) -> CoordinatorRecord:
         metadata = self.group.metadata._replace(epoch=epoch, metadata_hash=metadata_hash)
@@ -57,7 +57,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         return target_epoch_record(self.group.group_id, epoch, computed_ms)
 
     def advance_epoch(self) -> None:
-        """Advances the epoch because members have left. Topics are looked at only by heartbeats."""
+        """Advances the epoch because members have left. Topics are not checked here, only by heartbeats."""
         self.write(self.epoch_record(self.group.epoch + 1, self.group.metadata_hash))
 
     def follow_inputs(self, *, member_changed: bool) -> ConfiguredTopology:
@@ -102,7 +102,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         return self._wanted_tags
 
     def follow_group_epoch(self, configured: ConfiguredTopology, joining: str | None = None) -> Status | None:
-        """Computes a new target assignment if that is due. Returns the status if it has to wait.
+        """Computes a new target assignment if that is due. Returns the status to report if the target has to wait.
 
         joining  the id of the member that joins the group with this turn's heartbeat
         """
@@ -155,7 +155,8 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         self.arm(TimerKind.REVOCATION, max(member.rebalance_timeout_ms, AT_ONCE_MS), member.member_id)
 
     def reconcile(self, told: StreamsMember, owned: TaskRoles | None) -> StreamsMember:
-        """Moves a member, as it is after its request was applied, as far towards its target as is possible now."""
+        """Moves a member as far towards its target as is currently possible. `told` is the member after its request was
+        applied."""
         group = self.group
         goal = TaskGoal(
             epoch=group.assignment_epoch,
@@ -177,7 +178,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
             self.disarm(TimerKind.REVOCATION, member.member_id)
 
     def drop(self, member: StreamsMember) -> None:
-        """Removes a member whose place another one takes, or which leaves. Its tasks are free immediately."""
+        """Removes a member that leaves or is replaced by another member. Its tasks are free immediately."""
         self.write(*member_tombstones(self.group.group_id, member.member_id))
         for kind in (TimerKind.SESSION, TimerKind.REVOCATION):
             self.disarm(kind, member.member_id)
@@ -188,8 +189,8 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         self.remember(replace(memory, task_offsets=offsets, task_end_offsets=end_offsets))
 
     def remove(self, members: Iterable[StreamsMember]) -> None:
-        """Removes members that left or whose sessions expired. A group without members forgets that it was asked to
-        shut down."""
+        """Removes members that left or whose sessions expired. If no members remain, the group also forgets a requested
+        shutdown."""
         for member in members:
             self.drop(member)
         self.members_went()

@@ -15,7 +15,7 @@ TargetAssignment = Mapping[str, TaskRoles]
 class MemberView:
     """A member as an assignor sees it.
 
-    process_id       the instance of the application; its threads are members of their own
+    process_id       the instance of the application; each of its threads is a separate member
     active, standby  the tasks that the member has now, which need not be its target
     task_offsets     the sums of the changelog offsets that it has reported, by subtopology and partition
     """
@@ -28,9 +28,10 @@ class MemberView:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """
-    members           by member id, in the order in which they joined
-    joining           the member whose first heartbeat causes the assignment, if there is one
+    """The members of a group, and the tasks to assign.
+
+    members           the members by id, in the order in which they joined
+    joining           the member whose first heartbeat causes the assignment, or None
     task_counts       the number of tasks of each subtopology
     stateful          the subtopologies whose tasks can have standby tasks
     standby_replicas  the number of standby tasks for each active task

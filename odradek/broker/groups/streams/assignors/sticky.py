@@ -1,11 +1,11 @@
 """The `sticky` assignor: members keep their tasks as long as that is compatible with an even distribution.
 
-The load of a process is the number of its tasks for each of its members. Standby tasks of a task run in other processes
-than the task itself. Ties are decided as in Kafka, by the order of its hash tables and of Java's priority queue.
-Source: docs/spec/streams-groups.md#s5-1, B1 to B8.
+The load of a process is the number of its tasks divided by the number of its members. Standby tasks of a task run in
+other processes than the task itself. Ties are decided as in Kafka, by the order of its hash tables and of Java's
+priority queue. Source: docs/spec/streams-groups.md#s5-1, B1 to B8.
 
-The assignment of a large group takes long, so the assignor is a generator that stops after a number of tasks. The
-caller decides whether other work is done before the assignor continues.
+The assignment of a large group takes long, so the assignor is a generator that pauses after a number of tasks. The
+caller decides whether to do other work before it continues.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from odradek.broker.groups.common.java_order import (
 from odradek.broker.groups.streams.assignors.group_view import GroupView, TargetAssignment
 from odradek.broker.groups.streams.tasks import TaskRoles, Tasks
 
-TASKS_PER_STEP = 100  # placed before the assignor stops; some tenths of a millisecond
+TASKS_PER_STEP = 100  # number of tasks placed between two pauses of the assignor; takes some tenths of a millisecond
 
 Task = int
 """The partition times the number of subtopologies, plus the place of the task's subtopology among the sorted ones. So
@@ -33,7 +33,7 @@ tasks sort by partition first, and a number is hashed and compared faster than a
 class _Process:
     """An instance of the application, and its tasks while they are being assigned.
 
-    load  the number of tasks for each member
+    load  the average number of tasks of its members
     """
 
     __slots__ = ("load", "members", "tasks")
@@ -45,7 +45,8 @@ class _Process:
 
 
 class _Member:
-    """
+    """A member, and its tasks while they are being assigned.
+
     load  the number of tasks
     """
 
@@ -77,7 +78,7 @@ class _Quota:
         self._divide()
 
     def count(self, member_tasks: int) -> None:
-        """Takes into account that a member has received a task and has this number now."""
+        """Updates the quota after a member has received a task. `member_tasks` is the member's new number of tasks."""
         if member_tasks == self.each:
             self._tasks -= member_tasks
             self._members -= 1
@@ -91,8 +92,8 @@ Loaded = TypeVar("Loaded", _Process, _Member)
 
 
 class _Queue(Generic[Loaded]):
-    """Processes or members by load, the lowest first. Equal ones come in the order of Java's `PriorityQueue`: a binary
-    heap in which an element moves only past strictly greater ones."""
+    """Processes or members by load, the lowest first. Equal elements come in the order of Java's `PriorityQueue`: a
+    binary heap in which an element moves only past strictly greater ones."""
 
     __slots__ = ("_heap",)
 
@@ -192,7 +193,7 @@ class _Assignment:
         self.active_quota = _Quota(active, len(group.members))
         self.task_quota = _Quota(active + replicas, len(group.members))
 
-    # What the members have.
+    # The current tasks of the members.
 
     def read_members(self) -> Iterator[None]:
         group = self.group
@@ -302,7 +303,8 @@ class _Assignment:
                     break  # there are fewer processes than replicas
 
     def _previous(self, task: Task) -> _Member | None:
-        """Returns the member that has the task already, in whatever role, if it can have it as a standby task."""
+        """Returns the member that already has the task in any role, provided that it can have the task as a standby
+        task."""
         owner = self.owners.get(task)
         if owner is not None and task not in owner.process.tasks and owner.load < self.task_quota.each:
             return owner
@@ -341,8 +343,8 @@ def _in_member_order(group: GroupView) -> list[str]:
 def _in_table_order(process_ids: Collection[str], members: int) -> list[str]:
     """Sorts processes by their places in a hash table that is as large as if it had an entry for each member.
 
-    The table has two places at first. It is doubled before an entry is added if it is more than three quarters full.
-    Entries of the same place are listed from the last added one to the first.
+    The table initially has two places. Before an entry is added, the table is doubled if it is more than three quarters
+    full. Entries of the same place are listed from the last added one to the first.
     """
     places = 2
     for entries in range(members):
@@ -353,7 +355,7 @@ def _in_table_order(process_ids: Collection[str], members: int) -> list[str]:
 
 
 def assign_sticky(group: GroupView) -> Generator[None, None, TargetAssignment]:
-    """Yields now and then, and returns the target assignment."""
+    """Returns the target assignment. Yields periodically so that the caller can do other work."""
     if not group.members:
         return {}
     assignment = _Assignment(group)
@@ -365,6 +367,6 @@ def assign_sticky(group: GroupView) -> Generator[None, None, TargetAssignment]:
 
 
 def _least_loaded(members: Iterable[_Member]) -> _Member | None:
-    """Returns the member whose process has the lowest load, and among the members of a process the one with the fewest
-    tasks; the first one of equal members."""
+    """Returns the member whose process has the lowest load. Within a process, this is the member with the fewest tasks;
+    of equal members, the first one."""
     return min(members, key=lambda member: (member.process.load, member.load), default=None)
