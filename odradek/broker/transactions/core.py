@@ -1,4 +1,5 @@
-"""The transactional ids of one partition of `__transaction_state`. Decisions only: no clock, no files, no waiting.
+"""The transactional ids of one partition of `__transaction_state`. Contains only decisions: no clock, no files, no
+waiting.
 
     EMPTY, COMPLETE_* → ONGOING → PREPARE_COMMIT or PREPARE_ABORT → markers in every partition → COMPLETE_*
 
@@ -11,8 +12,8 @@ transactional id without a record. (`unload` ends the core.) A request method on
 A decided transaction owes a marker to each of its partitions. The caller sends `Outcome.markers` and reports the result
 to `markers_written`, in a separate turn. Failed markers are retried by a timer without limit. After the last marker the
 transaction is complete. The record of the completion is appended together with the next record of the same
-transactional id, or after a short delay at the latest (ADR 23); if a restart comes before it, the markers are sent
-again.
+transactional id, or after a short delay at the latest (ADR 23). If the broker restarts before that, the markers are
+sent again.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
 MARKER_RETRY_MS: Final = 100
 COMPLETIONS: Final = ""  # key of the timer that records completions; no transactional id is empty
 NOTHING: Final[frozenset[TopicPartition]] = frozenset()
-# A small part of the ids: Spark's sinks list open transactions with each batch.
+# ListTransactions requests often select only this state, which few ids have: Spark's sinks list open transactions with
+# each batch.
 ONLY_ONGOING: Final = frozenset({TxnState.ONGOING})
 
 R = TypeVar("R")
@@ -85,10 +87,11 @@ class TransactionCore:
         two_phase: MutableSet[int] | None = None,
         seals: Seals | None = None,
     ) -> None:
-        """
+        """Creates an empty core.
+
         coordinator_epoch  higher than that of every earlier core of this partition; markers carry it
-        is_gone            whether the topic of a record has been deleted, even if another one of that name exists;
-                           called right after loading
+        is_gone            returns whether the topic of a record was deleted, even if a new topic has its name; called
+                           right after loading
         two_phase          the producer ids with Enable2Pc, shared with other cores
         seals              the sealed transactions, shared with other cores
         """
@@ -96,12 +99,13 @@ class TransactionCore:
         self._is_gone = is_gone
         self._coordinator_epoch = coordinator_epoch
         self._two_phase = set() if two_phase is None else two_phase
-        # Old records may seal transactions that later records complete. Partitions only get the state after loading.
+        # Old records may seal transactions that later records complete, so partitions see the seals only after
+        # loading.
         self._seals = Seals()
         self._known_seals = self._seals if seals is None else seals
         self._txns: dict[str, Txn] = {}
         self._ongoing: dict[str, None] = {}
-        # The partitions that still owe a marker, of each decided transaction.
+        # For each decided transaction, the partitions that still need a marker.
         self._remaining: dict[str, frozenset[TopicPartition]] = {}
         self._awaited: dict[str, Reply] = {}
         self._completed: dict[str, Txn] = {}  # completed entries, in the form in which they will be recorded
@@ -135,11 +139,11 @@ class TransactionCore:
             self._ongoing[transactional_id] = None
 
     def replay_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
-        """Does nothing: a marker in the coordinator's own partition does not affect its state. Kafka can be made to
-        write one."""
+        """Does nothing: a marker in the coordinator's own partition does not affect its state. A client can make Kafka
+        write such a marker."""
 
     def settle(self, outcome: Outcome[object]) -> None:
-        """Applies the part of the outcome that is not in its records, which have been replayed before."""
+        """Applies the part of the outcome that is not in its records. The records have already been replayed."""
         if outcome.reserved is not None:
             self._txns[outcome.reserved.transactional_id] = outcome.reserved
         if outcome.remaining is not None:
@@ -212,8 +216,8 @@ class TransactionCore:
         return Outcome(initialised_response(owned), records=records, must_sync=owned.is_two_phase, to_sync=to_sync)
 
     def reserve(self, request: InitProducerIdRequest, producer_id: int, now_ms: int) -> Outcome[None]:
-        """Reserves a producer id for an unknown transactional id, until `init_producer_id` records it. The first one
-        stays."""
+        """Reserves a producer id for an unknown transactional id, until `init_producer_id` records it. If an id is
+        already reserved, that id is kept."""
         transactional_id = request.transactional_id
         assert transactional_id is not None
         if transactional_id in self._txns:
@@ -232,7 +236,7 @@ class TransactionCore:
     ) -> Outcome[PartitionCodes]:
         """Adds partitions to a transaction.
 
-        asked_version: the transaction version of the request, 2 for partitions added by a Produce, otherwise 0.
+        asked_version  the transaction version of the request: 2 for partitions added by a Produce, otherwise 0
         """
         txn = self._require(transactional_id)
         grown = add_partitions(txn, producer_id, producer_epoch, partitions, asked_version, moment)
@@ -250,8 +254,8 @@ class TransactionCore:
     def end_txn(
         self, request: EndTxnRequest, token: Token, *, asked_version: int, moment: Moment
     ) -> Outcome[EndTxnResponse]:
-        """Decides the end of a transaction; see `requests.end_txn`. `token` is answered when all markers are written,
-        or one has failed."""
+        """Decides the end of a transaction; see `requests.end_txn`. `token` is answered when all markers are written or
+        one of them has failed."""
         txn = self._require(request.transactional_id)
         decided = end_txn(txn, request, asked_version, moment)
         if decided is PRODUCER_ID_NEEDED:
@@ -271,7 +275,7 @@ class TransactionCore:
         """Processes the result of sending markers.
 
         written   partitions whose marker is in the log, or no longer needed
-        pending   partitions whose marker is still being written: the sender will report the result without being asked
+        pending   partitions whose marker is still being written; the sender will report their result later
         returns   the number of markers still owed
         """
         transactional_id = owed.transactional_id
@@ -308,7 +312,7 @@ class TransactionCore:
         return self._wait_for_markers(transactional_id, MARKER_RETRY_MS)
 
     def _wait_for_markers(self, transactional_id: str, retry_ms: int | None) -> Outcome[int]:
-        """Answers the requests that wait for the end of the transaction. retry_ms: None if no marker has to be sent
+        """Answers the requests that wait for the end of the transaction. `retry_ms` is None if no marker has to be sent
         again."""
         return Outcome(
             0,
@@ -355,7 +359,7 @@ class TransactionCore:
         return self._decided(self._fenced(txn, moment), OverdueFate.ENDING)
 
     def expire(self, now_ms: int, at_most: int | None = None) -> Outcome[None]:
-        """Forgets ids that have been unused for `transactional.id.expiration.ms`, or for the time that their rule
+        """Forgets ids that have been unused for `transactional.id.expiration.ms`, or for the time that a matching rule
         sets."""
         expiration_ms = self._config.expiration_ms
         expired: list[Forgotten] = []
@@ -374,7 +378,7 @@ class TransactionCore:
 
     def forget_topic(self, topic: str) -> Outcome[int]:
         """Makes sure that no marker is written to a future topic with this name, even after a power failure. Returns
-        the number of transactions that the deleted topic was part of."""
+        the number of transactions that contained partitions of the deleted topic."""
         left = self._without(lambda each: each == topic)
         records = [*self._completed.values(), *left]
         return Outcome(len(left), records=records, may_split=True, must_sync=bool(records))
@@ -392,7 +396,7 @@ class TransactionCore:
         return described(txn, self._remaining.get(transactional_id, txn.partitions))
 
     def candidates(self, wanted: Filter) -> list[Txn]:
-        """Returns all entries that `wanted` of a ListTransactions selects, and possibly more."""
+        """Returns all entries that the filter `wanted` of a ListTransactions request selects, and possibly more."""
         return [self._txns[name] for name in self._ongoing] if wanted.states == ONLY_ONGOING else self.entries()
 
     @property
@@ -439,7 +443,8 @@ class TransactionCore:
     # Private methods.
 
     def _without(self, is_gone: Callable[[str], bool]) -> list[Txn]:
-        """Returns entries without the deleted topics, for the transactions that some of these are part of."""
+        """Returns new entries without the deleted topics, for the transactions that contain partitions of these
+        topics."""
         records = []
         for transactional_id in [*self._ongoing, *self._remaining]:
             txn = self._txns[transactional_id]
@@ -458,7 +463,8 @@ class TransactionCore:
         return txn
 
     def _with_completion(self, record: Txn) -> tuple[Txn, ...]:
-        """Puts the record of a completion before the new one, if it has not been written yet."""
+        """Returns the records to append: the completion of the previous transaction, if it has not been written yet,
+        and the new record."""
         complete = self._completed.get(record.transactional_id)
         return (record,) if complete is None else (complete, record)
 
@@ -510,8 +516,8 @@ def initialised_response(txn: Txn) -> InitProducerIdResponse:
 
 
 def ended(txn: Txn, asked_version: int) -> EndTxnResponse:
-    """Answers EndTxn. Producers of version 2 get their next producer id and epoch; for others these have not
-    changed."""
+    """Answers EndTxn. Producers of version 2 get their next producer id and epoch. For other producers, the id and
+    epoch have not changed."""
     if asked_version != 2 or txn.client_version != 2:
         return EndTxnResponse()
     producer_id, producer_epoch = answered_pair(txn)

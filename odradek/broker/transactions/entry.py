@@ -3,7 +3,7 @@ entries.
 
 A transition returns the new entry to record, with the epochs calculated. `transaction_version` is the cluster's
 finalised level. At level 0 a record cannot express the version of a step, so every step counts as version 0. A step
-that needs a new producer id, because the epochs are used up, returns PRODUCER_ID_NEEDED until it is given one. Source:
+that needs a new producer id, because the epochs are used up, returns PRODUCER_ID_NEEDED unless it gets one. Source:
 docs/spec/transactions.md#s1-6 (a row for each step), #s3-5, #s5-3.
 """
 
@@ -26,14 +26,14 @@ NEVER_EXPIRES_MS: Final = frozenset({NEVER_MS, -1})  # the values that Kafka wri
 class Txn:
     """A transactional id and its current or last transaction. Not changed once it is recorded: see `copy`.
 
-    producer_epoch        of the current or last transaction, or of its markers once it is decided; None until the first
-                          InitProducerId is recorded, and never in a record
+    producer_epoch        the epoch of the current or last transaction, or of its markers once it is decided; None until
+                          the first InitProducerId is recorded, and never in a record
     previous_producer_id  the producer id that clients knew before the last record
-    next_producer_id      and `next_producer_epoch`. In a decision: the pair that the producer continues with, if it is
-                          not this producer id at this epoch. In an open transaction: the transaction is kept (KIP-939),
-                          and this is the pair of its new owner
+    next_producer_id      in a decision, together with `next_producer_epoch`: the pair with which the producer
+                          continues, if that is another pair. In an open transaction: the transaction is kept
+                          (KIP-939), and this is the pair of its new owner
     last_producer_epoch   the client's epoch before the last bump; only used to recognise a retry of InitProducerId
-    partitions            that are part of the transaction; when a decision is recorded, those that await a marker
+    partitions            the partitions of the transaction; when a decision is recorded, those that await a marker
     started_ms            when the first partition was added
     updated_ms            when the last record was decided
     client_version        the transaction version of the last step, 0 or 2
@@ -82,8 +82,8 @@ class Txn:
     @property
     def is_sealed(self) -> bool:
         """Whether the incomplete transaction accepts no more changes, because it is or was kept for a new owner
-        (`producers.py`). A decision after which the producer gets a new producer id, because its epochs are used up,
-        looks the same in the log. It is sealed too, which does no harm."""
+        (`producers.py`). A decision that gives the producer a new producer id, because its epochs are used up, looks
+        the same in the log. It is therefore treated as sealed too, which does no harm."""
         return self.next_producer_epoch is not None and (self.state is TxnState.ONGOING or self.state in PREPARED)
 
     @property
@@ -145,7 +145,7 @@ def is_exhausted(producer_epoch: int | None) -> bool:
 
 
 class ProducerIdNeeded(Enum):
-    """Returned by a step that needs `Moment.new_producer_id` and has none."""
+    """The result of a step that needs `Moment.new_producer_id` and did not get one."""
 
     PRODUCER_ID_NEEDED = auto()
 
@@ -159,7 +159,7 @@ def client_version(asked: int, transaction_version: int) -> int:
 
 
 def bumped(producer_epoch: int | None) -> int:
-    """Returns the next epoch, at most MAX_EPOCH: markers with the same epoch are accepted there."""
+    """Returns the next epoch, at most MAX_EPOCH. At MAX_EPOCH, markers with an unchanged epoch are accepted."""
     return 0 if producer_epoch is None else min(producer_epoch + 1, MAX_EPOCH)
 
 
@@ -174,7 +174,7 @@ def initialised(
 ) -> Txn | ProducerIdNeeded:
     """Returns the entry with the next epoch, or with epoch 0 of a new producer id if the epochs are used up.
 
-    keeps_last_epoch  whether the producer sent its pair, and may send it again if the answer gets lost
+    keeps_last_epoch  whether the producer sent its pair, and may send it again if the response is lost
     """
     producer_id, producer_epoch = txn.producer_id, bumped(txn.producer_epoch)
     if txn.is_exhausted:
@@ -191,7 +191,7 @@ def initialised(
 
 
 def initialised_again(txn: Txn, *, timeout_ms: int, now_ms: int, transaction_version: int) -> Txn:
-    """Returns the entry for a retry, with the same pair. The previous id also stays, so that a third attempt is
+    """Returns the entry for a retry, with the same pair. The previous id is also kept, so that a third attempt is
     accepted; Kafka refuses it."""
     after = txn.copy()
     after.state = _next_state(txn, TxnState.EMPTY)
@@ -222,8 +222,9 @@ def added(
 
 def kept(txn: Txn, *, timeout_ms: int, now_ms: int, new_producer_id: int | None) -> Txn | ProducerIdNeeded:
     """Keeps the transaction open for a new owner, who gets its own pair (#s3-5, K1 and K2). The pair in the records
-    stays, since the external coordinator knows the transaction by it. The partitions and the timeout stay too, unless
-    the owner requested Enable2Pc: then it becomes a two-phase commit, permanently.
+    does not change, because the external coordinator identifies the transaction by it. The partitions do not change
+    either. The timeout changes only if the owner requested Enable2Pc: then the transaction becomes a two-phase commit
+    permanently.
 
     timeout_ms  the timeout that the owner requested, which applies to later transactions
     """
@@ -249,8 +250,8 @@ def kept(txn: Txn, *, timeout_ms: int, now_ms: int, new_producer_id: int | None)
 
 
 def without_topic(txn: Txn, partitions: frozenset[TopicPartition]) -> Txn:
-    """Returns the entry with the partitions that are left after a topic was deleted. The client has done nothing, so
-    the times stay."""
+    """Returns the entry with the partitions that remain after a topic was deleted. The client has done nothing, so the
+    times do not change."""
     _check_next(txn, txn.row)
     after = txn.copy()
     after.partitions = partitions
@@ -258,7 +259,7 @@ def without_topic(txn: Txn, partitions: frozenset[TopicPartition]) -> Txn:
 
 
 def prepared_0(txn: Txn, state: TxnState, now_ms: int) -> Txn:
-    """Decides a transaction for a client of the old protocol: the epoch stays."""
+    """Decides a transaction for a client of the old protocol. The epoch does not change."""
     after = txn.copy()
     after.state = _next_state(txn, state)
     after.updated_ms = now_ms

@@ -1,14 +1,16 @@
-"""Transactional producers, as those who write for them must know them: may it write now, and must the write be synced?
+"""Transactional producers, as the code that writes for them needs to know them: may the producer write now, and must
+the write be synced?
 
-InitProducerId with KeepPreparedTxn leaves a transaction open for a new owner, who may only end it. From the record that
-says so until the transaction is complete, the transaction is *sealed*: it accepts no record, offset or acknowledgement
-of any producer. In Kafka a partition does not ask the coordinator about a transaction that is already open in the
-partition. The old producer could therefore write into a transaction whose outcome has already been decided externally.
-To prevent that, everything that appends for a producer checks the seals first. An external coordinator also relies on
-acknowledged writes, so those of two-phase producers are synced.
+InitProducerId with KeepPreparedTxn leaves a transaction open for a new owner, who may only end it. From the record of
+this request until the transaction is complete, the transaction is *sealed*: it accepts no record, offset or
+acknowledgement of any producer. In Kafka a partition does not ask the coordinator about a transaction that is already
+open in the partition. The old producer could therefore write into a transaction whose outcome has already been decided
+externally. To prevent that, everything that appends for a producer checks the seals first. An external coordinator also
+relies on acknowledged writes, so the writes of two-phase producers are synced.
 
-`TransactionCore` keeps both up to date as it replays its records, so that a restart finds the same. This module has few
-imports, because every broker needs it to open its partitions. Source: docs/spec/transactions.md#s3-7.
+`TransactionCore` updates both `Seals` and `TwoPhaseProducers` as it replays its records, so that a restart restores
+them. This module has few imports, because every broker needs it to open its partitions. Source:
+docs/spec/transactions.md#s3-7.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class SealedTransaction(KafkaError):
 class Seals:
     """The sealed transactions that this process coordinates, by each producer id that could write into them.
 
-    by_producer  usually empty; check that first before an append, since it is very cheap
+    by_producer  usually empty; test its truth before an append, because that is very cheap
     """
 
     __slots__ = ("by_producer",)
@@ -58,7 +60,7 @@ class Seals:
         txn = self.by_producer.get(producer_id)
         if txn is None:
             return
-        # Imported here because it is rarely needed, and not at the start.
+        # Imported here because it is rarely needed, and never during the start.
         from odradek.broker.transactions.requests import sealed_code
 
         raise SealedTransaction(sealed_code(txn, producer_id, producer_epoch), producer_id, producer_epoch)
@@ -68,8 +70,8 @@ class TwoPhaseProducers:
     """The producer ids with Enable2Pc, whose acknowledged writes must survive a power failure.
 
     The cores of the transaction coordinator add the ids when they replay their records. Partitions look up every
-    transactional batch: by producer id, since a leader with an open transaction does not look up the transactional id.
-    While some transactional ids are not loaded, every producer counts as one of these.
+    transactional batch by producer id, because the leader of an open transaction does not look up the transactional id.
+    While some transactional ids are not loaded, every producer counts as a two-phase producer.
     """
 
     __slots__ = ("are_all_known", "ids")

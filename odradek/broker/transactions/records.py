@@ -30,7 +30,7 @@ INT: Final = struct.Struct(">i")
 # Odradek's record headers.
 LAST_PRODUCER_EPOCH: Final = "last-producer-epoch"
 NEXT_TIMEOUT_MS: Final = "next-timeout-ms"
-# Cache size for keys and sets of partitions: consecutive records of a producer have the same ones.
+# Cache size for keys and sets of partitions: consecutive records of a producer have equal keys and sets.
 REMEMBERED: Final = 1024
 NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()  # a shared instance, since an empty set takes 216 bytes
 NONE: Final = -1  # stands for a missing id, epoch or time
@@ -39,7 +39,7 @@ NONE: Final = -1  # stands for a missing id, epoch or time
 # the times and two tags, the previous producer id (0, 8 bytes) and the client's version (2, 2 bytes).
 USUAL_START: Final = struct.Struct(">hqhib")
 USUAL_END: Final = struct.Struct(">qq3sq2sh")
-PREVIOUS_ID_TAG: Final = bytes((2, 0, 8))  # after the number of tags
+PREVIOUS_ID_TAG: Final = bytes((2, 0, 8))  # begins with the number of tags
 CLIENT_VERSION_TAG: Final = bytes((2, 2))
 STATUS: Final = {state: state.value for state in STORED}
 STATES: Final = {state.value: state for state in STORED}
@@ -74,8 +74,8 @@ def _key(transactional_id: str) -> bytes:
 def decode_record(key: bytes | None, value: bytes | None) -> TxnRecord | None:
     """Decodes a record. Returns None for a key of a later version, which is ignored, as in Kafka.
 
-    Raises MalformedMessage for other unexpected contents. That includes a value of a later version. Kafka ignores it,
-    and then takes an older record of the same id for the current state.
+    Raises MalformedMessage for other unexpected contents. That includes a value of a later version: Kafka ignores it,
+    and then uses an older record of the same id as the current state.
     """
     if key is None or len(key) < VERSION_BYTES:
         raise MalformedMessage("a record of __transaction_state without a version in its key")
@@ -98,11 +98,11 @@ def coded_txn(transactional_id: str, value: bytes) -> Txn:
 
 
 def record_headers(record: TxnRecord) -> Headers:
-    """Returns the data that a restart needs and the value has no field for. Kafka ignores headers.
+    """Returns the data that a restart needs but the value has no field for. Kafka ignores headers.
 
-    last-producer-epoch  if it does not follow from the value: needed to recognise a producer that repeats its
+    last-producer-epoch  present if it does not follow from the value: needed to recognise a producer that repeats its
                          InitProducerId. Kafka fences that producer
-    next-timeout-ms      see `Txn.next_timeout_ms`. For Kafka the id keeps the timeout of the kept transaction
+    next-timeout-ms      see `Txn.next_timeout_ms`; in Kafka the id keeps the timeout of the kept transaction
     """
     if isinstance(record, Forgotten):
         return ()
@@ -214,7 +214,7 @@ def _txn(transactional_id: str, value: TransactionLogValue) -> Txn:
         _unless_none(value.next_producer_epoch),
     )
     if state is TxnState.ONGOING and (next_producer_id is None or next_producer_epoch is None):
-        next_producer_id = next_producer_epoch = None  # half a pair does not mean that the transaction is kept
+        next_producer_id = next_producer_epoch = None  # half a pair does not mark the transaction as kept
     return Txn(
         transactional_id,
         producer_id=value.producer_id,
@@ -278,7 +278,7 @@ def _last_producer_epoch(
     state: TxnState, version: int, producer_id: int, producer_epoch: int, previous_producer_id: int | None
 ) -> int | None:
     """Returns the last epoch if it follows from the other fields. The end of a transaction under version 2 bumps the
-    epoch, unless the transaction was kept, or got a new producer id from its very last epoch on."""
+    epoch, unless the transaction was kept, or got a new producer id because it used the very last epoch."""
     if state in (TxnState.EMPTY, TxnState.ONGOING) or version != 2:
         return None
     if producer_epoch > 0:

@@ -83,7 +83,7 @@ def init_claim(txn: Txn, request: InitProducerIdRequest) -> Claim:
             return Claim.OTHER_ID
         return Claim.CURRENT if request.producer_epoch == producer_epoch else Claim.OTHER_EPOCH
     if txn.producer_epoch is None:
-        return Claim.CURRENT  # no client has got the id yet
+        return Claim.CURRENT  # no client has received the id yet
     is_own = request.producer_id == txn.producer_id
     was_rotated = request.producer_id == txn.previous_producer_id and is_exhausted(request.producer_epoch)
     if not is_own and not was_rotated:
@@ -171,8 +171,8 @@ def verify_partitions(
 
 
 def sealed_code(txn: Txn, producer_id: int, producer_epoch: int) -> ErrorCode:
-    """Returns the code with which a sealed transaction refuses changes: the code that `verify_partitions` raises, or,
-    once the transaction is decided, that of an epoch that is over."""
+    """Returns the code with which a sealed transaction refuses changes: the code that `verify_partitions` raises or,
+    once the transaction is decided, the code for an outdated epoch."""
     if txn.is_prepared:
         assert txn.producer_epoch is not None
         # A newer pair belongs to the next transaction, which waits until the markers of this one are written.
@@ -193,7 +193,7 @@ def _accept(verdict: Cell) -> None:
 def end_claim(txn: Txn, request: EndTxnRequest, version: int) -> Claim:
     producer_id, producer_epoch = request.producer_id, request.producer_epoch
     known_id, known_epoch = txn.client_pair
-    may_be_retry = version == 2 and not txn.is_kept  # the pair of an earlier recovery is not a retry
+    may_be_retry = version == 2 and not txn.is_kept  # a pair of an earlier recovery is not a retry
     if producer_id != known_id:
         was_rotated = producer_id == txn.previous_producer_id and is_exhausted(producer_epoch) and known_epoch == 0
         return Claim.RETRY if may_be_retry and was_rotated else Claim.OTHER_ID
@@ -259,7 +259,8 @@ def states_of(names: Sequence[str]) -> tuple[frozenset[TxnState] | None, list[st
 
 
 def described(txn: Txn, partitions: frozenset[TopicPartition]) -> TransactionState:
-    """Describes a transaction. partitions: those that are part of it, or that still owe a marker"""
+    """Describes a transaction. `partitions` are the partitions of the transaction or, once it is decided, those that
+    still need a marker."""
     return TransactionState(
         transactional_id=txn.transactional_id,
         transaction_state=txn.state.kafka_name,

@@ -29,7 +29,7 @@ class TxnState(Enum):
     DEAD = 6
     PREPARE_EPOCH_FENCE = 7
 
-    # Enum's own hash is slow, and each transaction looks up the tables a dozen times
+    # Enum's own hash is slow, and each transaction looks up the tables a dozen times.
     __hash__ = object.__hash__
 
     @property
@@ -74,7 +74,7 @@ NEXT: Final[Mapping[Row, frozenset[Row]]] = {
     S.EMPTY: IDLE_EXITS,
     S.ONGOING: DECISIONS | {S.ONGOING, KEPT},
     KEPT: DECISIONS | {KEPT},
-    # To itself, if a topic was deleted that still waited for a marker.
+    # A decided state can lead to itself: a topic was deleted that still waited for a marker.
     S.PREPARE_COMMIT: frozenset({S.PREPARE_COMMIT, S.COMPLETE_COMMIT}),
     S.PREPARE_ABORT: frozenset({S.PREPARE_ABORT, S.COMPLETE_ABORT}),
     S.COMPLETE_COMMIT: IDLE_EXITS,
@@ -87,14 +87,14 @@ NEXT: Final[Mapping[Row, frozenset[Row]]] = {
 class TxnVerdict(Enum):
     """How to handle a request that is not refused."""
 
-    BUMP = auto()  # the next epoch, or a new producer id if the epochs are used up
+    BUMP = auto()  # assign the next epoch, or a new producer id if the epochs are used up
     FENCE = auto()  # abort the open transaction on behalf of the new owner, which has to retry
-    KEEP = auto()  # keep the open transaction, and give the new owner its own pair to end it with
+    KEEP = auto()  # keep the open transaction, and give the new owner its own pair with which to end the transaction
     ADD = auto()
     LOOK = auto()
     COMMIT = auto()
     ABORT = auto()
-    AGAIN = auto()  # a retry of a step that was done before: give the same answer
+    AGAIN = auto()  # repeat the response to a step that has already been done
 
 
 class Claim(Enum):
@@ -105,7 +105,7 @@ class Claim(Enum):
 
     NONE = auto()  # no pair: InitProducerId of a producer that starts
     CURRENT = auto()  # P and E
-    RETRY = auto()  # P and E before the requested step: the answer to the first attempt got lost
+    RETRY = auto()  # P and E from before the requested step: the response to the first attempt was lost
     OTHER_EPOCH = auto()  # P, with any other epoch
     OTHER_ID = auto()
 
@@ -118,8 +118,8 @@ COMMIT, ABORT, AGAIN = TxnVerdict.COMMIT, TxnVerdict.ABORT, TxnVerdict.AGAIN
 FENCED, UNMAPPED = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING
 WAIT, WRONG = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE
 
-# While a decided transaction waits for its markers, all requests wait, from every producer. The producer id may be
-# about to change, so a request may come from the producer that already has the next one. Hence the rows full of WAIT.
+# While a decided transaction waits for its markers, requests from every producer wait. The producer id may be about to
+# change, so a request may come from the producer that already has the next id. Hence the rows full of WAIT.
 
 
 Grid = Mapping[Row, Mapping[Claim, Cell]]
@@ -131,8 +131,8 @@ def _grid(claims: tuple[Claim, ...], rows: Mapping[Row, tuple[Cell, ...]]) -> Gr
 
 # fmt: off
 INIT_PRODUCER_ID: Final = _grid(
-    # RETRY is the epoch before the last bump. With an open transaction only the id is compared: a producer that has it
-    # may end the transaction, and learns on its next attempt whether it is still the owner.
+    # RETRY is the epoch before the last bump. With an open transaction only the id is compared: a producer that has the
+    # id may end the transaction, and learns on its next attempt whether it is still the owner.
     (Claim.NONE, Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (BUMP,  BUMP,  AGAIN, FENCED, FENCED),
     S.ONGOING:         (FENCE, FENCE, FENCE, FENCE,  FENCED),
@@ -149,8 +149,8 @@ INIT_PRODUCER_ID_TWO_PHASE: Final[Grid] = {**INIT_PRODUCER_ID, **_grid(
     (Claim.NONE, Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.ONGOING:         (FENCE, FENCE, FENCED, FENCED, FENCED),
 })}
-# With KeepPreparedTxn. The rows differ where there is a transaction to keep. The requester becomes the owner without a
-# second request, so an old epoch is refused at once.
+# The grid with KeepPreparedTxn. Its rows differ where there is a transaction to keep. The requester becomes the owner
+# without a second request, so an old epoch is refused immediately.
 INIT_PRODUCER_ID_KEEPING: Final[Grid] = {**INIT_PRODUCER_ID, **_grid(
     (Claim.NONE, Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.ONGOING:         (KEEP,  KEEP,  FENCED, FENCED, FENCED),
@@ -177,8 +177,8 @@ VERIFY_PARTITIONS: Final = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_
     S.COMPLETE_ABORT:  (LOOK, FENCED, UNMAPPED),
 })
 
-# EndTxn up to version 4. The epoch stays, so a retry cannot be distinguished from the end of the next transaction. The
-# answer has no fields for the pair after a kept transaction.
+# EndTxn up to version 4. The epoch does not change, so a retry cannot be distinguished from the end of the next
+# transaction. The response has no fields for the pair after a kept transaction.
 END_TXN_COMMIT_0: Final = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (WRONG,  FENCED, UNMAPPED),
     S.ONGOING:         (COMMIT, FENCED, UNMAPPED),
@@ -198,7 +198,7 @@ END_TXN_ABORT_0: Final = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID
     S.COMPLETE_ABORT:  (AGAIN,  FENCED, UNMAPPED),
 })
 
-# EndTxn from version 5 on. Every end bumps the epoch; RETRY is the epoch before that.
+# EndTxn from version 5 on. Every end bumps the epoch; RETRY is the epoch before the bump.
 END_TXN_COMMIT_2: Final = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
     S.EMPTY:           (WRONG,  FENCED, FENCED, UNMAPPED),
     S.ONGOING:         (COMMIT, FENCED, FENCED, UNMAPPED),
@@ -206,8 +206,8 @@ END_TXN_COMMIT_2: Final = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, 
     S.PREPARE_COMMIT:  (WAIT,   WAIT,   WAIT,   WAIT),
     S.PREPARE_ABORT:   (WAIT,   WAIT,   WAIT,   WAIT),
     S.COMPLETE_COMMIT: (WRONG,  AGAIN,  FENCED, UNMAPPED),
-    # A commit that came after an abort by the coordinator. Kafka 4.3.1 answers INVALID_TXN_STATE, which is fatal to
-    # clients; later releases answer as here (KAFKA-20785).
+    # A commit that arrived after an abort by the coordinator. Kafka 4.3.1 answers INVALID_TXN_STATE, which is fatal to
+    # clients; later releases answer like this broker (KAFKA-20785).
     S.COMPLETE_ABORT:  (WRONG,  FENCED, FENCED, UNMAPPED),
 })
 END_TXN_ABORT_2: Final = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
@@ -230,8 +230,8 @@ END_TXN: Final[Mapping[tuple[bool, int], Grid]] = {
 }
 
 
-# Results after which a partition needs no marker any more. After any other result the marker is sent again: giving up
-# would leave the readers of the partition waiting.
+# Results after which a partition no longer needs the marker. After any other result the marker is sent again, because
+# without it the readers of the partition would wait forever.
 NEEDS_NO_MARKER: Final = frozenset(
     {
         ErrorCode.NONE,

@@ -1,7 +1,6 @@
 """The parts of a decision. Nothing in an `Outcome` has happened yet. In one turn of the loop, the caller appends its
 records, replays them, lets the core settle the rest, arms the timers and sends the replies, in this order. Outcomes are
-not frozen, because creating a frozen one takes three times as long, and every transaction creates a dozen.
-"""
+not frozen, because creating a frozen one takes three times as long, and every transaction creates a dozen."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ class TransactionConfig:
     # Pairs of a prefix and the milliseconds that replace the default.
     transactional_id_expiration_rules: tuple[tuple[str, int], ...] = ()
     transaction_two_phase_commit_enable: bool = False
-    # Odradek's own: how long the record of a completion waits for another record of its id
+    # A setting of Odradek: how long the record of a completion waits for another record of its id.
     completion_delay_ms: int = 0
 
     def expiration_ms(self, transactional_id: str) -> int:
@@ -45,7 +44,7 @@ class TransactionConfig:
 
 @dataclass(slots=True)
 class Moment:
-    """The facts that a decision needs besides the state and the request.
+    """The inputs of a decision other than the state and the request.
 
     transaction_version  the finalised level of the cluster: 0, 1 or 2
     new_producer_id      an unused producer id; without it the decision may be `PRODUCER_ID_NEEDED`
@@ -68,8 +67,8 @@ class OverdueFate(Enum):
 class MarkersOwed:
     """The markers that a decided transaction still waits for.
 
-    must_sync: a marker only counts as written once it is synced, since nobody sends it again when the transaction is
-    complete.
+    must_sync  a marker only counts as written once it is synced, because no coordinator sends it again after the
+               transaction is complete
     """
 
     transactional_id: str
@@ -103,18 +102,18 @@ class Timer:
 class Outcome(Generic[R_co]):
     """A decision.
 
-    response   the answer; None if the request's token is stored until the transaction is complete
-    records    to append, all or none unless `may_split`; then to replay in order
-    markers    to send once the records are durable; the results are reported to `markers_written`
+    response           the response; None if the request's token is stored until the transaction is complete
+    records            to append, all or none unless `may_split`; then to replay in order
+    markers            to send once the records are durable; the results are reported to `markers_written`
     needs_producer_id  nothing was decided and the rest is empty: decide again with `Moment.new_producer_id`
-    completed  a transaction whose last marker is written, in the form in which it will be recorded
-    reserved   a transactional id that has a producer id but no record yet
-    awaited    by transactional id: the request that waits for the end, and its answer; None if no longer any
-    remaining  by transactional id: the partitions that still owe a marker
-    to_sync    partitions whose records also have to be synced before the response: those of a transaction that has
-               become, or turned out to be, a two-phase commit
-    must_sync  whether response and replies wait for an fdatasync regardless of the settings; even if nothing is
-               recorded, since they may depend on records of another request
+    completed          a transaction whose last marker is written, in the form in which it will be recorded
+    reserved           a transactional id that has a producer id but no record yet
+    awaited            by transactional id: the request that waits for the end, and its response; None if none waits
+    remaining          by transactional id: the partitions that still need a marker
+    to_sync            partitions whose records also have to be synced before the response: those of a transaction that
+                       has become, or turned out to be, a two-phase commit
+    must_sync          whether response and replies wait for an fdatasync regardless of the settings, even if nothing is
+                       recorded, since they may depend on records of another request
     """
 
     response: R_co | None = None
