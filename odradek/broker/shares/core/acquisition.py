@@ -98,7 +98,7 @@ class _Acquiring:
         self.acquired: list[Acquired] = []
 
     def archive_vanished(self, last_offset: int) -> None:
-        """Archives the available records between the fetch offset and the first offset that the log returned:
+        """Archives the available records between the fetch offset and the first offset that the log returned, because
         compaction has removed them."""
         flight, first_offset = self._flight, self._wanted.fetch_offset
         for batch in flight.overlapping(first_offset, last_offset):

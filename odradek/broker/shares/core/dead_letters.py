@@ -30,7 +30,7 @@ class DeadLetter(NamedTuple):
     """Neighbouring offsets (both inclusive) that became dead letters together.
 
     cause     None if the leader has loaded the offsets as ARCHIVING and has not guessed the cause yet
-    is_whole  the offsets are a whole range that was acquired, or loaded, together, so their records are read together
+    is_whole  the offsets are a complete range that was acquired or loaded together, so their records are read together
     """
 
     first_offset: int
@@ -51,7 +51,7 @@ def guessed(delivery_count: int, delivery_count_limit: int) -> Cause:
 
 def without(letters: Sequence[DeadLetter], others: Iterable[DeadLetter]) -> list[DeadLetter]:
     """Returns the parts of `letters` that remain after the offsets of `others` are removed. Apart from sorting, the
-    time is proportional to the number of letters in both."""
+    time is proportional to the total number of letters."""
     taken = sorted((each.first_offset, each.last_offset) for each in others)
     left: list[DeadLetter] = []
     at = 0
@@ -135,7 +135,7 @@ class Source(NamedTuple):
 
 
 class Content(NamedTuple):
-    """The key and value of a source record, which are copied if the group asks for that. Its headers are never
+    """The key and value of a source record, which are copied if the group requests that. Its headers are never
     copied."""
 
     key: bytes | None
@@ -162,8 +162,8 @@ def copy_of(source: Source, offset: int, letter: DeadLetter, content: Content, n
 
 
 def batches_within(records: Iterable[NewRecord], most_bytes: int) -> Iterator[list[NewRecord]]:
-    """Cuts the copies into batches of at most `most_bytes`. A copy that does not fit into a batch alone is written
-    without key and value.
+    """Splits the copies into batches of at most `most_bytes`. A copy that does not fit even into a batch of its own is
+    written without key and value.
 
     Raises MESSAGE_TOO_LARGE, after the batches before it, if a copy does not fit even then.
     """

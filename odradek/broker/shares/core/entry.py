@@ -212,7 +212,7 @@ class Entry:
         return any(each.producer_id == producer_id for each in self.overlay.ranges)
 
     def _count_with(self, finished: Sequence[StateBatch]) -> int:
-        """Returns the delivery complete count after these batches are finished too."""
+        """Returns the delivery complete count after these batches are finished as well."""
         count, start = self.delivery_complete_count, self.start_offset
         if count < 0:
             return UNKNOWN_COUNT

@@ -32,7 +32,7 @@ EVENTS: Mapping[int, Event] = {
 }
 NOBODY = ""
 NO_DEADLINE = 0
-# A limit of 2 or less has no special last attempt: otherwise every second delivery would contain only one record.
+# A limit of 2 or less has no special last attempt; otherwise every second delivery would contain only one record.
 LAST_ATTEMPT_ALONE_ABOVE = 2
 
 
@@ -59,8 +59,8 @@ class Limits(NamedTuple):
 
     @property
     def last_attempt(self) -> int | None:
-        """Delivery count from which a record is delivered a last time, and alone. None if the limit is too small for
-        that."""
+        """Delivery count from which a record is delivered a last time, and alone. None if the limit is too small for a
+        special last attempt."""
         limit = self.delivery_count_limit
         return limit - 1 if limit > LAST_ATTEMPT_ALONE_ABOVE else None
 
@@ -103,7 +103,8 @@ class Span:
 
     member_id         the member that has acquired the offsets; NOBODY unless they are ACQUIRED or TX_PENDING
     lock_deadline_ms  when the member's lock expires
-    in_transition     a state write that will change the offsets is unanswered; nothing else may change them before
+    in_transition     a state write that will change the offsets has not been answered; until it is, nothing else may
+                      change them
     is_overdue        the lock expired during that write, or during the transaction that acknowledges the offsets
     pending           the pending acknowledgement; only if the offsets are TX_PENDING, or about to become so
     cause             why the offsets are ARCHIVING, or about to become so; None if they were loaded as ARCHIVING
@@ -294,7 +295,7 @@ class InFlight:
             self.gap_start = batch.last_offset + 1
 
     def become(self, span: Span, state: RecordState) -> None:
-        """Changes the state of a span at once, without waiting for a state write."""
+        """Changes the state of a span immediately, without waiting for a state write."""
         span.state = state
         span.in_transition = span.is_overdue = False
         span.member_id = NOBODY

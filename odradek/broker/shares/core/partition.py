@@ -95,7 +95,7 @@ class SharePartition:
             flight.advance()
 
     def may_acquire(self, limits: Limits) -> bool:
-        """Returns whether reading the log is useful. A full partition has only the records that were given back."""
+        """Returns whether reading the log is useful. A full partition can only deliver records that were given back."""
         flight = self.flight
         return flight.size < limits.max_record_locks or flight.next_fetch_offset < flight.next_offset
 
@@ -134,10 +134,9 @@ class SharePartition:
         flight.move_start_to(log_start_offset)
 
     def archive_used_up(self, limits: Limits) -> StateWrite | None:
-        """Finishes available records that have already reached the delivery count limit. They exist if they
-        were pending in a transaction that was aborted while no leader that knew the limit was there (#s5-8). The write
-        is best effort, as after an expired lock.
-        """
+        """Finishes available records that have already reached the delivery count limit. Such records were pending in a
+        transaction that was aborted when there was no leader that knew the limit (#s5-8). The write is best effort, as
+        after an expired lock."""
         used_up = []
         for span in self.flight.spans():
             if span.state is RecordState.AVAILABLE and span.delivery_count >= limits.delivery_count_limit:

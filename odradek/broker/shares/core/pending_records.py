@@ -1,9 +1,9 @@
 """The records of a share partition whose acknowledgement is pending in a transaction: TX_PENDING (KIP-1289).
 
 A request is checked in every partition that it names (`require_acquired`) before any partition changes (`acknowledge`).
-A transaction marker ends the pending acknowledgements (`end`). The acquisition locks keep running: an expired lock
-makes its transaction overdue, and the caller aborts the transaction before the record is released.
-Source: docs/spec/share-groups.md#s5-5, #s5-6, #s5-8.
+A transaction marker ends the pending acknowledgements (`end`). The acquisition locks continue to run: an expired lock
+makes its transaction overdue, and the caller aborts the transaction before the record is released. Source:
+docs/spec/share-groups.md#s5-5, #s5-6, #s5-8.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def check_txn_form(acknowledgements: Sequence[Acknowledgement]) -> None:
 class PendingRecords:
     """The pending acknowledgements of one share partition.
 
-    lock_expired_count  offsets that left TX_PENDING because their lock expired
-    overdue             transactions whose locks have expired and whose fate the caller has yet to look up
+    lock_expired_count  number of offsets that left TX_PENDING because their lock expired
+    overdue             transactions whose locks have expired and that the caller has not yet looked up
     """
 
     def __init__(self, flight: InFlight) -> None:
@@ -253,7 +253,7 @@ class PendingRecords:
             if span.member_id == member_id and span.pending is not None and not span.in_transition:
                 span.member_id = NOBODY
 
-    # Locks that run out.
+    # Expired locks.
 
     def find_overdue(self, now_ms: int) -> None:
         for span in self._flight.spans():
@@ -352,7 +352,7 @@ class PendingRecords:
             pending = span.pending
             told = REJECT if pending.ack_type == DEAD_LETTER else pending.ack_type
             if (pending.transaction, told, pending.member_id) == (transaction, PENDING_TYPES[event], member_id):
-                return  # a retry of a request whose answer was lost
+                return  # a retry of a request whose response was lost
         is_below = max(first, span.first_offset) < self._flight.start_offset
         cell = NOT_TO_PEND if span.in_transition else GRID[span.state][Event.TXN_ACKNOWLEDGE]
         if isinstance(cell, CellRefusal):
@@ -375,7 +375,8 @@ class PendingRecords:
             elif pending.ack_type == DEAD_LETTER:  # the marker has already stored it as ARCHIVING
                 span.cause = Cause.REJECTED
                 flight.become(span, RecordState.ARCHIVING)
-            # Stored as ARCHIVED: if the group has got a queue since then, a copy is written, unless a crash prevents it
+            # The record is stored as ARCHIVED. If the group has received a dead-letter queue since then, a copy is
+            # written, unless a crash prevents it.
             else:
                 flight.become(span, dead_letter_state(span, Cause.REJECTED, limits))
             return []

@@ -55,7 +55,7 @@ def coordinator_key(key: SharePartitionKey) -> str:
     return f"{key.group_id}:{urlsafe_b64encode(key.topic_id).decode().rstrip('=')}:{key.partition}"
 
 
-UNDECIDED_START_OFFSET = -1  # the leader has not chosen it yet (share.auto.offset.reset)
+UNDECIDED_START_OFFSET = -1  # the leader has not chosen the start offset yet (share.auto.offset.reset)
 UNKNOWN_COUNT = -1
 
 
@@ -76,7 +76,8 @@ ACCEPT, REJECT = 1, 3  # the acknowledgement types that can be pending in a tran
 # It is only stored; no request carries this type.
 DEAD_LETTER = 16
 MAX_EPOCH = 2**15 - 1
-EPOCH_TELLS_SINCE = 2  # transaction.version
+# The first transaction.version at which the epoch of a marker shows to which transaction the marker belongs.
+EPOCH_TELLS_SINCE = 2
 
 
 class Resolution(Enum):

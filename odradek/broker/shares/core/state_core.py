@@ -72,7 +72,7 @@ class StateCore:
         self._config = config
         self._partition_exists = partition_exists
         self._entries: dict[SharePartitionKey, Entry] = {}
-        # By producer id; may include share partitions that have none any more.
+        # By producer id. A value may contain share partitions that no longer have pending records.
         self._pending_by: dict[int, dict[SharePartitionKey, None]] = {}
         # Number of pending records, for share partitions that have any.
         self._pending_in: dict[SharePartitionKey, int] = {}
@@ -281,7 +281,8 @@ class StateCore:
         }
 
     def prunes_ms(self, first_record_offset: int, next_record_offset: int) -> int | None:
-        """Returns the earliest time at which pruning has something to do: 0 if it has now, None if it never will have.
+        """Returns the earliest time at which pruning has something to do: 0 if it has something to do now, None if it
+        never will.
 
         first_record_offset, next_record_offset  the ends of the log
         """

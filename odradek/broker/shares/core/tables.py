@@ -35,7 +35,7 @@ class RecordState(Enum):
     ARCHIVED = 4
     TX_PENDING = 5
 
-    # Enum's own __hash__ hashes the name, in Python code; every acknowledgement looks up the grid
+    # Enum's own __hash__ hashes the name, in Python code, and every acknowledgement looks up the grid.
     __hash__ = object.__hash__
 
 
@@ -59,7 +59,7 @@ class Event(Enum):
     RENEW = auto()
     LOCK_EXPIRED = auto()
     SESSION_ENDED = auto()  # closed by the member, or its connection was lost
-    DATA_GONE = auto()  # retention moved the log start past it, or compaction removed it
+    DATA_GONE = auto()  # retention moved the log start offset past the record, or compaction removed it
     TXN_ABORTED = auto()  # a read_committed group found that the record belongs to an aborted transaction
     TXN_ACKNOWLEDGE = auto()  # accepted or rejected in a transaction of the member's producer
     COMMIT_MARKER = auto()  # commits the transaction in which the record is pending

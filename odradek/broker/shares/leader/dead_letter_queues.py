@@ -74,7 +74,7 @@ RETRIABLE: Final = frozenset(
     }
 )
 COMPLAINT_MS: Final = 60_000  # minimum time between two log lines with the same group and reason
-# Maximum number of remembered complaints; a remembered complaint is not repeated at once.
+# Maximum number of remembered complaints. A remembered complaint is not repeated immediately.
 MOST_COMPLAINTS: Final = 1_000
 
 T = TypeVar("T")
@@ -188,7 +188,7 @@ class DeadLetterQueues:
         self._copying: dict[tuple[SharePartitionKey, int], _Copying] = {}
         self._turns: deque[Deferred[None]] = deque()
         self._is_stopped = False
-        # → time of the last log line, uncopied records since then
+        # Value: the time of the last log line, and the number of uncopied records since then.
         self._complaints: dict[tuple[str, str], tuple[int, int]] = {}
         self.counts: dict[str, DeadLetterCounts] = {}  # by group
 
@@ -226,7 +226,7 @@ class DeadLetterQueues:
     def _next_turn(self) -> None:
         turn = self._turns[0]
         turn.resolve(None)
-        self._turns.popleft()  # removed only now, so that a turn added meanwhile does not start a second chain
+        self._turns.popleft()  # removed only now, so that a turn that is added meanwhile does not start a second chain
         if self._turns:
             self._call_soon(self._next_turn)
 
@@ -461,7 +461,7 @@ class DeadLetterQueues:
 
 def read_contents(source: Log, first_offset: int, last_offset: int) -> _Contents:
     """Reads keys and values of records from `first_offset` until the end of one read; runs in a worker thread. Records
-    that are gone or unreadable are missing in the result, and their copies have headers only."""
+    that were removed or are unreadable are missing in the result, and their copies have headers only."""
     found: dict[int, Content] = {}
     reached = first_offset
     try:

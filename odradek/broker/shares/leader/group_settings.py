@@ -46,8 +46,8 @@ class ShareGroupSettings:
         self._image = image
         self._broker_setting = broker_setting
         self._broker_numbers: dict[str, int] = {}  # parsed; can only be set in the broker's file
-        self._without_own: _Parsed | None = None  # shared by all groups without own settings
-        self._parsed: dict[str, _Parsed] = {}  # of groups with own settings
+        self._without_own: _Parsed | None = None  # the settings that all groups without own settings share
+        self._parsed: dict[str, _Parsed] = {}  # by group; only groups with own settings
 
     def limits(self, group_id: str) -> Limits:
         parsed = self._of(group_id)
@@ -80,7 +80,7 @@ class ShareGroupSettings:
             return parsed
         parsed = self._parsed.get(group_id)
         if parsed is None or parsed.own != own:
-            if len(self._parsed) >= len(self._image.configs):  # contains groups that no longer have settings
+            if len(self._parsed) >= len(self._image.configs):  # The cache contains groups that no longer have settings.
                 self._parsed.clear()
             parsed = self._parsed[group_id] = self._parse(group_id, dict(own))
         return parsed

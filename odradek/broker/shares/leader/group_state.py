@@ -1,7 +1,7 @@
 """Connects the group coordinator and the share coordinator: creates and deletes the share state of a group's
 partitions.
 
-first decision of the group → the share coordinator, once that is recorded → second decision of the group
+first decision of the group → the share coordinator, once that decision is recorded → second decision of the group
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ async def begin(broker: ShareBroker, group_id: str, request: StateRequest) -> Re
             asked.append(persister.initialize(key, request.state_epoch, start_offset))
     refusals = await _refusals(pairs, asked)
     succeeded = [pair for pair in request.start_offsets if pair not in refusals]
-    # Partitions of `if_missing` are not dropped: existing state was kept, and without state nothing could be loaded.
-    # Members may already fetch, and keep the records that they have acquired.
+    # Partitions in `if_missing` are not dropped: existing state was kept, and without state nothing could be loaded.
+    # Members may already fetch from them, and keep the records that they have acquired.
     replaced = [pair for pair in succeeded if pair not in request.if_missing]
     broker.shares.drop([SharePartitionKey(group_id, *pair) for pair in replaced])
     for pair, error in refusals.items():

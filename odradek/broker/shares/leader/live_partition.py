@@ -62,9 +62,10 @@ class Waiter(Protocol):
 class LiveSharePartition:
     """A share partition that this broker leads, with its state in memory.
 
-    failure     why loading failed; None if the share partition is or was active
-    is_reading  a fetch waits for the disk on behalf of this share partition; other fetches skip it meanwhile
-    state_epoch, leader_epoch  the epochs with which the state is written
+    failure       why loading failed; None if the share partition is or was active
+    is_reading    a fetch waits for the disk on behalf of this share partition; other fetches skip it meanwhile
+    state_epoch   the state epoch with which the state is written
+    leader_epoch  the leader epoch with which the state is written
     """
 
     def __init__(
@@ -87,11 +88,11 @@ class LiveSharePartition:
     ) -> None:
         """Creates the share partition in the phase LOADING; `load` begins to read its state.
 
-        lock_clock   the clock that measures acquisition locks
-        has_session  whether a member still fetches this share partition from this broker
-        on_overdue   called if locks of records expire while their acknowledgement is pending in this transaction
-        on_pending   called after loading and after a transactional acknowledgement: `producer_ids` may have grown
-        on_dead_letters  called with records stored as ARCHIVING: copy them, then call `copied`
+        lock_clock       the clock that measures acquisition locks
+        has_session      whether a member still fetches this share partition from this broker
+        on_overdue       called if locks of records expire while their acknowledgement is pending in this transaction
+        on_pending       called after loading and after a transactional acknowledgement: `producer_ids` may have grown
+        on_dead_letters  called with records stored as ARCHIVING; it copies them and then calls `copied`
         """
         self.key = key
         self.partition = partition

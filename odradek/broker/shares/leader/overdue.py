@@ -1,14 +1,14 @@
 """Ends transactions that hold records whose acquisition locks have expired.
 
-If the records were delivered again at once, the transaction could still commit, and its output would be visible
+If the records were delivered again immediately, the transaction could still commit, and its output would be visible
 although the records are processed again. Therefore the coordinator is asked to abort the transaction as if it had timed
 out, and the abort marker gives the records back.
 
-    the coordinator's answer     the records
-    a marker is coming           wait for the marker
-    a two-phase commit           wait for its decision, however long that takes
-    ended long ago               take the state that the share coordinator has stored
-    no answer                    are given back after one more lock duration
+    the coordinator's answer     what happens to the records
+    a marker is coming           they wait for the marker
+    a two-phase commit           they wait for its decision, however long that takes
+    ended long ago               they take the state that the share coordinator has stored
+    no answer                    they are given back after one more lock duration
 
 Source: docs/spec/share-groups.md#s5-13, row 6.
 """
@@ -92,6 +92,6 @@ class OverdueTransactions:
         if not is_late:
             return after(self._timers, min(RETRY_MS, max(1, until_ms - self._clock.now_ms())))
         passed: Deferred[None] = Deferred()
-        # `Scan`: moving the clock ahead cannot make the coordinator available, so it skips these attempts.
+        # `Scan`: moving the clock ahead cannot make the coordinator available, so a test's clock skips these attempts.
         self._timers.after(RETRY_MS, Scan(partial(passed.resolve, None), RETRY_MS, lambda: None))
         return passed

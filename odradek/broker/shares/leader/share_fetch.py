@@ -1,10 +1,10 @@
 """Processes one ShareFetch: acknowledges, then acquires records, or waits until records are available.
 
-    session → start acknowledgements → look at each partition in turn → acquired, or an error? → answer
+    session → start acknowledgements → look at each partition in turn → acquired, or an error? → respond
                                            ↑                              └ no: wait
                                            └ woken by appends, by records given back, by the timer ┘
 
-The answer also waits until the acknowledgements are stored. Source: docs/spec/share-groups.md#s1-11, #s1-12.
+The response also waits until the acknowledgements are stored. Source: docs/spec/share-groups.md#s1-11, #s1-12.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ LEAST_READ_BYTES: Final = 32 * 1024
 
 
 class LiveShareFetch:
-    """One ShareFetch of a session, from its first look at the partitions to its answer."""
+    """One ShareFetch of a session, from its first look at the partitions to its response."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class LiveShareFetch:
 
     def _wake(self) -> None:
         woken, self._woken = self._woken, None
-        if woken is None:  # the fetch is not waiting but looking, and a thread reads for it
+        if woken is None:  # The fetch is not waiting but looking: a thread reads for it.
             self._look_again = True
         else:
             woken.resolve(None)
@@ -161,7 +161,7 @@ class LiveShareFetch:
         for partition in wanted:
             try:
                 if self._left_records <= 0:
-                    self._partition(partition)  # reports errors of the partition even without a budget
+                    self._partition(partition)  # reports errors even if no more records may be acquired
                     continue
                 live = self._find(partition)
                 if live is None or must_have_bytes:
@@ -225,8 +225,8 @@ class LiveShareFetch:
         return self._broker.partitions.get_by_id(*wanted)
 
     def _is_there(self, wanted: TopicIdPartition) -> bool:
-        """Returns whether the partition is led here and may be read. Otherwise its error is reported even if no records
-        are wanted."""
+        """Returns whether this broker leads the partition and the partition may be read. If not, its error is reported
+        even if no records are wanted."""
         try:
             self._partition(wanted)
         except KafkaError:
@@ -244,7 +244,7 @@ class LiveShareFetch:
                 if read is not None and not read.starts_anew:
                     missing_bytes -= read.now().size_bytes
             except (KafkaError, WouldBlock):
-                return True  # an error is reported at once; records on disk count as enough
+                return True  # Errors are reported immediately, and records on disk count as enough bytes.
             if missing_bytes <= 0:
                 return True
         return False

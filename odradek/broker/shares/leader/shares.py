@@ -1,4 +1,5 @@
-"""The share partitions that a broker leads, and its share sessions. Created by the first request that needs them."""
+"""The share partitions that a broker leads, and its share sessions. The object is created by the first request that
+needs it."""
 
 from __future__ import annotations
 
@@ -77,7 +78,7 @@ class Shares:
         self._live: dict[SharePartitionKey, LiveSharePartition] = {}
         self._loading: dict[LiveSharePartition, None] = {}
         self._pending_by: dict[int, dict[LiveSharePartition, None]] = {}  # by producer id
-        self._groups_of: dict[tuple[str, int], set[str]] = {}  # groups whose sessions a connection has opened
+        self._groups_of: dict[tuple[str, int], set[str]] = {}  # group ids whose sessions a connection has opened
 
     @property
     def live(self) -> Iterable[LiveSharePartition]:
@@ -145,14 +146,14 @@ class Shares:
         producer_id = ending.producer_id
         for live in (*self._loading, *self._pending_by.get(producer_id, ())):
             live.end_transaction(ending)
-        # Keep the share partitions with a later transaction of the same producer. Those that are gone have removed
+        # Keep the share partitions with a later transaction of the same producer. Dropped share partitions have removed
         # themselves.
         left = {live: None for live in self._pending_by.pop(producer_id, ()) if producer_id in live.producer_ids}
         if left:
             self._pending_by[producer_id] = left
 
     def reread_pending(self, ending: Ending) -> None:
-        """Makes share partitions read their state again if a marker ended a transaction in state that another broker
+        """Makes share partitions read their state again if a marker ended a transaction whose state another broker
         stores."""
         for live in list(self._live.values()):
             live.reread_ended(ending)

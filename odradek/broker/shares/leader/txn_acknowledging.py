@@ -1,9 +1,9 @@
 """Makes the acknowledgements of a share group part of a producer's transaction, on the leader (KIP-1289).
 
     member → load what is not in memory → register `__share_group_state`-N with the transaction
-           → check every partition → acknowledge in all, which is stored → results
+           → check every partition → acknowledge in all partitions, which is stored → results
 
-After a restart this may be the first request for the share partition, because a producer that lost an answer repeats
+After a restart this may be the first request for the share partition, because a producer that lost a response repeats
 its request. Nothing becomes pending before registration; otherwise the transaction could end without notifying the
 share partitions. Source: docs/spec/share-groups.md#s5-3 rows 10 to 14 and T8, #s5-4, #s5-5.
 """
@@ -90,8 +90,8 @@ def require_member(who: Acknowledger, broker: ShareBroker) -> None:
 
 
 async def load(wanted: Named, who: Acknowledger, broker: ShareBroker) -> Results:
-    """Waits until all share partitions are loaded; nearly always they already are. Returns the errors of those that
-    cannot be loaded."""
+    """Waits until all share partitions are loaded; nearly always they already are. Returns the errors of share
+    partitions that cannot be loaded."""
     loading: dict[TopicIdPartition, Deferred[bool]] = {}
     refused: dict[TopicIdPartition, AcknowledgeResult] = {}
     for each in wanted:
@@ -137,8 +137,8 @@ async def register(wanted: Named, who: Acknowledger, broker: ShareBroker) -> Non
 
 
 async def make_pending(wanted: Named, who: Acknowledger, broker: ShareBroker) -> Results:
-    """Checks all partitions again, because the transaction coordinator may have been slow, then acknowledges in all of
-    them.
+    """Checks all partitions again, because the transaction coordinator may have been slow, then makes the
+    acknowledgements pending in all partitions.
 
     Raises KafkaError if the transaction ends or is sealed before everything is stored.
     """
@@ -172,11 +172,11 @@ async def make_pending(wanted: Named, who: Acknowledger, broker: ShareBroker) ->
 
 
 def settle(writes: Sequence[PendingWrite], answers: Sequence[bool | KafkaError]) -> list[AcknowledgeResult]:
-    """Applies the stored writes, or undoes them if another write failed. Even if a crash prevents that, nothing is
-    committed, because the producer must abort.
+    """Applies the stored writes, or undoes them if another write failed. If a crash prevents that, nothing is committed
+    either, because the producer must abort.
 
-    raises  INVALID_TXN_STATE if a marker has ended the transaction meanwhile; the transaction coordinator's code if it
-            was sealed meanwhile
+    raises  INVALID_TXN_STATE if a marker has ended the transaction meanwhile; the transaction coordinator's code if the
+            transaction was sealed meanwhile
     """
     errors = [each if isinstance(each, KafkaError) else None for each in answers]
     has_failed = any(errors)
