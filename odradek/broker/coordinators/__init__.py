@@ -1,2 +1,2 @@
-"""The coordinators with their logs, timers, markers and producer ids. Their decisions are in the packages of the
-cores."""
+"""The coordinators with their logs, timers, markers and producer ids. The packages of the cores contain their
+decisions."""

@@ -25,7 +25,8 @@ PARSED: Final = 256
 
 @lru_cache(PARSED)
 def parsed(name: str, text: str | None) -> object:
-    """Returns a parsed broker setting. Cached, since every heartbeat needs two. Raises InvalidSetting."""
+    """Returns a parsed broker setting. The result is cached, since every heartbeat needs two settings. Raises
+    InvalidSetting."""
     return BROKER_SETTINGS[name].parse(text)
 
 
@@ -37,14 +38,15 @@ class ImageView:
         *,
         most_at_once: int = MOST_AT_ONCE,
     ) -> None:
-        """
+        """Creates a view of this metadata image.
+
         broker_setting  returns the current value of a broker setting as text
-        most_at_once    of tasks and members whose assignment is computed within a request
+        most_at_once    maximum number of tasks and members whose assignment is computed within a request
         """
         self._image = image
         self._broker_setting = broker_setting
         self._views: dict[bytes, TopicView] = {}  # by topic id; every heartbeat needs the topics of its group
-        # The version of the topics and the racks of the brokers that the views were made from.
+        # The version of the topics and the racks of the brokers for which the views were created.
         self._views_of: tuple[int, list[str | None]] | None = None
         self._searches = TopicSearches(lambda: (image.topics_version, image.topics))
         self._targets = TargetComputations(most_at_once)
@@ -66,7 +68,7 @@ class ImageView:
             try:
                 value = setting.parse(own[name])
             except InvalidSetting:
-                value = None  # recorded by another release of Kafka, which allowed this value
+                value = None  # recorded by another Kafka release that allowed this value
             if isinstance(value, int):
                 return clamped(name, value, self._broker_setting)
         broker_name = f"group.{name}"

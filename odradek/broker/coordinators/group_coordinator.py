@@ -115,13 +115,14 @@ class GroupCoordinator:
         member_id: Callable[[str], str] = str,
         first_epoch: Callable[[], int] = int,
     ) -> None:
-        """
-        open_log      opens the log of a partition of `__consumer_offsets`; raises KafkaError if that is unusable
-        spawn         runs a coroutine as a task of the loop
-        new_uuid      makes the random part of a member id
-        cluster       topics, and the settings of groups
-        member_id     replaces the generated id of a new member, or returns it unchanged
-        first_epoch   returns a number to add to the first epoch, or generation, of a new group
+        """Creates a coordinator without partitions.
+
+        open_log     opens the log of a partition of `__consumer_offsets`; raises KafkaError if the log is unusable
+        spawn        runs a coroutine as a task of the loop
+        new_uuid     creates the random part of a member id
+        cluster      topics, and the settings of groups
+        member_id    replaces the generated id of a new member, or returns it unchanged
+        first_epoch  returns a number to add to the first epoch, or generation, of a new group
         """
         self.settings = settings
         self._new_uuid = new_uuid
@@ -139,8 +140,8 @@ class GroupCoordinator:
             open_log=open_log,
             new_shard=lambda _, name, log: Shard(name, log, new_core, record_format, clock, timers),
             spawn=spawn,
-            # After a crash between the deletion of a topic and that of its offsets, a new topic of this name must not
-            # get them.
+            # After a crash between the deletion of a topic and the deletion of its offsets, a new topic with this name
+            # must not get them.
             loaded=lambda shard: shard.tidy(lambda core, _: core.forget_missing_topics(self._topic_exists)),
         )
 
@@ -169,7 +170,7 @@ class GroupCoordinator:
         """Answers waiting requests NOT_COORDINATOR, and stops."""
         self._scans.stop()
         self.shards.unload()
-        # Breaks the reference cycles with the searches and computations.
+        # This breaks the reference cycles with the searches and computations.
         self._cluster.when_found(_nobody)
         self._cluster.when_computed(_nobody)
 
@@ -187,8 +188,8 @@ class GroupCoordinator:
         return self.shards.partition_for(group_id)
 
     def shard_for(self, group_id: str) -> Shard[GroupCore]:
-        """Returns the shard of a group. Raises NOT_COORDINATOR if it does not exist, for instance because the topic
-        does not."""
+        """Returns the shard of a group. Raises NOT_COORDINATOR if there is no such shard, for instance because the
+        topic does not exist."""
         return self.shards.of_key(group_id)
 
     def require_loaded(self, partition: int) -> None:
@@ -197,8 +198,8 @@ class GroupCoordinator:
         self.shards.of_partition(partition).look(lambda _: None)
 
     def complete_transaction(self, partition: int, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
-        """Applies a marker that was appended to this partition of `__consumer_offsets`. Raises KafkaError if it is not
-        loaded."""
+        """Applies a marker that was appended to this partition of `__consumer_offsets`. Raises KafkaError if the
+        partition is not loaded."""
         self.shards.of_partition(partition).complete_transaction(producer_id, producer_epoch, committed=committed)
 
     def new_member_id(self, client_id: str, group_instance_id: str | None) -> str:
@@ -206,7 +207,7 @@ class GroupCoordinator:
         return self._member_id(f"{name}-{hex_text(self._new_uuid())}")
 
     def plain_member_id(self) -> str:
-        """Makes an id for a member of a consumer group that sends none."""
+        """Creates an id for a member of a consumer group that sends none."""
         return self._member_id(urlsafe_b64encode(self._new_uuid())[:-2].decode("ascii"))
 
     # Background work.
@@ -228,7 +229,7 @@ class GroupCoordinator:
 
     def _target_computed(self, group_id: str, computed: ComputedTarget) -> None:
         """Called when the computation of a large group's target has ended. Lets the group use the result."""
-        with suppress(KafkaError):  # the groups were deleted meanwhile, with their topic
+        with suppress(KafkaError):  # The groups were deleted meanwhile, together with their topic.
             self.shard_for(group_id).tidy(lambda core, now_ms: core.target_computed(group_id, computed, now_ms))
 
     def _expire(self) -> None:

@@ -1,5 +1,5 @@
-"""Creates the coordinators of a broker when they are first needed, since their modules are a third of the imports of a
-start.
+"""Creates the coordinators of a broker when they are first needed, since their modules are a third of the imports at
+startup.
 
 A coordinator is created by the first request that needs it, or, if its topic exists, as soon as the broker listens.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class CoordinatedBroker(BrokerParts, Protocol):
-    """The broker as coordinators need it."""
+    """The parts of a broker that coordinators need."""
 
     @property
     def rules(self) -> KafkaRules: ...

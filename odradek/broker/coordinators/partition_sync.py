@@ -1,7 +1,7 @@
-"""Syncs the records of a transaction before its owner is told that it is a two-phase commit.
+"""Syncs the records of a transaction before its owner learns that it is a two-phase commit.
 
 An ordinary transaction is acknowledged according to the flush settings, which may be before any fdatasync. When a new
-owner requests Enable2Pc, the answer promises that everything written so far survives a power failure too.
+owner requests Enable2Pc, the response promises that everything written so far survives a power failure too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OnSynced = Callable[[KafkaError | None], None]
 
 class PartitionSync(Protocol):
     def sync(self, partitions: Collection[TopicPartition], then: OnSynced) -> None:
-        """Calls `then`, possibly at once, when the current contents of these partitions survive a power failure, or
+        """Calls `then`, possibly immediately, when the current contents of these partitions survive a power failure, or
         with the first error. A deleted partition counts as synced."""
 
 
@@ -48,7 +48,7 @@ class LocalPartitionSync:
 
 
 class Syncing:
-    """Counts running syncs. The initial one belongs to the caller, who ends it after starting all others."""
+    """Counts running syncs. One more sync is counted at first; the caller ends it after starting all others."""
 
     def __init__(self, then: OnSynced) -> None:
         self._then = then

@@ -1,7 +1,7 @@
 """Producer ids for idempotent and transactional producers, allocated from the metadata log in blocks of 1,000.
 
 A block is durable in the metadata log before its first id is used; a restart discards the rest of the block. So no id
-is used twice, and a record suffices for a thousand producers. If no block can be allocated, requests are answered
+is used twice, and one record is enough for a thousand producers. If no block can be allocated, requests are answered
 COORDINATOR_LOAD_IN_PROGRESS, as in Kafka, because all clients retry after it.
 """
 
@@ -13,15 +13,17 @@ from odradek.broker.runtime.clock import Timers
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 BLOCK_SIZE: Final = 1000
-RETRY_AFTER_MS: Final = 50  # after a failed allocation
-PREFETCH_AFTER: Final = 900  # ids of a block after which the next block is allocated, so that no request waits for it
+RETRY_AFTER_MS: Final = 50  # pause after a failed allocation
+# Number of used ids of a block after which the next block is allocated, so that no request waits for it.
+PREFETCH_AFTER: Final = 900
 
 OnProducerId = Callable[[int | KafkaError], None]
 
 
 class BlockSource(Protocol):
     def allocate_producer_ids(self, count: int, then: OnProducerId) -> None:
-        """Allocates `count` unused ids. Calls `then` with the first of them once that is durable, or with an error."""
+        """Allocates `count` unused ids. Calls `then` with the first id once the allocation is durable, or with an
+        error."""
         ...
 
 
@@ -32,10 +34,10 @@ class ProducerIds:
         self._ids: deque[range] = deque()  # the rest of the current block, and the next block
         self._waiting: deque[OnProducerId] = deque()
         self._is_allocating = False
-        self._failure: KafkaError | None = None  # the last error, for RETRY_AFTER_MS
+        self._failure: KafkaError | None = None  # the last error, kept for RETRY_AFTER_MS
 
     def take(self, then: OnProducerId) -> None:
-        """Calls `then`, possibly at once, with an unused producer id, or with an error."""
+        """Calls `then`, possibly immediately, with an unused producer id, or with an error."""
         self._waiting.append(then)
         self._serve()
 

@@ -4,9 +4,9 @@
                                                    → send markers, then the turns that follow (`FollowUps`)
 
 A turn whose records cannot be written leaves no trace: the core is unchanged, and the client gets NOT_COORDINATOR or a
-similar code. A crash between any two steps loses only what no client has been told, since replies come last. Replies
-wait for a sync if the partition's settings require it. So do answers without records, because they may depend on
-records that are still being synced.
+similar code. Replies are sent last, so a crash between any two steps loses only changes that no client knows of.
+Replies wait for a sync if the partition's settings require it. So do responses without records, because they may depend
+on records that are still being synced.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 C = TypeVar("C", bound="Core")
 
-# Delay before a retry of a timer whose outcome could not be written, since the cause is probably still there.
+# Delay before a timer whose outcome could not be written is retried, since the cause probably still exists.
 RETRY_TIMER_MS: Final = 1_000
 
 
@@ -56,7 +56,7 @@ class OutcomeLike(Protocol[R_co]):
     def timers(self) -> Sequence[Any]: ...
     @property
     def markers(self) -> Sequence[Any]:
-        """The markers that the decisions of the transaction coordinator owe; other coordinators owe none."""
+        """The markers that the decision requires; only the transaction coordinator sends markers."""
 
     @property
     def may_split(self) -> bool: ...
@@ -92,9 +92,10 @@ class Shard(Generic[C]):
         when_unreadable: ErrorCode = ErrorCode.NOT_COORDINATOR,
         send_markers: Callable[[Sequence[Any], KafkaError | None], None] | None = None,
     ) -> None:
-        """
-        name             of the partition, for log messages
-        new_core         makes an empty core, for each load
+        """Creates a shard that is not loaded yet.
+
+        name             name of the partition, for log messages
+        new_core         creates an empty core, for each load
         when_unreadable  the code with which requests are refused if the log cannot be read
         send_markers     called with the markers of an outcome once it is as durable as the settings require, or with
                          the error
@@ -119,13 +120,13 @@ class Shard(Generic[C]):
 
     @property
     def is_away(self) -> bool:
-        """Whether requests are refused, and will be in the future."""
+        """Whether requests are refused now and permanently."""
         return self._core is None and self._why_not is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     @property
     def core(self) -> C:
-        """The core, for a decision that is passed to `carry_out` at once, or discarded. Raises KafkaError if it is not
-        loaded."""
+        """The core, for a decision that is either passed to `carry_out` immediately or discarded. Raises KafkaError if
+        the core is not loaded."""
         if self._core is None:
             raise KafkaError(self._why_not)
         return self._core
@@ -140,12 +141,12 @@ class Shard(Generic[C]):
         finish: Callable[[R], R] = unchanged,
         producer: RecordsOf | None = None,
     ) -> NowOrLater[R]:
-        """Runs one turn. Returns the answer, or a Deferred: `parked` if the core has stored it, otherwise one that
+        """Runs one turn. Returns the response, or a Deferred: `parked` if the core has stored it, otherwise one that
         waits for the sync.
 
-        producer  the transaction that the records belong to: they take effect when it is committed
-        finish  converts the core's answer, for instance to the form of an old version
-        raises  KafkaError if the core refuses, the records cannot be written, or the core is not loaded
+        producer  the transaction of the records, which take effect when it is committed
+        finish    converts the core's response, for instance to the form of an old version
+        raises    KafkaError if the core refuses, the records cannot be written, or the core is not loaded
         """
         now_ms = self._clock.now_ms()
         return self.carry_out(decide(self.core, now_ms), now_ms, parked, finish=finish, producer=producer)
@@ -182,13 +183,13 @@ class Shard(Generic[C]):
             return response
 
     def follow_up(self, turn: Callable[[], None]) -> None:
-        """Runs a turn after the current one has ended; at once if there is none."""
+        """Runs a turn after the current one has ended, or immediately if there is none."""
         self._follow_ups.add(turn)
 
     def tidy(self, decide: Callable[[C, int], OutcomeLike[object]]) -> bool:
         """Runs a turn that no request caused. If it fails, the next occasion repeats it.
 
-        returns  whether the turn was made, and its records are in the log
+        returns  whether the turn was run and its records are in the log
         """
         if self._core is None:
             return False
@@ -218,7 +219,8 @@ class Shard(Generic[C]):
     # Loading and unloading.
 
     def load_if_empty(self) -> bool:
-        """Serves at once if the log is empty. Returns whether it did: False also if loading has begun before."""
+        """Serves immediately if the log is empty. Returns whether it did. Also returns False if loading has already
+        begun."""
         if self.has_begun_to_load or not self._log.is_empty:
             return False
         self.has_begun_to_load = True
@@ -239,14 +241,14 @@ class Shard(Generic[C]):
             logger.error("%s cannot be loaded, so its coordinator is not available: %s", self._name, error)
             return
         if self._why_not is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            return  # unloaded meanwhile
+            return  # The shard was unloaded meanwhile.
         self._core = core
         self._begin(core)
 
     def _begin(self, core: C) -> None:
         """Carries out what the loaded state requires, such as timers, replies and overdue records."""
         if core is not self._core:
-            return  # unloaded meanwhile
+            return  # The shard was unloaded meanwhile.
         now_ms = self._clock.now_ms()
         outcome = core.on_loaded(now_ms)
         with self._follow_ups:
@@ -270,7 +272,7 @@ class Shard(Generic[C]):
                 reply.token.resolve(reply.message)
 
     def end(self) -> None:
-        """Unloads permanently. No markers are sent any more."""
+        """Unloads permanently. No more markers are sent."""
         self.unload()
         self._send_markers = None
 
@@ -361,7 +363,10 @@ class Shard(Generic[C]):
         answer: Deferred[R] | None = None,
         response: R | None = None,
     ) -> None:
-        """Sends the replies and the answer within a turn, then the markers. error: why the outcome is not durable"""
+        """Sends the replies and the response within a turn, then the markers.
+
+        error  why the outcome is not durable, or None
+        """
         for reply in outcome.replies:
             if error is None:
                 reply.token.resolve(reply.message)
@@ -375,8 +380,8 @@ class Shard(Generic[C]):
             self._send_markers(outcome.markers, error)
 
     def _arm(self, key: Hashable, delay_ms: float | None) -> None:
-        """Arms a timer; a delay of None disarms it. If a timer is postponed, as by each heartbeat, it is only re-armed
-        when it wakes."""
+        """Arms a timer; a delay of None disarms it. If a timer is postponed, which each heartbeat does, it is only
+        re-armed when it wakes."""
         armed = self._armed.get(key)
         if delay_ms is not None:
             due_ms = self._timers.monotonic_ms() + delay_ms
@@ -418,8 +423,8 @@ class Shard(Generic[C]):
 
 
 def _retry(action: Callable[[], None]) -> Scan:
-    """Makes a retry of a failed write. When a test moves its clock ahead it is skipped, since that does not remove the
-    cause."""
+    """Returns the retry of a failed write. If a test moves its clock ahead, the retry is skipped, because that does not
+    remove the cause."""
     return Scan(action, RETRY_TIMER_MS, _never)
 
 
@@ -428,7 +433,11 @@ def _never() -> None:
 
 
 class ArmedTimer:
-    """due_ms: when the timer fires; wakes_ms: when it checks whether it is due."""
+    """An armed timer.
+
+    due_ms    when the timer fires
+    wakes_ms  when it checks whether it is due
+    """
 
     __slots__ = ("due_ms", "handle", "wakes_ms")
 
@@ -438,20 +447,20 @@ class ArmedTimer:
 
 
 class FollowUps:
-    """Turns that follow from another turn, such as the end of a transaction from its last marker. They are queued so
-    that no turn runs inside another (ADR 13). When the current turn, a `with` block, has ended, they run in the order
-    in which they were added, including those that they add.
-    """
+    """Turns that follow from another turn, for instance the end of a transaction after its last marker. They are queued
+    so that no turn runs inside another (ADR 13). When the current turn, a `with` block, has ended, the queued turns run
+    in the order in which they were added, including turns that they add themselves."""
 
     __slots__ = ("_depth", "_turns")
 
     def __init__(self) -> None:
-        # Depth of nested turns: a reply may cause the next request at once, whose turn is then part of this one.
+        # Depth of nested turns: a reply may cause the next request immediately, and its turn is then part of the
+        # current one.
         self._depth = 0
         self._turns: deque[Callable[[], None]] | None = None  # created when needed, since an empty deque takes 0.7 KiB
 
     def add(self, turn: Callable[[], None]) -> None:
-        """Runs a turn after the current one has ended; at once if there is none."""
+        """Runs a turn after the current one has ended, or immediately if there is none."""
         if self._turns is None:
             self._turns = deque()
         self._turns.append(turn)
@@ -468,6 +477,6 @@ class FollowUps:
                 turn = self._turns.popleft()
                 try:
                     turn()
-                except Exception:  # a bug, but not one of the turn that caused this one
+                except Exception:  # A bug, but not in the turn that caused this one.
                     logger.exception("a follow-up turn of a coordinator failed")
         self._depth -= 1

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 FIRST_SEQUENCE: Final = 0  # Kafka's group coordinator writes this sequence number although there is no producer id
-RECORDS_BETWEEN_BREAKS: Final = 100  # during loading; they take some 1.5 ms, then clients are served
+RECORDS_BETWEEN_BREAKS: Final = 100  # number of records replayed before clients are served; takes about 1.5 ms
 
 
 class ShardLog(Protocol):
@@ -33,17 +33,17 @@ class ShardLog(Protocol):
     def append(
         self, batch: bytearray, now_ms: int, guard: VerificationGuard | None = None, header: BatchHeader | None = None
     ) -> int:
-        """Appends and writes a batch. Returns its base offset. Raises KafkaError; then nothing of the batch stays in
+        """Appends and writes a batch. Returns its base offset. If this raises KafkaError, no part of the batch stays in
         the log.
 
-        header: of `batch`, if the caller has it
+        header  the header of `batch`, if the caller has it
         """
 
     def is_durable(self, *, must_sync: bool) -> bool:
-        """Whether `when_durable` would call its action at once and without an error."""
+        """Whether `when_durable` would call its action immediately and without an error."""
 
     def when_durable(self, action: Callable[[KafkaError | None], None], *, must_sync: bool = False) -> None:
-        """Calls `action`, possibly at once, when everything appended so far is as durable as the settings require.
+        """Calls `action`, possibly immediately, when everything appended so far is as durable as the settings require.
 
         must_sync  requires an fdatasync regardless of the settings
         """
@@ -56,7 +56,7 @@ class ShardLog(Protocol):
 class RecordsOf:
     """The producer whose transaction the records belong to; see `Log.append` for the guard.
 
-    must_sync: the transaction is a two-phase commit, so the answer waits for an fdatasync
+    must_sync  the transaction is a two-phase commit, so the response waits for an fdatasync
     """
 
     producer_id: int

@@ -1,7 +1,6 @@
-"""The shards of a coordinator: one for each partition of its internal topic, found by key and loaded one after the
-other.
+"""The shards of a coordinator: one for each partition of its internal topic, found by key and loaded one after another.
 
-open → load one after the other → unload        the topic exists or is created … is deleted, or the broker stops
+open → load one after another → unload        the topic exists or is created … is deleted, or the broker stops
 """
 
 from __future__ import annotations
@@ -41,11 +40,12 @@ class Shards(Generic[C, L]):
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         loaded: Callable[[Shard[C]], object],
     ) -> None:
-        """
+        """Creates an object without shards; `open` opens the topic.
+
         keys                   the kind of objects that the partitions coordinate, for log messages
         usual_partition_count  the number of partitions if the topic does not exist yet
-        open_log               opens the log of a partition; raises KafkaError if that is unusable
-        new_shard              makes a shard from the partition, its name and its log
+        open_log               opens the log of a partition; raises KafkaError if the log is unusable
+        new_shard              creates a shard from the partition, its name and its log
         spawn                  runs a coroutine as a task of the loop
         loaded                 called with each shard as soon as its log has been replayed
         """
@@ -63,11 +63,11 @@ class Shards(Generic[C, L]):
     # The life cycle of the topic.
 
     def open(self, partition_count: int) -> None:
-        """Opens the partitions of the topic. Empty ones are served at once; requests for others are answered
-        COORDINATOR_LOAD_IN_PROGRESS until they are loaded.
+        """Opens the partitions of the topic. Empty partitions are served immediately. Requests for other partitions are
+        answered COORDINATOR_LOAD_IN_PROGRESS until they are loaded.
 
         Also called when partitions were added. As in Kafka, keys then keep their partitions until the next start, which
-        looks for them in other partitions: partitions should not be added to internal topics.
+        looks for them in other partitions. Therefore partitions should not be added to internal topics.
         """
         if self._partition_count is None:
             self._partition_count = partition_count
@@ -77,7 +77,7 @@ class Shards(Generic[C, L]):
         self._spawn(self._load_all())
 
     def _open(self, index: int, *, is_asked: bool) -> None:
-        """Opens a partition. is_asked: whether to create its shard even if its log is empty"""
+        """Opens a partition. If `is_asked`, creates its shard even if its log is empty."""
         name = f"{self._topic}-{index}"
         try:
             log = self._open_log(index)
@@ -100,12 +100,12 @@ class Shards(Generic[C, L]):
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         if shard.load_if_empty():
             self._loaded(shard)
-        else:  # the log has been written to meanwhile
+        else:  # The log has been written to meanwhile.
             self._spawn(self._load_all())
         return shard
 
     async def _load_all(self) -> None:
-        # One after the other, since loading occupies the loop, and a loaded partition can serve while the next one
+        # Load one shard after another: loading occupies the loop, and a loaded partition can serve while the next one
         # loads.
         for shard in list(self):
             if not shard.has_begun_to_load:
@@ -161,7 +161,7 @@ class Shards(Generic[C, L]):
         return all(shard.is_loaded for shard in self)
 
     def earliest(self, due_ms: Callable[[C], int | None]) -> int | None:
-        """Returns the earliest time of all loaded shards. A scan finds nothing in the others."""
+        """Returns the earliest time of all loaded shards. A scan finds nothing in shards that are not loaded."""
         return earliest(shard.look(due_ms) for shard in self if shard.is_loaded)
 
     @property
@@ -178,8 +178,8 @@ class Shards(Generic[C, L]):
         return java_hash(key) % self.partition_count
 
     def of_key(self, key: str) -> Shard[C]:
-        """Returns the shard of a key. Raises NOT_COORDINATOR if it does not exist, for instance because the topic does
-        not."""
+        """Returns the shard of a key. Raises NOT_COORDINATOR if there is no such shard, for instance because the topic
+        does not exist."""
         index = java_hash(key) % (self._partition_count or self._usual_partition_count)
         return self._shards.get(index) or self._first_asked(index)
 
@@ -197,7 +197,7 @@ def _pass_over(shard: object) -> None:
 
 
 class Scans:
-    """Periodic actions of a coordinator, until it stops."""
+    """Periodic actions of a coordinator. They end when the coordinator stops."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
@@ -205,7 +205,7 @@ class Scans:
         self._scans: dict[Callable[[], None], Scan] = {}
 
     def every(self, interval_ms: int, action: Callable[[], None], due_ms: Callable[[], int | None]) -> None:
-        """Repeats an action. due_ms: see `Scan`"""
+        """Repeats an action; see `Scan` for `due_ms`."""
 
         def fire() -> None:
             self._armed[action] = self._timers.after(interval_ms, self._scans[action])

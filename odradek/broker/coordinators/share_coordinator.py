@@ -88,8 +88,9 @@ class ShareCoordinator:
         partition_exists: Callable[[bytes, int], bool],
         seals: Seals | None = None,
     ) -> None:
-        """
-        open_log          opens the log of a partition of `__share_group_state`; raises KafkaError if that is unusable
+        """Creates a coordinator without partitions.
+
+        open_log          opens the log of a partition of `__share_group_state`; raises KafkaError if it is unusable
         spawn             runs a coroutine as a task of the loop
         topic_exists      whether the metadata has a topic with this id
         partition_exists  whether the topic has this partition
@@ -155,8 +156,8 @@ class ShareCoordinator:
         return self.shards.partition_for(coordinator_key(key))
 
     def shard_for(self, key: SharePartitionKey) -> Shard[StateCore]:
-        """Returns the shard of a share partition. Raises NOT_COORDINATOR if it does not exist, for instance without the
-        topic."""
+        """Returns the shard of a share partition. Raises NOT_COORDINATOR if there is no such shard, for instance
+        without the topic."""
         return self.shards.of_key(coordinator_key(key))
 
     def shard_of(self, index: int) -> Shard[StateCore]:
@@ -179,8 +180,8 @@ class ShareCoordinator:
         return [each for shard in self.shards for each in shard.look(lambda core: core.pending_of(producer_id))]
 
     def repeat_markers(self) -> None:
-        """Records the effects of markers that only the markers express so far, for readers that do not know these (ADR
-        21). Called before a clean stop."""
+        """Records the effects of markers that only the markers express so far, for readers that do not understand
+        markers (ADR 21). Called before a clean stop."""
         for shard in self.shards:
             shard.tidy(lambda core, now_ms: core.repeat_markers(now_ms))
 
@@ -199,7 +200,7 @@ class ShareCoordinator:
 
     def prune(self) -> None:
         """Deletes records that later snapshots have replaced. Partitions without recent records first get a new
-        snapshot, so that their old ones do not prevent the deletion."""
+        snapshot, so that their old snapshots do not prevent the deletion."""
         for index, shard in self.shards.items():
             if shard.is_loaded:
                 self._prune(shard, self._logs[index])
@@ -223,7 +224,7 @@ class ShareCoordinator:
             if failure is None:
                 log.delete_before(needed_from)
 
-        # A power failure must not take the records that replace the deleted ones.
+        # A power failure must not destroy the records that replace the deleted ones.
         log.when_durable(delete, must_sync=True)
 
 
@@ -237,7 +238,7 @@ RETRIABLE: Final = frozenset(
 
 
 class Persister(Protocol):
-    """Stores the state of share partitions. An answer may be ready at once. A refusal is an answer with a
+    """Stores the state of share partitions. A response may be ready immediately. A refusal is a response with a
     KafkaError."""
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Deferred[bool]: ...
@@ -247,8 +248,8 @@ class Persister(Protocol):
     def write(
         self, key: SharePartitionKey, state_epoch: int, leader_epoch: int, write: StateWrite, *, must_sync: bool = False
     ) -> Deferred[bool]:
-        """Writes state. `must_sync`: acknowledgements are pending in a two-phase commit. The request has no field for
-        that, so its receiver looks up the producer."""
+        """Writes state. `must_sync` is set if acknowledgements are pending in a two-phase commit. The request has no
+        field for that, so its receiver looks up the producer."""
 
     def delete(self, key: SharePartitionKey) -> Deferred[bool]: ...
 
@@ -258,8 +259,8 @@ class Persister(Protocol):
 class LocalPersister:
     """A persister that calls the share coordinator of this process. The first call creates the topic.
 
-    While the coordinator is loading, calls are repeated for as long as a write may take; then its refusal is the
-    answer.
+    While the coordinator is loading, calls are repeated for as long as a write may take. After that, the coordinator's
+    refusal is the response.
     """
 
     def __init__(

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BrokerSteps:
-    """The hooks of a broker that is not controlled. A method whose parameter is a part of the broker is called once,
-    when the part is created; its result is used instead of the part."""
+    """The hooks of a broker that is not controlled. If a method's parameter is a part of the broker, the method is
+    called once, when the part is created, and its result is used instead of the part."""
 
     def placed(self, decision: Decision[Any]) -> Decision[Any]:
-        """Returns the decision to record in the metadata log instead of the one that was just taken."""
+        """Returns the decision to record in the metadata log instead of the one that was just made."""
         return decision
 
     def log_begun(self, partition: Partition) -> None:
@@ -74,6 +74,6 @@ class BrokerSteps:
         return plain
 
     def persister(self, plain: Persister, image: MetadataImage) -> Persister:
-        """Returns the persister with which leaders of share partitions store their state. image: for the names of
-        topics"""
+        """Returns the persister with which leaders of share partitions store their state. `image` has the names of
+        topics."""
         return plain

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 def stores_pending(disk: Disk, path: str, partitions: Iterable[TopicPartition]) -> Steps[bool]:
-    """Returns whether any record of share state has private tags, which mean pending or resolved acknowledgements.
+    """Returns whether any record of share state has private tags. These tags contain pending or resolved
+    acknowledgements.
 
     Reads each file up to its first incomplete batch, since recovery removes the rest. Ignores a record that cannot be
     decoded; the share coordinator will report it when it loads.

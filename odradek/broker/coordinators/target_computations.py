@@ -1,7 +1,7 @@
 """Computes the target assignments of large groups in slices.
 
 A member chooses the size of its group's topology, and the assignment of many tasks takes long. Therefore other clients
-are served during the computation. One group's target is computed after another, so that the memory for computations is
+are served during the computation. The groups are computed one after another, so that the memory for computations is
 limited.
 """
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MOST_AT_ONCE: Final = 1_000  # tasks and members; takes 2 to 5 ms
+MOST_AT_ONCE: Final = 1_000  # number of tasks and members; takes 2 to 5 ms
 
 
 class TargetComputations:
@@ -31,12 +31,12 @@ class TargetComputations:
         self._task: asyncio.Task[None] | None = None
 
     def when_computed(self, notify: Callable[[str, Any], None]) -> None:
-        """notify: called with a group's id and the result, if the computation has ended after `compute` returned
-        None"""
+        """Registers `notify`, which is called with a group's id and the result of each computation that ends after
+        `compute` returned None."""
         self._notify = notify
 
     def compute(self, group_id: str, work: int, steps: Steps[T]) -> T | None:
-        """See `ClusterView.compute_target`."""
+        """Computes the target of a group; see `ClusterView.compute_target`."""
         if work <= self._most_at_once:
             return completed(steps)
         if group_id not in self._steps:
@@ -51,7 +51,7 @@ class TargetComputations:
             result = None
             try:
                 result = yield from steps
-            except Exception:  # a bug; the group's next heartbeat begins the computation again
+            except Exception:  # A bug. The group's next heartbeat begins the computation again.
                 logger.exception("the target assignment of group %s cannot be computed", quoted(group_id))
             del self._steps[group_id]
             if result is not None:

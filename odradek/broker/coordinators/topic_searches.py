@@ -23,11 +23,12 @@ from odradek.protocol.quoting import MOST_QUOTED, quoted, shortened
 logger = logging.getLogger(__name__)
 
 MOST_WORK: Final = 30_000_000  # units of a pattern's work per search; about ten seconds of CPU time
-STEPS_PER_ROUND: Final = 150  # of one search, before the next search gets its turn; some milliseconds
-MOST_BEGUN: Final = 16  # a large pattern may use 6 MiB during its search
+# Number of steps of one search before the next search gets its turn. They take some milliseconds.
+STEPS_PER_ROUND: Final = 150
+MOST_BEGUN: Final = 16  # maximum number of searches in progress; a large pattern may use 6 MiB during its search
 NAMES_PER_STEP: Final = 20
 MOST_EXPRESSIONS: Final = 1_000  # in the cache
-MOST_NAMES: Final = 1_000_000  # in the cache, over all expressions
+MOST_NAMES: Final = 1_000_000  # maximum number of topic names in the cache, over all expressions
 
 
 class Names(NamedTuple):
@@ -38,14 +39,18 @@ class Names(NamedTuple):
 
 
 class SearchResult(NamedTuple):
-    """searched: the topics that were compared; matching: those that match"""
+    """The result of a search.
+
+    searched  the topics that were compared
+    matching  the topics that match
+    """
 
     searched: Names
     matching: frozenset[str]
 
 
 class TopicSearch:
-    """The comparison of one expression with all topics. users: the number of searches that wait for it"""
+    """The comparison of one expression with all topics. `users` is the number of searches that wait for it."""
 
     __slots__ = ("known", "steps", "users")
 
@@ -62,7 +67,7 @@ class TopicSearch:
 
 
 class Search:
-    """The search of one group. found: None until it has ended"""
+    """The search of one group. `found` is None until the search has ended."""
 
     __slots__ = ("found", "group_id", "regexes", "steps")
 
@@ -84,7 +89,8 @@ def check_regex(regex: str) -> None:
 
 class TopicSearches:
     def __init__(self, topics: Callable[[], tuple[int, Collection[str]]], most_work: int = MOST_WORK) -> None:
-        """
+        """Creates searches without a cached result.
+
         topics     returns the version of the cluster's topics, and their names
         most_work  units of a pattern's work after which its search is given up
         """
@@ -96,14 +102,16 @@ class TopicSearches:
         self._known: dict[str, SearchResult] = {}  # by expression, the most recently used last
         self._known_names = 0
         self._comparisons: dict[str, TopicSearch] = {}  # comparisons in progress, by expression
-        self._searches: dict[str, Search] = {}  # by group: in progress, or ended with a result that was not fetched
+        # By group: searches in progress, and ended searches whose result was not fetched.
+        self._searches: dict[str, Search] = {}
         self._begun: deque[Search] = deque()
         self._waiting: deque[Search] = deque()
         self._task: asyncio.Task[None] | None = None
         self._costly: dict[str, None] = {}
 
     def when_found(self, notify: Callable[[str], None]) -> None:
-        """notify: called with the id of each group whose search has ended after `find` returned None"""
+        """Registers `notify`, which is called with the id of each group whose search has ended after `find` returned
+        None."""
         self._notify = notify
 
     def check_cost(self, regex: str) -> None:
@@ -116,7 +124,8 @@ class TopicSearches:
             raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, what)
 
     def find(self, group_id: str, regexes: Collection[str], may_see: Callable[[str], bool]) -> FoundTopics | None:
-        """See `ClusterView.find_topics`. If the group's expressions have changed, its previous search is given up."""
+        """Finds the topics of a group; see `ClusterView.find_topics`. If the group's expressions have changed, its
+        previous search is given up."""
         wanted = frozenset(regexes)
         search = self._searches.get(group_id)
         if search is not None and search.regexes == wanted:
@@ -139,7 +148,7 @@ class TopicSearches:
         return None
 
     def _all_steps(self) -> Iterator[None]:
-        """Runs the searches in turn until none is left. Yields after each step."""
+        """Runs the searches in turn until no search is left. Yields after each step."""
         while self._begun or self._waiting:
             while self._waiting and len(self._begun) < MOST_BEGUN:
                 self._begun.append(self._waiting.popleft())

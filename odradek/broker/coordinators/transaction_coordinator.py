@@ -54,7 +54,7 @@ NOT_TO_BE_ADDED: Final = frozenset({TRANSACTION_STATE})
 # Busy producers begin their next transaction within this time; its first record is written together with the
 # completion.
 COMPLETION_DELAY_MS: Final = 50
-FORGOTTEN_AT_ONCE: Final = 200  # take some 3 ms
+FORGOTTEN_AT_ONCE: Final = 200  # number of ids that are forgotten in one slice; takes about 3 ms
 SHORTEST_SCAN_MS: Final = 1_000  # minimum interval of the expiry scan if there are expiration rules
 
 
@@ -110,16 +110,17 @@ class TransactionCoordinator:
         new_core: Callable[..., TransactionCore] = TransactionCore,
         new_round: NewMarkerRound = MarkerRound,
     ) -> None:
-        """
-        open_log             opens the log of a partition of `__transaction_state`; raises KafkaError if it is unusable
-        coordinator_epoch    returns the leader epoch of that partition, which increases with each restart
-        features             the finalised levels, kept up to date by the metadata
-        partition_exists     whether the metadata has this partition
-        spawn                runs a coroutine as a task of the loop
-        two_phase            kept up to date by this object
-        seals                kept up to date by this object
-        new_core             makes a core, with the parameters of `TransactionCore`
-        new_round            makes the round of markers of a decision: see the steps of `MarkerRound`
+        """Creates a coordinator without partitions.
+
+        open_log           opens the log of a partition of `__transaction_state`; raises KafkaError if it is unusable
+        coordinator_epoch  returns the leader epoch of that partition, which increases with each restart
+        features           the finalised levels, kept up to date by the metadata
+        partition_exists   whether the metadata has this partition
+        spawn              runs a coroutine as a task of the loop
+        two_phase          kept up to date by this object
+        seals              kept up to date by this object
+        new_core           creates a core, with the parameters of `TransactionCore`
+        new_round          creates the round of markers of a decision: see the steps of `MarkerRound`
         """
         self.settings = settings
         self._clock = clock
@@ -191,8 +192,8 @@ class TransactionCoordinator:
             self._format,
             self._clock,
             self._timers,
-            # Kafka serves the records that it could read. But an id whose last record is missing could commit or fence
-            # wrongly.
+            # Kafka serves the records that it could read. But an id whose last record is missing could wrongly commit
+            # or fence a transaction.
             when_unreadable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
             send_markers=rounds.send,
         )
@@ -226,8 +227,8 @@ class TransactionCoordinator:
         return self.shards.partition_for(transactional_id)
 
     def shard_for(self, transactional_id: str) -> TransactionShard:
-        """Returns the shard of a transactional id. Raises NOT_COORDINATOR if it does not exist, for instance without
-        the topic."""
+        """Returns the shard of a transactional id. Raises NOT_COORDINATOR if there is no such shard, for instance
+        without the topic."""
         return self.shards.of_key(transactional_id)
 
     @property
@@ -235,7 +236,7 @@ class TransactionCoordinator:
         """Whether every partition is loaded."""
         return self.shards.is_loaded
 
-    # Requests. Each answers at once, or when its records are durable. A refusal is raised as KafkaError.
+    # Requests. Each is answered immediately, or when its records are durable. A refusal is raised as KafkaError.
 
     def init_producer_id(self, request: InitProducerIdRequest) -> NowOrLater[InitProducerIdResponse]:
         """Answers a request that has a transactional id."""
@@ -258,7 +259,7 @@ class TransactionCoordinator:
         return response
 
     def end_txn(self, request: EndTxnRequest, *, asked_version: int) -> NowOrLater[EndTxnResponse]:
-        """Ends a transaction. asked_version: the transaction version of the request, 2 from EndTxn v5 on, otherwise
+        """Ends a transaction. `asked_version` is the transaction version of the request: 2 from EndTxn v5 on, otherwise
         0."""
         _require_id(request.transactional_id)
         parked: Deferred[EndTxnResponse] = Deferred()
@@ -278,8 +279,8 @@ class TransactionCoordinator:
         verify_only: bool,
         asked_version: int,
     ) -> NowOrLater[PartitionCodes]:
-        """Adds partitions to a transaction, or verifies that they are part of it. Returns a code for each; never
-        raises.
+        """Adds partitions to a transaction, or verifies that they are part of it. Returns a code for each partition;
+        never raises.
 
         asked_version  2 if a Produce or a commit of offsets adds its own partition (AddPartitionsToTxn v4 and later),
                        otherwise 0
@@ -323,8 +324,8 @@ class TransactionCoordinator:
         """Removes the partitions of a deleted topic from their transactions, so that no marker is written to a new
         topic with this name.
 
-        Returns a Deferred that resolves when that is recorded as durably as the settings require; until then no topic
-        with this name may be created. Returns None if there is nothing to wait for.
+        Returns a Deferred that resolves when the removal is recorded as durably as the settings require. Until then no
+        topic with this name may be created. Returns None if there is nothing to wait for.
         """
         if topic == TRANSACTION_STATE:
             self.state_topic_deleted()
@@ -362,7 +363,8 @@ class TransactionCoordinator:
             )
 
     def abort_overdue(self, transactional_id: str, producer_id: int, producer_epoch: int) -> NowOrLater[OverdueFate]:
-        """Answers the leader of a share partition; see `TransactionCore.abort_overdue`. Raises KafkaError."""
+        """Aborts a transaction for the leader of a share partition; see `TransactionCore.abort_overdue`. Raises
+        KafkaError."""
         return self._turn(
             self.shard_for(transactional_id),
             lambda core, moment: core.abort_overdue(transactional_id, producer_id, producer_epoch, moment),
@@ -418,7 +420,7 @@ def _encode(features: Mapping[str, int], record: Any) -> tuple[bytes, bytes | No
 
 
 async def _codes(answer: Deferred[PartitionCodes], wanted: Iterable[TopicPartition]) -> PartitionCodes:
-    """Waits for the answer. If it is a refusal, returns its code for all partitions."""
+    """Waits for the response. If it is a refusal, returns its code for all partitions."""
     try:
         return await answer
     except KafkaError as error:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("odradek.transactions")
 
 NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
-FIRST_TOLD: Final = 2  # the second identical refusal of a marker is logged
+FIRST_TOLD: Final = 2  # the same refusal of a marker is logged when it occurs for the second time
 OnWritten = Callable[[Sequence[PartitionCodes]], None]
 
 
@@ -48,8 +48,8 @@ class TxnMarker:
 
     transaction_version  None if unknown, since version 1 of the request has no field for it. Logs then compare epochs
                          as below version 2, so that operators can end transactions that no coordinator knows. Share
-                         groups compare them as at version 2, so that a repeated marker cannot end the next one
-    must_sync            a marker only counts as written after an fdatasync. The request has no field for this
+                         groups compare them as at version 2, so that a repeated marker cannot end the next transaction
+    must_sync            a marker only counts as written after an fdatasync; the request has no field for this
     """
 
     producer_id: int
@@ -63,11 +63,11 @@ class TxnMarker:
 
 class MarkerWriter(Protocol):
     def write(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
-        """Writes markers, and reports by `then` the code of each partition whose marker is durable or refused.
+        """Writes markers, and reports to `then` the code of each partition whose marker is durable or refused.
 
         `then` gets one mapping from partitions to codes for each marker, in the order of the markers. It is called at
-        least once, possibly before this method returns. A partition that no call has named is pending, and a later call
-        will name it. `LocalMarkerWriter` calls `then` once, with all partitions.
+        least once, possibly before this method returns. A partition that no call has reported yet is pending, and a
+        later call will report it. `LocalMarkerWriter` calls `then` once, with all partitions.
         """
 
 
@@ -83,7 +83,7 @@ class AllWritten:
 
     def __init__(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
         self._codes: list[dict[TopicPartition, ErrorCode]] = [{} for _ in markers]
-        self._left = sum(len(set(marker.partitions)) for marker in markers)  # a request may name one twice
+        self._left = sum(len(set(marker.partitions)) for marker in markers)  # a request may contain a partition twice
         self._then = then
         self._is_done = False
 
@@ -108,9 +108,9 @@ class ShareGroupMarkers(Protocol):
 class MarkerRound:
     """The markers of one decided transaction, from its record to the last marker.
 
-    The steps are methods, so that a subclass can delay or fail a transaction between them. `prepared`: the decision is
-    in the log, but nobody has been told. `MarkerWriter`: around each marker. `completed`: the last marker is written,
-    but the coordinator does not know it yet.
+    The steps are methods, so that a subclass can delay or fail a transaction between them. At `prepared`, the decision
+    is in the log, but no partition knows it. `MarkerWriter` surrounds each marker. At `completed`, the last marker is
+    written, but the coordinator does not know it yet.
     """
 
     def __init__(self, rounds: MarkerRounds, owed: MarkersOwed) -> None:
@@ -121,7 +121,7 @@ class MarkerRound:
         self._refusals: Counter[tuple[TopicPartition, ErrorCode]] | None = None
 
     def prepared(self) -> None:
-        """Starts the round: once for each decision, and again after a restart."""
+        """Starts the round. Called once for each decision, and again after a restart."""
         self.send()
 
     def send(self) -> None:
@@ -150,7 +150,7 @@ class MarkerRound:
         try:
             self._rounds.writer.write([marker], self.written)
         except Exception:
-            # A bug, but not one of the transaction, which must not get stuck: its markers are sent again.
+            # A bug, but not in the transaction, which must not get stuck: its markers are sent again.
             logger.exception(
                 "%s: the markers of transaction %r could not be written; trying again",
                 self._rounds.name,
@@ -160,8 +160,8 @@ class MarkerRound:
             self.late(NO_PARTITIONS)
 
     def written(self, results: Sequence[PartitionCodes]) -> None:
-        """Processes the leaders' answers. A partition that they do not name is pending, and will be named by a later
-        call."""
+        """Processes the leaders' responses. A partition without a response is pending, and a later call will report
+        it."""
         codes, asked = results[0], self._pending
         refused, pending = [], []
         for each in asked:
@@ -178,7 +178,7 @@ class MarkerRound:
         self._done = self._done | asked if self._done else asked
         if self._done.issuperset(self.owed.partitions):
             self.completed()
-        else:  # others were refused, and wait for the timer
+        else:  # Other partitions have refused the marker, and wait for the timer.
             self.late(asked)
 
     def completed(self) -> None:
@@ -188,7 +188,7 @@ class MarkerRound:
         self._rounds.shard.follow_up(self._report)
 
     def late(self, done: frozenset[TopicPartition]) -> None:
-        """Lets the coordinator answer the client. Its timer will send the markers again that are neither done nor
+        """Lets the coordinator answer the client. Its timer will resend the markers that are neither done nor
         pending."""
         self._done |= done
         self._rounds.late[self.owed.transactional_id] = self
@@ -213,7 +213,7 @@ class MarkerRound:
         return self._pending
 
     def _is_needless(self, topic_partition: TopicPartition, code: ErrorCode) -> bool:
-        """Whether the partition needs no marker any more. Otherwise logs the refusal, as the marker will be sent
+        """Whether the partition no longer needs a marker. Otherwise logs the refusal, because the marker will be sent
         again."""
         if code in NEEDS_NO_MARKER:
             return True
@@ -244,7 +244,7 @@ NewMarkerRound: TypeAlias = "Callable[[MarkerRounds, MarkersOwed], MarkerRound]"
 
 
 class MarkerRounds:
-    """The decisions of one `__transaction_state` partition that owe markers."""
+    """The decisions of one `__transaction_state` partition whose markers are not all written."""
 
     shard: Shard[TransactionCore]  # set after construction, since the shard needs `send`
 
@@ -256,9 +256,10 @@ class MarkerRounds:
         moment: Callable[[int], Moment],
         new_round: NewMarkerRound,
     ) -> None:
-        """
+        """Creates an object without rounds.
+
         exists  whether the metadata has the partition; a deleted partition needs no marker
-        moment  makes the moment of a decision from the current time
+        moment  creates the `Moment` of a decision from the current time
         """
         self.name = name
         self.writer = writer
@@ -268,7 +269,8 @@ class MarkerRounds:
         self.late: dict[str, MarkerRound] = {}  # by transactional id; a round remembers earlier refusals
 
     def send(self, markers: Sequence[MarkersOwed], failure: KafkaError | None) -> None:
-        """Sends the markers of a decision that is as durable as the settings require. failure: why it is not"""
+        """Sends the markers of a decision that is as durable as the settings require. If it is not, `failure` is the
+        error."""
         for owed in markers:
             if failure is not None:
                 # A failed fsync is final for a log: a restart may find a state that differs from the one in memory.
@@ -302,7 +304,8 @@ class LocalMarkerWriter:
         waiting: list[tuple[int, Partition]] = []
         for marker in markers:
             codes: dict[TopicPartition, ErrorCode] = {}
-            if not marker.partitions:  # from an external coordinator, for the leaders of share partitions
+            # A marker without partitions comes from an external coordinator, for the leaders of share partitions.
+            if not marker.partitions:
                 self._share_groups.check(_ending_of(marker))
             for each in marker.partitions:
                 try:
@@ -362,8 +365,8 @@ class LocalMarkerWriter:
         return partition
 
     def _require_coordinator(self, require_loaded: Callable[[int], None], index: int) -> None:
-        """Checks that the coordinator is loaded before the marker is appended, since the marker must take effect at
-        once."""
+        """Checks that the coordinator is loaded before the marker is appended, since the marker must take effect
+        immediately."""
         try:
             require_loaded(index)
         except KafkaError as error:

@@ -3,11 +3,11 @@
     partition: open here? then write    else: take a guard → ask the coordinator → write with the guard
 
 A transaction that is open here may be sealed nevertheless. Once all transactional ids are loaded, `Partition.append`
-checks that itself; until then the coordinator is always asked.
+checks for seals itself; until then the coordinator is always asked.
 
-The question depends on the producer's client: whether it has added its partitions, or relies on the broker to add them.
-The codes that clients get are in `odradek/broker/api/error_translations.py`; the guards, and what invalidates them, are
-in `storage/verification.py`. Source: docs/spec/transactions.md#s2-7, #s2-8, #s4-6.
+The request to the coordinator depends on the producer's client: whether it has added its partitions, or relies on the
+broker to add them. The codes that clients get are in `odradek/broker/api/error_translations.py`; the guards, and what
+invalidates them, are in `storage/verification.py`. Source: docs/spec/transactions.md#s2-7, #s2-8, #s4-6.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ E = ErrorCode
 PRODUCE_ADDS_SINCE: Final = 12
 TXN_OFFSET_COMMIT_ADDS_SINCE: Final = 5
 RETRIED_SOON: Final = E.CONCURRENT_TRANSACTIONS  # the previous transaction is about to be complete
-# Answers after which it is unknown whether the transaction is sealed.
+# Responses after which it is unknown whether the transaction is sealed.
 UNREACHABLE: Final = frozenset({E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR})
 
 
@@ -50,7 +50,7 @@ class TransactionalProducer(NamedTuple):
 
 @dataclass(slots=True)
 class Unverified:
-    """A batch to be verified. base_sequence: None if the broker assigns it."""
+    """A batch to be verified. `base_sequence` is None if the broker assigns it."""
 
     partition: Partition
     base_sequence: int | None
@@ -63,7 +63,8 @@ VerificationResults = Mapping[TopicPartition, VerificationResult]
 
 
 class VerificationSettings(Protocol):
-    """Settings that are read at each use; the first one may change while the broker runs."""
+    """The settings of verification. They are read at each use, because `transaction_partition_verification_enable` may
+    change while the broker runs."""
 
     @property
     def transaction_partition_verification_enable(self) -> bool: ...
@@ -76,7 +77,7 @@ class VerificationSettings(Protocol):
 
 
 class AddsPartitions(Protocol):
-    """The transaction coordinator, called as by AddPartitionsToTxn v4 and later. It always answers."""
+    """The transaction coordinator, called as by AddPartitionsToTxn v4 and later. It always responds."""
 
     def add_partitions(
         self,
@@ -101,29 +102,30 @@ class Verifier:
         coordinator: Callable[[], AddsPartitions | None],
         two_phase: TwoPhaseProducers | None = None,
     ) -> None:
-        """
+        """Creates a verifier.
+
         coordinator  returns the coordinator of transactional ids, or None if there is none
-        two_phase    tells whether all transactional ids are loaded; None if they are
+        two_phase    knows whether all transactional ids are loaded; None if they are
         """
         self.settings = settings
         self.clock = clock
         self.timers = timers
         self.coordinator = coordinator
         self.two_phase = TwoPhaseProducers(are_all_known=True) if two_phase is None else two_phase
-        # For metrics: the number of answers of the coordinator, their total time, and the number of partitions that
+        # For metrics: the number of responses of the coordinator, their total time, and the number of partitions that
         # failed.
         self.answered = self.answered_ms = self.failed = 0
 
     def asks_for(self, adds: bool) -> bool:
-        """Returns whether the coordinator has to be asked. adds: whether the client relies on the broker to add
-        partitions"""
+        """Returns whether the coordinator has to be asked. `adds` means that the client relies on the broker to add
+        partitions."""
         return adds or self.settings.transaction_partition_verification_enable or not self.two_phase.are_all_known
 
     def verified_at_once(
         self, transactional_id: str, header: BatchHeader, partition: Partition, adds: bool, now_ms: int
     ) -> VerificationGuard | None:
-        """Returns the guard to append a batch with. Raises KafkaError if the answer is not a simple yes; then call
-        `verify`, which finds out the reason by asking again."""
+        """Returns the guard with which to append a batch. Raises KafkaError unless the coordinator confirms the batch
+        immediately; `verify` then finds out the reason by asking again."""
         is_enabled = self.settings.transaction_partition_verification_enable
         are_all_known = self.two_phase.are_all_known
         if not adds and not is_enabled and are_all_known:
@@ -162,9 +164,9 @@ class Verifier:
         *,
         waits_for_the_last: bool,
     ) -> None:
-        """Calls `then`, mostly at once, with a result for each batch's partition.
+        """Calls `then`, usually immediately, with a result for each batch's partition.
 
-        waits_for_the_last  whether to retry for a while, if `adds`, while the previous transaction is not complete
+        waits_for_the_last  whether to retry for a while, if `adds`, until the previous transaction is complete
         """
         if not self.asks_for(adds):
             then({(each.partition.topic, each.partition.index): None for each in batches})
@@ -182,7 +184,7 @@ class Verifier:
     ) -> None:
         since_ms, settings = self.clock.now_ms(), self.settings
         window_ms = min(settings.add_partitions_to_txn_retry_backoff_max_ms, settings.request_timeout_ms)
-        # Everything is repeated: meanwhile a transaction may have been opened here, or its producer fenced.
+        # Repeat all steps: meanwhile a transaction may have been opened here, or its producer may have been fenced.
         while True:
             guards, results = self._begin_verification(producer, batches, adds)
             unknown = [
@@ -226,7 +228,7 @@ class Verifier:
     async def _ask(
         self, producer: TransactionalProducer, unknown: Sequence[TopicPartition], adds: bool
     ) -> PartitionCodes:
-        """Asks the coordinator about these partitions, and counts its answer for the metrics."""
+        """Asks the coordinator about these partitions, and counts its response for the metrics."""
         asked_ms = self.clock.now_ms()
         coordinator = self.coordinator()
         if coordinator is None:
