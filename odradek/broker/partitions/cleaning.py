@@ -55,7 +55,7 @@ class LogCleaner:
         self._services = services
         self._found: dict[Partition, Cleanable] = {}
         self._cleaned_to = log_directory.read_cleaner_offsets()
-        self._of: dict[TopicPartition, Partition] = {}  # the partition that the entry in `_cleaned_to` belongs to
+        self._of: dict[TopicPartition, Partition] = {}  # the partition to which the entry in `_cleaned_to` belongs
         self._is_busy = False
         self._is_stopped = False
 
@@ -71,18 +71,18 @@ class LogCleaner:
         found = self._look(partition, now_ms)
         if found is None:
             return None
-        # If an open transaction keeps the rest dirty, each pass ends where the previous one ended.
+        # If an open transaction keeps the rest dirty, each pass would end where the previous pass ended.
         if found.wants_cleaning and found.end_offset > found.first_dirty_offset:
             return now_ms
         return next_lag_ms(partition.log.segments, partition.log.config, now_ms)
 
     def _look(self, partition: Partition, now_ms: int) -> Cleanable | None:
-        """Returns what can be cleaned in a log, or None if the log is not compacted or cannot be cleaned."""
+        """Returns the part of a log that can be cleaned, or None if the log is not compacted or cannot be cleaned."""
         log = partition.log
         if not log.config.is_compacted or partition in self.uncleanable or log.offline_reason:
             return None
         key = (partition.topic, partition.index)
-        if self._of.setdefault(key, partition) is not partition:  # a new partition of the same name
+        if self._of.setdefault(key, partition) is not partition:  # a new partition with the same name
             self._of[key] = partition
             self._cleaned_to.pop(key, None)
         return cleanable(
@@ -136,8 +136,8 @@ class LogCleaner:
 class Cleaning:
     """One pass, in which a thread and the loop alternate.
 
-    then   called once, on the loop, with the offset up to which the log is clean; with None if the pass was given up,
-           because the partition was deleted, the broker stops or retention was faster; or with the log's error
+    then  called once, on the loop: with the offset up to which the log is clean; with None if the pass was given up,
+          because the partition was deleted, the broker stops or retention was faster; or with the log's error
     """
 
     def __init__(

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from odradek.storage.log import Log, SyncTicket
 
 PARALLEL_SYNCS: Final = 4
-MOST_BITS: Final = 64  # of a time in µs
+MOST_BITS: Final = 64  # number of bits of a time in µs
 
 
 class ParkedFetch(Protocol):
     """A fetch that found too few bytes and waits for appends to its partitions."""
 
     def appended(self, size_bytes: int) -> bool:
-        """Counts bytes that became readable in one partition. Returns True, once, when they may suffice."""
+        """Counts bytes that became readable in one partition. Returns True, once, when the bytes may suffice."""
 
     def wake(self) -> None:
         """Makes the fetch look again, after all writes of a turn, or because a partition has changed in another way."""
@@ -64,8 +64,9 @@ class AppendFlush:
         soon: Callable[[Callable[[], None]], object],
         timed: Callable[[Callable[[], None]], Callable[[], None]] = lambda flush: flush,
     ) -> None:
-        """
-        soon   runs an action after those that the loop has already queued: `loop.call_soon`
+        """Creates a flush without partitions.
+
+        soon   runs an action after the actions that the loop has already queued: `loop.call_soon`
         timed  wraps the writes of a turn in a measurement of time
         """
         self._soon = soon
@@ -89,10 +90,11 @@ class AppendFlush:
             while dirty:
                 dirty.pop().write(woken)
         finally:
-            if dirty:  # a write raised, which is a bug; the remaining partitions must still be written
+            if dirty:  # A write raised an error, which is a bug. The remaining partitions must still be written.
                 self._dirty += dirty
                 self._soon(self._flush)
-        # After all writes, so that a fetch of several partitions is answered once, with the records of all.
+        # Fetches are woken after all writes, so that a fetch of several partitions is answered once, with the records
+        # of all.
         for wait in woken:
             wait.wake()
 
@@ -105,17 +107,19 @@ class LogSyncs:
     """
 
     def __init__(self, workers: Workers, monotonic_s: Callable[[], float] = perf_counter) -> None:
-        """workers: threads for syncs only, so that a sync need not wait for longer work"""
+        """Creates an object without syncs. `workers` are threads for syncs only, so that a sync need not wait for
+        longer work."""
         self.time_s = 0.0
         self.took = [0] * MOST_BITS
         self._workers = workers
         self._monotonic_s = monotonic_s
-        self._waiting: dict[Unsynced, None] = {}  # for a thread; data written meanwhile is part of the sync
+        # Partitions that wait for a thread. Data that is written meanwhile is part of the sync.
+        self._waiting: dict[Unsynced, None] = {}
         self._running: set[Unsynced] = set()
-        self._asked_again: set[Unsynced] = set()  # running syncs that were requested again
+        self._asked_again: set[Unsynced] = set()  # partitions with a running sync that was requested again
 
     def add(self, partition: Unsynced) -> None:
-        """Requests a sync of everything that is written to the partition's log by then."""
+        """Requests a sync of everything that is written to the partition's log when the sync begins."""
         if partition in self._running:
             self._asked_again.add(partition)
         else:
@@ -148,7 +152,7 @@ class LogSyncs:
 
 
 def timed(ticket: SyncTicket, monotonic_s: Callable[[], float]) -> float:
-    """Runs a sync in a thread. Returns its duration in seconds."""
+    """Runs a sync in a thread. Returns the duration of the sync in seconds."""
     begin_s = monotonic_s()
     ticket.run()
     return monotonic_s() - begin_s

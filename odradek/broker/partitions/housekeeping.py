@@ -40,7 +40,8 @@ NEVER_MS = 10 * 365 * 24 * 60 * 60 * 1000  # an interval longer than this means 
 @dataclass(frozen=True, slots=True)
 class Chore:
     """A periodic job. `interval_ms` is called before each run, since settings may change. `at_end` is called after the
-    last partition. `stop` stops work that a run has started. `due_ms`: see `Scan`; None if every run does something."""
+    last partition. `stop` stops work that a run has started. For `due_ms` see `Scan`; it is None if every run has
+    something to do."""
 
     name: str
     interval_ms: Callable[[], int | None]
@@ -157,7 +158,7 @@ def chores(
 
 
 class Retention:
-    """Removes old segments: from the log at once, then a thread renames their files, and deletes them after the
+    """Removes old segments from the log immediately. A thread then renames their files, and deletes them after the
     delay."""
 
     def __init__(self, timers: Timers, workers: Workers) -> None:
@@ -190,7 +191,7 @@ class Retention:
         try:
             outcome.result()
         except OSError as error:
-            # The directory of a deleted partition may be gone already. Otherwise the next start completes the removal.
+            # The directory of a deleted partition may no longer exist. Otherwise the next start completes the removal.
             if not partition.is_deleted:
                 logger.warning("%r: old segments could not be removed: %s", partition, error)
             return

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-OnDone = Callable[[KafkaError | None], None]  # called once, with None if the append may be acknowledged
+OnDone = Callable[[KafkaError | None], None]  # Called once, with None if the append may be acknowledged.
 
 
 class Partition:
@@ -48,7 +48,8 @@ class Partition:
         two_phase: Container[int] = frozenset(),
         seals: Seals | None = None,
     ) -> None:
-        """
+        """Creates a partition with an open log.
+
         two_phase  the producer ids whose transactional batches are only answered after an fdatasync
         seals      the transactions that accept no more batches of clients
         """
@@ -64,12 +65,12 @@ class Partition:
         self.two_phase = two_phase
         self._seals = Seals() if seals is None else seals
         self._is_dirty = False
-        self._is_refused = False  # whether the last write failed, which was logged then
+        self._is_refused = False  # whether the last write failed; the failure was logged when it occurred
         self._unwritten: list[OnDone] = []
         self._unwritten_bytes = 0
-        self._unsynced_bytes = 0  # written, but not readable before a sync
-        self._synced_bytes = 0  # readable since a sync, but not yet reported to parked fetches
-        self.bytes_in = self.bytes_out = 0  # appended, and read, since this process opened the partition
+        self._unsynced_bytes = 0  # bytes that are written, but not readable before a sync
+        self._synced_bytes = 0  # bytes that are readable since a sync, but not yet reported to parked fetches
+        self.bytes_in = self.bytes_out = 0  # bytes appended and read since this process opened the partition
         self.first_end_offset = log.log_end_offset  # the end offset when this process opened the partition
         # Pairs of an end offset that must be on disk and the action to call then, ascending. None until an append
         # waits, since an empty deque takes 0.7 KiB.
@@ -104,12 +105,15 @@ class Partition:
         """Checks and stages one batch, whose offsets are set in place. It is written by the end of this turn of the
         loop.
 
-        batch    writable; the caller must not change it any more
-        header   of `batch`; without it a batch of a two-phase commit or of a sealed transaction is not recognised
-        transaction_version  of the request that brought a marker
-        guard    of a transactional batch; see `Log.append`
-        raises   KafkaError, for instance SealedTransaction, if the batch is refused; then `on_done` is never called
-        caution  a duplicate is staged as an empty write, since its answer must not overtake the original's write
+        batch                writable; the caller must not change it any more
+        header               the header of `batch`; without it a batch of a two-phase commit or of a sealed transaction
+                             is not recognised
+        transaction_version  the version in the request that brought a marker
+        guard                the guard of a transactional batch; see `Log.append`
+        raises               KafkaError, for instance SealedTransaction, if the batch is refused; then `on_done` is
+                             never called
+        caution              a duplicate is staged as an empty write, since its response must not overtake the write of
+                             the original
         """
         if self._seals.by_producer and header is not None:
             self._seals.check(header.producer_id, header.producer_epoch)
@@ -132,16 +136,16 @@ class Partition:
         transaction_version: int = 0,
         guard: VerificationGuard | None = None,
     ) -> Appended:
-        """Appends and writes a batch at once, after the staged ones. It is readable on return; `when_durable` waits for
-        its sync.
+        """Appends and writes a batch immediately, after the staged batches. It is readable on return; `when_durable`
+        waits for its sync.
 
-        header   of `batch`, if the caller has it
-        raises   KafkaError; then nothing of the batch stays in the log
+        header  the header of `batch`, if the caller has it
+        raises  KafkaError; then no part of the batch stays in the log
         """
         appended = self.log.append(
             batch, origin=origin, now_ms=now_ms, header=header, transaction_version=transaction_version, guard=guard
         )
-        if self._parked:  # they are woken at the end of the turn
+        if self._parked:  # Parked fetches are woken at the end of the turn.
             self._will_write(len(batch))
         else:
             self.bytes_in += len(batch)
@@ -153,7 +157,8 @@ class Partition:
         return appended
 
     def when_durable(self, end_offset: int, action: OnDone, *, must_sync: bool = False) -> None:
-        """Calls `action`, possibly at once, when everything below `end_offset` is as durable as the settings require.
+        """Calls `action`, possibly immediately, when everything below `end_offset` is as durable as the settings
+        require.
 
         must_sync  requires an fdatasync regardless of the settings
         """
@@ -183,8 +188,8 @@ class Partition:
             woken.extend(wait for wait in self._parked if wait.appended(size_bytes))
 
     def flush(self) -> None:
-        """Writes the staged batches now rather than at the end of the turn, for work that must not happen in
-        between."""
+        """Writes the staged batches now rather than at the end of the turn, so that they are in the log before the
+        caller continues."""
         if self._unwritten:
             self._write()
 
@@ -211,7 +216,7 @@ class Partition:
             return
         self._synced_bytes, self._unsynced_bytes = self._synced_bytes + self._unsynced_bytes, 0
         if self._parked:
-            self._will_write(0)  # wakes them at the end of the turn
+            self._will_write(0)  # wakes the fetches at the end of the turn
         unsynced, synced_offset = self._unsynced, self.log.synced_offset
         while unsynced and unsynced[0][0] <= synced_offset:
             unsynced.popleft()[1](None)
@@ -225,7 +230,7 @@ class Partition:
         self._parked.pop(wait, None)
 
     def truncated(self, log: Log) -> None:
-        """Replaces the log after an unclean election has cut it. Requests that wait here are answered
+        """Replaces the log after an unclean election has truncated it. Requests that wait here are answered
         NOT_LEADER_OR_FOLLOWER."""
         lost = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         for _, on_done in self._no_more_unsynced():
@@ -234,7 +239,7 @@ class Partition:
         self.log = log
 
     def led_anew(self) -> None:
-        """Wakes the parked fetches after a new leader epoch has begun, so that those of the previous epoch are
+        """Wakes the parked fetches after a new leader epoch has begun, so that fetches of the previous epoch are
         refused."""
         for wait in list(self._parked):
             wait.wake()
@@ -278,17 +283,17 @@ class Partition:
             end_offset = log.log_end_offset
             for on_done in unwritten:
                 self._await_sync(end_offset, on_done)
-            if not unwritten:  # written by `append_now`, whose caller may never ask for a sync
+            if not unwritten:  # `append_now` wrote the batch, and its caller may never request a sync.
                 self.sync()
             return None
         for on_done in unwritten:
             on_done(None)
-        if log.has_rolled:  # until the next sync, a restart has more to read
+        if log.has_rolled:  # Until the next sync, a restart has more to read.
             self.sync()
         return None
 
     def _written(self, end_offset: int, on_done: OnDone, failure: KafkaError | None) -> None:
-        """Called after the write of a batch of a two-phase commit, or of its duplicate, which must not be answered
+        """Called after a batch of a two-phase commit was written, or after its duplicate, which must not be answered
         earlier."""
         if failure is not None:
             on_done(failure)
@@ -310,7 +315,8 @@ class Partition:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class CoordinatorLog:
-    """A partition as a `Shard` uses it: appended to at once, awaited until durable, read from its start."""
+    """A partition as a `Shard` uses it: each append is written immediately, durability is awaited, and the log is read
+    from its start."""
 
     def __init__(self, partition: Partition, workers: Workers) -> None:
         self._partition = partition

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class BrokerParts(Protocol):
-    """The parts of the broker that most packages need; each package adds those that only it needs."""
+    """The parts of the broker that most packages need. Each package adds the parts that only it needs."""
 
     @property
     def config(self) -> BrokerConfig: ...
@@ -57,15 +57,15 @@ class BrokerParts(Protocol):
 
 
 class Discards:
-    """Directories to be removed. If the process ends before, the next start recognises them by name and removes
-    them."""
+    """Directories to be removed. If the process ends before their removal, the next start recognises them by name and
+    removes them."""
 
     def __init__(self, disk: Disk, data_directory: str, timers: Timers, workers: Workers) -> None:
         self._disk = disk
         self._data_directory = data_directory
         self._timers = timers
         self._workers = workers
-        self._waiting: list[Deferred[None]] = []  # for a sync that has not begun
+        self._waiting: list[Deferred[None]] = []  # callers that wait for a sync that has not begun
 
     def renamed(self) -> Deferred[None]:
         """Returns a Deferred that resolves once a power failure cannot undo the renames so far, or once the sync has
@@ -120,12 +120,13 @@ class Partitions:
         seals: Seals | None = None,
         begun: Callable[[Partition], None] = nothing_more,
     ) -> None:
-        """
-        log_config   returns a topic's current settings
-        discard      removes a log's directory after this many milliseconds
-        two_phase    see `Partition`
-        seals        see `Partition`
-        begun        called with each partition whose log is new
+        """Creates a registry without open partitions; see `open_all`.
+
+        log_config  returns a topic's current settings
+        discard     removes a log's directory after this many milliseconds
+        two_phase   see `Partition`
+        seals       see `Partition`
+        begun       called with each partition whose log is new
         """
         self._image = image
         self._log_directory = log_directory
@@ -184,8 +185,8 @@ class Partitions:
             yield from self.opening_topic(topic)
 
     def prepare(self, records: Sequence[Message]) -> Callable[[], None]:
-        """Returns a function that a thread can run to prepare the partitions of these records, before the metadata has
-        the records."""
+        """Returns a function that a thread can run to prepare the partitions of these records, before the metadata
+        contains the records."""
         return self._log_directory.prepare(new_partitions(self._image, self.node_id, records)).make
 
     def opening_topic(self, topic: TopicImage) -> Steps[None]:
@@ -267,7 +268,7 @@ class Partitions:
 
     def _log(self, key: tuple[str, int], topic_id: bytes, config: LogConfig) -> Log:
         now_ms = self._clock.now_ms()
-        # A directory that was found is this topic's: directories of other topics were set aside
+        # A directory that was found belongs to this topic: directories of other topics were set aside
         # (odradek/broker/metadata/node_partitions.py).
         if key in self._found:
             return self._log_directory.open_log(*key, topic_id, config, now_ms=now_ms)
@@ -292,8 +293,8 @@ class Partitions:
 
 
 class LedPartitions(Partitions):
-    """The same partitions, as seen by one of several nodes that share the logs: it only leads those that the metadata
-    assigns to it."""
+    """The same partitions, as seen by one of several nodes that share the logs. A node only leads the partitions that
+    the metadata assigns to it."""
 
     def __init__(self, whole: Partitions, node_id: int) -> None:
         self._image = whole._image

@@ -3,7 +3,7 @@
 The fast path works directly on the request's bytes and builds the response's bytes, because the general path costs
 twice as much CPU. Anything unusual or wrong is left to the general path (handlers/records/produce.py), which determines
 the error. The fast path therefore refuses nothing, and only responses for written batches must be identical on both
-paths. If the transaction coordinator does not answer yes at once, the general path asks it again.
+paths. Unless the transaction coordinator confirms the batch immediately, the general path asks it again.
 """
 
 from __future__ import annotations
@@ -35,20 +35,21 @@ if TYPE_CHECKING:
     from odradek.protocol.struct import Buffer
 
 OLDEST_VERSION = FLEXIBLE_PRODUCE_SINCE
-# After the client id, a request contains the header's tags and the size of the transactional id, and after that id:
-# acks, timeout, number of topics, size of the topic's name. Counts and sizes are encoded as n + 1; 0 stands for null.
+# After the client id, a request contains the header's tags and the size of the transactional id. After the
+# transactional id, it contains acks, timeout, number of topics and size of the topic's name. Counts and sizes are
+# encoded as n + 1; 0 stands for null.
 ACKS_TO_NAME, ACKS_TO_ID = Packing(">hiBB"), Packing(">hiBx")
 CLIENT_ID_AT: Final = 10
-ID_AT: Final = 2  # after the client id
-TOPIC_AT: Final = 7  # after the transactional id
+ID_AT: Final = 2  # offset of the transactional id after the client id
+TOPIC_AT: Final = 7  # offset of the first topic after the transactional id
 NONE, ONE = 0, 2
 MOST_IN_ONE_BYTE: Final = 127
 COUNT_AND_INDEX_BYTES: Final = 1 + 4
 # Maximum number of bytes between client id and records: the transactional id and the topic's name have at most 126
 # bytes.
 HEAD_BYTES: Final = ID_AT + 126 + TOPIC_AT + 126 + COUNT_AND_INDEX_BYTES + 4
-TAGS: Final = 3  # of partition, topic and request; one byte each if there are no tags
-CORRELATION_ID_AT: Final = 4  # position in a response, after its length
+TAGS: Final = 3  # tag buffers of partition, topic and request; one byte each if they contain no tags
+CORRELATION_ID_AT: Final = 4  # position in a response, after the response's length
 CORRELATION_ID: Final = Packing(">i")
 # The fields that differ between responses for one partition: base offset, log append time, log start offset.
 NUMBERS: Final = Packing(">qqq")
@@ -67,7 +68,8 @@ def fast_path(
 
 @dataclass(slots=True)
 class KnownPartition:
-    """A partition as named by requests of one version, and a response for it, in which the numbers are placeholders."""
+    """A partition as requests of one version identify it, and a response for it in which the numbers are
+    placeholders."""
 
     partition: Partition
     answer: bytes
@@ -85,7 +87,7 @@ class ProduceFastPath:
         self._has_ids = route.version >= PRODUCE_BY_ID_SINCE
         self._acks_to_topic = ACKS_TO_ID if self._has_ids else ACKS_TO_NAME
         self._adds = route.version >= PRODUCE_ADDS_SINCE
-        self._known: dict[bytes, KnownPartition] = {}  # key: the request's bytes from the topic to the partition index
+        self._known: dict[bytes, KnownPartition] = {}  # by the request's bytes from the topic to the partition index
 
     def begin(
         self, frame: memoryview, correlation_id: int, client_id_size: int, connection: ConnectionInfo
@@ -178,7 +180,7 @@ class ProduceFastPath:
             return None
         if partition.is_internal:  # the general path checks who may write to internal topics
             return None
-        if len(self._known) >= MOST_KNOWN:  # probably names of deleted topics
+        if len(self._known) >= MOST_KNOWN:  # The cache probably contains deleted topics.
             self._known.clear()
         known = self._known[key] = KnownPartition(partition, *answer_form(self.route.version, partition))
         return known
@@ -213,7 +215,7 @@ class QuickReply:
     waits_for_others: Final = False
     appended: Appended
     log_start_offset: int
-    started_s: float  # as in Exchange
+    started_s: float  # see `Exchange`
     parked_s: float
 
     def __init__(self, fast_path: ProduceFastPath, known: KnownPartition, correlation_id: int, size_bytes: int) -> None:

@@ -81,8 +81,8 @@ class ProduceBroker(Protocol):
     def workers(self) -> Workers: ...
     @property
     def openers(self) -> Openers:
-        """Threads for compressed batches, which may decompress to a large size; only a few are decompressed at a
-        time."""
+        """The threads for compressed batches, which may decompress to a large size. Only a few batches are decompressed
+        at a time."""
 
     @property
     def verifier(self) -> Verifier: ...

@@ -50,8 +50,7 @@ class TransactionalProduce:
         self._held: list[HeldBatch] = []
 
     def begin(self, request: ProduceRequest) -> None:
-        """Begins the verification. Raises KafkaError if the whole request is refused, before anything was asked or
-        written."""
+        """Begins the verification. Raises KafkaError if the request is refused before anything was asked or written."""
         pending = self._pending
         for topic in request.topic_data:
             pending.take(topic, self._hold)
@@ -92,10 +91,10 @@ class TransactionalProduce:
             return
         refusal = self._pending.refusal_by_request(partition)
         if partition.is_internal:
-            # Kafka adds the partition to the transaction first and then refuses the batch.
+            # Kafka adds the partition to the transaction first, and then refuses the batch.
             raise refusal or KafkaError(E.INVALID_TOPIC_EXCEPTION)
         if not header.has_producer_id:
-            # Kafka writes it without asking a coordinator, but no marker could ever end this transaction.
+            # Kafka writes the batch without asking a coordinator, but no marker could ever end this transaction.
             raise refusal or RefusedRecords(E.INVALID_RECORD, "transactional records without a producer id")
         self._held.append(HeldBatch(partition, records, answer, header))
 
