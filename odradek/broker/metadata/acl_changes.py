@@ -19,12 +19,12 @@ from odradek.protocol.messages.remove_access_control_entry_record import RemoveA
 MAX_COMPARISONS = 200_000  # comparisons of filters with ACLs in one request; each takes a microsecond
 _EXACT = (PatternType.LITERAL.value, PatternType.PREFIXED.value)
 
-Created: TypeAlias = list[KafkaError | None]  # for each ACL, the error if it was refused
+Created: TypeAlias = list[KafkaError | None]  # for each ACL: the error, or None if the ACL was created
 Deleted: TypeAlias = list[list[Acl] | KafkaError]  # for each filter, the ACLs that it removed
 
 
 def new_acl(numbers: tuple[int, int, int, int], name: str, principal: str, host: str) -> Acl:
-    """Makes an ACL from the numbers of resource type, pattern type, operation and permission. Raises
+    """Creates an ACL from the numbers of resource type, pattern type, operation and permission. Raises
     INVALID_REQUEST."""
     try:
         resource, pattern = ResourceType(numbers[0]), PatternType(numbers[1])
@@ -51,7 +51,7 @@ def create_acls(
     new_uuid: Callable[[], bytes],
     rules: KafkaRules = NEWEST,
 ) -> Decision[Created]:
-    """Creates ACLs. Each is accepted or refused separately; an existing ACL is not recorded again. Raises
+    """Creates ACLs. Each ACL is accepted or refused separately; an existing ACL is not recorded again. Raises
     POLICY_VIOLATION if there are too many.
 
     rules  the rules of the emulated release: before Kafka 4.4 the host of an ACL is arbitrary text
@@ -75,7 +75,8 @@ def create_acls(
 
 
 def _wrong_host(host: str, metadata_version: int) -> KafkaError | None:
-    """Returns the error if an ACL must not have this host, else None. docs/spec/kafka-4.4.md#s5-4, R1 to R3 and R7"""
+    """Returns the error if an ACL must not have this host, otherwise None. Source: docs/spec/kafka-4.4.md#s5-4, R1 to
+    R3 and R7."""
     if not host:
         return _invalid("Host pattern cannot be null or empty")
     if not is_written_as_range(host):
@@ -91,7 +92,7 @@ def _wrong_host(host: str, metadata_version: int) -> KafkaError | None:
 
 
 def delete_acls(image: MetadataImage, filters: Sequence[AclFilter]) -> Decision[Deleted]:
-    """Deletes the ACLs that match the filters. An ACL that matches several filters is reported for each of them. Raises
+    """Deletes the ACLs that match the filters. An ACL that matches several filters is reported for each filter. Raises
     POLICY_VIOLATION if there are too many."""
     results: Deleted = []
     removed: dict[bytes, None] = {}
@@ -108,8 +109,8 @@ def delete_acls(image: MetadataImage, filters: Sequence[AclFilter]) -> Decision[
 
 
 class _Candidates:
-    """Selects the ACLs with which a filter must be compared: those of the filter's resource, or else of its principal,
-    or all."""
+    """Selects the ACLs with which a filter must be compared: the ACLs of the filter's resource, or else of its
+    principal, or all ACLs."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._acls = image.acls

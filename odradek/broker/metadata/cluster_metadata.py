@@ -77,7 +77,7 @@ from odradek.storage.log_directory import LogDirectory
 log = logging.getLogger("odradek.metadata")
 
 R = TypeVar("R")
-STEPS_PER_TURN = 100  # steps of listeners, such as opening a log or renaming a directory; about 2 ms
+STEPS_PER_TURN = 100  # number of steps of listeners, such as opening a log or renaming a directory; takes about 2 ms
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 Decided: TypeAlias = Decision[R] | Steps[Decision[R]]
 
@@ -94,7 +94,7 @@ def as_decided(decision: Decision[Any]) -> Decision[Any]:
 
 @dataclass(slots=True)
 class QueuedDecision:
-    """A decision that waits for its turn, and its answer, which is given once the decision is durable."""
+    """A decision that waits for its turn, and its answer, which resolves once the decision is durable."""
 
     decide: Callable[[MetadataImage], Decided[Any]]
     answer: Deferred[Any]
@@ -102,7 +102,7 @@ class QueuedDecision:
 
 @dataclass(slots=True)
 class Publication:
-    """A durable decision, and the part of it that is not visible yet. Its answer is given last."""
+    """A durable decision, and the part of it that is not visible yet. Its answer resolves last."""
 
     answer: Deferred[Any]
     response: object
@@ -141,11 +141,9 @@ class ClusterMetadata:
     ) -> None:
         """Initialises the object; use `opening` instead.
 
-        placed   is called with each decision before it is recorded and returns the decision to record instead; if
-                 several nodes share this log, it distributes the partitions among them
-        rules    rules of the emulated release, whose unknown settings have no effect
-        prepare  is called with records that are about to be committed; the thread that has synced them runs the
-                 returned function before they are published
+        placed  called with each decision before it is recorded; returns the decision to record instead. If several
+                nodes share this log, it distributes the partitions among them
+        rules   the rules of the emulated release, whose unknown settings have no effect
         """
         self.image = image
         self.node = node
@@ -158,6 +156,8 @@ class ClusterMetadata:
         self._clock = clock
         self._workers = workers
         self._listeners: list[MetadataListener] = []
+        # Called with records that are about to be committed. The thread that has synced them runs the returned function
+        # before they are published.
         self.prepare: Callable[[Sequence[Message]], Callable[[], None]] = nothing_to_prepare
         self._placed = placed
         self._later = later
@@ -190,9 +190,9 @@ class ClusterMetadata:
         Waits for the disk. Afterwards `image` is complete and `config` contains its dynamic values.
 
         later           runs an action in another turn of the loop
-        first_levels    feature levels of a new directory
-        rules           rules of the emulated release, which determine where a new directory stores these levels
-        placed          is called with each decision before it is recorded, and returns the decision to record instead
+        first_levels    the feature levels of a new directory
+        rules           the rules of the emulated release, which determine where a new directory stores these levels
+        placed          called with each decision before it is recorded; returns the decision to record instead
         stores_pending  whether stored acknowledgements are pending in transactions; called if an earlier Odradek may
                         have stored some
         raises          CorruptMetadata, CannotStart, KafkaError (KAFKA_STORAGE_ERROR), OSError: the broker cannot start
@@ -240,7 +240,7 @@ class ClusterMetadata:
         yield from metadata._taking_over_share_version(loader.earlier_share_version, stores_pending)
         yield from metadata._taking_over(endpoints, new_uuid(), was_clean=log_directory.was_clean)
         metadata._adopt_broker_configs()
-        # A crash came before the snapshot, or another program wrote the directory.
+        # This happens if the broker crashed before the snapshot, or if another program wrote the directory.
         if is_left(loader.highest_levels, image.features):
             metadata._write(metadata._snapshot())
         for partition in log_directory.partitions():
@@ -267,8 +267,8 @@ class ClusterMetadata:
         return self.submit(lambda image: Decision(None, tuple(records)))
 
     def hold_until(self, done: Deferred[Any] | None) -> None:
-        """Makes no further decision until `done` is resolved or fails, because something must be on disk before the
-        next one."""
+        """Makes no further decision until `done` resolves or fails, because the next decision requires something to be
+        on disk."""
         if done is None:
             return
 
@@ -326,7 +326,7 @@ class ClusterMetadata:
             if self._decide(self._queue.popleft()):
                 self._is_committing = False
 
-    # Each of these methods returns whether the turn is over. Otherwise the turn continues and ends with `_committed`.
+    # The following methods return whether the turn is over. If not, the turn continues and ends with `_committed`.
 
     def _decide(self, queued: QueuedDecision) -> bool:
         self._steps = self._recording(queued.decide)
@@ -443,7 +443,7 @@ class ClusterMetadata:
             yield from self._applying(part)
 
     def _applying(self, records: Sequence[Message]) -> Iterator[None]:
-        """Replays the records at once, then calls the listeners step by step."""
+        """Replays the records immediately, then calls the listeners step by step."""
         news = replay(self.image, records)
         self.image.next_offset = self._log.high_watermark
         if BROKER_CONFIG in news:

@@ -1,7 +1,7 @@
 """Decides AlterConfigs and IncrementalAlterConfigs requests from the image, with Kafka's error codes and messages.
 
-A change maps names to new values; None removes the setting. Only actual changes are recorded.
-Source: the answers of Kafka 4.3.1 to the requests of tests/spec.
+A change maps names to new values; None removes the setting. Only actual changes are recorded. Source: the responses of
+Kafka 4.3.1 to the requests of tests/spec.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def alter_configs(
 
     Raises KafkaError if Kafka refuses the whole request: POLICY_VIOLATION for too many records.
 
-    rules  of the release that is followed: a setting that this release does not have is refused
+    rules  the rules of the emulated release; a setting that this release does not have is refused
     """
     seen = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     results: list[Result] = []
@@ -92,7 +92,7 @@ def check_changes(changes: Sequence[SettingChange]) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     known = {operation.value for operation in ConfigOperation}
     if any(one.operation not in known for one in changes):
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # as Kafka 4.3.1 answers
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # the error of Kafka 4.3.1
 
 
 def _alter(

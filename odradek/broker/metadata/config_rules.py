@@ -70,7 +70,7 @@ def settings_of(resource_type: ConfigResourceType) -> Mapping[str, Setting]:
 
 
 def check_topic(image: MetadataImage, topic: str, settings: Mapping[str, str], rules: KafkaRules = NEWEST) -> None:
-    """Checks the settings of a topic. `settings` are those after the change."""
+    """Checks the settings of a topic. `settings` has all settings after the change."""
     if not topic:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     try:
@@ -107,8 +107,8 @@ def check_broker_change(config: BrokerConfig, changed: Mapping[str, str | None],
 
 
 def check_min_isr_under_elr(image: MetadataImage, changed: Mapping[str, str | None], *, is_default: bool) -> None:
-    """Checks a change of min.insync.replicas if eligible leader replicas are enabled (KIP-966): it can then only be set
-    for the whole cluster, and cannot be removed."""
+    """Checks a change of min.insync.replicas if eligible leader replicas are enabled (KIP-966). The setting can then
+    only be set for the whole cluster, and cannot be removed."""
     if image.features.get(ELIGIBLE_LEADER_REPLICAS, 0) == 0 or MIN_ISR not in changed:
         return
     if not is_default:
@@ -143,8 +143,8 @@ def check_group(config: BrokerConfig, group: str, settings: Mapping[str, str], r
 
 
 def _check_limits(config: BrokerConfig, name: str, value: int, rules: KafkaRules) -> None:
-    """Checks a group's value against the broker's limits. Raises INVALID_CONFIG, in the words of the followed release:
-    docs/spec/kafka-4.4.md#s4-2."""
+    """Checks a group's value against the broker's limits. Raises INVALID_CONFIG, with the message of the emulated
+    release: docs/spec/kafka-4.4.md#s4-2."""
     names = {bound: found for bound in ("min", "max") if (found := limit_name(name, bound)) is not None}
     limits = {bound: limit(found, config.current_text) for bound, found in names.items()}
     if value < limits.get("min", value):
@@ -206,7 +206,7 @@ def _is_matching_pattern(pattern: str) -> bool:
     if not separator or name.strip() not in MATCHABLE:
         return False
     try:
-        re.compile(expression.strip())  # only validated; the broker never matches with it
+        re.compile(expression.strip())  # only validated; the broker never uses the expression
     except (re.error, RecursionError, OverflowError):
         return False
     return True

@@ -135,7 +135,7 @@ def _check_needs(image: MetadataImage, update: FeatureUpdate, levels: Mapping[st
 def _check_nothing_pending(
     image: MetadataImage, update: FeatureUpdate, pending_count: Callable[[], int | None]
 ) -> None:
-    """Refuses to disable acknowledgements in transactions while some are pending. A program that does not know them,
+    """Refuses to disable acknowledgements in transactions while some are pending. A program that does not support them,
     such as Kafka, would lose them when it opens the directory (docs/spec/share-groups.md#s5-10)."""
     current = _level(image, update.feature)
     if update.feature not in (SHARE_TRANSACTIONS, SHARE_VERSION) or not update.level < current:

@@ -58,12 +58,12 @@ class Node(NamedTuple):
     others: tuple[int, ...] = ()
 
 
-NOBODY: Final[list[int]] = []  # shared by all partitions without such replicas
+NOBODY: Final[list[int]] = []  # shared by all partitions for which a list of replicas is empty
 
 
 @dataclass(slots=True)
 class PartitionImage:
-    """A partition. `leader` is None if there is none. Its lists are replaced, never modified."""
+    """A partition. `leader` is None if it has no leader. The lists are replaced, never modified."""
 
     partition_id: int
     leader: int | None
@@ -74,7 +74,7 @@ class PartitionImage:
     directories: list[bytes]
     eligible_leader_replicas: list[int] = field(default_factory=list)
     last_known_elr: list[int] = field(default_factory=list)
-    leader_is_recovering: bool = False  # since an unclean election
+    leader_is_recovering: bool = False  # set by an unclean election
 
 
 @dataclass(slots=True)
@@ -101,12 +101,12 @@ class BrokerImage:
 
 
 class MetadataImage:
-    """The result of all records that were replayed so far.
+    """The result of all records that have been replayed so far.
 
     acknowledges_in_transactions  whether TxnShareAcknowledge is served and listed (docs/spec/share-groups.md#s5-2)
     has_dead_letter_queues        whether share groups copy rejected records to their dead-letter topics (KIP-1191)
 
-    Both follow from the feature levels.
+    Both attributes follow from the feature levels.
     """
 
     def __init__(self) -> None:
@@ -146,8 +146,7 @@ class MetadataImage:
         return sum(len(topic.partitions) for topic in self.topics.values())
 
     def controller_for_clients(self, wanted: int) -> int:
-        """Returns the broker that clients see as the controller: like Kafka's brokers, any broker that is not fenced,
-        or -1.
+        """Returns the broker that clients see as the controller: like in Kafka, any broker that is not fenced, or -1.
 
         `wanted` is preferred if it is not fenced. Source: KRaftMetadataCache.getRandomAliveBrokerId.
         """
@@ -155,7 +154,7 @@ class MetadataImage:
         return wanted if wanted in alive else next(iter(alive), -1)
 
     def replay(self, record: Message) -> None:
-        """Applies one record. A record that contradicts earlier records raises KeyError or IndexError: the log is
+        """Applies one record. Raises KeyError or IndexError if the record contradicts earlier records: the log is
         corrupt."""
         apply = REPLAYS.get(type(record).__name__)
         if apply is not None:
@@ -289,7 +288,7 @@ class MetadataImage:
                     partition.partition_epoch += 1
 
 
-# By class name, so that a record class is imported only when such a record is read or written.
+# Records by class name, so that a record class is imported only when such a record is read or written.
 REPLAYS: Final[Mapping[str, Callable[[MetadataImage, Any], None]]] = {
     "TopicRecord": MetadataImage._topic,
     "PartitionRecord": MetadataImage._partition,

@@ -1,8 +1,8 @@
 """A metadata snapshot for Kafka, written when a feature is lowered to a level that some Kafka supports.
 
 Kafka replays its metadata log from the start and terminates at a FeatureLevelRecord with a level that it does not
-support, even if a later record lowers the level. If there is a snapshot, it reads only the snapshot and the log after
-it.
+support, even if a later record lowers the level. If there is a snapshot, Kafka reads only the snapshot and the part of
+the log after it.
 
 The snapshot repeats the records of the log byte for byte and in order, including unknown records, with these
 exceptions:
@@ -26,7 +26,8 @@ from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.records import NewRecord, records_of
 from odradek.protocol.struct import Buffer, Message
 
-# The highest level that some Kafka supports, if it is lower than ours: share.version in 4.3.1; our own feature in any.
+# The highest level that some Kafka supports, if it is lower than Odradek's highest level. For share.version this is the
+# level of Kafka 4.3.1; no Kafka has Odradek's own feature.
 HIGHEST_OF_KAFKA = {SHARE_VERSION: SHARE_VERSION_GROUPS, SHARE_TRANSACTIONS: 0}
 OF_THE_QUORUM = (ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS)
 NO_OP_RECORD = 20

@@ -45,7 +45,7 @@ DECODED: Mapping[int, str] = {
     26: "remove_delegation_token_record",
     28: "clear_elr_record",
 }
-# Types that Kafka 4.4.0 writes. The log may contain all of them, although some are ignored.
+# Types that Kafka 4.4.0 writes. The log may contain all these types, although some are ignored.
 KNOWN_TYPES = frozenset({*DECODED, 7, 8, 20, 21, 27, 29})
 
 # (lowest metadata.version, record version to write). Source: Kafka 4.3.1's table of metadata versions.

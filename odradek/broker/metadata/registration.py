@@ -111,8 +111,8 @@ def leadership_records(image: MetadataImage, node: Node, *, was_clean: bool) -> 
     was_clean  False after a crash: then partitions that this node already led also get a new leader epoch, so that
                consumers can detect that a power failure removed records which they had read (KIP-320)
 
-    Partitions of `__transaction_state` always get a new leader epoch. It is their coordinator's epoch, which
-    distinguishes requests of the previous process from those of this one. (Kafka raises the leader epochs of all
+    Partitions of `__transaction_state` always get a new leader epoch. It is also the epoch of their coordinator, which
+    distinguishes requests of the previous process from requests of this process. (Kafka raises the leader epochs of all
     topics.)
     """
     has_elr = image.features.get(ELIGIBLE_LEADER_REPLICAS, 0) > 0

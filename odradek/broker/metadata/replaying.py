@@ -1,4 +1,4 @@
-"""Applies the metadata log, or a snapshot, to the image: at start all of it, later each committed change.
+"""Applies the metadata log, or a snapshot, to the image: the complete log at start, and each committed change later.
 
 Records between BeginTransaction and EndTransaction are applied together or not at all (KIP-868). Unknown records of a
 newer Kafka are skipped and reported once.
@@ -33,7 +33,8 @@ class Loader:
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
-        self._transaction: list[Message] | None = None  # records of a transaction that has not ended
+        # The records of a transaction that has not ended, or None.
+        self._transaction: list[Message] | None = None
         self.not_understood: set[tuple[int, int]] = set()  # record types and versions
         self.last_timestamp = -1  # in ms, of the last record
         # Highest level of each feature in the log itself, whether or not it is still in effect.
@@ -103,13 +104,13 @@ class Loader:
                 self._image.replay(record)
 
 
-SLICE_RECORDS: Final = 100  # about 2 ms: 50 topics with their logs
+SLICE_RECORDS: Final = 100  # minimum number of records in a slice: 50 topics with their logs take about 2 ms
 BEGINNINGS: Final = frozenset({"TopicRecord", "RemoveTopicRecord", "PartitionChangeRecord"})
 
 
 class MetadataListener(Protocol):
-    """Is informed of changes after a commit, in the order of the records. A change has taken effect when the method
-    returns or, if it returns steps, when all steps are done."""
+    """An object that is informed of changes after a commit, in the order of the records. A change has taken effect when
+    the method returns or, if it returns steps, when all steps are done."""
 
     def topic_created(self, topic: TopicImage) -> StepsOfListener: ...
 

@@ -1,8 +1,8 @@
 """Decides leader elections and replica reassignments from the image, with Kafka's error codes and messages.
 
 This is the only node. A leader on another node counts as unavailable, and a reassignment is complete as soon as it is
-recorded. Partitions with replicas on other brokers exist in directories that came from a larger cluster.
-Source: the answers of Kafka 4.3.1 to the requests of tests/conformance/differential.
+recorded. Partitions with replicas on other brokers exist in directories that come from a larger cluster. Source: the
+responses of Kafka 4.3.1 to the requests of tests/conformance/differential.
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,8 @@ class ElectionType(IntEnum):
 
 
 def elect_leader(image: MetadataImage, name: str, index: int, election: ElectionType) -> KafkaError:
-    """Returns the reason why no leader is elected. There always is one, because this node already leads every partition
-    that it can lead."""
+    """Returns the reason why no leader is elected. There always is a reason, because this node already leads every
+    partition that it can lead."""
     topic = image.topics.get(name)
     if topic is None:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
@@ -97,8 +97,8 @@ def _among_nodes(
     """Reassigns a partition among nodes that share a log, which all remain replicas. If the leader is not among the
     wanted replicas, the first wanted replica that is in sync becomes the leader.
 
-    Raises INVALID_REPLICA_ASSIGNMENT if none of them is in sync; Kafka waits in this case. Source: three brokers of
-    Kafka 4.3.1, which also remove the other replicas.
+    Raises INVALID_REPLICA_ASSIGNMENT if no wanted replica is in sync; Kafka waits in this case. Source: three brokers
+    of Kafka 4.3.1, which also remove the other replicas.
     """
     if partition.leader in replicas:
         return []

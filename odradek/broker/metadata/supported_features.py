@@ -19,7 +19,7 @@ GROUP_VERSION = "group.version"
 SHARE_VERSION = "share.version"
 SHARE_VERSION_GROUPS = 1  # KIP-932
 SHARE_VERSION_DEAD_LETTERS = 2  # KIP-1191, as in Kafka 4.4
-SHARE_TRANSACTIONS = kip_1289.FEATURE  # in no Kafka: share group acknowledgements in transactions (KIP-1289)
+SHARE_TRANSACTIONS = kip_1289.FEATURE  # share group acknowledgements in transactions (KIP-1289); exists in no Kafka
 SHARE_TRANSACTIONS_LEVEL = kip_1289.FEATURE_LEVEL
 STREAMS_VERSION = "streams.version"
 ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
@@ -31,7 +31,7 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     GROUP_VERSION: (0, 1),  # KIP-848
     SHARE_VERSION: (0, SHARE_VERSION_DEAD_LETTERS),
     STREAMS_VERSION: (0, 1),  # KIP-1071
-    TRANSACTION_VERSION: (0, 2),  # KIP-98; flexible records; KIP-890
+    TRANSACTION_VERSION: (0, 2),  # level 0: KIP-98; level 1: flexible records; level 2: KIP-890
     SHARE_TRANSACTIONS: (0, SHARE_TRANSACTIONS_LEVEL),  # ADR 35
 }
 

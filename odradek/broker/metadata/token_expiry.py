@@ -1,4 +1,4 @@
-"""Regularly removes expired delegation tokens: `delegation.token.expiry.check.interval.ms`."""
+"""Removes expired delegation tokens periodically (`delegation.token.expiry.check.interval.ms`)."""
 
 from __future__ import annotations
 

@@ -94,8 +94,8 @@ class TopicCreation:
     def create(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False, charge: Callable[[int], None] | None = None
     ) -> Deferred[list[TopicResult]]:
-        """Creates topics. The answer resolves when the topics can be written to. It fails with POLICY_VIOLATION if
-        there are too many.
+        """Creates topics. The returned Deferred resolves when the topics can be written to. It fails with
+        POLICY_VIOLATION if there are too many.
 
         charge  see `create_topics`; None if no quota applies
         """
@@ -124,7 +124,7 @@ class TopicCreation:
         return deferred(self._create_or_complain([topic], None))
 
     def begin(self, names: Iterable[str], charge: Callable[[int], None] | None = None) -> None:
-        """Starts to create the topics that can be created, without an answer: clients repeat their
+        """Starts to create the topics that can be created. There is no result, because clients repeat their
         requests."""
         from odradek.broker.metadata.topics import NewTopic
 

@@ -1,7 +1,7 @@
 """Decides the creation, enlargement and deletion of topics from the image, with Kafka's error codes and messages.
 
 Every function reads the image and returns the records of the change; it changes nothing. All replicas are on this node,
-which `Node` identifies. Source: the answers of Kafka 4.3.1 to the requests of tests/spec.
+which `Node` identifies. Source: the responses of Kafka 4.3.1 to the requests of tests/spec.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ from odradek.protocol.topic_partition import CLUSTER_METADATA
 
 R = TypeVar("R")
 
-MAX_PARTITIONS = 10_000  # limit of the partitions in one request
+MAX_PARTITIONS = 10_000  # maximum number of partitions in one request
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicResult:
-    """The result for one topic: `error` is None on success. The other fields have a meaning only on success."""
+    """The result for one topic. `error` is None on success; the other fields are only valid on success."""
 
     name: str
     error: KafkaError | None = None
@@ -195,7 +195,7 @@ def _replica_lists(topic: NewTopic, node: Node, defaults: TopicDefaults) -> Sequ
     if count < 1:
         what = "Number of partitions was set to an invalid non-positive value."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, what)
-    most = 1 + len(node.others)  # brokers that earlier nodes registered in this directory receive no replicas
+    most = 1 + len(node.others)  # Brokers that earlier nodes registered in this directory receive no replicas.
     if factor > most:
         what = (
             f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} cannot be "
@@ -207,8 +207,8 @@ def _replica_lists(topic: NewTopic, node: Node, defaults: TopicDefaults) -> Sequ
 
 
 def check_replicas(node: Node, replicas: Sequence[int]) -> None:
-    """Checks that a client may place replicas on these brokers: only on current nodes, not on others that the log
-    contains.
+    """Checks that a client may place replicas on these brokers. Only current nodes are allowed, and no other brokers
+    that the log contains.
 
     Raises INVALID_REPLICA_ASSIGNMENT.
     """
@@ -249,8 +249,8 @@ def _new_partition(topic_id: bytes, index: int, replicas: Sequence[int], node: N
 
 @dataclass(frozen=True, slots=True)
 class MorePartitions:
-    """A request to add partitions to a topic. `count` is the new total. `assignments` are the replicas of each new
-    partition, or None if the broker chooses them."""
+    """A request to add partitions to a topic. `count` is the new total. `assignments` has the replicas of each new
+    partition, or is None if the broker chooses them."""
 
     name: str
     count: int
@@ -268,8 +268,8 @@ def create_partitions(
     """Decides on each topic separately. Repeated names are refused and come first in the results. `charge` works as in
     `create_topics` and is called with the number of added partitions.
 
-    Since Kafka 4.4 all other topics are refused if together they ask for too many new partitions
-    (docs/spec/kafka-4.4.md#s5-5, O6). Before, a topic was refused if there was no room for its records.
+    Since Kafka 4.4 all remaining topics are refused if together they ask for too many new partitions
+    (docs/spec/kafka-4.4.md#s5-5, O6). Earlier releases refuse a topic if there is no room for its records.
     """
     names = [topic.name for topic in topics]
     repeated = _repeated(names)
@@ -321,7 +321,7 @@ def _enlarge(image: MetadataImage, wish: MorePartitions, node: Node, room: int) 
         )
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what)
     if added > room:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # as Kafka 4.3.1 answers
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # the error of Kafka 4.3.1
     replica_lists: Sequence[Sequence[int]] = [[node.node_id]] * added
     if wish.assignments is not None:
         for replicas in wish.assignments:
@@ -348,8 +348,8 @@ def delete_topics(
     charge: Callable[[int], None] = unlimited,
     rules: KafkaRules = NEWEST,
 ) -> Steps[Decision[list[DeletedTopic]]]:
-    """Decides on each topic separately. `wishes` contain either a name or an id; the other is None or zero. Refused
-    topics come first in the results.
+    """Decides on each topic separately. Each of the `wishes` has either a name or an id; the other field is None or
+    zero. Refused topics come first in the results.
 
     charge  see `create_topics`
     """
