@@ -1,1 +1,1 @@
-"""Clock, threads and answers that are given later: the parts that the rest of the broker runs on."""
+"""Clock, threads and answers that are given later: the parts on which the rest of the broker runs."""

@@ -12,20 +12,21 @@ from collections.abc import Callable, Sized
 from functools import cache
 from typing import Final
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
-KEPT_BYTES: Final = 16 * 1024 * 1024  # maximum of free memory at the end of the heap; more is returned to the kernel
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # constants of glibc's malloc.h
+# Maximum amount of free memory at the end of the heap. The rest is returned to the kernel.
+KEPT_BYTES: Final = 16 * 1024 * 1024
 # Buffers of at least this size are mapped from the kernel directly, and unmapped when freed.
 MAPPED_BYTES: Final = 8 * 1024 * 1024
 
-STUCK: Final = 50  # unfreed brokers that cause a full collection, in addition to half the number of clusters
-# Freezes after which a full collection looks for cycles among frozen objects. The second limit applies when the
-# collection delays nobody.
+STUCK: Final = 50  # number of unfreed brokers that causes a full collection, in addition to half the number of clusters
+# Number of freezes after which a full collection looks for cycles among frozen objects. The second limit applies if at
+# most one cluster is left, because the collection then delays hardly anybody.
 FREEZES: Final = 500
 FREEZES_OF_THE_LAST: Final = 100
 FREEZES_FOR_EACH: Final = 10  # added to either limit per cluster, since more clusters mean a longer pause
 
 
-@cache  # once for all brokers of a process
+@cache  # called once for all brokers of a process
 def keep_freed_memory() -> bool:
     """Makes glibc keep more freed memory. Returns False for any other C library, which has no such option."""
     try:
@@ -36,8 +37,8 @@ def keep_freed_memory() -> bool:
 
 
 def return_freed_memory() -> bool:
-    """Returns all free pages to the kernel, which takes some milliseconds. Returns whether there were any; False
-    without glibc."""
+    """Returns all free pages to the kernel, which takes some milliseconds. Returns whether there were any free pages;
+    always False without glibc."""
     try:
         malloc_trim = ctypes.CDLL(None).malloc_trim
     except (OSError, AttributeError):
@@ -55,18 +56,18 @@ class FrozenObjects:
     """
 
     def __init__(self) -> None:
-        self._freezes = 0  # since the last thaw
-        self._stuck = 0  # brokers that reference counting did not free
+        self._freezes = 0  # number of freezes since the last thaw
+        self._stuck = 0  # number of brokers that reference counting did not free
 
     def begin(self) -> bool:
         """Called before a cluster starts. Returns a value to pass to `made`."""
-        gc.collect(1)  # garbage would be frozen too; requests leave little of it between two collections
+        gc.collect(1)  # Garbage would be frozen too. Requests leave little garbage between two collections.
         collects = gc.isenabled()
         gc.disable()
         return collects
 
     def made(self, began: bool) -> None:
-        """Called when the cluster has started, or has failed to."""
+        """Called when the cluster has started or has failed to start."""
         gc.freeze()
         self._freezes += 1
         if began:
@@ -76,7 +77,7 @@ class FrozenObjects:
         """Called some time after a broker has dropped its parts.
 
         broker    a weak reference; returns None if the broker has been freed
-        clusters  the clusters that are left
+        clusters  the remaining clusters
         """
         alive = len(clusters)
         self._stuck += broker() is not None

@@ -24,7 +24,7 @@ class Timers(Protocol):
     def after(self, delay_ms: float, action: Callable[[], None]) -> TimerHandle: ...
 
     def monotonic_ms(self) -> float:
-        """The time by which the timers run, from an arbitrary start. It never goes back."""
+        """Returns the time by which the timers run, from an arbitrary start. It never goes back."""
         ...
 
 
@@ -48,7 +48,7 @@ class Scan:
 
 
 def earliest(times_ms: Iterable[int | None]) -> int | None:
-    """The earliest of the times, where None means never. Returns None if all are None."""
+    """Returns the earliest of the times, where None means never. Returns None if all are None."""
     return min((each for each in times_ms if each is not None), default=None)
 
 
@@ -58,10 +58,10 @@ class SystemClock:
 
 
 class SteadyClock:
-    """Time that passes evenly: it starts at the wall clock's time and ignores later changes of the wall clock.
+    """A clock that advances evenly: it starts at the wall clock's time and ignores later changes of the wall clock.
 
-    Used for periods that must not end early or last for hours when somebody sets the clock, such as sessions and locks,
-    but whose times are sent or stored. Kafka measures these periods with its monotonic clock.
+    It is used for periods, such as sessions and locks, that must not end early or last for hours if somebody sets the
+    clock, and whose times are sent or stored. Kafka measures these periods with its monotonic clock.
     """
 
     def __init__(self, wall: Clock, monotonic_s: Callable[[], float]) -> None:

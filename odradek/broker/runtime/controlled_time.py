@@ -1,7 +1,7 @@
-"""Clock and timers of one cluster under test. They follow the system's until a test freezes, moves or sets them.
+"""Clock and timers of one cluster under test. They follow the system's time until a test freezes, moves or sets them.
 
 As in an operating system, there are two times. The timers' time only goes forward. The wall clock is the timers' time
-plus a shift, which `set` may move back; until a test touches the clock, it is the system's wall clock.
+plus a shift, which `set` may move back. Until a test touches the clock, it is the system's wall clock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from odradek.broker.runtime.clock import Clock, Scan, TimerHandle
 
-SPARED_CANCELLED = 64  # cancelled timers that may stay in the heap; or as many as half of its timers, if that is more
+SPARED_CANCELLED = 64  # number of cancelled timers that may stay in the heap, or half of its timers if that is more
 
 
 class ControlledTimer:
@@ -40,17 +40,19 @@ def _order(armed: Armed) -> tuple[float, int]:
 
 
 def turn_ms(due_ms: float, scan: Scan, at_ms: float) -> float:
-    """The first turn of a scan at or after `at_ms`. The scan's turns are at `due_ms`, one interval later, and so on."""
+    """Returns the first turn of a scan at or after `at_ms`. The scan's turns are at `due_ms`, one interval later, and
+    so on."""
     return due_ms + max(0, math.ceil((at_ms - due_ms) / max(scan.interval_ms, 1))) * max(scan.interval_ms, 1)
 
 
 class Pace:
-    """How the time passes since it was last frozen, resumed or moved. Seconds are those of `time.monotonic`."""
+    """How the time passes since it was last frozen, resumed or moved. Seconds are seconds of `time.monotonic`."""
 
     __slots__ = ("at_ms", "is_frozen", "rate", "shift_ms", "since_s", "wall_at_ms")
 
     def __init__(self, at_ms: float, since_s: float, shift_ms: float, is_frozen: bool) -> None:
-        """
+        """Creates a pace.
+
         at_ms     the timers' time at `since_s`
         shift_ms  how far the wall clock is ahead of the timers' time
         """
@@ -66,8 +68,8 @@ class Pace:
 
 
 class ControlledTime:
-    """A `Clock` and `Timers`, for use on the loop thread only. Actions run by due time; those due at the same time run
-    in the order in which they were armed."""
+    """A `Clock` and `Timers`, for use on the loop thread only. Actions run by due time. Actions that are due at the
+    same time run in the order in which they were armed."""
 
     def __init__(
         self,
@@ -77,8 +79,9 @@ class ControlledTime:
         is_frozen: bool = False,
         system_ns: Callable[[], int] = time_ns,
     ) -> None:
-        """
-        now_ms     the time to start with; None for the system's time
+        """Creates a clock that runs unless it is frozen.
+
+        now_ms     the initial time; None for the system's time
         system_ns  the system's wall clock
         """
         self._loop = loop
@@ -87,13 +90,14 @@ class ControlledTime:
         self._is_the_systems = now_ms is None and not is_frozen  # true until a test touches the clock
         self._numbers = count()
         self._armed: list[Armed] = []  # a heap
-        self._scans: list[Armed] = []  # few; in a list of their own, since an advance skips most of their turns
+        # Scans are few, and have their own list because an advance skips most of their turns.
+        self._scans: list[Armed] = []
         self._cancelled = 0
         self._wake: asyncio.TimerHandle | None = None
         self._wake_ms = 0.0
         self._runs_soon = False  # whether a run is scheduled although the time is frozen
         self._moving = asyncio.Lock()
-        self.actions_run = 0  # the cost of an advance is proportional to it
+        self.actions_run = 0  # number of actions run so far; the cost of an advance is proportional to it
 
     def _go_at(self, pace: Pace) -> None:
         """Continues with a new pace after a freeze, resume or jump."""
@@ -102,12 +106,13 @@ class ControlledTime:
         self.is_frozen = pace.is_frozen
         since_s = 0.0 if pace.is_frozen else pace.since_s
         self._began_ms = pace.at_ms - since_s * 1e3
-        # Whole milliseconds first: a float is too small for this many nanoseconds.
+        # Computed in whole milliseconds first, because a float cannot hold this many nanoseconds exactly.
         wall_ms = math.floor(pace.wall_at_ms)
         self._wall_began_ns = wall_ms * 1_000_000 + round((pace.wall_at_ms - wall_ms) * 1e6) - round(since_s * 1e9)
 
     def now_ms(self) -> int:
-        # Called by every request, twice by a small one: one addition costs 0.2 % of its instructions.
+        # Every request calls this method, and a small request calls it twice: one addition costs 0.2 % of its
+        # instructions.
         if self._is_the_systems:
             return self._system_ns() // 1_000_000
         return (self._wall_began_ns if self.is_frozen else self._wall_began_ns + monotonic_ns()) // 1_000_000
@@ -151,7 +156,7 @@ class ControlledTime:
         """Moves the time ahead. Returns when every action that became due has run, in order, together with its
         consequences. Turns of scans that would find nothing are skipped.
 
-        settled: waits until the broker has nothing more to do at the current time
+        settled  waits until the broker has nothing more to do at the current time
         """
         async with self._moving:
             was_frozen = self.is_frozen
@@ -169,8 +174,8 @@ class ControlledTime:
                     self.resume()
 
     async def set(self, now_ms: int, settled: Callable[[], Awaitable[None]]) -> None:
-        """Sets the wall clock. A time ahead is reached as by `advance`; for a time in the past the wall clock jumps,
-        and timers are not affected."""
+        """Sets the wall clock. To set a later time, the time advances as in `advance`. To set an earlier time, the wall
+        clock jumps, and timers are not affected."""
         ahead_ms = now_ms - self.now_ms()
         if ahead_ms >= 0:
             await self.advance(ahead_ms, settled)
@@ -183,7 +188,7 @@ class ControlledTime:
         self._go_at(Pace(pace.at_ms, pace.since_s, self._shift_ms(self.monotonic_ms()) + ms, pace.is_frozen))
 
     def stop(self) -> None:
-        """Drops all timers. Called when their owner is gone."""
+        """Drops all timers. Called after their owner has stopped."""
         self._sleep()
         self._armed.clear()
         self._scans.clear()
@@ -206,8 +211,8 @@ class ControlledTime:
         return self._system_ns() / 1e6 - at_ms if self._is_the_systems else self.pace.shift_ms
 
     def _next_ms(self, until_ms: float) -> float | None:
-        """Returns when the next action is due. Nothing happens before that time, or before `until_ms`; so it also moves
-        each scan past the turns that would find nothing."""
+        """Returns when the next action is due. Also moves each scan past the turns that would find nothing, because
+        nothing happens before the next action or `until_ms`."""
         while self._armed and self._armed[0][2].action is None:
             heappop(self._armed)
             self._cancelled -= 1
@@ -229,7 +234,7 @@ class ControlledTime:
         return min([*self._armed[:1], *self._scans], default=None, key=_order)
 
     def _run_due(self) -> None:
-        """Runs the actions that are due now. Actions that these arm get a turn of their own."""
+        """Runs the actions that are due now. Actions that these actions arm run in a later turn."""
         now_ms, last = self.monotonic_ms(), next(self._numbers)
         while (first := self._first()) is not None and first[0] <= now_ms and first[1] < last:
             timer = first[2]
@@ -244,12 +249,12 @@ class ControlledTime:
             self.actions_run += 1
             try:
                 action()
-            except Exception as error:  # as the loop does for its own timers
+            except Exception as error:  # The loop handles errors of its own timers in the same way.
                 self._loop.call_exception_handler({"message": "a timer's action failed", "exception": error})
 
     def _run_what_is_due_already(self) -> None:
-        """Runs due actions in the next turn of the loop: while the time is frozen, timers without a delay must still
-        run."""
+        """Runs due actions in the next turn of the loop, because timers without a delay must run even while the time is
+        frozen."""
         first = self._first()
         if first is not None and first[0] <= self.pace.at_ms and not self._runs_soon:
             self._runs_soon = True

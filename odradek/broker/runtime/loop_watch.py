@@ -1,11 +1,11 @@
 """A watchdog of the event loop, which measures how late the loop runs due actions, and which work delayed it.
 
-Every client waits while a single piece of work runs on the loop. Two measurements, neither of which costs a request
-anything:
+Every client waits while a single piece of work runs on the loop. There are two measurements. Neither of them costs a
+request anything:
 
-- a timer that is armed again and again measures how long a request that arrived at its due time would have waited;
-- work that is timed anyway (requests) or runs rarely (writes at the end of a turn, chores, garbage collection) is
-  counted by name if it took longer than LONG_S.
+- a timer that is armed again and again measures how long a request that arrived at its due time would have waited; -
+work that is timed anyway (requests) or runs rarely (writes at the end of a turn, chores, garbage collection) is counted
+by name if it took longer than LONG_S.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ logger = logging.getLogger("odradek.loop")
 LONG_S = 0.005
 WARN_S = 1.0
 BUSY_TICK_MS = 50
-IDLE_TICK_MS = 1000  # while no requests arrive
-MOST_BITS = 64  # of a lateness in µs
+IDLE_TICK_MS = 1000  # interval of the ticks while no requests arrive
+MOST_BITS = 64  # number of bits of a lateness in µs
 GARBAGE_COLLECTION = "garbage collection"
 
 
@@ -41,7 +41,7 @@ class LongRuns:
 
 class LoopWatch:
     """Counters since the start. `late[n]` is the number of ticks that were late by at least 2^(n-1) and less than 2^n
-    µs, `late_s` the total lateness. `blocking` holds the long runs by the name of the work."""
+    µs, and `late_s` is the total lateness. `blocking` has the long runs by the name of the work."""
 
     def __init__(self, timers: Timers, monotonic_s: Callable[[], float] = perf_counter) -> None:
         self.late = [0] * MOST_BITS
@@ -59,8 +59,8 @@ class LoopWatch:
     def start(self, requests: Callable[[], int]) -> None:
         """Starts the ticks.
 
-        requests: returns the number of requests so far. While it does not change the ticks are rare, so that an idle
-        broker stays idle.
+        requests  returns the number of requests so far; while it does not change the ticks are rare, so that an idle
+                  broker stays idle
         """
         self._requests = requests
         gc.callbacks.append(self._collecting)

@@ -1,4 +1,4 @@
-"""A request without an answer yet, as its connection sees it, and the answers that are no messages.
+"""A request that has not been answered yet, as its connection sees it, and the results that are not messages.
 
 The answer itself, and the code that waits for it, are in `odradek.broker.runtime.waiting`.
 """
@@ -17,7 +17,7 @@ from odradek.protocol.quoting import shortened
 
 
 class NoResponse(Enum):
-    """The result of a handler if the protocol has no answer (Produce with acks=0)."""
+    """The result of a handler if the protocol has no response (Produce with acks=0)."""
 
     NO_RESPONSE = 0
 
@@ -28,7 +28,7 @@ NO_RESPONSE = NoResponse.NO_RESPONSE
 class CloseConnection(Exception):
     """Raised by a handler, or passed to `Deferred.fail`, where Kafka closes the connection instead of answering.
 
-    last_answer: written before the connection closes
+    last_answer  the response that is written before the connection closes
     """
 
     def __init__(self, reason: str, last_answer: list[Chunk] | None = None) -> None:
@@ -37,15 +37,15 @@ class CloseConnection(Exception):
 
 
 class Parked(Protocol):
-    """A request without an answer yet, as its connection sees it."""
+    """A request that has not been answered yet, as its connection sees it."""
 
     @property
     def size_bytes(self) -> int:
-        """Size of the request's frame."""
+        """The size of the request's frame."""
 
     @property
     def overlapping_key(self) -> int | None:
-        """The API key of the requests that need not wait for this answer, or None."""
+        """The API key of the requests that need not wait for this response, or None."""
 
     @property
     def waits_for_others(self) -> bool:
@@ -56,13 +56,15 @@ class Parked(Protocol):
     def is_done(self) -> bool: ...
 
     def when_done(self, action: Callable[[object], None]) -> None:
-        """Calls `action` once, with an arbitrary argument, when the answer is ready; at once if it is ready now."""
+        """Calls `action` once, with an arbitrary argument, when the response is ready, or immediately if it is ready
+        now."""
 
     def abandon(self) -> None:
-        """Drops the request because the client is gone."""
+        """Drops the request because the client has disconnected."""
 
     def chunks(self) -> list[Chunk]:
-        """Encodes the finished answer; empty if the protocol has none. Raises CloseConnection."""
+        """Encodes the finished response. Returns an empty list if the protocol has no response. Raises
+        CloseConnection."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -90,7 +92,7 @@ class ReplyAround:
 
 @dataclass(slots=True)
 class Answered:
-    """A finished answer that waits for earlier answers on its connection."""
+    """A finished response that waits for earlier responses on its connection."""
 
     answer: list[Chunk]
-    size_bytes: int  # of the request's frame
+    size_bytes: int  # size of the request's frame

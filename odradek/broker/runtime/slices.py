@@ -24,14 +24,15 @@ SLICE_S: Final = 0.003
 
 
 async def work_in_slices(steps: Iterator[None]) -> None:
-    """Runs all steps. After each SLICE_S, within which the steps stop, the loop can do other work. If several of these
-    calls are active, each turn of the loop runs one slice, of the call that has waited longest."""
+    """Runs all steps. After each SLICE_S, the loop can do other work before the steps continue. If several of these
+    calls are active, each turn of the loop runs one slice, namely of the call that has waited longest."""
     slices = _slices.setdefault(asyncio.get_running_loop(), asyncio.Lock())
     is_over = False
     while not is_over:
         async with slices:
             is_over = _work_slice(steps)
-            await asyncio.sleep(0)  # also after the last slice: whatever the caller does next may take as long
+            # Also waits after the last slice, because the caller's next work may take as long as a slice.
+            await asyncio.sleep(0)
 
 
 def _work_slice(steps: Iterator[None]) -> bool:
@@ -41,7 +42,7 @@ def _work_slice(steps: Iterator[None]) -> bool:
 
 
 def completed(steps: Steps[A]) -> A:
-    """Runs all steps at once, and returns the generator's result."""
+    """Runs all steps immediately, and returns the generator's result."""
     while True:
         try:
             next(steps)
@@ -51,10 +52,10 @@ def completed(steps: Steps[A]) -> A:
 
 async def visit_in_slices(items: Iterable[T], visit: Callable[[T], None], watch: LoopWatch, name: str) -> None:
     """Calls `visit` for each of the current items. After each SLICE_S the loop can do other work, so an item may have
-    been removed by the time that it is visited. If several of these calls are active, each turn runs one slice, of the
-    call that has waited longest.
+    been removed by the time that it is visited. If several of these calls are active, each turn runs one slice, namely
+    of the call that has waited longest.
 
-    name   the name of this work in the loop watch
+    name  the name of this work in the loop watch
     """
     left: Iterator[T] | None = None
     is_over = False
@@ -94,20 +95,21 @@ def _visit_slice(left: Iterator[T], visit: Callable[[T], None], watch: LoopWatch
 
 ENTRIES_PER_SLICE: Final = 250
 ENTRIES_IN_A_CROWD: Final = 50  # the first slice of a request that arrives while MOST_ROTATING others are in progress
-MOST_ROTATING: Final = 8  # long requests in progress; the partial answers of more requests would fill the memory
-NAMES_PER_RUN: Final = 5_000  # sorted at once, which takes 2 ms
-Steps: TypeAlias = Generator[None, None, A]  # yields after each entry of a request, and returns the answer
-# Steps, reply, and the size of the frame if that is long too.
+# Number of long requests in progress. The partial responses of more requests would fill the memory.
+MOST_ROTATING: Final = 8
+NAMES_PER_RUN: Final = 5_000  # number of names that are sorted without a pause; takes 2 ms
+Steps: TypeAlias = Generator[None, None, A]  # yields after each entry of a request, and returns the response
+# The steps, the reply, and the size of the frame if the frame is long too.
 LongRequest: TypeAlias = tuple[Steps[Any], Deferred[Any], int]
-MOST_DECODED_BYTES: Final = 2 * 1024 * 1024  # total size of frames; they take twenty times as much once decoded
+# Total size of the frames. They take twenty times as much memory once decoded.
+MOST_DECODED_BYTES: Final = 2 * 1024 * 1024
 
 
 def sliced(handler: Callable[P, Steps[A]]) -> Callable[P, A | Deferred[Any]]:
-    """Decorator that turns a generator into a handler: other clients are served after every ENTRIES_PER_SLICE of its
-    entries.
+    """Turns a generator into a handler. Other clients are served after every ENTRIES_PER_SLICE entries.
 
-    If the answer is complete within one slice, it is returned at once. State that a longer request has not read yet may
-    change meanwhile. The work ends early if the client disconnects.
+    If the response is complete within one slice, it is returned immediately. State that a longer request has not read
+    yet may change meanwhile. The work ends early if the client disconnects.
     """
 
     @wraps(handler)
@@ -129,7 +131,7 @@ def made_of_each(items: Iterable[T], make: Callable[[T], A]) -> Steps[list[A]]:
 def in_slices(steps: Steps[A], *, ends_with_client: bool = False) -> A | Deferred[Any]:
     """Does a handler's work in slices; see `sliced`.
 
-    ends_with_client   whether the work stops when the client disconnects; otherwise it is completed in any case
+    ends_with_client  whether the work stops when the client disconnects; otherwise it is completed in any case
     """
     crowd = next((each for each in _rotations.values() if each.is_full), None)
     try:
@@ -166,10 +168,12 @@ def in_order(names: Iterable[str]) -> Steps[Iterator[str]]:
 
 
 class Rotation:
-    """The long requests of an event loop. Each turn runs one slice of one of the oldest, however many there are.
+    """The long requests of an event loop. Each turn runs one slice of one of the oldest requests, however many there
+    are.
 
-    While MOST_ROTATING requests are in progress, new requests share one more slice per turn for their beginnings. If
-    that slice is used up, a request begins in a later turn, before requests that have already begun.
+    While MOST_ROTATING requests are in progress, all new requests together get one more slice per turn for their first
+    entries. If that slice is used up, a new request begins in a later turn, but before the requests that have already
+    begun.
 
     Frames are decoded in the order of their arrival, when there is room in memory for the decoded requests.
     """
@@ -178,7 +182,7 @@ class Rotation:
         self._rotating: deque[LongRequest] = deque()
         self._waiting: deque[LongRequest] = deque()
         self._unbegun: deque[LongRequest] = deque()
-        self._entries_left = ENTRIES_PER_SLICE  # what remains of this turn's slice for beginnings
+        self._entries_left = ENTRIES_PER_SLICE  # number of entries left in this turn's slice for new requests
         self._is_armed = False
         self._undecoded: deque[tuple[int, Callable[[], None]]] = deque()
         # Size of the frames that are being decoded, or whose entries have not all been processed.
@@ -190,8 +194,8 @@ class Rotation:
     ) -> None:
         """Decodes a frame, now or later, and passes the result to a handler.
 
-        decode   gets a callback, and calls it once with the decoded request, in this turn or a later one
-        handle   may leave work in slices; the frame counts as decoded until that is done
+        decode  gets a callback, and calls it once with the decoded request, in this turn or a later one
+        handle  may leave work in slices; the frame counts as decoded until that work is done
         """
         self._undecoded.append((frame_bytes, partial(decode, partial(self._handle, frame_bytes, handle))))
         self._decode_next()

@@ -1,10 +1,10 @@
 """Answers that are given later, and the code that waits for them.
 
-A handler returns a `Deferred` unresolved, and the code that finds the answer resolves it. Code that needs such an
-answer before it can continue is a coroutine, which reads from top to bottom and is stepped by hand: `started` runs it
-up to its first wait. If the coroutine does not wait, its result is returned at once, and no task of the event loop was
-created. If it waits, the awaited object continues it: a `Deferred` in the turn in which it resolves, a future of
-asyncio in a turn of its own.
+A handler returns an unresolved `Deferred`, and the code that finds the answer resolves it. Code that needs such an
+answer before it can continue is a coroutine, so that it reads from top to bottom. The coroutine is stepped without a
+task of the event loop: `started` runs it up to its first wait. If the coroutine does not wait, its result is returned
+immediately. If it waits, the awaited object continues it: a `Deferred` in the turn in which it resolves, a future of
+asyncio in a later turn.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ log = logging.getLogger("odradek.waiting")
 
 
 class Deferred(Generic[M]):
-    """An answer that is given exactly once, possibly later. For the loop thread only. An exception can be the answer.
+    """An answer that is given exactly once, possibly later. For use on the loop thread only. An exception can be the
+    answer.
 
     `overlaps=True` means that the request has made all its changes, and only its answer is delayed. The connection's
-    next request of the same API then need not wait for it. Answers are sent in request order in any case.
+    next request of the same API then need not wait for the answer. Answers are sent in request order in any case.
     """
 
     __slots__ = ("_on_disconnect", "_on_done", "_outcome", "is_done", "overlaps")
@@ -50,12 +51,12 @@ class Deferred(Generic[M]):
         self._finish(error)
 
     def settle(self, outcome: M | KafkaError) -> None:
-        """Answers as `fail` does if the outcome is a `KafkaError`, otherwise as `resolve` does. For callbacks that get
-        either."""
+        """Answers as `fail` does if the outcome is a `KafkaError`, otherwise as `resolve` does. For callbacks that may
+        get either."""
         self._finish(outcome)
 
     def follow(self, answer: NowOrLater[M]) -> None:
-        """Gives the same answer as `answer`, now or when that is ready. If the client leaves before, `answer` is
+        """Gives the same answer as `answer`, now or when that is ready. If the client disconnects before, `answer` is
         abandoned."""
         if not isinstance(answer, Deferred):
             self.resolve(answer)
@@ -76,7 +77,7 @@ class Deferred(Generic[M]):
         return self.outcome()
 
     def when_done(self, action: Callable[[Deferred[M]], None]) -> None:
-        """Calls `action` when the answer is ready; at once if it is ready now."""
+        """Calls `action` when the answer is ready, or immediately if it is ready now."""
         if self.is_done:
             action(self)
         else:
@@ -93,7 +94,7 @@ class Deferred(Generic[M]):
         return self.outcome() if self.is_done else self
 
     def abandon(self) -> None:
-        """Drops the reader because the client is gone. The answer may still be given."""
+        """Drops the reader because the client has disconnected. The answer may still be given."""
         self._on_done = None
         action, self._on_disconnect = self._on_disconnect, None
         if action is not None and not self.is_done:
@@ -122,8 +123,8 @@ def started(coroutine: Coroutine[Awaited, None, M], *, ends_with_client: bool = 
     """Runs a coroutine up to its first wait, and returns its result if it never waits. An error before the first wait
     is raised; a later error becomes the error of the answer.
 
-    ends_with_client   if the client disconnects, the coroutine is closed where it waits, so that its `finally` blocks
-                       run; otherwise it continues to its end
+    ends_with_client  if the client disconnects, the coroutine is closed where it waits, so that its `finally` blocks
+                      run; otherwise it continues to its end
     """
     try:
         awaited = coroutine.send(None)
@@ -150,8 +151,8 @@ def deferred(coroutine: Coroutine[Awaited, None, M]) -> Deferred[M]:
 
 
 def unattended(coroutine: Coroutine[Awaited, None, object]) -> None:
-    """Runs a coroutine whose result nobody waits for. Raises an error that occurs before the first wait; a later one is
-    a bug, and is logged."""
+    """Runs a coroutine whose result nobody waits for. Raises an error that occurs before the first wait. A later error
+    is a bug, and is logged."""
     answer = started(coroutine)
     if isinstance(answer, Deferred):
         answer.when_done(_log_failure)
@@ -207,7 +208,7 @@ class _SteppedCoroutine(Generic[M]):
 
 
 async def arrived(answer: NowOrLater[M]) -> M:
-    """Waits for an answer, unless it is ready. Raises the answer's error."""
+    """Waits for an answer, or returns it immediately if it is ready. Raises the answer's error."""
     return await answer if isinstance(answer, Deferred) else answer
 
 

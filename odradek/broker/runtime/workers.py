@@ -11,9 +11,11 @@ from typing import Final, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
-MOST_OPENED_BYTES: Final = 256 * 1024 * 1024  # total of compressed bytes that wait or are being decompressed
-IDLE_S: Final = 2.0  # an idle thread ends after this time: a process may hold many brokers that need no threads
-SETTLING_S: Final = 0.005  # how long one turn of the loop handles results of jobs, before other work gets its turn
+MOST_OPENED_BYTES: Final = 256 * 1024 * 1024  # total size of the compressed batches that wait or are being decompressed
+# An idle thread ends after this time, because a process may contain many brokers that need no threads.
+IDLE_S: Final = 2.0
+# Maximum time for which one turn of the loop handles results of jobs before other work gets its turn.
+SETTLING_S: Final = 0.005
 
 
 class JobResult(Generic[T]):
@@ -32,7 +34,7 @@ class JobResult(Generic[T]):
 
 
 class Workers(Protocol):
-    """Runs jobs beside the loop: fdatasync, cold reads, large batches, deletions."""
+    """Runs jobs in threads, in parallel to the loop: fdatasync, cold reads, large batches, deletions."""
 
     def run(self, job: Callable[[], T], then: Callable[[JobResult[T]], None]) -> None:
         """Runs `job` in a thread, then `then` with the result on the loop thread. Jobs may overtake one another."""
@@ -68,7 +70,7 @@ def join(threads: Iterable[Thread]) -> None:
 
 class ThreadWorkers:
     """A bounded number of threads, which are started as needed and end after IDLE_S without a job. The loop handles
-    results in batches, since waking it costs more than most of the follow-up work; a batch that takes longer than
+    results in batches, because waking it costs more than most of the follow-up work. A batch that takes longer than
     SETTLING_S is split over several turns.
 
     `close` waits for the jobs that were submitted before it. Later jobs run in the caller's thread.
@@ -84,7 +86,8 @@ class ThreadWorkers:
         idle_s: float = IDLE_S,
         start: Callable[[Thread], None] = Thread.start,
     ) -> None:
-        """watched: wraps the function that handles results on the loop, so that it is timed"""
+        """Creates workers without threads. `watched` wraps the function that handles results on the loop, so that it is
+        timed."""
         self._now_s = now_s
         self._idle_s = idle_s
         self._start = start
@@ -115,12 +118,13 @@ class ThreadWorkers:
             self._threads.append(thread)
         try:
             self._start(thread)
-        except RuntimeError:  # the system allows no further thread: existing threads do the job, or else this one does
+        # The system allows no further thread. Existing threads run the job, or else this thread does.
+        except RuntimeError:
             with self._changing:
                 self._threads.remove(thread)
                 is_alone = not self._threads
             if is_alone:
-                self._jobs.get()  # takes this job back: no thread ends while a job waits
+                self._jobs.get()  # takes this job back, because no thread ends while a job waits
                 self._do(job, then)
                 self._wake()
 
@@ -133,7 +137,7 @@ class ThreadWorkers:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all jobs are done and their results handled."""
+        """Whether all jobs are done and their results have been handled."""
         return self._unsettled == 0
 
     def close(self) -> None:
@@ -178,7 +182,7 @@ class ThreadWorkers:
             self._unsettled -= 1
             try:
                 ended.popleft()()
-            except Exception as error:  # a bug; the remaining results must still be handled
+            except Exception as error:  # A bug. The remaining results must still be handled.
                 self._loop.call_exception_handler({"message": "a job of a thread ended", "exception": error})
             if ended and self._now_s() - began_s >= SETTLING_S:
                 self._is_woken = True
@@ -187,9 +191,8 @@ class ThreadWorkers:
 
 
 class Openers:
-    """Workers that decompress batches. A waiting batch stays in memory even if its client has disconnected, since it
-    may belong to a Produce with acks=0; so the total size is bounded.
-    """
+    """Workers that decompress batches. A waiting batch stays in memory even if its client has disconnected, because it
+    may belong to a Produce with acks=0. Therefore the total size is bounded."""
 
     __slots__ = ("_held_bytes", "_most_bytes", "_workers")
 
