@@ -78,7 +78,7 @@ def unchanged(response: R) -> R:
 
 
 class Shard(Generic[C]):
-    """The coordinator of one partition; see `__init__`."""
+    """A core of a coordinator with its partition; see the module's docstring."""
 
     def __init__(
         self,

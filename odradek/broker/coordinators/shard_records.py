@@ -40,7 +40,7 @@ class ShardLog(Protocol):
         """
 
     def is_durable(self, *, must_sync: bool) -> bool:
-        """Whether `when_durable` would call its action immediately and without an error."""
+        """Returns whether `when_durable` would call its action immediately and without an error."""
 
     def when_durable(self, action: Callable[[KafkaError | None], None], *, must_sync: bool = False) -> None:
         """Calls `action`, possibly immediately, when everything appended so far is as durable as the settings require.

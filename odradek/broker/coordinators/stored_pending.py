@@ -1,7 +1,7 @@
 """Searches the files of `__share_group_state` for acknowledgements that are pending in transactions.
 
-This happens before the logs are open, at the first start with a directory of an older Odradek, which had no feature for
-them (ADR 35).
+This happens before the logs are open, at the first start with a directory of an older Odradek that did not have
+odradek.share.transactions yet (ADR 35).
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ class TopicSearches:
             yield
 
     def _is_wanted(self, search: Search) -> bool:
-        """Whether the search is still the group's current one."""
+        """Returns whether the search is still the group's current search."""
         return self._searches.get(search.group_id) is search
 
     def _search(self, search: Search, may_see: Callable[[str], bool]) -> Steps[FoundTopics]:

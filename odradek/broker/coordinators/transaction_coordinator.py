@@ -442,9 +442,8 @@ def _require_id(transactional_id: str) -> None:
 
 
 class IdExpiry:
-    """Expires transactional ids that have been unused for a long time. Handles one shard after the other, each in
-    slices, since a million ids may expire at the same time.
-    """
+    """Expires transactional ids that have been unused for a long time. Handles one shard after another, each in slices,
+    since a million ids may expire at the same time."""
 
     def __init__(self, shards: Shards[TransactionCore, Any], timers: Timers) -> None:
         self._shards = shards

@@ -213,8 +213,8 @@ class MarkerRound:
         return self._pending
 
     def _is_needless(self, topic_partition: TopicPartition, code: ErrorCode) -> bool:
-        """Whether the partition no longer needs a marker. Otherwise logs the refusal, because the marker will be sent
-        again."""
+        """Returns whether the partition no longer needs a marker. Otherwise logs the refusal, because the marker will
+        be sent again."""
         if code in NEEDS_NO_MARKER:
             return True
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not self._rounds.exists(topic_partition):
@@ -266,7 +266,7 @@ class MarkerRounds:
         self.exists = exists
         self.moment = moment
         self._new_round = new_round
-        self.late: dict[str, MarkerRound] = {}  # by transactional id; a round remembers earlier refusals
+        self.late: dict[str, MarkerRound] = {}  # by transactional id; kept because a round remembers earlier refusals
 
     def send(self, markers: Sequence[MarkersOwed], failure: KafkaError | None) -> None:
         """Sends the markers of a decision that is as durable as the settings require. If it is not, `failure` is the
@@ -336,7 +336,7 @@ class LocalMarkerWriter:
         if marker.producer_id < 0 or marker.producer_epoch < 0:
             raise KafkaError(
                 ErrorCode.UNKNOWN_SERVER_ERROR
-            )  # as in Kafka: a marker without a producer cannot be written
+            )  # Kafka returns the same error: a marker without a producer cannot be written.
         if topic == GROUP_OFFSETS:
             self._require_coordinator(self._groups.require_loaded, index)
         elif topic == SHARE_GROUP_STATE:

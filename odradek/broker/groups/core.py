@@ -87,8 +87,9 @@ if TYPE_CHECKING:
         StreamsGroupTopologyDescriptionUpdateRequest,
     )
 
-GROUP_ID_NOT_FOUND_SINCE: Final = 9  # version of OffsetCommit
-TRANSACTIONAL_GROUP_ID_NOT_FOUND_SINCE: Final = 6  # version of TxnOffsetCommit: docs/spec/kafka-4.4.md#s5-2, T8
+GROUP_ID_NOT_FOUND_SINCE: Final = 9  # the first version of OffsetCommit with this error
+# The first version of TxnOffsetCommit with this error: docs/spec/kafka-4.4.md#s5-2, T8
+TRANSACTIONAL_GROUP_ID_NOT_FOUND_SINCE: Final = 6
 
 
 class GroupCore:
@@ -282,7 +283,7 @@ class GroupCore:
         return description_stored(self.registry, request, now_ms)
 
     def has_description(self, group_id: str) -> bool:
-        """Whether a description of the topology of a streams group must be removed before the group."""
+        """Returns whether a streams group's topology description must be removed before the group."""
         group = self.registry.groups.get(group_id)
         return isinstance(group, StreamsGroup) and group.has_description
 
@@ -482,7 +483,8 @@ class GroupCore:
         group = self.registry.groups.get(group_id)
         if group is not None:
             return (), group.check_offset_commit(committer)
-        if committer.epoch >= 0:  # not an error translation: a share group always answers GROUP_ID_NOT_FOUND
+        # This is not left to the error translations, because a share group answers GROUP_ID_NOT_FOUND in every version.
+        if committer.epoch >= 0:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if is_told_of_no_group else ErrorCode.ILLEGAL_GENERATION)
         # A consumer that assigns its own partitions only stores offsets here; no other record of the group exists.
         return (ClassicGroup(group_id, changed_ms=now_ms),), ()

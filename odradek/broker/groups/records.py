@@ -21,7 +21,8 @@ OFFSET_COMMIT_VERSION: Final = 4
 # The only version with an expiry field; it has no leader epoch and topic id.
 OFFSET_COMMIT_VERSION_WITH_EXPIRY: Final = 1
 
-# By record type. A module is imported when its first record is read, because most logs contain only two types.
+# The module and the class prefix of each record type. A module is imported when its first record is read, because most
+# logs contain only two types.
 TYPES: Final[Mapping[int, tuple[str, str]]] = {
     0: ("legacy_offset_commit", "LegacyOffsetCommit"),
     1: ("offset_commit", "OffsetCommit"),

@@ -146,7 +146,7 @@ class MetadataImage:
         return sum(len(topic.partitions) for topic in self.topics.values())
 
     def controller_for_clients(self, wanted: int) -> int:
-        """Returns the broker that clients see as the controller: like in Kafka, any broker that is not fenced, or -1.
+        """Returns the broker that clients see as the controller: as in Kafka, any broker that is not fenced, or -1.
 
         `wanted` is preferred if it is not fenced. Source: KRaftMetadataCache.getRandomAliveBrokerId.
         """

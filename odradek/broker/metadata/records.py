@@ -105,7 +105,7 @@ def decode_record(value: bytes) -> Message | PassedOver:
 
 
 def record_batch(values: Iterable[bytes], now_ms: int, *, leader_epoch: int) -> Steps[bytearray]:
-    """Builds one batch of encoded records, with offsets from 0. Like Kafka, records that belong together form one
+    """Builds one batch of encoded records, with offsets from 0. As in Kafka, records that belong together form one
     batch.
 
     Adds one record in each step. Raises ValueError if there are no records.
@@ -149,7 +149,7 @@ def _read_unsigned(data: bytes, position: int) -> tuple[int, int]:
 
 R = TypeVar("R")
 
-MAX_RECORDS = 10_000  # for one decision, as in Kafka: the records are committed in one batch or not at all
+MAX_RECORDS = 10_000  # limit for one decision, as in Kafka: the records are committed in one batch or not at all
 
 
 def require_one_batch(records: Sequence[Message]) -> None:

@@ -36,7 +36,7 @@ class Loader:
         # The records of a transaction that has not ended, or None.
         self._transaction: list[Message] | None = None
         self.not_understood: set[tuple[int, int]] = set()  # record types and versions
-        self.last_timestamp = -1  # in ms, of the last record
+        self.last_timestamp = -1  # timestamp of the last record, in ms
         # Highest level of each feature in the log itself, whether or not it is still in effect.
         self.highest_levels: dict[str, int] = {}
         self.earlier_share_version = EarlierShareVersion()

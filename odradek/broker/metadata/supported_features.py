@@ -27,7 +27,7 @@ ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     ELIGIBLE_LEADER_REPLICAS: (0, 1),  # the single replica is the only eligible leader
     "kraft.version": (0, 1),
-    METADATA_VERSION: (7, METADATA_VERSION_4_4),  # since 3.3-IV3
+    METADATA_VERSION: (7, METADATA_VERSION_4_4),  # from 3.3-IV3 on
     GROUP_VERSION: (0, 1),  # KIP-848
     SHARE_VERSION: (0, SHARE_VERSION_DEAD_LETTERS),
     STREAMS_VERSION: (0, 1),  # KIP-1071

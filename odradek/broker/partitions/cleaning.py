@@ -47,7 +47,7 @@ class CleanerServices:
 
 
 class LogCleaner:
-    """Cleans logs. Call `visit` for each partition, then `clean`, which cleans one log after the other."""
+    """Cleans logs. Call `visit` for each partition, then `clean`, which cleans one log after another."""
 
     def __init__(self, log_directory: LogDirectory, services: CleanerServices) -> None:
         self.uncleanable: set[Partition] = set()

@@ -293,8 +293,8 @@ class Partition:
         return None
 
     def _written(self, end_offset: int, on_done: OnDone, failure: KafkaError | None) -> None:
-        """Called after a batch of a two-phase commit was written, or after its duplicate, which must not be answered
-        earlier."""
+        """Waits for the sync of a batch of a two-phase commit. Called after the batch was written, or after its
+        duplicate, which must not be answered earlier."""
         if failure is not None:
             on_done(failure)
         else:

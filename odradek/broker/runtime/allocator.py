@@ -60,21 +60,23 @@ class FrozenObjects:
         self._stuck = 0  # number of brokers that reference counting did not free
 
     def begin(self) -> bool:
-        """Called before a cluster starts. Returns a value to pass to `made`."""
+        """Collects garbage and pauses the collector; called before a cluster starts. Returns whether the collector was
+        enabled, to be passed to `made`."""
         gc.collect(1)  # Garbage would be frozen too. Requests leave little garbage between two collections.
         collects = gc.isenabled()
         gc.disable()
         return collects
 
     def made(self, began: bool) -> None:
-        """Called when the cluster has started or has failed to start."""
+        """Freezes all objects; called when the cluster has started or has failed to start."""
         gc.freeze()
         self._freezes += 1
         if began:
             gc.enable()
 
     def gone(self, broker: Callable[[], object], clusters: Sized) -> None:
-        """Called some time after a broker has dropped its parts.
+        """Counts a broker that has dropped its parts, and runs a full collection if many cycles may have accumulated.
+        Called some time after the broker has dropped its parts.
 
         broker    a weak reference; returns None if the broker has been freed
         clusters  the remaining clusters

@@ -30,10 +30,11 @@ class Timers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A periodic timer action that runs every `interval_ms` and mostly finds nothing to do.
+    """A periodic timer action that runs every `interval_ms` and usually finds nothing to do.
 
-    due_ms  the earliest time at which a run may find something to do if nothing else happens before: now or a past time
-            if it may find something now, None if never. When a test moves its clock ahead, earlier runs are skipped.
+    due_ms  the earliest time at which a run may find something to do if nothing else happens before: the current or an
+            earlier time if there may be something to do now, None if never. When a test moves its clock ahead, earlier
+            runs are skipped
     """
 
     action: Callable[[], None]

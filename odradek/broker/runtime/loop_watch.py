@@ -120,7 +120,8 @@ class LoopWatch:
         self._arm(IDLE_TICK_MS if is_idle else BUSY_TICK_MS)
 
     def _collecting(self, phase: str, info: dict[str, int]) -> None:
-        """The callback for `gc`, which runs in the thread that triggered the collection."""
+        """Measures a garbage collection. This is the callback for `gc`, which runs in the thread that triggered the
+        collection."""
         if phase == "start":
             self._collection_began_s = self.monotonic_s()
         else:

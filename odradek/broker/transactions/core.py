@@ -405,7 +405,7 @@ class TransactionCore:
         return sum(self._txns[each].is_kept for each in self._ongoing)
 
     def open_time_max_ms(self, now_ms: int) -> int:
-        """The age of the oldest open transaction, or 0 if there is none: KIP-939's
+        """Returns the age of the oldest open transaction, or 0 if there is none: KIP-939's
         `active-transaction-open-time-max`."""
         started_ms = [each for name in self._ongoing if (each := self._txns[name].started_ms) is not None]
         return max(0, now_ms - min(started_ms)) if started_ms else 0

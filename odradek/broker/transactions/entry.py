@@ -230,7 +230,7 @@ def kept(txn: Txn, *, timeout_ms: int, now_ms: int, new_producer_id: int | None)
     """
     producer_id, producer_epoch = txn.client_pair
     assert producer_epoch is not None
-    # Before there is an owner to fence, the last epoch is reserved for the markers; later it may be given out too.
+    # While there is no owner to fence, the last epoch is reserved for the markers. Later it may be assigned too.
     if producer_epoch >= (MAX_EPOCH if txn.is_kept else LAST_USABLE_EPOCH):
         if new_producer_id is None:
             return PRODUCER_ID_NEEDED

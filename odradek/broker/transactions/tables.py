@@ -109,7 +109,7 @@ class Claim(Enum):
     OTHER_EPOCH = auto()  # P, with any other epoch
     OTHER_ID = auto()
 
-    __hash__ = object.__hash__  # as in TxnState
+    __hash__ = object.__hash__  # See TxnState.
 
 
 Cell = TxnVerdict | ErrorCode

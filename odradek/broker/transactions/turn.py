@@ -25,7 +25,7 @@ Response = object
 
 @dataclass(frozen=True, slots=True)
 class TransactionConfig:
-    """The settings that decisions depend on, named like Kafka's properties, with `_` for `.`."""
+    """The settings on which decisions depend. The names are Kafka's property names with `_` for `.`."""
 
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000
@@ -58,9 +58,9 @@ class Moment:
 class OverdueFate(Enum):
     """What happens to a transaction after locks on records that it acknowledges have expired (KIP-1289)."""
 
-    ENDING = auto()  # decided, now or before; its markers are being written
-    PENDING = auto()  # a two-phase commit, which only its owner ends
-    OVER = auto()  # complete, or unknown
+    ENDING = auto()  # The transaction is decided, and its markers are being written.
+    PENDING = auto()  # The transaction is a two-phase commit, which only its owner ends.
+    OVER = auto()  # The transaction is complete or unknown.
 
 
 @dataclass(slots=True)

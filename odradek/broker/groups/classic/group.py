@@ -271,7 +271,8 @@ class ClassicGroup:
         renamed = replace(
             self.members[old_member_id], member_id=new_member_id, is_new=False, awaiting_join=None, awaiting_sync=None
         )
-        # It keeps its position, so that the choice of the next leader does not depend on which members were restarted.
+        # The member keeps its position, so that the choice of the next leader does not depend on which members were
+        # restarted.
         self.members = {
             renamed.member_id if member_id == old_member_id else member_id: (
                 renamed if member_id == old_member_id else member

@@ -20,7 +20,7 @@ class Member:
     member_id: str
     group_instance_id: str | None  # None for a dynamic member
     client_id: str
-    client_host: str  # in Java's notation of an address: "/127.0.0.1"
+    client_host: str  # a Java-style address such as "/127.0.0.1"
     rebalance_timeout_ms: int
     session_timeout_ms: int
     protocols: Protocols

@@ -19,7 +19,7 @@ from odradek.broker.groups.common.registry import GroupRegistry, TopicView
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.kafka_rules import KafkaRules
 
-NO_TIME = 0  # computation time that does not make the next target wait for the interval
+NO_TIME = 0  # a computation time after which the next target does not wait for the interval
 FIRST_EPOCH = 1  # the epoch of a group without an epoch record
 
 Partitions = Mapping[bytes, frozenset[int]]
@@ -252,7 +252,7 @@ class EpochTurn(ABC, Generic[G, S]):
         self.remember(replace(self.group.memory, checked_version=self.cluster.version))
 
     def is_target_due(self, interval_setting: str) -> bool:
-        """Whether a new target must be computed, and the interval since the last computation is over."""
+        """Returns whether a new target must be computed and the interval since the last computation is over."""
         group = self.group
         if group.epoch <= group.assignment_epoch:
             return False

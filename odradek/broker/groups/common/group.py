@@ -70,10 +70,11 @@ class Group(Protocol):
         """Checks a commit and returns the timers that it restarts. Raises KafkaError to refuse the whole commit."""
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Raises KafkaError to refuse. After GROUP_ID_NOT_FOUND the caller answers as for a group without offsets."""
+        """Raises KafkaError to refuse the fetch. After GROUP_ID_NOT_FOUND the caller answers as for a group without
+        offsets."""
 
     def check_offset_delete(self) -> None:
-        """Raises KafkaError to refuse. Offsets of subscribed topics are kept in any case."""
+        """Raises KafkaError to refuse the deletion. Offsets of subscribed topics are kept in any case."""
 
     @property
     def keeps_offsets(self) -> bool:

@@ -43,7 +43,7 @@ class ReconciledMember(Protocol):
 
 
 def is_away(member: ReconciledMember) -> bool:
-    """Whether a static member has left temporarily. Its assignment remains reserved for it."""
+    """Returns whether a static member has left temporarily. Its assignment remains reserved for it."""
     return member.epoch == LEAVE_FOR_A_WHILE_EPOCH
 
 
@@ -133,12 +133,12 @@ class ReconciledGroup(EpochGroup[M, S, T]):
         return ()
 
     def knows_epochs(self, member: M) -> bool:
-        """Whether the member must send its member epoch with a commit."""
+        """Returns whether the member must send its member epoch with a commit."""
         return True
 
     def _may_be_late(self, member: M, committer: Committer) -> bool:
-        """Whether the commit may have an older epoch (KIP-1251): the member must have held all these partitions since
-        that epoch."""
+        """Returns whether the commit may have an older epoch (KIP-1251): the member must have held all these partitions
+        since that epoch."""
         if not 0 <= committer.epoch < member.epoch:
             return False
         held_since = self.held_since(member)

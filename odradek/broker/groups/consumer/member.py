@@ -37,13 +37,13 @@ class ConsumerMember:
     instance_id: str | None = None  # None for a dynamic member
     rack_id: str | None = None
     client_id: str = ""
-    client_host: str = ""  # in Java's notation of an address: "/127.0.0.1"
+    client_host: str = ""  # a Java-style address such as "/127.0.0.1"
     topics: frozenset[str] = frozenset()
     regex: str = ""  # "" if there is none
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
     classic: ClassicProtocols | None = None  # None if the member uses the consumer protocol
-    # From the record with key 8.
+    # The following fields come from the record with key 8.
     epoch: int = 0
     previous_epoch: int = 0
     state: MemberState = MemberState.STABLE
@@ -64,7 +64,7 @@ class ConsumerMember:
         return self.state is MemberState.STABLE
 
     def holds(self, topic_id: bytes, partition: int) -> bool:
-        """Whether the member may be processing this partition: it has not confirmed that it stopped."""
+        """Returns whether the member may be processing this partition, because it has not confirmed that it stopped."""
         return partition in self.assigned.get(topic_id, ()) or partition in self.revoking.get(topic_id, ())
 
 

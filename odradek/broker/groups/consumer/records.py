@@ -1,4 +1,4 @@
-"""Makes and reads the records of consumer groups, with the keys 3 to 8 and 16: docs/spec/consumer-groups.md#s12-1."""
+"""Creates and reads the records of consumer groups, with the keys 3 to 8 and 16: docs/spec/consumer-groups.md#s12-1."""
 
 from __future__ import annotations
 

@@ -176,9 +176,9 @@ class ShareMember:
     member_id: str
     rack_id: str | None = None
     client_id: str = ""
-    client_host: str = ""  # in Java's notation of an address: "/127.0.0.1"
+    client_host: str = ""  # a Java-style address such as "/127.0.0.1"
     topics: frozenset[str] = frozenset()
-    # From the record with key 14.
+    # The following fields come from the record with key 14.
     epoch: int = 0
     previous_epoch: int = 0
     assigned: Partitions = field(default_factory=dict)

@@ -186,8 +186,8 @@ def state_deleted(registry: GroupRegistry, group_id: str, topic_ids: Collection[
 
 
 def missing_topic_records(registry: GroupRegistry) -> Sequence[CoordinatorRecord]:
-    """Returns records that remove topics that no longer exist from the groups. The share coordinator removes their
-    state by itself."""
+    """Returns records that remove deleted topics from the groups. The share coordinator deletes the state of these
+    topics on its own."""
     records = []
     for group in registry.groups.values():
         if not isinstance(group, ShareGroup):

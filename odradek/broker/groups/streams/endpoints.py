@@ -41,7 +41,8 @@ def endpoint_partitions(turn: StreamsTurn, asking: StreamsMember) -> list[Endpoi
 
 
 def _partitions(turn: StreamsTurn, held: Iterable[Tasks]) -> list[TopicPartition]:
-    """Returns the partitions that these tasks read. A task has no partition of a topic with fewer partitions."""
+    """Returns the partitions that these tasks read. If a topic has fewer partitions than the subtopology has tasks,
+    some tasks have no partition of it."""
     topology = turn.group.topology
     assert topology is not None
     found: dict[str, set[int]] = {}

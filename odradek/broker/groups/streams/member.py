@@ -39,13 +39,13 @@ class StreamsMember:
     instance_id: str | None = None  # None for a dynamic member
     rack_id: str | None = None
     client_id: str = ""
-    client_host: str = ""  # in Java's notation of an address: "/127.0.0.1"
+    client_host: str = ""  # a Java-style address such as "/127.0.0.1"
     rebalance_timeout_ms: int = -1
     topology_epoch: int = 0
     process_id: str = ""
     user_endpoint: Endpoint | None = None
     client_tags: Mapping[str, str] = field(default_factory=dict)
-    # From the record with key 22.
+    # The following fields come from the record with key 22.
     epoch: int = 0
     previous_epoch: int = 0
     state: StreamsMemberState = StreamsMemberState.STABLE

@@ -1,4 +1,4 @@
-"""Makes and reads the records of streams groups, with the keys 17 and 19 to 23: docs/spec/streams-groups.md#s11."""
+"""Creates and reads the records of streams groups, with the keys 17 and 19 to 23: docs/spec/streams-groups.md#s11."""
 
 from __future__ import annotations
 

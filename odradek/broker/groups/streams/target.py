@@ -29,7 +29,8 @@ class ComputedTarget(NamedTuple):
     targets: TargetAssignment
 
     def is_usable_for(self, group: StreamsGroup) -> bool:
-        """Whether the group may use this target, although members may have joined or left since the computation began.
+        """Returns whether the group may use this target, although members may have joined or left since the computation
+        began.
 
         The target is recorded with the epoch for which it was computed, as if it had been computed immediately. If the
         group's epoch has advanced since then, the next target follows. A group whose members change all the time

@@ -84,7 +84,7 @@ def reported_tasks(
 
 
 def is_within(tasks: Tasks, others: Mapping[str, Mapping[int, int]] | Tasks) -> bool:
-    """Whether all tasks are among the others."""
+    """Returns whether all tasks are among the others."""
     return all(
         partition in others.get(subtopology_id, ())
         for subtopology_id, partitions in tasks.items()
@@ -93,5 +93,5 @@ def is_within(tasks: Tasks, others: Mapping[str, Mapping[int, int]] | Tasks) -> 
 
 
 def overlaps(tasks: Tasks, others: Mapping[str, Mapping[int, int]] | Tasks) -> bool:
-    """Whether a task is among the others."""
+    """Returns whether any of the tasks is among the others."""
     return any(not partitions.isdisjoint(others.get(each, ())) for each, partitions in tasks.items())

@@ -71,8 +71,11 @@ class Subtopology:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Two topologies are equal if they have the same epoch and, by id, the same subtopologies. The order of the
-    subtopologies does not count, but the order of all lists inside them does."""
+    """One version of the topology of an application: its subtopologies by id.
+
+    Two topologies are equal if they have the same epoch and, by id, the same subtopologies. The order of the
+    subtopologies does not count, but the order of all lists inside them does.
+    """
 
     epoch: int
     subtopologies: Mapping[str, Subtopology]
@@ -192,7 +195,7 @@ def _check_indexes(indexes: tuple[int, ...], subtopology: Subtopology, count: in
 
 
 def is_stale(topology_epoch: int, group: Topology) -> bool:
-    """Whether a member with this topology epoch runs an earlier version of the application than its group."""
+    """Returns whether a member with this topology epoch runs an earlier version of the application than its group."""
     return topology_epoch < group.epoch
 
 

@@ -40,8 +40,7 @@ from odradek.broker.shares.core.tables import RecordState
 class Overlay:
     """The stored pending ranges of one share partition, ascending and without overlaps.
 
-    record_count  the number of offsets in these ranges; every change keeps it up to date, so that reading it costs
-                  nothing however many ranges there are
+    record_count  the number of offsets in these ranges; every change updates it, so that reading it is cheap
     """
 
     __slots__ = ("ranges", "record_count")

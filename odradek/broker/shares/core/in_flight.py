@@ -231,7 +231,7 @@ class InFlight:
         self.gap_start: int | None = None
         self.earliest_deadline_ms: int | None = None
         self.archiving: list[DeadLetter] = []
-        self._maybe_available = False  # if False, nothing below the next offset can be acquired
+        self._maybe_available = False  # If False, no offset below the next offset can be acquired.
 
     # Reading.
 

@@ -323,8 +323,8 @@ class SharePartition:
         return Change(span, state)
 
     def _held(self, is_meant: Callable[[Span], bool]) -> list[Span]:
-        """Returns the matching spans that members hold and that no write is about to change. Spans are cut at the start
-        offset, because records below it are not made available again."""
+        """Returns the matching spans that members hold and that no write is about to change. Spans are split at the
+        start offset, because records below it do not become available again."""
         start = self.flight.start_offset
         found = []
         for batch in self.flight.batches:

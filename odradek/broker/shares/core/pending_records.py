@@ -223,8 +223,8 @@ class PendingRecords:
         return self._after(archived)
 
     def written(self, write: StateWrite) -> list[Ending]:
-        """Makes the stored ranges TX_PENDING. Returns the markers that arrived before the answer and end these
-        ranges."""
+        """Makes the stored ranges TX_PENDING. Returns the markers that arrived before the write was answered and that
+        end these ranges."""
         for span, _ in write.changes:
             self._flight.become_pending(span)
         self._flight.advance()
@@ -307,7 +307,7 @@ class PendingRecords:
     ) -> None:
         """Takes over the stored state of a transaction that has ended without its marker reaching this leader. Spans
         that are stored as pending stay pending; all others take their stored state."""
-        ranges = sorted(ranges)  # without overlaps, like the batches
+        ranges = sorted(ranges)  # The ranges do not overlap, and neither do the batches.
         batches = sorted(batches)
         for batch, each in list(self._of(transaction)):
             for span in self._cut_at_start(batch, each):

@@ -20,7 +20,7 @@ from odradek.protocol.topic_partition import TopicIdPartition
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 MAX_EPOCH = 2**31 - 1
-MAX_PARTITIONS = 100_000  # over all sessions; Kafka has no such limit
+MAX_PARTITIONS = 100_000  # limit over all sessions; Kafka has no such limit
 
 
 class SessionKey(NamedTuple):

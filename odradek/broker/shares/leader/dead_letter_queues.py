@@ -63,7 +63,7 @@ RECORDS_PER_TURN: Final = 100
 READ_BYTES: Final = 1024 * 1024  # the size of one read of the source
 PRODUCE_VERSION: Final = 13  # the copies are validated like a Produce request of this version
 ATTEMPTS: Final = 5
-FIRST_RETRY_MS: Final = 1_000  # doubled after each attempt
+FIRST_RETRY_MS: Final = 1_000  # pause before the first retry; doubled after each attempt
 RETRIABLE: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -275,7 +275,7 @@ class DeadLetterQueues:
         contents = NOTHING_READ
         copies: list[NewRecord] = []
         for letter in letters:
-            # The records of one range are read together; if the first record is gone, none of them is read.
+            # The records of one range are read together. If the first record was deleted, none of them is read.
             is_gone = letter.is_whole and letter.first_offset < copying.partition.log.log_start_offset
             for offset in range(letter.first_offset, letter.last_offset + 1):
                 content = NO_CONTENT

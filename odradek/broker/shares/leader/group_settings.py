@@ -45,7 +45,7 @@ class ShareGroupSettings:
         """`broker_setting` returns the current value of a broker setting, as text."""
         self._image = image
         self._broker_setting = broker_setting
-        self._broker_numbers: dict[str, int] = {}  # parsed; can only be set in the broker's file
+        self._broker_numbers: dict[str, int] = {}  # parsed broker settings, which can only be set in the broker's file
         self._without_own: _Parsed | None = None  # the settings that all groups without own settings share
         self._parsed: dict[str, _Parsed] = {}  # by group; only groups with own settings
 

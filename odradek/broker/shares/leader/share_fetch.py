@@ -76,8 +76,8 @@ class LiveShareFetch:
         self._max_records = request.max_records
         self._batch_size = request.batch_size
         self._mode = AcquireMode(request.share_acquire_mode)
-        # Unlike Kafka, a throttled fetch acquires nothing: Kafka acquires records and then answers without them, so
-        # they stay locked although no member has received them.
+        # A throttled fetch acquires nothing. Kafka acquires records and then answers without them, so that they stay
+        # locked although no member has received them.
         is_throttled = meter is not None and meter.is_throttled_for_fetches
         fetches = not (
             is_final or is_throttled or request.max_records <= 0 or request.max_bytes <= 0 or request.is_renew_ack

@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 from odradek.broker.groups.consumer.assignors.group_view import GroupView, TargetAssignment, topics_in_hash_order
 
-MAX_ROUNDS = 16  # over all topics
+MAX_ROUNDS = 16  # number of rounds; each round visits all topics
 NOBODY = -1
 UUID_HALVES = struct.Struct(">qq")  # signed, as Kafka compares them
 

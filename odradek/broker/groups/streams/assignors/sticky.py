@@ -335,7 +335,7 @@ class _Assignment:
 
 
 def _in_member_order(group: GroupView) -> list[str]:
-    """Returns the members in Kafka's order: it adds a member that is joining after all others."""
+    """Returns the members in Kafka's order. A joining member comes last."""
     ordered = in_timeline_order(member_id for member_id in group.members if member_id != group.joining)
     return ordered if group.joining is None else [*ordered, group.joining]
 
