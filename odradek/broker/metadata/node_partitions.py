@@ -29,7 +29,7 @@ def new_partitions(image: MetadataImage, node_id: int, records: Sequence[Any]) -
 def is_stray(image: MetadataImage, node_id: int, found: TopicPartition, topic_id: bytes | None) -> bool:
     """Returns whether a directory belongs to no partition of this node.
 
-    topic_id  id of the topic for which the directory was created; None if it is not stored, then the name decides
+    topic_id  id of the topic for which the directory was created, or None if it is not stored; then the name decides
     """
     name, index = found
     if name == CLUSTER_METADATA:

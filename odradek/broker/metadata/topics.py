@@ -332,8 +332,8 @@ def _enlarge(image: MetadataImage, wish: MorePartitions, node: Node, room: int) 
 
 @dataclass(frozen=True, slots=True)
 class DeletedTopic:
-    """The result for one topic. `name` is None if the request has only an unknown id; `topic_id` is zero if it has only
-    an unknown name."""
+    """The result for one topic. `name` is None if the request has only an unknown id. `topic_id` is zero if the request
+    has only an unknown name."""
 
     name: str | None
     topic_id: bytes

@@ -188,8 +188,8 @@ class Partition:
             woken.extend(wait for wait in self._parked if wait.appended(size_bytes))
 
     def flush(self) -> None:
-        """Writes the staged batches now rather than at the end of the turn, so that they are in the log before the
-        caller continues."""
+        """Writes the staged batches now rather than at the end of the turn, so that nothing else happens before they
+        are written."""
         if self._unwritten:
             self._write()
 

@@ -61,8 +61,9 @@ class SystemClock:
 class SteadyClock:
     """A clock that advances evenly: it starts at the wall clock's time and ignores later changes of the wall clock.
 
-    It is used for periods, such as sessions and locks, that must not end early or last for hours if somebody sets the
-    clock, and whose times are sent or stored. Kafka measures these periods with its monotonic clock.
+    It measures periods such as sessions and locks, which must not end early or last for hours if somebody sets the
+    clock. Their times are sent or stored, so they need the wall clock's epoch. Kafka measures these periods with its
+    monotonic clock.
     """
 
     def __init__(self, wall: Clock, monotonic_s: Callable[[], float]) -> None:

@@ -69,8 +69,8 @@ from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
 MARKER_RETRY_MS: Final = 100
 COMPLETIONS: Final = ""  # key of the timer that records completions; no transactional id is empty
 NOTHING: Final[frozenset[TopicPartition]] = frozenset()
-# ListTransactions requests often select only this state, which few ids have: Spark's sinks list open transactions with
-# each batch.
+# Few ids have this state, and Spark's sinks list open transactions with each batch, so such requests look at these ids
+# only.
 ONLY_ONGOING: Final = frozenset({TxnState.ONGOING})
 
 R = TypeVar("R")
@@ -139,7 +139,7 @@ class TransactionCore:
             self._ongoing[transactional_id] = None
 
     def replay_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
-        """Does nothing: a marker in the coordinator's own partition does not affect its state. A client can make Kafka
+        """Does nothing: a marker in the coordinator's own partition does not affect its state. Kafka can be made to
         write such a marker."""
 
     def settle(self, outcome: Outcome[object]) -> None:

@@ -289,8 +289,8 @@ class ClassicGroup:
         return renamed
 
     def select_protocol(self) -> str:
-        """Returns the protocol with the most votes among those that all members support; on a tie, the first one voted
-        for."""
+        """Returns the protocol with the most votes among those that all members support. On a tie, this is the protocol
+        that was voted for first."""
         candidates = {name for name, count in self.supporters.items() if count == len(self.members)}
         votes: dict[str, int] = {}
         for member in self.members.values():

@@ -38,8 +38,8 @@ class Goal:
 def reconcile(
     member: ConsumerMember, goal: Goal, owned: Partitions | None, *, subscription_changed: bool
 ) -> ConsumerMember:
-    """Returns the member after this heartbeat, possibly unchanged. `owned` has the partitions that the member reports
-    to own, or None if the request does not contain them."""
+    """Returns the member after this heartbeat, possibly unchanged. `owned` has the partitions that the member says it
+    owns, or None if the request does not contain them."""
     match member.state:
         case MemberState.STABLE:
             if member.epoch != goal.epoch:

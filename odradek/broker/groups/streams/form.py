@@ -39,8 +39,8 @@ NOT_YET_IN_4_3: Sequence[tuple[Callable[[StreamsGroupHeartbeatRequest], bool], s
 
 
 def check_heartbeat(request: StreamsGroupHeartbeatRequest, rules: KafkaRules) -> TaskRoles | None:
-    """Returns the tasks that the member reports to run, or None if it reports none. Raises INVALID_REQUEST or
-    STREAMS_INVALID_TOPOLOGY."""
+    """Returns the tasks that the member says it runs, or None if the request does not contain them. Raises
+    INVALID_REQUEST or STREAMS_INVALID_TOPOLOGY."""
     epoch = request.member_epoch
     for is_wrong, reason in (*FORM, *JOINING) if epoch == JOIN_EPOCH else FORM:
         if is_wrong(request):

@@ -45,7 +45,7 @@ KNOWS_MISSING_TAGS_SINCE = 1
 class StreamsHeartbeat(NamedTuple):
     """A StreamsGroupHeartbeat that has passed the form checks, and its sender.
 
-    owned       the tasks that the member reports to run, or None if the request does not contain them
+    owned       the tasks that the member says it runs, or None if the request does not contain them
     may_create  whether the sender may CREATE a topic
     """
 

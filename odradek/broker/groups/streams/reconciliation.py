@@ -58,8 +58,8 @@ def _add(found: dict[str, set[int]], *held: Tasks | Since) -> None:
 
 
 def reconcile(member: StreamsMember, goal: TaskGoal, owned: TaskRoles | None) -> StreamsMember:
-    """Returns the member after this heartbeat, possibly unchanged. `owned` has the tasks that the member reports to
-    run, or None if the request does not contain them."""
+    """Returns the member after this heartbeat, possibly unchanged. `owned` has the tasks that the member says it runs,
+    or None if the request does not contain them."""
     match member.state:
         case StreamsMemberState.STABLE:
             return member if member.epoch == goal.epoch else _towards(member, goal, owned, has_revoked=False)

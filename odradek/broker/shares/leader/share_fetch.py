@@ -234,7 +234,7 @@ class LiveShareFetch:
         return True
 
     def _has_min_bytes(self) -> bool:
-        """Returns whether at least the requested minimum of bytes can be acquired, estimated by the bytes that can be
+        """Returns whether at least the requested minimum of bytes can be acquired, estimated from the bytes that can be
         read."""
         missing_bytes = self._min_bytes
         for wanted in self._partitions:
