@@ -87,7 +87,7 @@ class Faults:
         self.put()
 
     def detach(self) -> None:
-        """Must be called before the broker stops. Lets held requests continue, so that they are answered or cut off."""
+        """Lets held requests continue, so that they are answered or cut off. Must be called before the broker stops."""
         self._serving = self._nodes = None
         self.holds.end()
 
@@ -107,15 +107,16 @@ class Faults:
         return list(parsed.values())
 
     def note(self, method: str, path: str, body: object) -> None:
-        """Records a call of the control interface, before it takes effect, and how much waits at each hold."""
+        """Records a call of the control interface, before it takes effect, together with the number of waiters at each
+        hold."""
         for recorder in self.recorders:
             recorder.tell({"called": {"method": method, "path": path, "body": body, "holds": self.holds.counts()}})
 
     def be_odd(self, seed: int, percent: Mapping[str, int] | None = None) -> None:
-        """Makes the cluster give rare but lawful answers from now on.
+        """Makes the cluster give odd responses from now on: they are allowed by the protocol, but rare with Kafka.
 
-        seed     determines the random decisions; 0 ends the odd answers
-        percent  by oddity, how often it is applied instead of the usual answer
+        seed     determines the random decisions; 0 ends the odd responses
+        percent  by oddity, how often in percent it replaces the usual response
         """
         if self.odd is not None:
             self.odd.is_over = True
@@ -160,7 +161,7 @@ class Faults:
         return found
 
     def refuses_for_good(self, occurrence: Occurrence) -> bool:
-        """Whether a rule refuses this marker, and will refuse every retry until the rule is removed."""
+        """Returns whether a rule refuses this marker, and will refuse every retry until the rule is removed."""
         for rule in self.rules.values():
             if rule.at is Point.MARKER and rule.acts_on(occurrence) and not rule.do.only_observes:
                 return rule.do.error is not None and rule.acts_always
@@ -181,7 +182,7 @@ class Faults:
         }
 
     def put(self) -> None:
-        """Installs the rules, odd answers and observers in front of the request handling of each running node.
+        """Installs the rules, odd responses and observers in front of the request handling of each running node.
 
         Observers are outermost, so they see the same exchanges as the clients.
         """

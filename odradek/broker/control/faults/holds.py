@@ -41,7 +41,7 @@ class Holds:
         """Registers a waiter, and calls `go_on` when the hold is released or the broker stops.
 
         is_begun_again  whether the broker repeats this step after a restart, because its log says so. Then `go_on` is
-                        not called when the broker stops, so that a stop does not cause what the rule holds back
+                        not called when the broker stops, because the rule must hold the step back until the next start
         """
         self._waiting.setdefault(name, {})[who] = _Waiting(go_on, about, is_begun_again)
 

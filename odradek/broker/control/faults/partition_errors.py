@@ -25,7 +25,7 @@ def keep_only(answer: Struct, places: Collection[tuple[str, int | None]], topic_
 
 
 def put_in_place(answer: Struct, refused: Struct, topic_named: TopicNamed) -> None:
-    """Replaces partitions of `answer` by those of `refused`. Appends a partition that `answer` does not have."""
+    """Replaces partitions of `answer` with those of `refused`. Appends a partition that `answer` does not have."""
     for array, below in arrays(refused):
         ours = getattr(answer, array)
         for topic in getattr(refused, array):

@@ -35,7 +35,7 @@ class Point(Enum):
     VERIFIED = "verified"  # the coordinator has verified a transaction, but its records are not written yet
     PREPARED = "prepared"  # the decision about a transaction is in the log, but no marker is sent yet
     MARKER = "marker"  # before the marker of a transaction is written to a partition
-    COMPLETED = "completed"  # the last marker is written, but the coordinator does not know that yet
+    COMPLETED = "completed"  # the last marker is written, but the coordinator has not been notified yet
     SHARE_STATE = "share_state"  # before the state of a share partition is stored
     LOADING = "loading"  # before a coordinator reads partitions of its topic
 
@@ -113,7 +113,7 @@ class FieldComparison:
 @dataclass(frozen=True, slots=True)
 class Action:
     error: ErrorCode | None = None
-    partitions: frozenset[int] | None = None  # those that get the error; None: the whole request is refused
+    partitions: frozenset[int] | None = None  # partitions that get the error; None to refuse the whole request
     edits: tuple[Edit, ...] = ()
     delay_ms: int = 0
     hold: str | None = None
@@ -168,11 +168,12 @@ class Rule:
     matched: int = 0
     hits: int = 0
     may_be_unused: bool = False
-    unmade: int = 0  # responses that the edits could not be applied to
-    unmade_because: str | None = None  # the reason for the last of these responses
+    unmade: int = 0  # number of responses to which the edits could not be applied
+    unmade_because: str | None = None  # why the edits could not be applied to the last of these responses
 
     def may_match(self, api: ApiKey, version: int) -> bool:
-        """Whether the rule can match a request of this API and version. Decides without decoding the request."""
+        """Returns whether the rule can match a request of this API and version. Decides without decoding the
+        request."""
         if self.at not in OF_REQUESTS or (self.times is not None and self.hits >= self.times):
             return False
         if self.apis is not None and api not in self.apis:
@@ -186,7 +187,7 @@ class Rule:
         return not is_counted and self.probability >= 1
 
     def acts_on(self, occurrence: Occurrence) -> bool:
-        """Whether `match` and `times` allow the rule to act on this request or step. Does not count a match."""
+        """Returns whether `match` and `times` allow the rule to act on this request or step. Does not count a match."""
         return (self.times is None or self.hits < self.times) and self._matches(occurrence)
 
     def hit(self, occurrence: Occurrence) -> bool:

@@ -243,7 +243,8 @@ class FaultyMarkers:
         self._plain = plain
         self._faults = faults
         self._held: dict[MarkerKey, HeldMarker] = {}
-        self._released: set[MarkerKey] = set()  # released, but not written yet: rules do not act on their retries
+        # markers that were released but are not written yet; rules do not act on their retries
+        self._released: set[MarkerKey] = set()
 
     def write(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
         if not self._faults.rules and not self._held and not self._released:
@@ -331,7 +332,7 @@ def _key(marker: TxnMarker, place: TopicPartition) -> MarkerKey:
 
 
 def _tell(then: OnWritten, count: int, number: int, place: TopicPartition, code: ErrorCode) -> None:
-    """Reports the result of marker `number` of `count`, for one partition, and no results of the others."""
+    """Reports the result of marker `number` for one partition. The other `count - 1` markers get no result."""
     then([{place: code} if each == number else {} for each in range(count)])
 
 

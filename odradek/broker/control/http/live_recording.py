@@ -57,7 +57,7 @@ class UnreadBlocks:
         self._loop.call_soon_threadsafe(self._is_there.set)
 
     def flush(self) -> None:
-        """Does nothing, because there is no other buffer."""
+        """Does nothing, because no block is buffered outside this object."""
 
     def close(self) -> None:
         """Does nothing: the remaining blocks can still be read."""
@@ -122,7 +122,7 @@ async def pass_on(
         if blocks:
             await write(blocks)
         elif not is_there():
-            recorder.close()  # writes the exchanges since the last block: the last ones of the cluster
+            recorder.close()  # writes the last exchanges of the cluster, which are not in a block yet
             await write(unread.rest())
             break
         if unread.left_out:

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 LOOK_AGAIN_S: Final = 0.02
 MOST_READERS: Final = 16  # per cluster
-MOST_EVENTS: Final = 100  # per reader, between two looks at the ring
+MOST_EVENTS: Final = 100  # maximum number of events for a reader each time the ring is read
 
 
 class ToldExchanges:
-    """Tracks which exchanges one reader has been sent."""
+    """Tracks which exchanges have been sent to one reader."""
 
     def __init__(self, exchanges: Exchanges, since: int, api: str | None, client_id: str | None) -> None:
         """
@@ -40,7 +40,7 @@ class ToldExchanges:
         self._api = api
         self._client_id = client_id
         self._all_to = since
-        self._others: set[int] = set()  # numbers above `_all_to` that were sent, too
+        self._others: set[int] = set()  # numbers above `_all_to` whose exchanges were sent as well
 
     def next(self) -> Iterator[bytes]:
         """Yields an event for each exchange that has completed and was not sent yet. Raises Problem."""

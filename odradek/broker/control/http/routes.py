@@ -301,7 +301,7 @@ def number_in(request: web.Request, name: str) -> int:
 async def cut_off(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     """`{"client_id": "name"}`: adds a rule that disconnects this client at each request to the node.
 
-    Removing the rule ends that.
+    The client can use the node again when the rule is removed.
     """
     node, client_id = number_in(request, "node"), found.text("client_id")
     cluster.running_nodes.get(node)
@@ -332,7 +332,8 @@ async def put_in_rack(cluster: Cluster, request: web.Request, found: SentFields)
 
 
 async def follow(cluster: Cluster, request: web.Request, found: SentFields) -> object:
-    """`{"node": n, "end": offset}` sets the offset up to which this follower has replicated; null: up to the end."""
+    """`{"node": n, "end": offset}` sets the offset up to which this follower has replicated; null means the end of the
+    log."""
     topic, index = request.match_info["topic"], number_in(request, "partition")
     end = found.number_or_none("end")
     async with cluster.change():
@@ -343,7 +344,7 @@ async def follow(cluster: Cluster, request: web.Request, found: SentFields) -> o
 
 
 async def truncate(cluster: Cluster, request: web.Request, found: SentFields) -> object:
-    """`{"offset": n, "node": n}` truncates a partition and makes the node its leader; null: the present leader."""
+    """`{"offset": n, "node": n}` truncates a partition and makes the node its leader; null keeps the current leader."""
     topic, index = request.match_info["topic"], number_in(request, "partition")
     async with cluster.change():
         nodes = cluster.running_nodes

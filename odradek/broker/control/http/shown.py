@@ -86,7 +86,7 @@ def row(cluster: Cluster) -> dict[str, JsonValue]:
 
 
 def is_unused(rule: Rule) -> bool:
-    """Whether a rule should have acted, but either matched nothing or had edits that no response allowed."""
+    """Returns whether a rule should have acted, but either matched nothing or had edits that no response allowed."""
     return not rule.matched - rule.unmade and not rule.may_be_unused
 
 

@@ -31,7 +31,8 @@ DEAD = "Dead"  # the state that Kafka returns for a group that does not exist
 
 
 def page_of(rows: Iterable[Row], query: Mapping[str, str]) -> Row:
-    """Skips `skip` rows and returns the next `limit`, with `more`: whether others follow. Raises Problem."""
+    """Skips `skip` rows and returns the next `limit` rows. The field `more` is true if further rows follow. Raises
+    Problem."""
     numbers = {}
     for name, default, most in (("skip", 0, 2**31), ("limit", MOST_ROWS, MOST_ROWS)):
         said = query.get(name, str(default))
@@ -257,7 +258,8 @@ def client(cluster: Cluster, client_id: str) -> Row:
 
 
 def member(broker: Broker, group: str, name: str) -> Row:
-    """Returns the member with this member id, group instance id or client id; `owns` is None if there is none."""
+    """Returns the member with this member id, group instance id or client id; `owns` is None if there is no such
+    member."""
     nobody: Row = {"member": name, "group": group, "owns": None}
     try:
         found = group_facts.group(broker, group)
@@ -272,8 +274,8 @@ def member(broker: Broker, group: str, name: str) -> Row:
 def share_record(broker: Broker, group: str, topic: str, index: int, offset: int) -> Row:
     """Returns the delivery state of a record, from the leader of its share partition.
 
-    If no leader has the share partition in memory, the row comes from the share coordinator. `state` is None if that
-    has no state either. It is ENDED below the start offset, where records are acknowledged or archived.
+    If no leader has the share partition in memory, the row comes from the share coordinator. `state` is None if the
+    share coordinator has none either. It is ENDED below the start offset, where records are acknowledged or archived.
     """
     nothing: Row = {"share_group": group, "topic": topic, "partition": index, "offset": offset, "state": None}
     image = broker.metadata.image.topics.get(topic)

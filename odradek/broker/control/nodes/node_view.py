@@ -98,8 +98,8 @@ MAY_BE_ON_OTHER_NODES: Final = frozenset(
 class NodeBroker(HandlerBroker):
     """The broker as the handlers of one node see it.
 
-    It has only the partitions that this node leads, and its own fetch sessions. Everything else belongs to the whole
-    broker.
+    It has only the partitions that this node leads, and its own fetch sessions. It shares everything else with the
+    other nodes.
     """
 
     def __init__(self, whole: Broker, node_id: int) -> None:
@@ -272,7 +272,7 @@ class NodeHandlers:
     async def elect_leaders(
         self, request: ElectLeadersRequest, context: RequestContext, view: HandlerBroker
     ) -> ElectLeadersResponse:
-        """Elects leaders among the running nodes, and answers once they lead."""
+        """Elects leaders among the running nodes, and responds once the new leaders are in place."""
         led: list[tuple[str, int, int]] = []
 
         def elect(image: MetadataImage, name: str, index: int, election: ElectionType) -> KafkaError | None:

@@ -181,7 +181,7 @@ class Nodes:
     async def stop(self, node: Node, *, is_clean: bool) -> None:
         """Stops a node and closes its connections. Raises Problem if it is not running.
 
-        is_clean  True: other nodes become leaders at once. False: only after SESSION_MS, like after a kill
+        is_clean  True: other nodes become leaders at once. False: only after SESSION_MS, as after a kill
         """
         if not node.is_running:
             raise Problem(409, f"node {node.id} is stopped")
@@ -339,7 +339,8 @@ class Nodes:
         await self.decide(partial(self._in_sync, node))
 
     def _led_anew(self, by: int | None, leader: Callable[[], int]) -> Iterator[tuple[str, int, int] | None]:
-        """Yields the partitions that node `by` leads, or that have no leader if it is None, each with its next leader.
+        """Yields the partitions that node `by` leads (those without a leader if `by` is None), each with its next
+        leader.
 
         Yields None for every other partition.
         """
@@ -363,16 +364,18 @@ class Nodes:
                 yield topic.name, partition.partition_id, partition
 
     def placed(self, decision: Decision[Any]) -> Decision[Any]:
-        """Adapts a decision about partitions to several nodes before it is recorded. With one node it stays as it is.
+        """Adapts a decision about partitions to several nodes before it is recorded. With one node the decision does
+        not change.
 
         New partitions get all nodes as replicas. Their leaders are assigned round robin, unless the request assigns
-        them. After a reassignment the leader epochs of the moved partitions begin.
+        them. Partitions that the decision reassigns get new leader epochs in their logs.
         """
         if not self._places:
             return decision
         live, moved = {node.id for node in self.live}, []
         for record in decision.records:
-            # A change without in-sync replicas is a reassignment by a client; the changes of this class have them.
+            # A change without in-sync replicas is a reassignment by a client; the changes that this class decides
+            # always have them.
             if isinstance(record, PartitionChangeRecord) and record.isr is None:
                 moved.append((record.topic_id, record.partition_id))
             if isinstance(record, PartitionRecord):
@@ -454,7 +457,7 @@ class Nodes:
     def _beginning(self, led: Sequence[tuple[str, int]]) -> Iterator[None]:
         for topic, index in led:
             yield
-            if topic in self._serving.broker.metadata.image.topics:  # it may have been deleted meanwhile
+            if topic in self._serving.broker.metadata.image.topics:  # the topic may have been deleted meanwhile
                 self._serving.broker.flush_appends()
                 self._begin_epoch(topic, index)
 

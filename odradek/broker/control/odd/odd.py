@@ -114,7 +114,7 @@ MOST_METADATA_BYTES: Final = 64 * 1024
 NO_NODE: Final = -1
 MOST_RECENT: Final = 20
 MOST_MEMBERS: Final = 1_000
-MOST_TASKS: Final = 1_000  # of a member whose tasks are remembered; tasks of others are not told again
+MOST_TASKS: Final = 1_000  # a member's tasks are not remembered if there are more
 STALE_TOPOLOGY, ASSIGNMENT_DELAYED = 0, 5  # statuses of streams groups
 DELAYED: Final = "Assignment delayed due to the configured assignment interval."
 MOST_SOURCES: Final = 10_000
@@ -158,7 +158,7 @@ class MetadataHistory:
 
 @dataclass(frozen=True, slots=True)
 class ToldTasks:
-    """The tasks that a member of a streams group was told last."""
+    """The tasks that a member of a streams group received last."""
 
     active: list[TaskIds]
     standby: list[TaskIds]
@@ -204,7 +204,7 @@ class Odd:
     """The odd responses of one cluster.
 
     random       generator for the current random decisions
-    percent      by oddity, how often it is applied
+    percent      by oddity, the percentage of cases in which it is applied
     done         by oddity, how often it was applied so far
     recent       the oddities that were applied last
     connections  open connections by id
@@ -360,9 +360,9 @@ class Odd:
             answer.heartbeat_interval_ms = self.random.randint((interval_ms + 1) // 2, interval_ms - 1)
 
     def _reshape_tasks(self, answer: StreamsGroupHeartbeatResponse, request: StreamsGroupHeartbeatRequest) -> None:
-        """Changes the tasks and statuses that a member of a streams group is told.
+        """Changes the tasks and statuses in a response to a member of a streams group.
 
-        Telling the same tasks again is safe because a broker tells each change of a member's tasks.
+        Repeating the same tasks is safe, because a broker sends every change of a member's tasks.
         """
         key = request.group_id, request.member_id
         active, standby, warmup = answer.active_tasks, answer.standby_tasks, answer.warmup_tasks
@@ -481,7 +481,7 @@ def response_versions(number: int) -> int:
 
 @cache
 def ends_in_tag_count(api: ApiKey, version: int) -> bool:
-    """Whether the last byte of a response is its number of tagged fields.
+    """Returns whether the last byte of a response is its number of tagged fields.
 
     That is the case if the version is flexible and the schema has no tagged fields at the top level.
     """

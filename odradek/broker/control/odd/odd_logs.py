@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.partition import Partition
 
 log = logging.getLogger("odradek.broker")
-NOBODY: Final = FIRST_HIGH_PRODUCER_ID - 1  # producer id of the emptied batches
+NOBODY: Final = FIRST_HIGH_PRODUCER_ID - 1  # producer id of emptied batches
 LAST_EPOCH: Final = 32_766
 MOST_IN_HOLE: Final = 100
 MOST_BEYOND: Final = 1_000_000  # greatest distance of the first offset from 2³¹

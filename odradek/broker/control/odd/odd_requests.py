@@ -1,4 +1,4 @@
-"""Replaces ordinary responses by odd ones. The rules act after that, so they see the odd responses as well."""
+"""Replaces ordinary responses with odd ones. The rules act afterwards, so they see the odd responses as well."""
 
 from __future__ import annotations
 

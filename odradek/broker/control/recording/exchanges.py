@@ -98,7 +98,7 @@ def seen(client: KeptClient) -> SeenClient:
 
 
 def client_id_in(frame: bytes) -> str | None:
-    """Returns the client id of a request, or None if the frame is no request or was cut before the client id."""
+    """Returns the client id of a request, or None if the frame is not a request or was cut off before the client id."""
     try:
         return read_header_fields(memoryview(frame), has_tags=False)[1]  # the client id comes before any tagged fields
     except (MalformedMessage, ValueError, IndexError):
@@ -165,4 +165,4 @@ def _decoded_answer(answer: Chunk | None, api: ApiKey, version: int) -> Mapping[
     try:
         return kafka_json(read_answer(api.value, version, b"".join(in_memory([answer]))).message, version)
     except (MalformedMessage, ValueError, IndexError):
-        return None  # for example the response to an ApiVersions request of an unsupported version
+        return None  # for example, the response to an ApiVersions request of an unsupported version
