@@ -101,4 +101,4 @@ class HandlerBroker(Protocol):
     @property
     def shares(self) -> Shares: ...
     def has_started(self, coordinator: str) -> bool:
-        """Whether a part that is created on first use exists already."""
+        """Returns whether a part that is created on first use exists already."""

@@ -117,7 +117,7 @@ async def update_features(
         if request.validate_only:
             return Decision(response)
         if made.records and ends_pending(updates, image):
-            broker.shares.is_draining = True  # until it is recorded, which takes an fsync
+            broker.shares.is_draining = True  # until the new level is recorded, which takes an fsync
         return Decision(response, made.records)
 
     if broker.has_started("transactions") and lowers(TRANSACTION_VERSION, updates, broker):
@@ -158,8 +158,8 @@ def ends_pending(updates: Sequence[FeatureUpdate], image: MetadataImage) -> bool
 
 
 def pending_count(broker: HandlerBroker) -> int | None:
-    """Returns the number of acknowledgements that are pending in all share partitions, stored or being stored. Returns
-    None while their coordinator is loading."""
+    """Returns the number of acknowledgements that are pending in all share partitions, including those that are still
+    being stored. Returns None while their coordinator is loading."""
     if SHARE_GROUP_STATE not in broker.metadata.image.topics:
         return 0
     try:

@@ -29,7 +29,7 @@ NULL_PROTOCOL_NAME_SINCE: Final = 7
 def join_group(
     request: JoinGroupRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[JoinGroupResponse]:
-    """JoinGroup (key 11), versions 0-9: joins a classic group, or rejoins for its next generation.
+    """Answers JoinGroup (key 11), versions 0-9: joins a classic group, or rejoins for its next generation.
 
     v1: rebalance timeout. v4: a dynamic member first receives a member id and rejoins with it (MEMBER_ID_REQUIRED). v5:
     static members. v6: flexible. v7: protocol type in the response; a missing protocol name is null. v8: reason. v9: a
@@ -85,8 +85,8 @@ NAMES_PROTOCOL_SINCE = 5
 def sync_group(
     request: SyncGroupRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[SyncGroupResponse]:
-    """SyncGroup (key 14), versions 0-5: the leader sends its generation's assignment, and each member receives its
-    part.
+    """Answers SyncGroup (key 14), versions 0-5: the leader sends its generation's assignment, and each member receives
+    its part.
 
     v3: static members. v4: flexible. v5: protocol type and name, which must be the group's. Needs READ on the group.
     The response is sent when the leader's assignment is recorded.
@@ -104,7 +104,7 @@ def sync_group(
 def heartbeat(
     request: HeartbeatRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[HeartbeatResponse]:
-    """Heartbeat (key 12), versions 0-4: keeps a member of a classic group alive, and reports a rebalance to it.
+    """Answers Heartbeat (key 12), versions 0-4: keeps a member of a classic group alive, and reports a rebalance to it.
 
     v3: static members. v4: flexible. Needs READ on the group.
     """
@@ -125,7 +125,7 @@ SEVERAL_MEMBERS_SINCE = 3
 def leave_group(
     request: LeaveGroupRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[LeaveGroupResponse]:
-    """LeaveGroup (key 13), versions 0-5: members leave a classic group, or an administrator removes members.
+    """Answers LeaveGroup (key 13), versions 0-5: members leave a classic group, or an administrator removes members.
 
     v3: several members, static members by instance id. v4: flexible. v5: reason. Needs READ on the group.
     """

@@ -28,7 +28,8 @@ CONSUMER_PROTOCOL = "consumer"
 def consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[ConsumerGroupHeartbeatResponse]:
-    """ConsumerGroupHeartbeat (key 68), versions 0-1: members of a consumer group (KIP-848) join, stay and leave.
+    """Answers ConsumerGroupHeartbeat (key 68), versions 0-1: members of a consumer group (KIP-848) join, stay and
+    leave.
 
     v1: regular expressions, and member ids that the client generates. Needs READ on the group and DESCRIBE on the named
     topics; topics that match a regular expression are omitted if the member lacks DESCRIBE. The response is sent when
@@ -62,7 +63,8 @@ def require_consumer_protocol(broker: HandlerBroker) -> None:
 def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[ConsumerGroupDescribeResponse]:
-    """ConsumerGroupDescribe (key 69), versions 0-1: epochs, members and assignments of consumer groups (KIP-848).
+    """Answers ConsumerGroupDescribe (key 69), versions 0-1: epochs, members and assignments of consumer groups
+    (KIP-848).
 
     v1: whether a member uses the classic or the consumer protocol. Needs DESCRIBE on each group and on all topics to
     which its members are subscribed or which they are assigned. Source: docs/spec/consumer-groups.md#s1-2

@@ -3,7 +3,7 @@
 v1: key types, error messages. v3: flexible. v4: several keys. v6: share partitions. Needs DESCRIBE on the group or
 transactional id. For share partitions, which only brokers look up, it needs CLUSTER_ACTION on the cluster.
 
-With a single broker the only question is when it can be named. The first request for a group creates
+The coordinator is always this broker, but its internal topic must exist first. The first request for a group creates
 `__consumer_offsets`, the first for a transactional id creates `__transaction_state`, and the first for a share
 partition creates `__share_group_state`. Kafka answers COORDINATOR_NOT_AVAILABLE until the topic exists; here the
 response waits for the topic.
@@ -70,7 +70,7 @@ def find_coordinator(
 async def once_it_is_there(
     name: str, request: FindCoordinatorRequest, key_type: KeyType, context: RequestContext, broker: HandlerBroker
 ) -> FindCoordinatorResponse:
-    with suppress(KafkaError):  # whether the topic now exists is checked afterwards
+    with suppress(KafkaError):  # the topic's existence is checked afterwards
         await broker.auto_creation.create_internal(name)
     return await done_in_slices(answer(request, key_type, context, broker))
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 async def list_groups(request: ListGroupsRequest, context: RequestContext, broker: HandlerBroker) -> ListGroupsResponse:
-    """ListGroups (key 16), versions 0-5: all groups of this broker.
+    """Answers ListGroups (key 16), versions 0-5: all groups of this broker.
 
     v3: flexible. v4: filter by state; states are shown. v5: filter by type; types are shown. Needs DESCRIBE on the
     cluster; without it, the response contains the groups that the client may DESCRIBE. While any partition is loading,
@@ -56,7 +56,7 @@ async def list_groups(request: ListGroupsRequest, context: RequestContext, broke
 def describe_groups(
     request: DescribeGroupsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[DescribeGroupsResponse]:
-    """DescribeGroups (key 15), versions 0-6: state, protocol and members of classic groups.
+    """Answers DescribeGroups (key 15), versions 0-6: state, protocol and members of classic groups.
 
     v3: authorized operations. v4: static members. v5: flexible. v6: GROUP_ID_NOT_FOUND with a message, instead of a
     group in state Dead. Needs DESCRIBE on each group.
@@ -119,8 +119,8 @@ def describe(group_id: str, context: RequestContext, broker: HandlerBroker) -> D
 async def delete_groups(
     request: DeleteGroupsRequest, context: RequestContext, broker: HandlerBroker
 ) -> DeleteGroupsResponse:
-    """DeleteGroups (key 42), versions 0-3: deletes groups without members, and their offsets. v2: flexible. v3: a
-    message with each code, which these refusals never have (docs/spec/kafka-4.4.md#s3-1).
+    """Answers DeleteGroups (key 42), versions 0-3: deletes groups without members, and their offsets. v2: flexible. v3:
+    a message with each code, which these refusals never have (docs/spec/kafka-4.4.md#s3-1).
 
     Needs DELETE on each group. The response is sent when the tombstones are recorded.
 

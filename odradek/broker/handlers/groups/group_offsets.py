@@ -40,7 +40,7 @@ RefusedTopics: TypeAlias = dict[str | bytes, OffsetCommitResponseTopic]
 def offset_commit(
     request: OffsetCommitRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[OffsetCommitResponse]:
-    """OffsetCommit (key 8), versions 2-10: stores the offsets of a group.
+    """Answers OffsetCommit (key 8), versions 2-10: stores the offsets of a group.
 
     v5: no more retention time. v6: leader epochs. v7: static members. v8: flexible. v9: member epochs of consumer
     groups, GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH. v10: topic ids instead of names. Needs READ on the group and each
@@ -131,7 +131,7 @@ def refusals(
 
 
 def refuse(refused: RefusedTopics, key: str | bytes, topic: OffsetCommitResponseTopic) -> None:
-    """Adds an answer to the other answers for the same topic."""
+    """Adds a refusal to the others for the same topic."""
     known = refused.setdefault(key, topic)
     if known is not topic:
         known.partitions += topic.partitions
@@ -154,7 +154,7 @@ def merged(refused: RefusedTopics, answered: OffsetCommitResponse, *, by_id: boo
 def offset_delete(
     request: OffsetDeleteRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[OffsetDeleteResponse]:
-    """OffsetDelete (key 47), version 0: deletes a group's offsets of some partitions.
+    """Answers OffsetDelete (key 47), version 0: deletes a group's offsets of some partitions.
 
     Needs DELETE on the group and READ on each topic. A consumer group with members keeps the offsets of subscribed
     topics (GROUP_SUBSCRIBED_TO_TOPIC). The response is sent when the tombstones are recorded.

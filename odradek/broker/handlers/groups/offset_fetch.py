@@ -69,7 +69,8 @@ def offset_fetch(
 async def counted(
     answer: NowOrLater[OffsetFetchResponseGroup], entries: AnswerEntries, version: int
 ) -> OffsetFetchResponse:
-    """Waits for the answer to a piece and counts its entries. Raises INVALID_REQUEST if there are too many in total."""
+    """Waits for the response to a piece and counts its entries. Raises INVALID_REQUEST if there are too many in
+    total."""
     group = await arrived(answer)
     for topic in group.topics:
         metadata_bytes = sum(len(partition.metadata or "") for partition in topic.partitions)
@@ -84,7 +85,7 @@ async def together(
     places: list[int],
     version: int,
 ) -> OffsetFetchResponse:
-    """Waits for the answers to all pieces. If a piece is refused, its whole group is answered with the error."""
+    """Waits for the responses to all pieces. If a piece is refused, its whole group is answered with the error."""
     arrived: list[OffsetFetchResponse | KafkaError] = await each_of(answers)
     found: list[OffsetFetchResponse] = []
     for piece, answer in zip(asked, arrived, strict=True):
@@ -117,7 +118,7 @@ def as_of_a_group(topic: OffsetFetchRequestTopics | OffsetFetchRequestTopic) -> 
 
 
 def joined(answers: list[OffsetFetchResponse], places: list[int]) -> OffsetFetchResponse:
-    """Merges the answers to all pieces into one response."""
+    """Merges the responses to all pieces into one response."""
     response = answers[0] if answers else OffsetFetchResponse()
     for place, before, answer in zip(places[1:], places, answers[1:], strict=False):
         if place != before:

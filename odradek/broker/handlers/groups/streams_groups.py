@@ -43,7 +43,7 @@ STREAMS_PROTOCOL = "streams"
 def streams_group_heartbeat(
     request: StreamsGroupHeartbeatRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[StreamsGroupHeartbeatResponse]:
-    """StreamsGroupHeartbeat (key 88), versions 0-1: members of a streams group (KIP-1071) join, stay and leave.
+    """Answers StreamsGroupHeartbeat (key 88), versions 0-1: members of a streams group (KIP-1071) join, stay and leave.
 
     v1: the acceptable recovery lag, and whether a description of the topology is wanted. Needs READ on the group and
     DESCRIBE on all topics of the topology. The response is sent when the decision is recorded. Afterwards missing
@@ -80,7 +80,7 @@ async def _heard_once_checked(
 def _heard(
     request: StreamsGroupHeartbeatRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[StreamsGroupHeartbeatResponse]:
-    """Lets the group decide a heartbeat whose topics are checked."""
+    """Passes a heartbeat, whose topics have been checked, to the group for a decision."""
     if request.topology is not None:
         check_patterns(request.topology)
     owned = check_heartbeat(request, broker.rules)
@@ -106,7 +106,7 @@ async def _answered_once_recorded(
 
 
 def _answered(heard: HeardStreams, group_id: str, broker: HandlerBroker) -> StreamsGroupHeartbeatResponse:
-    """Returns the answer to a heartbeat whose result is recorded, after the creation of its topics has begun."""
+    """Starts to create missing internal topics, and returns the response to a heartbeat whose result is recorded."""
     if heard.topics:
         delay_ms = broker.steps.internal_topics_delay_ms(heard.response.heartbeat_interval_ms)
         unattended(_create_internal_topics(broker, group_id, heard.topics, delay_ms))
@@ -121,7 +121,8 @@ def require_streams_protocol(broker: HandlerBroker) -> None:
 
 
 def _may_create(context: RequestContext) -> Callable[[str], bool]:
-    """Returns a function of a topic's name. The right to create all topics is looked up once, by the first call."""
+    """Returns a function that decides whether the client may create a topic. Its first call looks up the right to
+    create all topics, and later calls reuse the result."""
     may_create_all: bool | None = None
 
     def may_create(name: str) -> bool:
@@ -136,7 +137,7 @@ def _may_create(context: RequestContext) -> Callable[[str], bool]:
 async def _create_internal_topics(
     broker: HandlerBroker, group_id: str, topics: Sequence[TopicInfo], delay_ms: int
 ) -> None:
-    """Creates internal topics of a group after a delay, and tells the group which ones could not be created."""
+    """Creates internal topics of a group after a delay, and reports to the group which of them could not be created."""
     from odradek.broker.metadata.topics import NewTopic
 
     if delay_ms:
@@ -173,7 +174,7 @@ async def _create_internal_topics(
 def streams_group_describe(
     request: StreamsGroupDescribeRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[StreamsGroupDescribeResponse]:
-    """StreamsGroupDescribe (key 89), versions 0-1: epochs, topology, members and tasks of streams groups.
+    """Answers StreamsGroupDescribe (key 89), versions 0-1: epochs, topology, members and tasks of streams groups.
 
     v1: the description of the topology (KIP-1331), and the assignor. Needs DESCRIBE on each group and on all topics of
     its topology. Source: docs/spec/streams-groups.md#s1-3
@@ -207,10 +208,11 @@ def _described(
 async def streams_group_topology_description_update(
     request: StreamsGroupTopologyDescriptionUpdateRequest, context: RequestContext, broker: HandlerBroker
 ) -> StreamsGroupTopologyDescriptionUpdateResponse:
-    """StreamsGroupTopologyDescriptionUpdate (key 93), version 0: a member describes the topology of its application.
+    """Answers StreamsGroupTopologyDescriptionUpdate (key 93), version 0: a member describes the topology of its
+    application.
 
     Needs READ on the group. Served if `group.streams.topology.description.plugin.class` names Kafka's store in memory,
-    which stands for the store of this broker. Source: docs/spec/streams-groups.md#s10
+    which selects the store of this broker. Source: docs/spec/streams-groups.md#s10
     """
     require_streams_protocol(broker)
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)

@@ -4,7 +4,7 @@ v5: log start offset. v7: incremental sessions (KIP-227). v9: leader epochs are 
 v12: flexible; last fetched epoch, answered with the point where the logs diverge. v13: topic ids. v15: replica state as
 a tag. v16: node endpoints with a leadership error. v17, v18: fields that only followers use. Needs READ on each topic.
 Every partition has a single replica, so a follower receives NOT_LEADER_OR_FOLLOWER. If several nodes share a log,
-`fetch/replicas.py` answers.
+`fetch/replicas.py` answers the request.
 Source: KIP-227, KIP-320, KIP-516; the rest as in Kafka 4.3.1.
 """
 

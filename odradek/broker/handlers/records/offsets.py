@@ -53,7 +53,7 @@ SINCE = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-NEVER_THERE = frozenset({LATEST_TIERED, EARLIEST_PENDING_UPLOAD})  # these need remote storage
+NEVER_THERE = frozenset({LATEST_TIERED, EARLIEST_PENDING_UPLOAD})  # timestamps that need remote storage
 
 
 @sliced
@@ -81,8 +81,9 @@ class TimestampSearch(NamedTuple):
 
 
 class PendingListOffsets:
-    """A ListOffsets request. Offsets that the log knows are answered at once; searches in records run in a thread, one
-    partition after the other. Other users of the threads wait for a single search, not for the whole request."""
+    """A ListOffsets request. Offsets that the log has at hand are returned at once; searches in records run in a
+    thread, one partition after the other. Other tasks for the threads wait for a single search, not for the whole
+    request."""
 
     def __init__(self, request: ListOffsetsRequest, context: RequestContext, broker: HandlerBroker) -> None:
         self.response = ListOffsetsResponse()
@@ -98,7 +99,7 @@ class PendingListOffsets:
             for wanted in topic.partitions:
                 named[topic.name, wanted.partition_index] += 1
                 yield
-        # One answer for each topic, however often it occurs.
+        # The response has one entry for each topic, however often the request names it.
         by_topic: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
         for topic in self._request.topics:
             answers = by_topic.setdefault(topic.name, {})
@@ -198,7 +199,7 @@ def offset_for_leader_epoch(
 def epoch_end(
     context: RequestContext, broker: HandlerBroker, topic: str, asked: OffsetForLeaderPartition, *, may_all: bool
 ) -> EpochEndOffset:
-    """Answers for one partition. `may_all` means that the client needs no permission on the topic."""
+    """Returns the result for one partition. `may_all` means that the client needs no permission on the topic."""
     answer = EpochEndOffset(partition=asked.partition)
     known_epoch = asked.current_leader_epoch
     try:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
 
 NO_EXCHANGE = "SaslAuthenticate request received after successful authentication"
-LEAST_LEVEL = 11  # of metadata.version, 3.5-IV2: older versions of Kafka do not know these records
+LEAST_LEVEL = 11  # least metadata.version (3.5-IV2), because older versions of Kafka do not have these records
 
 
 def sasl_handshake(

@@ -54,7 +54,7 @@ Position = DescribeShareGroupOffsetsResponsePartition
 def describe_share_group_offsets(
     request: DescribeShareGroupOffsetsRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[NowOrLater[DescribeShareGroupOffsetsResponse]]:
-    """DescribeShareGroupOffsets (key 90), versions 0-1: the start offsets of share groups. v1: lag (KIP-1226).
+    """Answers DescribeShareGroupOffsets (key 90), versions 0-1: the start offsets of share groups. v1: lag (KIP-1226).
 
     Needs DESCRIBE on each group and topic. A group that does not exist has no offsets, which is not an error. Source:
     docs/spec/share-groups.md#s2-8
@@ -160,7 +160,7 @@ async def _topic(
 
 
 def _position(topic: str, index: int, summary: StateSummary, broker: HandlerBroker) -> Position:
-    """Describes a share partition. If the end of its log is needed for the lag and is not available, the answer for
+    """Describes a share partition. If the lag needs the end of the log, and the end is not available, the result for
     this partition is an error without a start offset, as in Kafka 4.4.0."""
     lag = UNKNOWN_LAG
     if summary.start_offset != UNDECIDED_START_OFFSET and summary.delivery_complete_count != UNKNOWN_COUNT:
@@ -177,7 +177,7 @@ def _position(topic: str, index: int, summary: StateSummary, broker: HandlerBrok
 async def alter_share_group_offsets(
     request: AlterShareGroupOffsetsRequest, context: RequestContext, broker: HandlerBroker
 ) -> AlterShareGroupOffsetsResponse:
-    """AlterShareGroupOffsets (key 91), version 0: sets the start offsets of a share group without members.
+    """Answers AlterShareGroupOffsets (key 91), version 0: sets the start offsets of a share group without members.
 
     Needs READ on the group and on each topic. The stored state of the partitions is replaced. A group that does not
     exist is created. Source: docs/spec/share-groups.md#s2-8
@@ -237,8 +237,8 @@ async def alter_share_group_offsets(
 async def delete_share_group_offsets(
     request: DeleteShareGroupOffsetsRequest, context: RequestContext, broker: HandlerBroker
 ) -> DeleteShareGroupOffsetsResponse:
-    """DeleteShareGroupOffsets (key 92), version 0: deletes the offsets of a share group without members, for some
-    topics.
+    """Answers DeleteShareGroupOffsets (key 92), version 0: deletes the offsets of a share group without members, for
+    some topics.
 
     Needs DELETE on the group, READ on each topic. Source: docs/spec/share-groups.md#s2-8
     """

@@ -51,7 +51,7 @@ MESSAGES: Final = {
 }
 
 
-# Kafka's texts of this code: docs/spec/kafka-4.4.md#s1-3.
+# Kafka's error messages for this code: docs/spec/kafka-4.4.md#s1-3.
 FENCED_STATE_EPOCH: Final = {
     KafkaRules.KAFKA_4_3: (
         "The share coordinator rejected the request because the share-group state epoch did not match."
@@ -188,8 +188,8 @@ def ask_each(
 def initialize_share_group_state(
     request: to_initialize.InitializeShareGroupStateRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[InitializeShareGroupStateResponse]:
-    """InitializeShareGroupState (key 83), version 0: initialises the state of share partitions, replacing any stored
-    state."""
+    """Answers InitializeShareGroupState (key 83), version 0: initialises the state of share partitions, replacing any
+    stored state."""
     form = initialized.PartitionResult
 
     def decide(
@@ -206,7 +206,8 @@ def initialize_share_group_state(
 def read_share_group_state(
     request: to_read.ReadShareGroupStateRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[ReadShareGroupStateResponse]:
-    """ReadShareGroupState (key 84), version 0: returns the state to a leader that begins to serve share partitions.
+    """Answers ReadShareGroupState (key 84), version 0: returns the state to a leader that begins to serve share
+    partitions.
 
     Fences earlier leaders, which can no longer write.
     """
@@ -234,7 +235,7 @@ def read_share_group_state(
 def write_share_group_state(
     request: to_write.WriteShareGroupStateRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[WriteShareGroupStateResponse]:
-    """WriteShareGroupState (key 85), versions 0-1: stores changes of the state for a leader.
+    """Answers WriteShareGroupState (key 85), versions 0-1: stores changes of the state for a leader.
 
     v1: the number of finished records (KIP-1226). Private tags: acknowledgements pending in transactions (KIP-1289).
     """
@@ -263,7 +264,8 @@ def write_share_group_state(
 def delete_share_group_state(
     request: to_delete.DeleteShareGroupStateRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[DeleteShareGroupStateResponse]:
-    """DeleteShareGroupState (key 86), version 0: deletes the state of share partitions that is no longer needed."""
+    """Answers DeleteShareGroupState (key 86), version 0: deletes the state of share partitions that is no longer
+    needed."""
     form = deleted.PartitionResult
 
     def decide(
@@ -277,7 +279,8 @@ def delete_share_group_state(
 def read_share_group_state_summary(
     request: to_summarize.ReadShareGroupStateSummaryRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[ReadShareGroupStateSummaryResponse]:
-    """ReadShareGroupStateSummary (key 87), versions 0-1: the start offsets of share partitions, for administrators.
+    """Answers ReadShareGroupStateSummary (key 87), versions 0-1: the start offsets of share partitions, for
+    administrators.
 
     v1: the number of finished records (KIP-1226).
     """

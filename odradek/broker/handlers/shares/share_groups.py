@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 async def share_group_heartbeat(
     request: ShareGroupHeartbeatRequest, context: RequestContext, broker: HandlerBroker
 ) -> ShareGroupHeartbeatResponse:
-    """ShareGroupHeartbeat (key 76), version 1: members of a share group (KIP-932) join, stay and leave.
+    """Answers ShareGroupHeartbeat (key 76), version 1: members of a share group (KIP-932) join, stay and leave.
 
     Needs READ on the group, DESCRIBE on the named topics. The response is sent when the decision is recorded.
     Afterwards the share coordinator is asked to initialise the state of new partitions, which later heartbeats assign.
@@ -52,7 +52,7 @@ async def share_group_heartbeat(
 def share_group_describe(
     request: ShareGroupDescribeRequest, context: RequestContext, broker: HandlerBroker
 ) -> Steps[ShareGroupDescribeResponse]:
-    """ShareGroupDescribe (key 77), version 1: epochs, members and assignments of share groups.
+    """Answers ShareGroupDescribe (key 77), version 1: epochs, members and assignments of share groups.
 
     Needs DESCRIBE on each group and on all topics that its members are assigned. Source: docs/spec/share-groups.md#s2-5
     """

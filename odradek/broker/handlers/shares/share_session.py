@@ -37,7 +37,7 @@ MODES: Final = {mode.value for mode in AcquireMode}
 def share_fetch(
     request: ShareFetchRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[ShareFetchResponse]:
-    """ShareFetch (key 78), versions 1-2: records of a share group for one of its members, and acknowledgements.
+    """Answers ShareFetch (key 78), versions 1-2: records of a share group for one of its members, and acknowledgements.
 
     v1: the first stable version. v2: acquire mode (KIP-1206), renewal of locks (KIP-1222). Needs READ on the group and
     on each topic. The group coordinator checks the membership, not this handler. Source:
@@ -87,7 +87,7 @@ def share_fetch(
 def session_key(
     group_id: str | None, member_id: str | None, context: RequestContext, broker: HandlerBroker
 ) -> SessionKey:
-    """Makes the checks that are common to ShareFetch and ShareAcknowledge, and returns the key of the session."""
+    """Performs the checks that are common to ShareFetch and ShareAcknowledge, and returns the key of the session."""
     if group_id is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The group id is missing.")
     context.require(Operation.READ, ResourceType.GROUP, group_id)
@@ -107,7 +107,8 @@ def refused_later(refusal: KafkaError, max_wait_ms: int, broker: HandlerBroker) 
 async def share_acknowledge(
     request: ShareAcknowledgeRequest, context: RequestContext, broker: HandlerBroker
 ) -> ShareAcknowledgeResponse:
-    """ShareAcknowledge (key 79), versions 1-2: a member of a share group accepts, releases or rejects its records.
+    """Answers ShareAcknowledge (key 79), versions 1-2: a member of a share group accepts, releases or rejects its
+    records.
 
     v1: the first stable version. v2: renewal of locks (KIP-1222), lock timeout in the response. Needs READ on the group
     and on each topic. The response is sent when everything is stored. Source: docs/spec/share-groups.md#s1-6, #s1-11.

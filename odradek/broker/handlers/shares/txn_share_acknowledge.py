@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 async def txn_share_acknowledge(
     request: TxnShareAcknowledgeRequest, context: RequestContext, broker: HandlerBroker
 ) -> TxnShareAcknowledgeResponse:
-    """TxnShareAcknowledge (key 95), version 0: accepts or rejects records of a share group in a producer's transaction.
+    """Answers TxnShareAcknowledge (key 95), version 0: accepts or rejects records of a share group in a producer's
+    transaction.
 
     Served while odradek.share.transactions is 1, share.version at least 1 and transaction.version 2. Needs WRITE on the
     transactional id, READ on the group and on each topic. The acknowledgements become pending in all partitions of the
@@ -77,7 +78,8 @@ def acknowledgements_of(request: TxnShareAcknowledgeRequest) -> Named:
 
 
 def refusals(named: Named, context: RequestContext, broker: HandlerBroker) -> dict[TopicIdPartition, AcknowledgeResult]:
-    """Makes the checks of rows 5 to 9. Raises TOPIC_AUTHORIZATION_FAILED, which refuses the whole request."""
+    """Performs the checks of rows 5 to 9 (docs/spec/share-groups.md#s5-3). Raises TOPIC_AUTHORIZATION_FAILED, which
+    refuses the whole request."""
     image = broker.metadata.image
     topics = {topic_id: image.topics_by_id.get(topic_id) for topic_id, _ in named}
     for topic in topics.values():

@@ -76,7 +76,7 @@ R = TypeVar(
     alter_configs_response.AlterConfigsResourceResponse,
     incremental_alter_configs_response.AlterConfigsResourceResponse,
 )
-NOT_TOLD = ""  # the documentation of loggers, which have none
+NOT_TOLD = ""  # loggers have no documentation
 
 
 @sliced

@@ -83,8 +83,8 @@ def _wanted(
 
 
 def _charge(context: RequestContext) -> Callable[[int], None]:
-    """Returns a function that charges partitions to the client's quota. From the request version in `api_facts` on, it
-    raises THROTTLING_QUOTA_EXCEEDED to refuse. Source: docs/spec/security.md#s4-3, row 147"""
+    """Returns a function that charges partitions to the client's quota. From the request version in `api_facts` on, the
+    function raises THROTTLING_QUOTA_EXCEEDED when the quota is used up. Source: docs/spec/security.md#s4-3, row 147"""
     if context.meter is None:
         return decisions.unlimited
     refused_from = facts_of(context.api_key).mutation_refused_from
@@ -233,7 +233,7 @@ def _sorted_by_permission(
         known = image.topics_by_id.get(topic_id)
         actual_name = name if known is None else known.name
         if actual_name is None:
-            allowed.append((name, topic_id))  # the answer will be that the id does not exist
+            allowed.append((name, topic_id))  # the response will be that the id does not exist
             continue
         may_describe = is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, actual_name)
         may_delete = is_allowed(context, Operation.DELETE, ResourceType.TOPIC, actual_name)

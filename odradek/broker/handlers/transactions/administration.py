@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.write_txn_markers_request import WritableTxnMarker, WriteTxnMarkersRequest
 
 MOST_WORK: Final = 30_000_000  # work units of a pattern for one request: about ten seconds of CPU time
-NAMES_THE_VERSION_SINCE: Final = 2  # version of WriteTxnMarkers
+NAMES_THE_VERSION_SINCE: Final = 2  # first version of WriteTxnMarkers that contains the transaction version
 
 
 @sliced

@@ -87,7 +87,7 @@ async def commit(
     """Stores the offsets of known topics, after the transaction coordinator has confirmed, or added, the group's
     partition.
 
-    refused   answers for topics that are already refused; a refusal by the group applies only to the other topics
+    refused   results for topics that are already refused; a refusal by the group applies only to the other topics
     """
     try:
         written = await write(request, refused, version, broker)
@@ -108,7 +108,7 @@ async def write(
     adds = version >= TXN_OFFSET_COMMIT_ADDS_SINCE
     if broker.verifier.asks_for(adds):
         guard = await verified(request, adds, broker)
-        # A topic may have been deleted while the coordinator was being asked.
+        # A topic may have been deleted while this request waited for the coordinator.
         request.topics = still_there(request.topics, broker.metadata.image, refused)
         if not request.topics:
             return TxnOffsetCommitResponse()
@@ -210,7 +210,7 @@ def key_of(topic: TxnOffsetCommitResponseTopic) -> str | bytes:
 
 
 def refuse(refused: RefusedTopics, topic: TxnOffsetCommitResponseTopic) -> None:
-    """Adds an answer to the other answers for the same topic."""
+    """Adds a refusal to the others for the same topic."""
     known = refused.setdefault(key_of(topic), topic)
     if known is not topic:
         known.partitions += topic.partitions
