@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.connection")
 
 ROUTES: Final = Path("/proc/net/route")
-MOST_WARNINGS: Final = 20  # client hosts that are warned about at most; one wrong setting can affect hundreds
+MOST_WARNINGS: Final = 20  # maximum number of client hosts to warn about, since one wrong setting can affect hundreds
 
 
 class ClientAddresses:
-    """Decides on an address once for each connection. For the loop thread only."""
+    """Decides on an address once for each connection. Must be used in the loop's thread only."""
 
     def __init__(
         self, published: Mapping[str, Published] | None, *, is_by_arrival: bool, networks: Callable[[], Networks]
@@ -68,7 +68,7 @@ class ClientAddresses:
 
 
 def networks_of_this_host() -> Networks:
-    """Reads this host's networks. They are read each time, since a container can join a network while it runs."""
+    """Reads this host's networks. The result is not cached, since a container can join a network while it runs."""
     from odradek.broker.configuration.advertising import Networks
 
     try:

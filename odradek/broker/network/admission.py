@@ -34,7 +34,7 @@ class ConnectionLimits:
 
 class Admission(Enum):
     ACCEPTED = auto()
-    WAITS = auto()  # the peer is connected, but nothing is read from it until a place is free or its turn has come
+    WAITS = auto()  # the peer is connected, but nothing is read from it until a place is free or its delay is over
     HELD = auto()  # the peer's address opens connections too fast: closed after a delay, without being read
     REFUSED = auto()  # closed at once
 
@@ -67,7 +67,7 @@ class ConnectionQuota:
         return Admission.ACCEPTED
 
     def refuses(self, ip: str) -> bool:
-        """Whether this address has reached its limit of connections."""
+        """Returns whether this address has reached its limit of connections."""
         allowed = self.limits.max_connections_per_ip_overrides.get(ip, self.limits.max_connections_per_ip)
         return allowed is not None and self._per_ip.get(ip, 0) >= allowed
 
@@ -84,7 +84,7 @@ class ConnectionQuota:
         return True
 
     def release(self, ip: str, listener: str, admission: Admission) -> None:
-        """Removes an admitted connection. `admission` tells whether it was still waiting."""
+        """Removes an admitted connection. `admission` is its last state, which shows whether it was still waiting."""
         if admission is Admission.WAITS:
             self._waiting -= 1
         else:
@@ -183,9 +183,9 @@ class Admissions:
         self.held_at: defaultdict[str, Throttled] = defaultdict(Throttled)
         self._timers = timers
         self._quota = ConnectionQuota(limits)
-        self._waiting: deque[Newcomer] = deque()  # for another connection to close
-        self._delayed: dict[Newcomer, TimerHandle] = {}  # for their turn, by rate
-        self._held: dict[Newcomer, TimerHandle] = {}  # to be closed after a delay
+        self._waiting: deque[Newcomer] = deque()  # connections that wait for another one to close
+        self._delayed: dict[Newcomer, TimerHandle] = {}  # connections that are delayed because of a rate
+        self._held: dict[Newcomer, TimerHandle] = {}  # connections that will be closed after a delay
 
     def set_limits(self, limits: ConnectionLimits) -> None:
         """Applies new limits to new connections; connections already admitted stay open."""
@@ -232,7 +232,7 @@ class Admissions:
         self._let_in()
 
     def _let_in(self) -> None:
-        """Serves waiting connections, the longest wait first. A full listener does not delay those of other
+        """Serves waiting connections, the longest wait first. A full listener does not delay the connections of other
         listeners."""
         if not self._waiting:
             return

@@ -1,10 +1,11 @@
-"""One connection: splits the bytes into frames, passes them to the dispatcher, and sends the answers in the order of
+"""One connection: splits the bytes into frames, passes them to the dispatcher, and sends the responses in the order of
 the requests.
 
 A frame is handled in the buffer where it was received: in the shared receive buffer if it fits, otherwise in a buffer
 of its own. That buffer grows with the bytes that arrive, regardless of the announced length. One request is in flight
 at a time, except that requests of the same API may overlap if their handler allows it. Meanwhile at most one receive
-buffer or one frame of further input is stored; then reading stops. It also stops if the peer does not read its answers.
+buffer or one frame of further input is stored; then reading stops. It also stops if the peer does not read its
+responses.
 """
 
 from __future__ import annotations
@@ -90,16 +91,16 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog: memoryview | None = None
         # Whether the partial frame, or the first of the backlog, is counted in queued.max.request.bytes.
         self._is_paid = False
-        # Requests whose answers have not been sent, oldest first. An `Answered` holds an answer that waits for earlier
-        # ones.
+        # Requests whose responses have not been sent, oldest first. An `Answered` holds a response that waits for
+        # earlier ones.
         self._in_flight: deque[Parked | Answered] | None = None
-        self._in_flight_bytes = 0  # of their frames
+        self._in_flight_bytes = 0  # total size of the frames of these requests
         self._overlapping_key: int | None = None
         self._is_reading = True
         self._peer_reads = True
         self._mutes = 0  # number of mutes that have not ended
-        self._mute_timers: list[TimerHandle] = []  # of these mutes, and possibly of some that have ended
-        self._takes_requests = True  # whether the peer reads its answers and is not muted
+        self._mute_timers: list[TimerHandle] = []  # timers of these mutes, and possibly of mutes that have ended
+        self._takes_requests = True  # whether the peer reads its responses and is not muted
         self._turn_is_due = False  # whether the loop is going to call `_next_turn`
         self._closing = False
         self.active_at_sweep = server.sweep_count
@@ -170,7 +171,7 @@ class Connection(asyncio.BufferedProtocol):
         self._take(memoryview(partial))
 
     def eof_received(self) -> bool:
-        """Keeps the connection open, as Kafka does: a peer may stop sending and still read the answers."""
+        """Keeps the connection open, as Kafka does: a peer may stop sending and still read the responses."""
         self.info.got_all = self.unsent_bytes() == 0
         if self._closing or self._handshake is not None or self._waits_for_others():
             return False  # with TLS, the end of one direction ends both
@@ -248,8 +249,8 @@ class Connection(asyncio.BufferedProtocol):
         return unsent_bytes(self._transport)
 
     def drain(self) -> None:
-        """Handles no more requests, and closes once all answers are sent, except those that wait for time or for other
-        clients."""
+        """Handles no more requests, and closes once all responses are sent, except those that wait for time or for
+        other clients."""
         self._backlog = None
         self._stop_reading()
         self._closing = True
@@ -257,12 +258,12 @@ class Connection(asyncio.BufferedProtocol):
             self._close()
 
     def refuse(self, reason: str) -> None:
-        """Closes a connection that must not get an answer, and logs the reason."""
+        """Closes a connection that must not get a response, and logs the reason."""
         log.info("disconnecting %s:%d: %s", self.info.client_host, self.info.client_port, reason)
         self.abort()
 
     def abort(self) -> None:
-        """Closes without waiting for the peer to read its answers."""
+        """Closes without waiting for the peer to read its responses."""
         self._closing = True
         if self._transport is not None:
             self._transport.abort()
@@ -326,7 +327,7 @@ class Connection(asyncio.BufferedProtocol):
         memoryview(self._partial)[: self._filled] = received  # the slice of a bytearray would be copied once more
 
     def _must_wait(self, data: memoryview, start: int, size: int) -> bool:
-        """Whether the request in `data` has to wait until earlier answers have been sent."""
+        """Returns whether the request in `data` has to wait until earlier responses have been sent."""
         if not self._takes_requests:
             return True
         if not self._in_flight:
@@ -343,7 +344,7 @@ class Connection(asyncio.BufferedProtocol):
         self._stop_reading()
 
     def _go_on(self) -> None:
-        """Retries the waiting frames. Called when something that they waited for has happened."""
+        """Retries the waiting frames. Called when the reason for their wait may have ended."""
         if self._closing or self._transport is None or self._mutes or self._turn_is_due:
             return
         backlog = self._backlog
@@ -371,7 +372,7 @@ class Connection(asyncio.BufferedProtocol):
             self._is_reading = False
             self._transport.pause_reading()
 
-    # From requests to answers.
+    # From requests to responses.
 
     def _handle(self, frame: memoryview) -> None:
         try:
@@ -399,7 +400,7 @@ class Connection(asyncio.BufferedProtocol):
         reply.when_done(self._on_answer)
 
     def _on_answer(self, _: object) -> None:
-        """Sends all answers that need not wait for an earlier one. Called when a parked request is answered."""
+        """Sends all responses that need not wait for an earlier one. Called when a parked request is answered."""
         in_flight = self._in_flight
         while in_flight:
             oldest = in_flight[0]
@@ -440,7 +441,7 @@ class Connection(asyncio.BufferedProtocol):
             transport.writelines(chunks)  # type: ignore[arg-type]
 
     def _send_from_files(self, transport: asyncio.Transport, chunks: list[Chunk]) -> None:
-        """Sends an answer that has parts in files. If it cannot be sent at once, it becomes the first in flight, and
+        """Sends a response that has parts in files. If it cannot be sent at once, it becomes the first in flight, and
         all others wait for it."""
         sender = self._file_sender
         if sender is None:
@@ -466,7 +467,7 @@ class Connection(asyncio.BufferedProtocol):
             self._server.give_back(size)
 
     def _waits_for_others(self) -> bool:
-        """Whether every request in flight waits for time to pass or for other clients."""
+        """Returns whether every request in flight waits for time to pass or for other clients."""
         return all(not isinstance(one, Answered) and one.waits_for_others for one in self._in_flight or ())
 
     def _refuse(self, reason: str) -> None:

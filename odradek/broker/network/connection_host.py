@@ -92,17 +92,17 @@ class FrameReceiver(Protocol):
 
     def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
         """Called for a frame that is not read because of its size. The connection closes at once if this returns None,
-        otherwise after the answer is sent."""
+        otherwise after the response is sent."""
 
 
 class RequestReceiver(FrameReceiver, Protocol):
     """A `FrameReceiver` that can be placed behind authentication: `odradek.broker.api.dispatch.Dispatcher`."""
 
     def serves(self, number: int, version: int) -> bool:
-        """Whether this version of this API is served."""
+        """Returns whether this version of this API is served."""
 
     def refusal(self, frame: Buffer, connection: ConnectionInfo, code: ErrorCode) -> list[Chunk]:
-        """Returns an answer with this error code for the whole request. Raises MalformedMessage."""
+        """Returns a response with this error code for the whole request. Raises MalformedMessage."""
 
 
 class ConnectionHandshake(Protocol):
@@ -126,12 +126,12 @@ class LoginCounts:
     expired: int = 0  # connections closed because their session had expired
 
 
-FIONREAD: Final = 0x541B  # on Linux; termios defines it too, but would have to be imported
+FIONREAD: Final = 0x541B  # the value on Linux; termios defines it too, but would have to be imported
 _UNREAD: Final = array("i", [0])
 
 
 def has_unread_bytes(transport: asyncio.Transport | None, info: ConnectionInfo) -> bool:
-    """Whether the kernel holds bytes of the peer that have not been read. Only used by recordings."""
+    """Returns whether the kernel holds bytes of the peer that have not been read. Only used by recordings."""
     if transport is None or transport.is_closing():
         return False
     if info.descriptor is None:

@@ -1,4 +1,4 @@
-"""Connections of a controlled broker. They can be observed, and can send an answer in pieces."""
+"""Connections of a controlled broker. They can be observed, and can send a response in pieces."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class ExchangeObserver:
-    """Receives the requests of one connection, and their answers in the same order.
+    """Receives the requests of one connection, and their responses in the same order.
 
-    maker   the factory that made this observer
-    unseen  number of answers still to come to requests that arrived before this observer
+    maker   the factory that created this observer
+    unseen  number of responses still to come to requests that arrived before this observer
     """
 
     __slots__ = ("maker", "unseen")
@@ -44,20 +44,20 @@ class ExchangeObserver:
         raised an exception."""
 
     def answered(self, chunks: list[Chunk]) -> None:
-        """Called before an answer is written, for the oldest request without an answer. `chunks` is empty if the
-        protocol has no answer. Also called for the answer to a request that was too long to be received."""
+        """Called before a response is written, for the oldest request without a response. `chunks` is empty if the
+        protocol has no response. Also called for the response to a request that was too long to be received."""
         raise NotImplementedError
 
     def hung_up(self, is_newest: bool) -> None:
-        """Called when the connection closes instead of giving an answer.
+        """Called when the connection closes instead of giving a response.
 
-        is_newest: whether the missing answer is for the last request; otherwise for the oldest without an answer
+        is_newest: whether the missing response is for the last request; otherwise for the oldest without a response
         """
         raise NotImplementedError
 
 
 class ObservesConnections(Protocol):
-    """Makes observers for connections."""
+    """Creates observers for connections."""
 
     def observe(self, connection: ControlledConnection) -> ExchangeObserver: ...
 
@@ -119,10 +119,10 @@ class ControlledConnection(Connection):
 
     def __init__(self, server: ConnectionHost[Connection]) -> None:
         super().__init__(server)
-        self._paced: PacedSender | None = None  # set while a paced answer is being sent
+        self._paced: PacedSender | None = None  # set while a paced response is being sent
         self.makers: Sequence[ObservesConnections] = ()  # the factories of `observers`
         self.observers: list[ExchangeObserver] = []
-        self.senders = 0  # senders of observed answers; each will report an empty answer when it is done
+        self.senders = 0  # senders of observed responses; each will report an empty response when it is done
 
     @property
     def holds_input(self) -> bool:
@@ -150,7 +150,7 @@ class ControlledConnection(Connection):
     def _write(self, chunks: list[Chunk]) -> None:
         if self.observers:
             self._tell(chunks)
-        # Same as `Connection._write`, since calling that would add 0.5 % to a small request's instructions.
+        # This repeats `Connection._write`, because a call would add 0.5 % to the instructions of a small request.
         transport = self._transport
         if not chunks or transport is None:
             return
@@ -188,7 +188,7 @@ class ControlledConnection(Connection):
             self.senders += 1
 
     def _write_paced(self, transport: asyncio.Transport, chunks: PacedAnswer) -> None:
-        """Sends an answer in pieces. Until all are sent it is the first in flight, and all other answers wait for
+        """Sends a response in pieces. Until all are sent it is the first in flight, and all other responses wait for
         it."""
         data = b"".join(in_memory(chunks))
         sender = PacedSender(self, transport, data, chunks.pieces(len(data)))
@@ -217,7 +217,7 @@ class ControlledConnection(Connection):
 
 
 class PacedSender:
-    """Sends one answer. To its connection it is a parked request until the answer has been sent."""
+    """Sends one response. To its connection it is a parked request until the response has been sent."""
 
     __slots__ = (
         "_connection",
@@ -232,7 +232,7 @@ class PacedSender:
     )
 
     overlapping_key: int | None = None
-    size_bytes: int = 0  # the memory of the frame was released before
+    size_bytes: int = 0  # the memory of the frame has already been released
 
     def __init__(
         self,
@@ -265,7 +265,7 @@ class PacedSender:
             self._timer.cancel()
 
     def chunks(self) -> list[Chunk]:
-        """Returns nothing, since the answer has already been sent."""
+        """Returns nothing, since the response has already been sent."""
         return []
 
     def go_on(self) -> None:

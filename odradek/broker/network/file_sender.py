@@ -1,8 +1,8 @@
-"""Sends answers of one connection that have parts in files. The kernel copies these parts from the page cache to the
+"""Sends responses of one connection that have parts in files. The kernel copies these parts from the page cache to the
 socket, at a third of the CPU cost of reading and writing them.
 
 The loop's transport cannot do that, so this module writes to a duplicate of the transport's descriptor. It writes only
-while the transport has nothing left to write, and the connection passes nothing to the transport until the answer has
+while the transport has nothing left to write, and the connection passes nothing to the transport until the response has
 been sent. TLS connections and systems without `sendfile` send from buffers instead.
 """
 
@@ -19,11 +19,11 @@ from typing import Any, Final, Protocol
 from odradek.protocol.file_slice import Chunk, FileSlice
 from odradek.protocol.struct import Buffer
 
-MOST_BUFFERS: Final = 512  # per call; IOV_MAX is 1024
+MOST_BUFFERS: Final = 512  # maximum per system call; IOV_MAX is 1024
 
 
 class Unsent:
-    """The unsent chunks of an answer. Call `next` until it returns None; after each call, report with `sent` how many
+    """The unsent chunks of a response. Call `next` until it returns None; after each call, report with `sent` how many
     bytes were sent, which may be fewer than `next` returned."""
 
     __slots__ = ("_at", "_chunks", "_sent_bytes")
@@ -31,7 +31,7 @@ class Unsent:
     def __init__(self, chunks: Sequence[Chunk]) -> None:
         self._chunks = chunks
         self._at = 0  # the first chunk that has not been sent completely
-        self._sent_bytes = 0  # of that chunk
+        self._sent_bytes = 0  # bytes of that chunk that have been sent
 
     def next(self) -> list[Buffer] | FileSlice | None:
         """Returns buffers to send in one call, or a part of a file, or None at the end."""
@@ -60,7 +60,7 @@ class Unsent:
 log = logging.getLogger("odradek.connection")
 
 SENDS_FILES: Final = hasattr(os, "sendfile") and hasattr(os, "RWF_NOWAIT") and hasattr(socket, "MSG_MORE")
-MOST_PER_TURN_BYTES: Final = 1024 * 1024  # from files; then other work of the loop gets its turn
+MOST_PER_TURN_BYTES: Final = 1024 * 1024  # bytes to send from files before other work of the loop gets its turn
 
 
 class Stop(Enum):
@@ -70,16 +70,16 @@ class Stop(Enum):
 
 
 class FileSending(Protocol):
-    """The connection, as its sender sees it."""
+    """The part of a connection that its file sender uses."""
 
     def still_sending(self) -> None:
-        """Called when the peer reads."""
+        """Called when the peer has read bytes, so that the connection counts as active."""
 
     def abort(self) -> None: ...
 
 
 class FileSender:
-    """Sends one answer at a time. To the connection, an answer that is not sent at once is a parked request until it
+    """Sends one response at a time. To the connection, a response that is not sent at once is a parked request until it
     has been sent."""
 
     __slots__ = (
@@ -95,7 +95,7 @@ class FileSender:
     )
 
     overlapping_key: int | None = None
-    size_bytes: int = 0  # the memory of the frame was released before
+    size_bytes: int = 0  # the memory of the frame has already been released
     waits_for_others: bool = False
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, connection: FileSending) -> None:
@@ -110,12 +110,12 @@ class FileSender:
         self._connection = connection
         self._unsent = Unsent(())
         self._cached_bytes = 0  # bytes after the current position that are known to be in the page cache
-        self._is_waiting = False  # for space in the socket's buffer, or for its turn
+        self._is_waiting = False  # whether the sender waits for space in the socket's buffer, or for its turn
         self._on_done: Callable[[object], None] | None = None
         self.is_done = True
 
     def send(self, chunks: list[Chunk]) -> None:
-        """Starts to send an answer, whose file parts were just found in the page cache. `is_done` is true if all was
+        """Starts to send a response, whose file parts were just found in the page cache. `is_done` is true if all was
         sent at once."""
         assert self.is_done
         self.is_done = False
@@ -131,7 +131,7 @@ class FileSender:
         self._on_done = None
 
     def chunks(self) -> list[Chunk]:
-        """Returns nothing, since the answer has already been sent."""
+        """Returns nothing, since the response has already been sent."""
         return []
 
     def close(self) -> None:
@@ -164,8 +164,8 @@ class FileSender:
                 action(self)
 
     def _send_until_stopped(self) -> Stop:
-        """Raises OSError, including BlockingIOError."""
-        if self._transport.get_write_buffer_size():  # an earlier answer, written in this turn of the loop
+        """Sends until the response is complete or cannot continue. Raises OSError, including BlockingIOError."""
+        if self._transport.get_write_buffer_size():  # an earlier response, written in this turn of the loop
             return Stop.NO_ROOM
         unsent, descriptor = self._unsent, self._socket.fileno()
         left_bytes = MOST_PER_TURN_BYTES
@@ -219,8 +219,8 @@ class FileSender:
         self._send_on()
 
     def _give_up(self, error: BaseException) -> None:
-        """Aborts the connection after a failure, which may only mean that the peer is gone: an answer sent in part
-        cannot be taken back."""
+        """Aborts the connection after a failure, because a response sent in part cannot be taken back. The failure may
+        only mean that the peer has disconnected."""
         self._wait_for_room(False)
         log.info("closing a connection: records could not be sent from their file: %s", error)
         self._connection.abort()

@@ -16,8 +16,8 @@ class HeldBytes(asyncio.Protocol):
         self, transport: asyncio.Transport | None = None, connection: asyncio.BaseProtocol | None = None
     ) -> None:
         """
-        transport   is paused
-        connection  is told when the transport is lost
+        transport   reading from it is paused
+        connection  is notified when the transport is lost
         """
         self._data = bytearray()
         self._transport = transport

@@ -1,7 +1,7 @@
-"""The recent requests of a controlled broker and their answers, as its clients saw them.
+"""The recent requests of a controlled broker and their responses, as its clients saw them.
 
-A connection stores bytes that exist anyway, and the time; nothing is decoded before somebody looks. Of a request or an
-answer that is longer than MOST_KEPT_BYTES, or that may hold a secret, only the size is stored.
+A connection stores bytes that exist anyway, and the time; nothing is decoded until the exchanges are read. Only the
+size is stored of a request or a response that is longer than MOST_KEPT_BYTES or may hold a secret.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 MOST_EXCHANGES: Final = 1_000
 SPARE_EXCHANGES: Final = 100  # excess over MOST_EXCHANGES at which the oldest are dropped
 MOST_BYTES: Final = 4 * 1024 * 1024
-MOST_KEPT_BYTES: Final = 16 * 1024  # per request, and per answer
-HEAD_BYTES: Final = 8  # of a frame: API key, version, correlation id
+MOST_KEPT_BYTES: Final = 16 * 1024  # per request, and per response
+HEAD_BYTES: Final = 8  # the start of a frame: API key, version, correlation id
 
 
 # A request: the id of its connection, the pace of the clock, the loop's time, the frame or its beginning, the size of
-# the frame, and whether the answer may be stored.
+# the frame, and whether the response may be stored.
 Received: TypeAlias = "tuple[int, Pace, float, bytes, int, bool]"
-# An answer: the pace, the loop's time, the answer with its length field or None if it is not stored, its size, and
+# A response: the pace, the loop's time, the response with its length field or None if it is not stored, its size, and
 # whether either side closed the connection instead of answering.
 Answered: TypeAlias = "tuple[Pace, float, Chunk | None, int, bool]"
 
 
 class KeptExchange:
-    """A request and its answer, in two tuples because as many attributes would take three times as long to set. Times
-    are those of the loop; the pace translates them into the cluster's time. `answered` is None while the client waits.
-    """
+    """A request and its response, in two tuples because as many attributes would take three times as long to set.
+    Times are those of the loop; the pace translates them into the cluster's time. `answered` is None while the
+    client waits."""
 
     __slots__ = ("answered", "received")
 
@@ -87,7 +87,7 @@ class KeptExchanges:
             oldest = self.exchanges.popleft()
             self.dropped += 1
             self.kept_bytes -= oldest.kept_bytes
-            if oldest.answered is None:  # the answer may still arrive, and must not be stored
+            if oldest.answered is None:  # the response may still arrive, and must not be stored
                 oldest.received = (*oldest.received[:5], False)
 
 
@@ -106,7 +106,7 @@ class KeptClient(ExchangeObserver):
 
     @property
     def in_flight(self) -> int:
-        """Number of requests without an answer, plus answers that are being sent."""
+        """Number of requests without a response, plus responses that are being sent."""
         return len(self.unanswered) + self._connection.senders
 
     def received(self, frame: memoryview) -> bool:

@@ -97,7 +97,7 @@ def host_counts(overrides: str) -> list[tuple[str, str]]:
 
 def address_of(text: str) -> str | None:
     """Normalizes an address to the spelling that peer addresses have. Returns None for a host name."""
-    from ipaddress import ip_address  # imported here because most brokers limit nobody
+    from ipaddress import ip_address  # imported here because most brokers have no limits by address
 
     try:
         return ip_address(text).compressed

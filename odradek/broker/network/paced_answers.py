@@ -9,7 +9,7 @@ from odradek.protocol.file_slice import Chunk, FileSlice
 from odradek.protocol.struct import Buffer
 
 STEP_MS: Final = 100.0
-# Divides an answer of a given size into pieces: for each, the delay in ms before it, and its end position.
+# Divides a response of a given size into pieces: for each, the delay in ms before it, and its end position.
 Pieces: TypeAlias = Callable[[int], Iterator[tuple[float, int]]]
 
 
@@ -25,8 +25,8 @@ class _NoFile:
 
 
 class PacedAnswer(list[Chunk]):
-    """The chunks of an answer, and how to divide it into pieces. An empty FileSlice follows the chunks: connections
-    look for file slices in any case, so no answer needs a check for this class."""
+    """The chunks of a response, and how to divide it into pieces. An empty FileSlice follows the chunks: connections
+    look for file slices in any case, so no response needs a check for this class."""
 
     def __init__(self, chunks: Iterable[Chunk], pieces: Pieces) -> None:
         super().__init__([*chunks, FileSlice(_NoFile(), 0, 0)])
@@ -34,12 +34,12 @@ class PacedAnswer(list[Chunk]):
 
 
 def cut_at(position: int) -> Pieces:
-    """Divides an answer into two pieces, the second right after the first."""
+    """Divides a response into two pieces, the second right after the first."""
     return lambda size: iter(((0.0, position), (0.0, size)))
 
 
 def slow(bytes_per_s: int) -> Pieces:
-    """Divides an answer so that it is sent at this rate."""
+    """Divides a response so that it is sent at this rate."""
     step_ms = max(STEP_MS, 1000 / bytes_per_s)
 
     def pieces(size: int) -> Iterator[tuple[float, int]]:

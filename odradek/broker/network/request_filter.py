@@ -35,5 +35,5 @@ class RequestFilter:
         return self.plain.too_long(reason, connection)
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
-        """Raises MalformedMessage, CloseConnection."""
+        """Starts to handle a frame, as `FrameReceiver.start` does. Raises MalformedMessage, CloseConnection."""
         return self.plain.start(frame, connection)

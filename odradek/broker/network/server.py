@@ -28,13 +28,13 @@ SWEEPS_PER_IDLE_TIME: Final = 8  # an idle connection is closed after connection
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Makes a bound socket that does not listen yet. An empty host means all addresses, IPv4 and IPv6. Raises
+    """Creates a bound socket that does not listen yet. An empty host means all addresses, IPv4 and IPv6. Raises
     OSError."""
     if host:
-        # As bytes if it is ASCII: for a str, Python would first import the IDNA codec.
+        # Pass ASCII names as bytes: for a str, Python would first import the IDNA codec.
         name = host.encode() if host.isascii() else host
         found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        # IPv4 first, as Java does for a name with both, such as "localhost"
+        # Prefer IPv4, as Java does for a name with addresses of both versions, such as "localhost".
         found.sort(key=lambda one: one[0] is not socket.AF_INET)
         family, _, _, _, address = found[0]
         return _bound(family, address)
@@ -74,8 +74,8 @@ _receive_buffers: WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview] = Wea
 
 
 class Server:
-    """A listening server of one listener, for the loop thread only. The broker calls `listen`, then `stop`; connections
-    call the remaining methods."""
+    """The server of one listener. Must be used in the loop's thread only. The broker calls `listen`, then `stop`;
+    connections call the remaining methods."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Server:
         admissions                 shared by the listeners of a broker
         connection_ids             shared by the listeners of the broker and by the cluster's nodes
         now_s                      measures how much of a turn of the loop a connection uses
-        make_connection            makes a `Connection` or an object of a derived class
+        make_connection            creates a `Connection` or an object of a derived class
         """
         self.handshakes = handshakes
         self.requests = requests
@@ -148,7 +148,7 @@ class Server:
         return self._connections_made
 
     async def listen(self, bound: socket.socket) -> None:
-        """Starts to accept connections on a socket made by `bind`, which then belongs to the server."""
+        """Starts to accept connections on a socket that `bind` created, which then belongs to the server."""
         self._listener = await self.loop.create_server(
             lambda: self._make_connection(self), sock=bound, backlog=max(self.limits.accept_backlog, LEAST_BACKLOG)
         )
@@ -217,8 +217,8 @@ class Server:
             self.loop.call_soon(again)
 
     def _give_time(self, connection: Connection, timeout_ms: int) -> None:
-        """Refuses the connection if it has not authenticated in time. It loses nothing, since it was not allowed
-        anything yet."""
+        """Refuses the connection if it has not authenticated in time. The client loses nothing, since it was not
+        permitted to do anything yet."""
 
         def over() -> None:
             del self._deadlines[connection]
