@@ -1,4 +1,5 @@
-"""The request context: what a handler knows besides the request, such as the connection, the principal and the time."""
+"""The request context: the facts about a request that are not part of it, such as the connection, the principal and the
+time."""
 
 from __future__ import annotations
 
@@ -38,11 +39,11 @@ class Authorizer(Protocol):
     ) -> bool: ...
 
     def passes(self, connection: ConnectionInfo, operation: Operation, resource: ResourceType, name: str) -> bool:
-        """Whether the operation is allowed and need not be logged. For fast paths, which leave all other cases to
-        `allows`."""
+        """Returns whether the operation is allowed and need not be logged. For fast paths, which leave all other cases
+        to `allows`."""
 
     def allows_on_any(self, context: RequestContext, operation: Operation, resource: ResourceType) -> bool:
-        """Whether there could be a resource of this type on which the principal may perform this operation."""
+        """Returns whether there could be a resource of this type on which the principal may perform this operation."""
 
 
 class AllowAll:
@@ -94,7 +95,7 @@ class Meter(Protocol):
         """The maximum size of one fetch; None if it is unlimited."""
 
     def throttles_fetch(self, answer: Message) -> bool:
-        """Whether to send an answer without records instead of this answer to a Fetch."""
+        """Returns whether to send a response without records instead of this response to a Fetch."""
 
     @property
     def is_throttled_for_fetches(self) -> bool:
@@ -106,7 +107,7 @@ class Meter(Protocol):
 
 
 def refused(resource: ResourceType, api_key: ApiKey) -> KafkaError:
-    """Makes the error for a client without permission for the resource."""
+    """Returns the error for a client without permission for the resource."""
     code, words = REFUSALS[resource]
     return KafkaError(code, None if facts_of(api_key).refuses_without_words else words)
 
@@ -139,7 +140,7 @@ def nothing_unsent() -> int:
 
 @dataclass(slots=True)
 class ConnectionInfo:
-    """What is known about a connected peer."""
+    """The facts about a connected peer."""
 
     connection_id: int
     client_host: str
@@ -150,22 +151,24 @@ class ConnectionInfo:
     is_authenticated: bool = True
     is_token_authenticated: bool = False  # whether the peer logged in with a delegation token
     max_request_bytes: int = 0  # current limit for a frame of this connection
-    sends_files: bool = False  # whether answers may contain a FileSlice
-    # From ApiVersions v3 on. "unknown" is Kafka's value for a client that did not say.
+    sends_files: bool = False  # whether responses may contain a FileSlice
+    # Sent by clients since ApiVersions v3. "unknown" is Kafka's value if a client has not sent them.
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
     arrived_at: Address = ("", 0)  # this end's address
     addresses: Addresses | None = field(default=None, repr=False, compare=False)
-    told: Address | None = None  # the address of this broker that the client was given; None if it has not asked
+    # the address of this broker that the client was given; None if it has not requested one
+    told: Address | None = None
     # Stops reading for this many milliseconds.
     mute: Callable[[int], None] = field(default=nobody_reads, repr=False, compare=False)
-    reads: int = 0  # number of reads; requests that arrived in the same read were sent before any of their answers
-    got_all: bool = False  # the peer has ended its direction when there was nothing left to send
+    reads: int = 0  # number of reads; requests that arrived in the same read were sent before any of their responses
+    got_all: bool = False  # whether every response had been sent when the peer closed its direction
     owner: object | None = field(default=None, repr=False, compare=False)  # the connection while it is open
-    # Returns the number of bytes of answers that have not been sent.
+    # Returns the number of bytes of responses that have not been sent.
     unsent_bytes: Callable[[], int] = field(default=nothing_unsent, repr=False, compare=False)
     transport: asyncio.Transport | None = field(default=None, repr=False, compare=False)  # TCP
-    descriptor: int | None = field(default=None, repr=False, compare=False)  # of its socket; None until first needed
+    # descriptor of the connection's socket; None until first needed
+    descriptor: int | None = field(default=None, repr=False, compare=False)
     _on_close: list[Callable[[], None]] = field(default_factory=list, repr=False, compare=False)
 
     @property

@@ -6,7 +6,7 @@ A handler lives in `odradek/broker/handlers`, in a file with others of its subje
 
 It returns the response, a `Deferred` of it (parked), a coroutine, or `NO_RESPONSE`. A coroutine is started here, runs
 up to its first wait at once, and costs no task of the event loop (`odradek.broker.runtime.waiting`). It may raise
-`KafkaError` for the whole request, whose form `odradek.broker.api.error_replies` knows for each API.
+`KafkaError` for the whole request, for which `odradek.broker.api.error_replies` builds the response.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from odradek.protocol.struct import Buffer, Message
 
 log = logging.getLogger("odradek.dispatch")
 
-MOST_BITS: Final = 64  # of a time in µs
+MOST_BITS: Final = 64  # number of buckets of a histogram of times, one for each number of bits of a time in µs
 REQUEST_START: Final = Packing(">Iih")  # API key and version as one number, correlation id, size of the client id
 
 B = TypeVar("B")  # the type of the handlers' `broker` parameter
@@ -89,7 +89,7 @@ class Route(Generic[B]):
 
     Holds the counters for `/metrics`: requests and their bytes; the time until they were answered or parked
     (`local_s`); the time that parked ones then waited (`remote_s`); and a histogram of the total times, where
-    `answered_in[n]` counts answers that took at least 2^(n-1) and less than 2^n µs.
+    `answered_in[n]` counts responses that took at least 2^(n-1) and less than 2^n µs.
     """
 
     __slots__ = (
@@ -122,7 +122,7 @@ class Route(Generic[B]):
         self.waits_for_others = served.waits_for_others
         self.has_tags = request_header_version(self.key, version) == 2
         self.requests = self.request_bytes = 0
-        self.throttled_ms = 0  # total throttle time that clients were told
+        self.throttled_ms = 0  # total throttle time in the responses
         self.fast_path: FastPath | None = None
         self.local_s = self.remote_s = 0.0
         self.answered_in = [0] * MOST_BITS
@@ -135,12 +135,12 @@ class Route(Generic[B]):
 
 
 class PendingRequest(RequestContext, Generic[B]):
-    """A request without an answer so far, and everything needed to answer it."""
+    """A request without a response so far, and everything needed to answer it."""
 
     __slots__ = ("_answer", "_dispatcher", "_request", "_route", "deferred", "parked_s", "size_bytes", "started_s")
 
     deferred: Deferred[Message | NoResponse]
-    started_s: float  # when it arrived, by `perf_counter`
+    started_s: float  # time of the request's arrival, by `perf_counter`
     parked_s: float
 
     def __init__(
@@ -163,11 +163,11 @@ class PendingRequest(RequestContext, Generic[B]):
         self.size_bytes = size_bytes  # of the frame
         self._dispatcher = dispatcher
         self._route = route
-        self._answer: list[Chunk] | None = None  # the encoded answer of a long request, or a long answer
+        self._answer: list[Chunk] | None = None  # the encoded response of a long request, or a long response
 
     @property
     def overlapping_key(self) -> int | None:
-        """The API key of the requests that need not wait for this answer, or None."""
+        """The API key of the requests that need not wait for this response, or None."""
         return self._route.key if self.deferred.overlaps else None
 
     @property
@@ -185,7 +185,7 @@ class PendingRequest(RequestContext, Generic[B]):
         self.deferred.abandon()
 
     def chunks(self) -> list[Chunk]:
-        """Encodes the answer once `deferred` is done; empty if the protocol has none. Raises CloseConnection."""
+        """Encodes the response once `deferred` is done; empty if the protocol has none. Raises CloseConnection."""
         route, now_s = self._route, perf_counter()
         route.remote_s += now_s - self.parked_s
         route.answered_in[int((now_s - self.started_s) * 1e6).bit_length()] += 1
@@ -200,8 +200,8 @@ class PendingRequest(RequestContext, Generic[B]):
         return self._encoded(answer)
 
     def begin(self, frame: Buffer, position: int) -> list[Chunk] | PendingRequest[B]:
-        """Handles the request. Returns the answer, or this object if the request is parked. Raises MalformedMessage or
-        CloseConnection."""
+        """Handles the request. Returns the response, or this object if the request is parked. Raises MalformedMessage
+        or CloseConnection."""
         route, workers = self._route, self._dispatcher.workers
         is_long = self.size_bytes > LONG_REQUEST_BYTES
         is_long = is_long and (not route.keeps_frame or has_many_partitions(frame, position, route.version))
@@ -215,13 +215,13 @@ class PendingRequest(RequestContext, Generic[B]):
         if not route.is_sliced or workers is None:
             self.deferred = answer
             return self
-        self.deferred = Deferred()  # an answer that took several slices also takes long to encode
+        self.deferred = Deferred()  # a response that took several slices also takes long to encode
         self.deferred.on_disconnect(answer.abandon)
         answer.when_done(self._long_answered)
         return self
 
     def _called(self) -> Message | NoResponse | Deferred[Any]:
-        """Calls the handler. Returns an error answer if it fails."""
+        """Calls the handler. Returns an error response if it fails."""
         try:
             return self._call()
         except Exception as error:
@@ -233,12 +233,13 @@ class PendingRequest(RequestContext, Generic[B]):
             return answer
         return started(answer)
 
-    # The way of a long request: worker, loop, worker, loop. The way of a long answer: loop, worker, loop.
+    # A long request passes through a worker, the loop, a worker and the loop; a long response through the loop, a
+    # worker and the loop.
 
     def _read_long(self, frame: Buffer, position: int, workers: Workers) -> None:
         frames = [frame]  # emptied if the client disconnects, so that a job that waits for a thread holds no memory
         self.deferred = Deferred()
-        if not self._route.keeps_frame:  # a Produce may need no answer, so its client may disconnect without waiting
+        if not self._route.keeps_frame:  # a Produce may need no response, so its client may disconnect without waiting
             self.deferred.on_disconnect(frames.clear)
         decode = partial(workers.run, partial(read_long, self._route.read, frames, position))
         rotation().decode(self.size_bytes, decode, self._long_read)
@@ -273,7 +274,7 @@ class PendingRequest(RequestContext, Generic[B]):
             self._encode_long(answer)
 
     def _refuse_long(self, error: Exception) -> None:
-        """Answers with an error. That is done in a thread too, since the answer may name each entry."""
+        """Responds with an error. A thread builds the response, since it may name each entry."""
         from odradek.broker.api.error_replies import error_answer
 
         workers, request = self._dispatcher.workers, self._request
@@ -298,10 +299,10 @@ class PendingRequest(RequestContext, Generic[B]):
         self.deferred.resolve(NO_RESPONSE)
 
     def _settle(self, answer: Message) -> None:
-        """Does the work on the loop that an answer needs besides encoding it."""
+        """Does the work for a response that must happen on the loop. It does not include encoding."""
 
     def refuse(self, frame: Buffer, position: int, error: KafkaError) -> list[Chunk]:
-        """Returns an answer with this error, without handling the request. Raises MalformedMessage."""
+        """Returns a response with this error, without handling the request. Raises MalformedMessage."""
         self._request = self._route.read(frame, position)[0]
         return self._encoded(self._dispatcher.error_answer(error, self._request, self))
 
@@ -317,7 +318,7 @@ class PendingRequest(RequestContext, Generic[B]):
 
 
 class Dispatcher(Generic[B]):
-    """Finds the handler for each frame, and encodes its answer.
+    """Finds the handler for each frame, and encodes its response.
 
     broker        passed to handlers
     handler_of    finds the handler of an API at its first request, so that a start need not import all handlers
@@ -389,13 +390,13 @@ class Dispatcher(Generic[B]):
     logins = None  # there are no logins without SASL
 
     def connected(self, connection: ConnectionInfo) -> None:
-        """Does nothing: the client's principal was known when it connected."""
+        """Does nothing, because the client's principal was set when it connected."""
 
     def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
         return None
 
     def refusal(self, frame: Buffer, connection: ConnectionInfo, code: ErrorCode) -> list[Chunk]:
-        """Returns an answer with this error code for the whole request, without handling it. Raises
+        """Returns a response with this error code for the whole request, without handling it. Raises
         MalformedMessage."""
         if len(frame) < REQUEST_START.size:
             raise MalformedMessage(f"a request of {len(frame)} bytes")
@@ -431,7 +432,7 @@ class Dispatcher(Generic[B]):
         return Route(api_key, version, served, refuse)  # not cached, since there are too many such versions
 
     def error_answer(self, error: Exception, request: Message, context: RequestContext) -> Message:
-        """Makes the answer to a request that failed as a whole."""
+        """Returns the response to a request that failed as a whole."""
         from odradek.broker.api.error_replies import error_answer  # imported here because most brokers do not need it
 
         self.note(error, request, context)
@@ -459,8 +460,8 @@ def _unread(data: Buffer, position: int) -> tuple[None, int]:
 
 
 def _refuse_api_versions(served: ServedApi, request: None, context: RequestContext, broker: object) -> Message:
-    """Answers an ApiVersions of an unknown version. By KIP-511, the answer is in version 0 and tells the client which
-    versions it can use."""
+    """Responds to an ApiVersions request of an unknown version. As KIP-511 requires, the response has version 0 and
+    lists the versions that the client can use."""
     from odradek.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
 
     row = ApiVersion(api_key=ApiKey.API_VERSIONS.value, min_version=served.min_version, max_version=served.max_version)

@@ -31,7 +31,7 @@ IDENTITIES = NAMES | NUMBERS | {"resource_type", "resource_name", "entity_type",
 
 
 def error_answer(error: Exception, request: Message, context: RequestContext) -> Message:
-    """Makes the answer to a request that failed as a whole."""
+    """Returns the response to a request that failed as a whole."""
     message = error.message if isinstance(error, KafkaError) else None
     return error_reply(context.api_key, context.api_version, request, code_of(error, context), message)
 
@@ -44,7 +44,7 @@ def code_of(error: Exception, context: RequestContext) -> ErrorCode:
 
 
 def error_reply(api_key: ApiKey, version: int, request: Message, code: ErrorCode, message: str | None) -> Message:
-    """Makes a response with `code` for the whole request, and with `message` if the API has a field for it."""
+    """Builds a response with `code` for the whole request, and with `message` if the API has a field for it."""
     match api_key:  # APIs whose response has other elements than the request
         case ApiKey.ALTER_REPLICA_LOG_DIRS:
             return _alter_replica_log_dirs(request, code.value)
@@ -58,7 +58,7 @@ def error_reply(api_key: ApiKey, version: int, request: Message, code: ErrorCode
 
 
 def partition_errors(api_key: ApiKey, version: int, request: Message, code: ErrorCode) -> Message:
-    """Makes a response with `code` for each partition of the request, even if the API has a field for the whole."""
+    """Builds a response with `code` for each partition of the request, even if the API has a field for the whole."""
     response = _derived(api_key, version, goes_on=True).build(request, code.value, None)
     assert isinstance(response, Message)
     return response
@@ -66,7 +66,7 @@ def partition_errors(api_key: ApiKey, version: int, request: Message, code: Erro
 
 @cache
 def answers_partitions(api_key: ApiKey, version: int) -> bool:
-    """Whether the response's elements are partitions, each with a code."""
+    """Returns whether the response's elements are partitions, each with a code."""
     arrays = _derived(api_key, version, goes_on=True).arrays
     return any(NUMBERS.intersection(below.struct.__slots__) for *_, topics in arrays for *_, below in topics.arrays)
 
@@ -152,8 +152,8 @@ class _Derivation:
         return part
 
     def _answers(self, field: Field, array: Field, goes_on: bool) -> bool:
-        """Whether the elements of `field` correspond to those of `array` in the request: they have a code, or repeat
-        the names."""
+        """Returns whether the elements of `field` correspond to those of `array` in the request: they have a code, or
+        repeat the names."""
         below = self.responses.structs[field.type]
         names = field.attribute == array.attribute and all(each.attribute in IDENTITIES for each in below)
         return names or (goes_on and self._says_it(below))

@@ -1,4 +1,4 @@
-"""Translations of error codes: which code to answer instead of the code that another part of the broker returned.
+"""Translations of error codes: which code replaces the code that another part of the broker returned.
 
 A code is replaced if the client could not understand it: because it comes from a part that the client did not call, or
 because it is newer than the client's version of the API. Codes without a row stay the same. The rules are sections of
@@ -14,13 +14,15 @@ from odradek.protocol.errors import ErrorCode as E
 
 
 class Asker(Enum):
-    """The part of the broker that received the code from another part. A row with an API key applies to all answers of
-    that API."""
+    """The part of the broker that received the code from another part. A row with an API key applies to all responses
+    of that API."""
 
     COORDINATOR = auto()  # from its log, when it stores records
     MARKER = auto()  # WriteTxnMarkers, from the coordinator whose records are in the marked partition
     PRODUCE = auto()  # from the transaction coordinator, when it verifies or adds a partition
-    TXN_OFFSET_COMMIT = auto()  # the same; also from the log of the group's partition, when it stores the offsets
+    # from the transaction coordinator, as for PRODUCE, and from the log of the group's partition, when it stores the
+    # offsets
+    TXN_OFFSET_COMMIT = auto()
     SHARE_LEADER = auto()  # from the share coordinator, when it loads or stores the state of a share partition
 
 
@@ -29,7 +31,7 @@ LAST: Final = 1 << 15  # the highest version
 
 KEEPERS: Final = (Asker.COORDINATOR, Asker.TXN_OFFSET_COMMIT)  # parts that store records in a log
 UNREACHABLE: Final = (E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR)
-# The share coordinator's answers to the leader of a share partition. FENCED_LEADER: another leader has replaced it.
+# The share coordinator's responses to the leader of a share partition. FENCED_LEADER: another leader has replaced it.
 # PASSED: codes that a client can use unchanged, and the two codes that replace others.
 NO_COORDINATOR: Final = (E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR)
 FENCED_LEADER: Final = (E.FENCED_LEADER_EPOCH, E.FENCED_STATE_EPOCH)
@@ -48,13 +50,13 @@ UNEXPECTED: Final = tuple({*E} - {*NO_COORDINATOR, *FENCED_LEADER, *PASSED, E.NO
 
 # fmt: off
 TRANSLATIONS: Final[tuple[Row, ...]] = (
-    # who received the code, from version, to version, codes, answer, rule
+    # who received the code, from version, to version, codes, replacement, rule
     (KEEPERS, 0, LAST, (E.UNKNOWN_TOPIC_OR_PARTITION, E.NOT_ENOUGH_REPLICAS, E.REQUEST_TIMED_OUT),
         E.COORDINATOR_NOT_AVAILABLE, "#s2-7"),
     (KEEPERS, 0, LAST, (E.NOT_LEADER_OR_FOLLOWER, E.KAFKA_STORAGE_ERROR), E.NOT_COORDINATOR, "#s2-7"),
     (KEEPERS, 0, LAST, (E.MESSAGE_TOO_LARGE, E.RECORD_LIST_TOO_LARGE), E.UNKNOWN_SERVER_ERROR, "#s2-7"),
 
-    ((Asker.MARKER,), 0, LAST, UNREACHABLE, E.NOT_LEADER_OR_FOLLOWER, "#s2-6"),  # the answer that any leader would give
+    ((Asker.MARKER,), 0, LAST, UNREACHABLE, E.NOT_LEADER_OR_FOLLOWER, "#s2-6"),  # the code that any leader would return
 
     # Every client retries NOT_ENOUGH_REPLICAS, without requesting metadata. Only clients that rely on the broker to add
     # partitions (v12) know that CONCURRENT_TRANSACTIONS is temporary.
@@ -71,7 +73,7 @@ TRANSLATIONS: Final[tuple[Row, ...]] = (
     ((Asker.SHARE_LEADER,), 0, LAST, FENCED_LEADER, E.NOT_LEADER_OR_FOLLOWER, "share-groups.md#s3-9"),
     ((Asker.SHARE_LEADER,), 0, LAST, UNEXPECTED, E.UNKNOWN_SERVER_ERROR, "share-groups.md#s3-9"),
 
-    # Before version 6 a producer only knows generations, even if the member that it commits for has an epoch. From
+    # Before version 6 the request contains only a generation, even if the member that it commits for has an epoch. From
     # version 6 on the code is unchanged: docs/spec/kafka-4.4.md#s5-2, T3 and T4.
     ((ApiKey.TXN_OFFSET_COMMIT,), 0, 5, (E.STALE_MEMBER_EPOCH,), E.ILLEGAL_GENERATION, "consumer-groups.md#s9"),
 
@@ -94,6 +96,6 @@ _ANSWERS: Final[Mapping[tuple[Asker | ApiKey, E], tuple[int, int, E]]] = {
 
 
 def translated(asker: Asker | ApiKey, code: E, version: int = 0) -> E:
-    """Returns the code to answer instead of `code`. version: of the request, if it matters."""
+    """Returns the code with which to respond instead of `code`. version: the request's version, if it matters."""
     first, last, answer = _ANSWERS.get((asker, code), (0, LAST, code))
     return answer if first <= version <= last else code

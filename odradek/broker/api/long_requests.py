@@ -1,4 +1,4 @@
-"""Long requests and answers, which threads decode and encode so that other clients need not wait for them.
+"""Long requests and responses, which threads decode and encode so that other clients need not wait for them.
 
 The handlers run on the loop. If a handler processes all entries at once, requests with more than MAX_ENTRIES are
 refused. If it is sliced (`odradek.broker.runtime.slices`), the limit is MAX_SLICED_ENTRIES: freeing more entries alone
@@ -17,7 +17,7 @@ LONG_REQUEST_BYTES: Final = 16 * 1024
 MAX_ENTRIES: Final = 20_000
 MAX_SLICED_ENTRIES: Final = 500_000
 BYTES_OF_AN_ENTRY: Final = 128
-MANY_PARTITIONS: Final = 1_000  # of a Produce that is long because of its partitions rather than its records
+MANY_PARTITIONS: Final = 1_000  # a Produce with more partitions is long even if it has few records
 FLEXIBLE_PRODUCE_SINCE: Final = 9
 PRODUCE_BY_ID_SINCE: Final = 13
 INT16, INT32 = Packing(">h"), Packing(">i")
@@ -67,8 +67,8 @@ def has_arrays(struct: Struct) -> bool:
 
 
 def has_many_partitions(frame: Buffer, position: int, version: int) -> bool:
-    """Whether a Produce names more than MANY_PARTITIONS or has tagged fields. Stops reading as soon as the answer is
-    known.
+    """Returns whether a Produce names more than MANY_PARTITIONS or has tagged fields. Stops reading as soon as the
+    result is certain.
 
     position   the start of the body
     """
@@ -113,16 +113,16 @@ def _length(frame: Buffer, position: int, is_flexible: bool, old: Packing) -> tu
 
 
 class AnswerEntries:
-    """Counts the entries of an answer that can be much longer than its request, for instance because names are
+    """Counts the entries of a response that can be much longer than its request, for instance because names are
     repeated."""
 
     def __init__(self) -> None:
         self._left = MAX_SLICED_ENTRIES
 
     def add(self, entries: int, size_bytes: int = 0) -> None:
-        """Adds entries. Raises INVALID_REQUEST if there are too many, which limits the memory of an answer.
+        """Adds entries. Raises INVALID_REQUEST if there are too many, which limits the memory of a response.
 
-        size_bytes   bytes stored by clients that the answer repeats; each BYTES_OF_AN_ENTRY count as one entry
+        size_bytes   bytes stored by clients that the response repeats; each BYTES_OF_AN_ENTRY count as one entry
         """
         self._left -= entries + size_bytes // BYTES_OF_AN_ENTRY
         if self._left < 0:

@@ -1,6 +1,6 @@
 """Requests of clients with quotas. Their use is measured, and their connection is muted if it exceeds a quota.
 
-The answer is sent at once and contains the throttle time; then nothing is read from the connection for that long.
+The response is sent at once and contains the throttle time; then nothing is read from the connection for that long.
 Source: docs/spec/security.md#s4-3.
 """
 
@@ -82,7 +82,7 @@ class MeteredRequest(PendingRequest[B]):
     ) -> None:
         super().__init__(dispatcher, route, correlation_id, client_id, now_ms, connection, size_bytes)
         self._client = client
-        self._fetch_throttle_ms: int | None = None  # None if it was not determined
+        self._fetch_throttle_ms: int | None = None  # None until it has been determined
         self._mutation_throttle_ms = 0
         self._running_since_s: float | None = None  # None while the request is parked
         self._spent_s = 0.0
@@ -110,8 +110,8 @@ class MeteredRequest(PendingRequest[B]):
         return self._client.most_fetched_bytes
 
     def throttles_fetch(self, answer: Message) -> bool:
-        """Whether this answer to a Fetch exceeds the quota. If so, it is not counted, and must be replaced by an answer
-        without records."""
+        """Returns whether this response to a Fetch exceeds the quota. If so, it is not counted, and must be replaced
+        with a response without records."""
         now_ms = self._dispatcher.now_ms()
         size_bytes = self._size_bytes(answer)
         by_request_ms = self._client.handled(self._time_s(), now_ms)

@@ -19,8 +19,8 @@ class ServedApi:
     `served_from`: older versions are listed, but close the connection (Kafka lists Produce 0-2 only for librdkafka).
     `keeps_frame`: the handler writes into the frame or uses it after returning, so the frame must not be shared.
     `is_sliced`: the handler lets other clients be served in between (`odradek.broker.runtime.slices`), so more entries
-    are allowed. If its answer is not ready at once, it is encoded in a thread.
-    `waits_for_others`: the answer may wait for time to pass or for other clients, so a stopping broker does not wait.
+    are allowed. If its response is not ready at once, it is encoded in a thread.
+    `waits_for_others`: the response may wait for time to pass or for other clients, so a stopping broker does not wait.
     """
 
     min_version: int

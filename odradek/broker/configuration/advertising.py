@@ -47,7 +47,7 @@ class Networks:
         return _ip(address) in self.gateways
 
     def is_neighbour(self, address: str) -> bool:
-        """Whether the address belongs to one of the networks and is not its gateway."""
+        """Returns whether the address belongs to one of the networks and is not its gateway."""
         ip = _ip(address)
         return ip not in self.gateways and isinstance(ip, IPv4Address) and any(ip in one for one in self.networks)
 
@@ -83,7 +83,7 @@ def by_arrival(arrival: Arrival, published: Mapping[str, Published], networks: N
 
 
 def leads_astray(told: Address, arrival: Arrival, networks: Networks, *, is_published: bool) -> bool:
-    """Whether `told` would lead the client to its own machine, although this broker is not there.
+    """Returns whether `told` would lead the client to its own machine, although this broker is not there.
 
     is_published: clients on the container's host are expected to use published ports, so `localhost` is right for them
     """

@@ -88,8 +88,8 @@ class BrokerConfig(BrokerSettings):
         dynamic_broker: Mapping[str, str],
         rules: KafkaRules = NEWEST,
     ) -> None:
-        """Replaces the dynamic settings by those in the cluster metadata. Values that cannot be parsed are ignored, and
-        so are settings that the emulated release does not know."""
+        """Replaces the dynamic settings with those in the cluster metadata. Values that cannot be parsed are ignored,
+        and so are settings that the emulated release does not know."""
         self.recorded_defaults, self.recorded_broker = dict(dynamic_defaults), dict(dynamic_broker)
         self.dynamic_defaults = readable(dynamic_defaults, rules, but_not=UpdateMode.PER_BROKER)
         self.dynamic_broker = readable(dynamic_broker, rules)

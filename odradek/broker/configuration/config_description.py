@@ -199,7 +199,7 @@ def _broker_setting(config: BrokerConfig, name: str, *, all_sources: bool, rules
         setting = None  # the emulated release does not know it
     is_sensitive = setting is None or setting.kind is ValueType.PASSWORD
     if all_sources:
-        # The general setting, which a listener's own setting overrides.
+        # The general setting, which the listener's own setting overrides.
         of_all = () if setting is None or setting.name == name else (setting.name,)
         synonyms = _shown(name, _synonyms(config, (*BROKER_SYNONYMS.get(name, (name,)), *of_all), is_sensitive))
         text = _effective(config, name)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 # Variables of the apache/kafka image, and of older images, that are not broker settings.
 NOT_SETTINGS = frozenset(
     {
-        "KAFKA_CREATE_TOPICS",  # odradek/seeds/short_forms.py reads this and the next one
+        "KAFKA_CREATE_TOPICS",  # odradek/seeds/short_forms.py reads this variable and the next
         "KAFKA_CREATE_TOPICS_SEPARATOR",
         "KAFKA_GC_LOG_OPTS",
         "KAFKA_HEAP_OPTS",

@@ -65,7 +65,7 @@ class ListenerSettings:
         return BROKER_SETTINGS[setting].parse(self.text(setting, mechanism))
 
     def prefixed(self, setting: str, mechanism: str | None = None) -> str:
-        """Returns the name that sets the value for this listener only. For messages."""
+        """Returns, for messages, the name that sets the value for this listener only."""
         return self._prefixed(setting, mechanism)[0]
 
     def _prefixed(self, setting: str, mechanism: str | None) -> tuple[str, ...]:

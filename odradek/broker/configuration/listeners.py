@@ -23,7 +23,7 @@ class Listener:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the host is a loopback address or one of its usual names."""
+    """Returns whether the host is a loopback address or one of its usual names."""
     return host.startswith("127.") or host.lower() in LOCAL_NAMES
 
 

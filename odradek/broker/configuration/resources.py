@@ -46,7 +46,7 @@ class SettingChange:
 
 
 ROOT = "root"
-# Logger names known from Kafka, and this program's loggers. The levels can be set under either name.
+# Kafka's names of loggers, and the corresponding loggers of this program. A level can be set under either name.
 NAMES_OF_KAFKA = {"kafka.authorizer.logger": "odradek.authorizer"}
 LEVELS = {
     "DEBUG": logging.DEBUG,

@@ -38,7 +38,7 @@ class UpdateMode(Enum):
     CLUSTER_WIDE = "cluster-wide"
 
 
-MOST_DIGITS = 19  # of a LONG; Python refuses to parse numbers with thousands of digits
+MOST_DIGITS = 19  # maximum number of digits of a LONG; Python refuses to parse numbers with thousands of digits
 
 
 class InvalidSetting(ValueError):
@@ -216,8 +216,8 @@ Rule: TypeAlias = Allowed | None
 
 
 class Heeded(Generic[T]):
-    """A row of a class of settings. The setting is named like the attribute, with `.` for `_`; the attribute's value is
-    a `T`."""
+    """A descriptor that is a row in a class of settings. The setting is named like the attribute, with `.` for `_`; the
+    attribute's value is a `T`."""
 
     __slots__ = ("setting",)
 
@@ -228,12 +228,13 @@ class Heeded(Generic[T]):
         self.setting = self.setting._replace(name=attribute.replace("_", "."))
 
     def __get__(self, config: object, owner: type[object]) -> T:
-        """Not called once the value is set: the instance attribute of the same name takes precedence."""
+        """Raises AttributeError, because the value is not set. Once it is, the instance attribute of the same name
+        takes precedence."""
         raise AttributeError(self.setting.name)
 
 
 class KindOf(Generic[T]):
-    """A type of settings whose values are `T`s. Calling it makes a row."""
+    """A type of settings whose values are `T`s. Calling it creates a row."""
 
     def __init__(self, kind: ValueType) -> None:
         self.kind = kind

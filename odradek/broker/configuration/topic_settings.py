@@ -300,7 +300,7 @@ NEW_IN_4_4: Final = frozenset(
 
 
 def is_known(name: str, settings: Mapping[str, Setting], rules: KafkaRules) -> bool:
-    """Whether the table has this setting and the release of Kafka that is followed has it too."""
+    """Returns whether the table has this setting and the emulated release of Kafka has it too."""
     return name in settings and (rules >= KafkaRules.KAFKA_4_4 or name not in NEW_IN_4_4)
 
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 AUDIT_LOGGER = "odradek.authorizer"
 TRACE = logging.NOTSET + 1
 
-MOST_LINES = 100  # per request, for single decisions
-LONGEST_NAME = 300  # characters of a resource's name that are logged; topic names have at most 249
+MOST_LINES = 100  # maximum number of lines per request for single decisions
+LONGEST_NAME = 300  # maximum number of characters of a resource's name in a line; topic names have at most 249
 # Numbers of decisions in a request at which the number is logged.
 COUNTED_AT = frozenset({1_000, 10_000, 100_000, 1_000_000})
 
@@ -60,7 +60,7 @@ def authorizer_of(config: BrokerConfig, acls: Acls, rules: KafkaRules = NEWEST) 
 
 
 class AuditedAuthorizer:
-    """The authorizer that requests call. For the loop thread only."""
+    """The authorizer that requests call. Must be used in the loop's thread only."""
 
     def __init__(self, decisions: StandardAuthorizer) -> None:
         self._decide = decisions.decide

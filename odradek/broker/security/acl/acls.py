@@ -14,7 +14,7 @@ from odradek.protocol.acls import ANY_NAME, Operation, PatternType, Permission, 
 if TYPE_CHECKING:
     from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
 
-# Kafka checks a resource with this name first if any resource would do; this lets super users pass
+# Kafka checks a resource with this name first if any resource would do, which lets super users pass
 PROBED_NAME = "hardcode"
 
 
@@ -47,7 +47,7 @@ class Acls:
         self.changes = 0
         self._by_id: dict[bytes, Acl] = {}
         self._literal: dict[tuple[ResourceType, str], dict[bytes, Acl]] = {}
-        # Also by length, so that a name is looked up once for each length that occurs among the prefixes.
+        # Prefixes are grouped by length as well, so that a name is looked up once for each length that occurs.
         self._prefixed: dict[ResourceType, dict[int, dict[str, dict[bytes, Acl]]]] = {}
 
     def __len__(self) -> int:
@@ -132,7 +132,7 @@ class AclFilter(NamedTuple):
 
     @property
     def has_unset_number(self) -> bool:
-        """Whether a number is 0. Kafka rejects the request as malformed then."""
+        """Whether a number is 0, in which case Kafka rejects the request as malformed."""
         return 0 in (self.resource, self.pattern, self.operation, self.permission)
 
     @property

@@ -51,7 +51,7 @@ def range_written(host: str) -> AddressRange:
     try:
         value = int(IPv6Address(address))  # a zone, as in fe80::1%eth0, is ignored
     except ValueError:
-        told = address if ":" in address else host  # as Kafka, which reads an IPv6 address without its prefix
+        told = address if ":" in address else host  # like Kafka, quote an IPv6 address without its prefix
         raise NotARange(f"Could not parse [{told}]") from None
     if int(prefix_text) > 128:
         raise NotARange(f"Could not parse [{host}] - prefix length must be between 0 and 128")

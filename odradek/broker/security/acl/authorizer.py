@@ -110,7 +110,7 @@ class StandardAuthorizer:
         return ruling if allowing is None else Ruling(True, Reason.MATCHING_ACL, allowing)
 
     def decide_on_any(self, principal: str, host: str, operation: Operation, resource: ResourceType) -> bool:
-        """Whether there could be a resource of this type on which the principal may perform this operation."""
+        """Returns whether there could be a resource of this type on which the principal may perform this operation."""
         if self.decide(principal, host, operation, resource, PROBED_NAME).is_allowed:
             return True
         host = host_key(host)
@@ -140,7 +140,7 @@ class StandardAuthorizer:
 
 
 def is_about(acl: Acl, principal: str, host: str, *, heeds_ranges: bool = True) -> bool:
-    """Whether the ACL applies to this principal and host.
+    """Returns whether the ACL applies to this principal and host.
 
     host          a `host_key`
     heeds_ranges  whether a host with a slash in the ACL is a range of addresses, regardless of metadata.version

@@ -79,7 +79,7 @@ class ConnectionRates:
     def waits_ms(self, listener: str, now_ms: float) -> int:
         """Counts a connection. Returns the time until the acceptor of this listener would have accepted it.
 
-        Kafka's acceptor handles one connection after the other, and pauses for as long as each has to be throttled.
+        Kafka's acceptor handles one connection after the other, and pauses for the throttle time of each.
         """
         of_listener = self._of_listener.get(listener)
         if of_listener is None and self._of_broker is None:

@@ -69,7 +69,7 @@ def alter_client_quotas(
     records: list[ClientQuotaRecord] = []
     for change in changes:
         try:
-            if times[frozenset(change.named)] > 1:  # Kafka applies the first one, but answers that it did not
+            if times[frozenset(change.named)] > 1:  # Kafka applies the first one, but reports that it did not
                 raise refused("The request names this entity more than once.")
             check(change, resolves)
         except KafkaError as refusal:

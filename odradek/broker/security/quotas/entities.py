@@ -20,7 +20,7 @@ TYPES = (USER, CLIENT_ID, IP)
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
 
 PRODUCER_BYTE_RATE = "producer_byte_rate"  # bytes of requests per second
-CONSUMER_BYTE_RATE = "consumer_byte_rate"  # bytes of answers per second
+CONSUMER_BYTE_RATE = "consumer_byte_rate"  # bytes of responses per second
 REQUEST_PERCENTAGE = "request_percentage"  # 100 stands for one thread that is busy all the time
 CONTROLLER_MUTATION_RATE = "controller_mutation_rate"  # partitions created or deleted per second
 CONNECTION_CREATION_RATE = "connection_creation_rate"  # connections per second
@@ -44,7 +44,7 @@ OF_ADDRESSES: Mapping[str, Numbers] = {CONNECTION_CREATION_RATE: Numbers.INT}
 
 
 def entity_of(names: Mapping[str, str | None]) -> QuotaEntity:
-    """Makes an entity. names: by type; types other than TYPES are ignored."""
+    """Creates an entity. names: the name of each type; types other than TYPES are ignored."""
     return tuple((each, names[each]) for each in TYPES if each in names)
 
 

@@ -37,7 +37,7 @@ class Windows(NamedTuple):
 
     @property
     def full_ms(self) -> int:
-        """The time for which a client may use its limit at once: all windows but the current one."""
+        """The time whose allowance a client may use at once: all windows but the current one."""
         return (self.samples - 1) * self.size_ms
 
 
@@ -88,7 +88,7 @@ class SampledRate:
         return sum(sample.total for sample in self._samples)
 
     def is_over(self, now_ms: float) -> bool:
-        """Whether the window contains no use."""
+        """Returns whether the window contains no use."""
         self._forget(now_ms)
         return not self._samples
 
@@ -188,7 +188,7 @@ class SharedRate:
         return throttle_ms
 
     def is_over(self, now_ms: float) -> bool:
-        """Whether this rate is no different from a new one."""
+        """Returns whether this rate holds no recent use, so that it equals a new one."""
         return self.measured.is_over(now_ms) and (self.bucket is None or self.bucket.is_full(now_ms))
 
 
@@ -263,7 +263,7 @@ class QuotaMeter:
         return self._used(PRODUCER_BYTE_RATE, size_bytes, now_ms)
 
     def fetched(self, size_bytes: int, now_ms: float) -> int:
-        """Records an answer of this size. Negative: takes back an answer that is not sent."""
+        """Records a response of this size. Negative: takes back a response that is not sent."""
         return self._used(CONSUMER_BYTE_RATE, size_bytes, now_ms)
 
     def handled(self, time_s: float, now_ms: float) -> int:
@@ -272,7 +272,7 @@ class QuotaMeter:
 
     @property
     def most_fetched_bytes(self) -> int | None:
-        """The largest answer for a client that has not fetched anything yet; None if it has no limit."""
+        """The largest response for a client that has not fetched anything yet; None if it has no limit."""
         applied = self._applied.get(CONSUMER_BYTE_RATE)
         return None if applied is None else int(applied.limit * self._metering.windows.full_ms / 1000)
 

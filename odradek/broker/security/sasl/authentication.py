@@ -1,5 +1,5 @@
 """The authentication of one connection of a SASL listener: decides by the tables what each frame means and how to
-answer.
+respond.
 
 This module has no side effects. Its caller passes requests on, delays failures by
 `connection.failed.authentication.delay.ms`, and closes connections.
@@ -32,10 +32,10 @@ API_VERSIONS_KEY = 18
 KINDS = {API_VERSIONS_KEY: RequestKind.API_VERSIONS, 17: RequestKind.SASL_HANDSHAKE, 36: RequestKind.SASL_AUTHENTICATE}
 TOKEN_LENGTH = Packing(">i")
 ERROR_CODE = Packing(">h")
-ERROR_CODE_POSITION = 8  # in an answer to any version of ApiVersions: after length and correlation id
+ERROR_CODE_POSITION = 8  # position in a response to any version of ApiVersions, after length and correlation id
 MIN_REAUTHENTICATION_INTERVAL_MS = 1_000
 REPEATED = frozenset({State.REPEATED_EXCHANGE, State.REPEATED_RAW})
-NEWEST_RAW_VERSION = 0  # of SaslHandshake: it is followed by tokens without a header
+NEWEST_RAW_VERSION = 0  # newest version of SaslHandshake after which tokens come without a header
 
 
 class Pass(Enum):
@@ -47,14 +47,14 @@ class Pass(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer to send at once."""
+    """A response to send at once."""
 
     chunks: list[Chunk] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An answer to send after the delay, before closing; `chunks` may be empty. Nothing is read until then."""
+    """A response to send after the delay, before closing; `chunks` may be empty. Nothing is read until then."""
 
     reason: str
     chunks: list[Chunk] = field(repr=False)
@@ -62,7 +62,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class HangUp:
-    """Closes the connection at once, without an answer. is_expiry: because the session has expired."""
+    """Closes the connection at once, without a response. is_expiry: whether the reason is that the session has
+    expired."""
 
     reason: str
     is_expiry: bool = False
@@ -122,7 +123,7 @@ class Authentication:
             return self._hang_up(f"it sent what cannot be read: {error}")
 
     def served(self, answer: bytes) -> None:
-        """Called with the answer to ApiVersions. If the request was refused, the client may send another one."""
+        """Called with the response to ApiVersions. If the request was refused, the client may send another one."""
         if self.state is State.INITIAL and answer[ERROR_CODE_POSITION : ERROR_CODE_POSITION + 2] == b"\0\0":
             self._move(State.HANDSHAKE)
 
@@ -159,7 +160,7 @@ class Authentication:
         return KINDS.get(key, RequestKind.OTHER)
 
     def _may_repeat(self) -> bool:
-        """Whether SaslHandshake may begin a re-authentication. Otherwise it is an ordinary request, which is
+        """Returns whether SaslHandshake may begin a re-authentication. Otherwise it is an ordinary request, which is
         refused."""
         last = self._last_repeated_ms
         if self.expires_at_ms is None:

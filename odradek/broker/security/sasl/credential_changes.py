@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MECHANISMS = {mechanism.value: mechanism for mechanism in ScramMechanism}
 Altered: TypeAlias = Mapping[str, KafkaError | None]  # by user; None if the change was made
-Described: TypeAlias = Mapping[int, ScramCredential] | KafkaError  # of one user, by mechanism
+Described: TypeAlias = Mapping[int, ScramCredential] | KafkaError  # credentials of one user, by mechanism
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class CredentialDeletion:
 
 @dataclass(frozen=True, slots=True)
 class CredentialUpsertion:
-    """salted_password: the result of SCRAM's salting; clients never send the password itself."""
+    """A credential to set. salted_password: the result of SCRAM's salting; clients never send the password itself."""
 
     user: str
     mechanism: int

@@ -23,7 +23,7 @@ from odradek.broker.security.sasl.mechanism import Challenge, TokenAccepted, Tok
 NAME = "OAUTHBEARER"
 LOGIN_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 END_OF_FAILED = b"\x01"
-MAX_REFUSED_TOKENS = 3  # per exchange: each costs a verification, and is refused without delay
+MAX_REFUSED_TOKENS = 3  # maximum per exchange, since each costs a verification and is refused without delay
 AUTH = "auth"
 
 FIRST = re.compile(

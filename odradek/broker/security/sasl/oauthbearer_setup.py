@@ -150,7 +150,7 @@ B = TypeVar("B", bytes, bytearray)
 
 log = logging.getLogger("odradek.sasl")
 
-TIMEOUT_S = 10.0  # for reading everything
+TIMEOUT_S = 10.0  # time limit for a complete reading
 MAX_BYTES = 1 << 20
 SCHEMES = ("file", "http", "https")
 
@@ -175,7 +175,7 @@ def reader_of(url: str, timeout_s: float = TIMEOUT_S) -> Callable[[], bytes]:
 
 
 async def _fetched(url: str, timeout_s: float) -> bytes:
-    """Fetches a URL. Raises OSError. The time limit is for the whole answer, so a server cannot extend it by sending
+    """Fetches a URL. Raises OSError. The time limit is for the whole response, so a server cannot extend it by sending
     slowly."""
     from aiohttp import ClientError, ClientSession, ClientTimeout
 
@@ -216,7 +216,7 @@ def _not_too_much(found: B) -> B:
 
 
 class KeySource:
-    """Reads the keys periodically; `keys` are the current ones. For the loop thread.
+    """Reads the keys periodically; `keys` are the current ones. Must be used in the loop's thread.
 
     refresh_ms  time between two readings
     retry_ms    delay after a failed reading, doubled up to `max_retry_ms`, which is also the minimum time between
@@ -247,8 +247,8 @@ class KeySource:
         self._timer = self._refresh_later(refresh_ms)
 
     def _refresh_later(self, delay_ms: int) -> TimerHandle:
-        """Arms the timer of the next reading. A test that moves its clock ahead skips it, since that does not change
-        keys."""
+        """Arms the timer of the next reading. A test that moves its clock ahead skips the timer, since moving the clock
+        does not change the keys."""
         return self._timers.after(delay_ms, Scan(self._refresh, delay_ms, lambda: None))
 
     def _warn_of_none(self) -> None:

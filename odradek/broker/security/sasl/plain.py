@@ -36,7 +36,7 @@ class PlainAccounts:
 
 
 def accounts(options: Mapping[str, str], key: bytes) -> PlainAccounts:
-    """Returns the accounts of a login module: each option `user_<name>` is an account, `username` and `password` are
+    """Returns the accounts of a login module: each option `user_<name>` is an account; `username` and `password` are
     not."""
     passwords = {name.removeprefix(USER_PREFIX): text for name, text in options.items() if name.startswith(USER_PREFIX)}
     return PlainAccounts(passwords, key)

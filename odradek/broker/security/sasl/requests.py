@@ -1,6 +1,6 @@
 """Authenticates the connections of a SASL listener before and while the dispatcher serves their requests.
 
-The answer to a failed authentication is delayed by `connection.failed.authentication.delay.ms`; then the connection
+The response to a failed authentication is delayed by `connection.failed.authentication.delay.ms`; then the connection
 closes. Listeners without SASL use the dispatcher directly.
 """
 
@@ -31,11 +31,11 @@ class RequestDispatch(Protocol):
     def serves(self, number: int, version: int) -> bool: ...
 
     def refusal(self, frame: Buffer, connection: ConnectionInfo, code: ErrorCode) -> list[Chunk]:
-        """Returns an answer with this error code for the whole request. Raises MalformedMessage."""
+        """Returns a response with this error code for the whole request. Raises MalformedMessage."""
 
 
 class HeldFailure:
-    """A delayed answer to a failed authentication. The connection closes after sending it."""
+    """A delayed response to a failed authentication. The connection closes after sending it."""
 
     overlapping_key = None
     waits_for_others = True  # it waits for time to pass

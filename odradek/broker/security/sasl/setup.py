@@ -70,8 +70,8 @@ def sasl_requests(
 class Accounts:
     """The sources of users for the mechanisms. They are read at each login, and not before the data directory is open.
 
-    secret  of this broker, unchanged by a restart; the salts of unknown users are derived from it
-    rules   the release of Kafka that is followed
+    secret  from which the salts of unknown users are derived; unchanged by a restart
+    rules   the rules of the emulated release of Kafka
     """
 
     scram_credentials: Callable[[], ScramCredentials]

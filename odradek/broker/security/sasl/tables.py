@@ -20,7 +20,7 @@ class State(Enum):
     COMPLETE = auto()  # authenticated
     REPEATED_EXCHANGE = auto()  # like EXCHANGE, for a connection that was authenticated before (KIP-368)
     REPEATED_RAW = auto()
-    FAILED = auto()  # the connection will be closed, after its answer has been delayed
+    FAILED = auto()  # the connection will be closed, after its delayed response has been sent
 
 
 class RequestKind(Enum):
@@ -37,8 +37,8 @@ class SaslAction(Enum):
     BEGIN_AGAIN = auto()
     JUDGE = auto()  # the token in SaslAuthenticate
     JUDGE_RAW = auto()  # the whole frame as a token
-    REFUSE = auto()  # answer ILLEGAL_SASL_STATE, then close
-    CLOSE = auto()  # close at once, without an answer
+    REFUSE = auto()  # respond with ILLEGAL_SASL_STATE, then close
+    CLOSE = auto()  # close at once, without a response
 
 
 S, K, A = State, RequestKind, SaslAction

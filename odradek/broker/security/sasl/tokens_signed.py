@@ -25,7 +25,7 @@ MAX_KEYS = 100
 
 
 class InvalidKeySet(ValueError):
-    """The text is no JWKS, or none of its keys can be read."""
+    """The text is not a JWKS, or none of its keys can be read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The keys and certificates of all listeners with TLS: loaded at the start, and replaced while the broker runs.
 
-They are replaced after a change by AlterConfigs or of a file. An unusable change by AlterConfigs is refused, one of a
-file is logged; in both cases the listener keeps its certificates. Open connections are not affected.
+They are replaced after a change by AlterConfigs or of a file. An unusable change by AlterConfigs is refused, and an
+unusable file is logged; in both cases the listener keeps its certificates. Open connections are not affected.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STORES = "ssl.keystore.", "ssl.truststore.", "ssl.key.password"
 
 
 class ListenerCertificates:
-    """The certificates of all listeners. For the loop thread only; watched files are read in a thread."""
+    """The certificates of all listeners. Must be used in the loop's thread only; watched files are read in a thread."""
 
     def __init__(self, config: BrokerConfig) -> None:
         """Reads all stores. Raises UnusableTls."""
@@ -52,7 +52,7 @@ class ListenerCertificates:
         return self._loaded[listener]
 
     def check(self, changed: Mapping[str, str | None]) -> None:
-        """Checks whether this broker's settings may be changed like this. None removes a setting.
+        """Checks whether this broker's settings may be changed in this way. None removes a setting.
 
         Raises UnusableTls if the new stores cannot be used, or if a new certificate is for another name. Settings that
         take effect at the next start are tried as well, so that the broker will be able to start.
@@ -82,7 +82,7 @@ class ListenerCertificates:
 
             workers.run(lambda: {listener: self._attempt(loaded) for listener, loaded in before.items()}, done)
 
-        # A test that moves its clock ahead skips the checks, since that does not change files.
+        # A test that moves its clock ahead skips the checks, since moving the clock does not change files.
         scan = Scan(look, interval_ms, lambda: None)
         self._timer = timers.after(interval_ms, scan)
 
@@ -139,7 +139,7 @@ def listeners_with_tls(config: BrokerConfig) -> tuple[str, ...]:
 
 
 def counts_from_the_next_start_on(name: str, listener: str) -> bool:
-    """Whether `name` is a TLS setting of this listener, its own or the broker's, that takes effect at the next
+    """Returns whether `name` is a TLS setting of this listener, its own or the broker's, that takes effect at the next
     start."""
     setting = setting_named(name)
     if setting is None or listener_of(name) not in (None, listener.lower()):

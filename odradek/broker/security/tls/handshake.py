@@ -1,9 +1,9 @@
 """The TLS handshakes of one listener, from an accepted socket to a connection with a known principal.
 
 A handshake has a time limit, and the number in flight is limited. A new connection always gets a slot: an honest
-handshake takes milliseconds, so the slots are filled by handshakes that were begun and abandoned. The one to be given
-up is the oldest of the address that has the most. A failed handshake ends with the alert that gives the reason, unless
-the client does not speak TLS.
+handshake takes milliseconds, so the slots are filled by handshakes that were begun and abandoned. To make room, the
+oldest handshake of the address with the most handshakes is given up. A failed handshake ends with the alert that gives
+the reason, unless the client does not speak TLS.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WANTS_MORE = ssl.SSLWantReadError, ssl.SSLWantWriteError
 
 
 class TlsHandshakes:
-    """The handshakes of a listener. For the loop thread only."""
+    """The handshakes of a listener. Must be used in the loop's thread only."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Unnamed(Exception):
 
 
 class TlsHandshake:
-    """The handshake of one connection. Call `begin` when there is a place for the connection."""
+    """The handshake of one connection. Call `begin` when the connection has been admitted."""
 
     def __init__(self, handshakes: TlsHandshakes, connection: Connection) -> None:
         self.connection = connection
@@ -214,7 +214,8 @@ class AlertingObject(ssl.SSLObject):
 
 
 class UnnamedClient(asyncio.Protocol):
-    """A client for whose certificate there is no principal. As in Kafka its first request closes the connection."""
+    """The protocol of a client whose certificate yields no principal. As in Kafka its first request closes the
+    connection."""
 
     def __init__(self, connection: Connection, transport: asyncio.Transport, why: str) -> None:
         self._connection = connection

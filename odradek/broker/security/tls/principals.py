@@ -1,6 +1,6 @@
 """Principals of client certificates: the subject as Java writes it, and `ssl.principal.mapping.rules`.
 
-Also decides whether a listener may replace its certificate by another one while the broker runs. Source: KIP-371; RFC
+Also decides whether a listener may replace its certificate with another one while the broker runs. Source: KIP-371; RFC
 5280, 4.1 and 4.2.1.6 (the fields of a certificate); RFC 2253; Kafka 4.3.1's rules, observed;
 docs/spec/security.md#s1-3, #s1-4.
 """

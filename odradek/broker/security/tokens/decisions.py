@@ -28,7 +28,7 @@ class TokenRules:
 
     secret: bytes = field(repr=False)
     max_lifetime_ms: int
-    expiry_time_ms: int  # after creation, and after each renewal
+    expiry_time_ms: int  # time until a token expires, after its creation and after each renewal
 
     def proof(self, token_id: str) -> bytes:
         """Returns the HMAC that the token's bearer has to present."""

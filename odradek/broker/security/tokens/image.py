@@ -24,7 +24,8 @@ class DelegationToken:
     max_ms: int  # the token cannot be renewed beyond this time
 
     def may_be_renewed_by(self, principal: str) -> bool:
-        """Whether the principal may renew and expire the token: it must be the owner, the requester or a renewer."""
+        """Returns whether the principal may renew and expire the token: it must be the owner, the requester or a
+        renewer."""
         return principal in (self.owner, self.requester, *self.renewers)
 
     @property
