@@ -71,7 +71,7 @@ WORKER_THREADS = 4
 # Each thread holds the records of one compressed batch, up to DECOMPRESSED_LIMIT_BYTES. Batches from other connections
 # wait until a thread is free.
 OPENER_THREADS = 2
-HOUSEKEEPING_AFTER_MS = 500  # so that importing it does not delay the first requests
+HOUSEKEEPING_AFTER_MS = 500  # housekeeping starts late, so that its import does not delay the first requests
 # Advertised to clients if the configuration names no host, since Odradek is meant to run on the clients' machine.
 LOCAL_HOST = "localhost"
 
@@ -108,7 +108,7 @@ class Broker:
         known_logs: Mapping[TopicPartition, KnownLog] | None = None,
     ) -> None:
         """
-        clock, timers  None for the system's, and so for the disk
+        clock, timers  None for the system's; the same holds for `disk`
         steady_clock   the clock that nobody can set; None for one that follows the loop's time
         is_alone       whether the process runs only this broker, so that objects made at start-up live to its end
         steps          hooks that run between the broker's steps; None for Kafka's behaviour
@@ -328,7 +328,7 @@ class Broker:
         self._flush.flush()
 
     def has_started(self, coordinator: str) -> bool:
-        """Whether this lazily created part exists. Accessing the attribute would create it."""
+        """Returns whether this lazily created part exists. Accessing the attribute would create it."""
         return coordinator in vars(self)
 
     # Called after a commit to the metadata log, in this order. A coordinator that has not started yet needs none of
@@ -343,7 +343,7 @@ class Broker:
 
     def topic_deleted(self, topic: TopicImage) -> Iterator[None]:
         yield from self.partitions.deleting_topic(topic)
-        self.metadata.hold_until(self._discards.renamed())  # before a topic of the same name can be created
+        self.metadata.hold_until(self._discards.renamed())  # no topic of the same name can be created until then
         if self.has_started("transactions"):
             self.metadata.hold_until(self.transactions.topic_deleted(topic.name))
         if self.has_started("markers"):

@@ -56,7 +56,7 @@ class ClientLimits:
         if all(entity[0][0] == IP for entity in limits):
             self._dispatcher.throttling = None
             return
-        from odradek.broker.api.metered import Throttling  # imported here because most brokers limit nobody
+        from odradek.broker.api.metered import Throttling  # imported here because most brokers have no quotas
         from odradek.broker.security.quotas.metering import Metering
 
         if self.metering is None:
@@ -70,7 +70,8 @@ class ClientLimits:
         config = self._broker.config
 
         def read(outcome: JobResult[ConnectionLimits]) -> None:
-            if config is not self._broker.config:  # names were resolved meanwhile, and a later change comes after this
+            # the settings changed while names were resolved, and that change applies its own limits
+            if config is not self._broker.config:
                 return
             try:
                 self.admissions.set_limits(outcome.result())

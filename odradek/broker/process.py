@@ -36,14 +36,14 @@ __all__ = ["CannotStart", "InitialControl", "serve"]
 log = logging.getLogger("odradek")
 
 # Thresholds of the three generations, in objects for the youngest and in collections for the others. A collection walks
-# over the objects made since the previous one that are still alive, at 0.1 to 0.2 µs each: 5,000 of them, and every
+# over the objects created since the previous one that are still alive, at 0.1 to 0.2 µs each: 5,000 of them, and every
 # sixth time 30,000. A full collection would come after 30 million new objects.
 COLLECT_AFTER = (5_000, 5, 1_000)
 # Before each event the loop waits this long for a thread that is running Python, for instance to decode a long request.
 # With CPython's default of 5 ms, long requests on 500 connections delayed another client by 1.6 s of CPU; with this
 # value, by 0.9 s.
 SWITCH_S = 0.0001
-IN_FLIGHT_TIMEOUT_S = 5.0  # how long a stopping broker waits for answers that it still owes
+IN_FLIGHT_TIMEOUT_S = 5.0  # how long a stopping broker waits for responses that it has not sent yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class InitialControl:
     """The control settings with which the default cluster of the process starts.
 
     rules    a file with one fault rule or a list of rules, as JSON or YAML
-    seed     the seed of odd answers
+    seed     the seed of odd responses
     emulate  the release of Kafka to emulate
     """
 
@@ -118,8 +118,8 @@ def serve(
     """Serves until SIGTERM or SIGINT, and returns the exit status. A second signal ends the process at once.
 
     ready_note: printed after the ready line; {node_id} is replaced by the broker's id.
-    record: a file, overwritten with a recording of the requests and answers.
-    control: needs the control interface.
+    record: a file, overwritten with a recording of the requests and responses.
+    control: applies only if the control interface is enabled.
     seed: created before the broker accepts clients.
     Raises CannotStart; OSError if the disk fails or the ready file cannot be written.
     """

@@ -71,7 +71,7 @@ class ServingBroker:
         """
         time             the broker's clock and timers; None for the system's
         add_routes       adds pages to the HTTP port
-        make_connection  makes a `Connection` or an object of a derived class
+        make_connection  creates a `Connection` or an object of a derived class
         is_alone         whether the process runs only this broker, which then also watches the loop
         disk             the disk that holds the data directory; None for the system's
         prepare          called with the open broker before it accepts clients
@@ -91,7 +91,7 @@ class ServingBroker:
             offered=offered,
             known_logs=known_logs,
         )
-        self.control: ControlListener | None = None  # metrics and health
+        self.control: ControlListener | None = None  # serves metrics and health checks
         self.registry: RunningRegistry | None = None  # the schema registry
         self.servers: list[Server] = []
         self.connection_ids = count(1)
@@ -176,7 +176,7 @@ class ServingBroker:
         addresses: ClientAddresses | None,
         admissions: Admissions | None = None,
     ) -> Server:
-        """Makes a server for the listener's protocol. It does not listen yet.
+        """Creates a server for the listener's protocol. It does not listen yet.
 
         requests    answers the requests; use `behind_login` to put the listener's logins in front of a dispatcher
         addresses   the addresses to give to clients; None for the registered ones

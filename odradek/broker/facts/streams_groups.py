@@ -62,6 +62,8 @@ class TaskOwner(NamedTuple):
 
 class StreamsFacts(NamedTuple):
     """
+    A streams group with its topology and tasks.
+
     description  the lines of the description that a member has sent (KIP-1331); None if there is none
     """
 
@@ -73,7 +75,7 @@ class StreamsFacts(NamedTuple):
 
 
 def streams_facts(name: str, core: GroupCore, image: MetadataImage) -> StreamsFacts:
-    """Raises KafkaError GROUP_ID_NOT_FOUND, also for groups of other types."""
+    """Describes a streams group. Raises KafkaError GROUP_ID_NOT_FOUND, also for groups of other types."""
     found = core.describe_streams_group(name, includes_description=True)
     topology = found.topology
     return StreamsFacts(

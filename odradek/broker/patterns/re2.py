@@ -85,7 +85,7 @@ class Pattern:
         self._remembered_bits = 0
 
     def matches(self, text: str) -> bool:
-        """Whether the pattern matches the whole text."""
+        """Returns whether the pattern matches the whole text."""
         steps = self.steps(text)
         while True:
             try:
