@@ -52,7 +52,7 @@ def what_is_wrong(data: Buffer, at: int, rest: int, next_offset: int) -> str:
 
 
 def may_end_a_log(data: Buffer, rest: int) -> bool:
-    """Returns whether the last segment of a log may end with bytes like `data`, which are no complete batch.
+    """Returns whether the last segment of a log may end with bytes like `data`, which are not a complete batch.
 
     rest   bytes of the file from the beginning of `data` on, which may be more than those in `data`
     """

@@ -40,7 +40,8 @@ class OffsetIndex:
         return len(self._positions)
 
     def append(self, last_offset: int, position: int) -> None:
-        self._positions.append(position)  # first, for a thread that finds the offset and then reads the position
+        # appended first, because a thread may find the offset and then read the position
+        self._positions.append(position)
         self._relative_offsets.append(last_offset - self._base_offset)
 
     def position_before(self, offset: int) -> int:
@@ -117,7 +118,7 @@ class TimeIndex:
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """Adds an entry if `timestamp` is larger than that of the last one."""
         if timestamp > (self._timestamps[-1] if self._timestamps else -1):
-            self._relative_offsets.append(offset - self._base_offset)  # first, for a thread that is reading
+            self._relative_offsets.append(offset - self._base_offset)  # appended first, because a thread may be reading
             self._timestamps.append(timestamp)
 
     def offset_before(self, timestamp: int) -> int:
@@ -127,7 +128,7 @@ class TimeIndex:
 
     @property
     def last_entry(self) -> tuple[int, int] | None:
-        """(timestamp, offset) of the largest indexed timestamp."""
+        """The entry (timestamp, offset) with the largest indexed timestamp."""
         if not self._timestamps:
             return None
         return self._timestamps[-1], self._base_offset + self._relative_offsets[-1]
@@ -182,7 +183,7 @@ _ENTRY: Final = TXN_INDEX_ENTRY.packed
 class AbortedTxn(NamedTuple):
     producer_id: int
     first_offset: int
-    last_offset: int  # that of the marker
+    last_offset: int  # offset of the marker
     last_stable_offset: int  # when the marker was written, every transaction below it was decided
 
 

@@ -38,7 +38,7 @@ NONE: Final = Releases("", "")
 
 
 def rank(release: str) -> tuple[int, ...]:
-    """Returns a value by which releases can be compared. A text that is no release counts as newer than all of them,
+    """Returns a value by which releases can be compared. A text that is not a release counts as newer than all of them,
     because only a later Odradek can have written it; an empty text is older."""
     if not release:
         return ()

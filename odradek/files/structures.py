@@ -43,23 +43,23 @@ class Structure:
 
 OFFSET_INDEX_ENTRY: Final = Structure(
     {
-        "relativeOffset": INT32,  # of the last record of a batch, relative to the base offset of the segment
+        "relativeOffset": INT32,  # offset of the last record of a batch, relative to the base offset of the segment
         "position": INT32,  # position of that batch in the log file
     }
 )
 TIME_INDEX_ENTRY: Final = Structure(
     {
-        "timestamp": INT64,  # the largest so far, ms
-        "relativeOffset": INT32,  # of the last record of the batch with that timestamp
+        "timestamp": INT64,  # the largest timestamp so far, ms
+        "relativeOffset": INT32,  # offset of the last record of the batch with that timestamp
     }
 )
 TXN_INDEX_ENTRY: Final = Structure(
     {
         "version": INT16,
         "producerId": INT64,
-        "firstOffset": INT64,  # of the aborted transaction in this partition
-        "lastOffset": INT64,  # of its ABORT marker
-        "lastStableOffset": INT64,  # when the marker was written
+        "firstOffset": INT64,  # first offset of the aborted transaction in this partition
+        "lastOffset": INT64,  # offset of its ABORT marker
+        "lastStableOffset": INT64,  # last stable offset when the marker was written
     }
 )
 TXN_INDEX_VERSION: Final = 0
@@ -75,11 +75,11 @@ SNAPSHOT_ENTRY: Final = Structure(
     {
         "producerId": INT64,
         "producerEpoch": INT16,
-        "lastSequence": INT32,  # of the producer's last batch; -1 if that batch is not known
-        "lastOffset": INT64,  # of that batch
-        "offsetDelta": INT32,  # from the first to the last record of that batch
+        "lastSequence": INT32,  # last sequence of the producer's last batch; -1 if that batch is unknown
+        "lastOffset": INT64,  # last offset of that batch
+        "offsetDelta": INT32,  # distance from the first to the last record of that batch
         "timestamp": INT64,  # ms
-        "coordinatorEpoch": INT32,  # of the last marker; -1 if there was none
+        "coordinatorEpoch": INT32,  # epoch in the last marker; -1 if there was none
         "currentTxnFirstOffset": INT64,  # -1: no transaction is open
     }
 )

@@ -38,7 +38,7 @@ class CheckpointFiles:
     def __init__(self, disk: Disk, directory: str, *, left: FactsByName = NOTHING_NOTED, was_clean: bool) -> None:
         """Reads the files.
 
-        left    what the manifest of the clean stop says about them
+        left    facts about these files in the manifest of the clean stop
         raises  CorruptCheckpoint if treating the damaged file as empty would do harm
         """
         self._disk = disk

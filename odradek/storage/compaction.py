@@ -30,7 +30,7 @@ class PassTransactions:
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
         self._to_come = deque(sorted(aborted, key=lambda txn: txn.first_offset))
         self._aborting: dict[int, AbortedTxn] = {}  # by producer id: its records from here to its marker were aborted
-        self._aborted_seen: set[int] = set()  # producers of these whose records have occurred
+        self._aborted_seen: set[int] = set()  # producers of these transactions, if records of them have occurred
         self._committed_seen: set[int] = set()  # producers whose committed records have occurred, but not their marker
         # Aborted transactions with records, for the index; added at their markers.
         self.still_indexed: list[AbortedTxn] = []
@@ -88,7 +88,7 @@ class LastOfProducer:
 
     producer_epoch: int
     last_data_offset: int | None  # last offset of its last batch of records; None if its last batch was a marker
-    last_marker_offset: int | None = None  # of the newest control batch with this epoch, if known
+    last_marker_offset: int | None = None  # offset of the newest control batch with this epoch, if known
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ class _Part(NamedTuple):
     key: bytes | None
     has_value: bool
     attributes_at: int
-    key_at: int  # where the length of the key begins
+    key_at: int  # position at which the length of the key begins
     end: int
 
 

@@ -89,7 +89,7 @@ class Disk(Protocol):
         ...
 
     def replace(self, path: str, data: Buffer) -> None:
-        """Replaces the content of the file by `data`, durably and atomically."""
+        """Replaces the content of the file with `data`, durably and atomically."""
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -119,7 +119,7 @@ class Disk(Protocol):
         ...
 
     def space_bytes(self, path: str) -> tuple[int, int]:
-        """Returns (total, available to us) of the file system that contains `path`."""
+        """Returns the total space, and the space available to this user, of the file system that contains `path`."""
         ...
 
     def lock(self, path: str) -> HeldLock:
@@ -146,7 +146,7 @@ class RealFile:
                 _write_rest(fd, bytes(buffers[0])[written:], position + written)
             return
         size_bytes = sum(map(len, buffers))
-        if size_bytes <= MAX_WRITE_BYTES and len(buffers) <= MAX_WRITE_BUFFERS:  # nearly always
+        if size_bytes <= MAX_WRITE_BYTES and len(buffers) <= MAX_WRITE_BUFFERS:  # nearly always the case
             groups: Iterable[tuple[Sequence[Buffer], int]] = ((buffers, size_bytes),)
         else:
             groups = _groups(buffers)

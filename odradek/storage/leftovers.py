@@ -5,7 +5,7 @@ of a damaged log, which persists.
     .tmp               a checkpoint that was not renamed to its final name: unlinked
     .cleaned           compaction had not finished writing it: unlinked
     .swap              compaction had finished: it replaces the segments that it was made from, which are unlinked
-    .odradek_refused   the reason of a refusal, for people; Kafka ignores this file
+    .odradek_refused   the reason for a refusal, for people to read; Kafka ignores this file
 
 A clean that creates several segments renames them to `.swap` from the last to the first. A `.swap` above a `.cleaned`
 therefore belongs to an unfinished clean, and is unlinked too: all old segments still exist.

@@ -85,9 +85,9 @@ class Log:
             directory_is_new=state.is_new, rolled=state.unsynced_segments, snapshots=state.unsynced_snapshots
         )
         self._ticket: SyncTicket | None = None
-        # At the high watermark, and at the end of the ticket.
+        # The last stable offset at the high watermark, and at the end of the running sync.
         self._stable_offset = self._stable_at_sync = self.last_stable_offset
-        self._replacement: SegmentReplacement | None = None  # the latest one
+        self._replacement: SegmentReplacement | None = None  # the latest replacement
         self._guard = DirectoryGuard()
         self.noted = state.noted  # facts about files that are up to date, for the manifest of a clean stop
 
@@ -130,7 +130,7 @@ class Log:
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
         """Returns the largest leader epoch not above `epoch`, and its end (exclusive). None if `epoch` is newer than
-        ours."""
+        the log's latest epoch."""
         return self.leader_epochs.end_offset(epoch, self.log_end_offset)
 
     def leader_epoch_at(self, offset: int) -> int | None:
@@ -157,12 +157,12 @@ class Log:
     def begin_verification(
         self, producer_id: int, producer_epoch: int, sequence: int | None, *, supports_epoch_bump: bool, now_ms: int
     ) -> VerificationGuard:
-        """Called before the coordinator is asked about a transaction. Returns the guard with which to append the batch
-        if the answer is positive.
+        """Returns the guard with which to append a batch once the coordinator has confirmed its transaction. Call it
+        before the request to the coordinator.
 
         sequence             first sequence of the batch; None for a batch of the broker's own
         supports_epoch_bump  the request to the coordinator adds the partition (docs/spec/transactions.md#s4-6)
-        returns              NO_GUARD if the transaction is open here, so that the coordinator need not be asked
+        returns              NO_GUARD if the transaction is open here, so that no request to the coordinator is needed
         raises               INVALID_PRODUCER_EPOCH for a producer that was fenced here
         """
         return self._producers.begin_verification(
@@ -195,7 +195,7 @@ class Log:
         producers, staging = self._producers, self._staging
         base_offset = staging.next_offset
         is_control = header.attributes & CONTROL
-        is_data = header.producer_id >= 0 and not is_control  # of a producer that has a state
+        is_data = header.producer_id >= 0 and not is_control  # records of a producer that has a state
         marker = None
         if is_data:
             original = producers.check_data(header, origin, guard)
@@ -253,7 +253,7 @@ class Log:
             run.written()
 
     def _begin_run(self, now_ms: int) -> StagedRun:
-        """Starts a new segment, whose file is created by the first write."""
+        """Starts a new segment. The first write creates its file."""
         snapshot = self._snapshot(self._staging.next_offset)
         return StagedRun(self._new_segment(now_ms), 0, is_new=True, snapshot=snapshot)
 
@@ -415,7 +415,8 @@ class Log:
         return next((at for at, each in self._producers.states.ongoing.items() if each in producer_ids), None)
 
     def replace_segments(self, replacement: SegmentReplacement) -> bool:
-        """Replaces segments by their compacted versions for readers. `replacement` is prepared; call its `finish` next.
+        """Replaces segments, for readers, with their compacted versions. `replacement` is prepared; call its `finish`
+        next.
 
         returns   False, without any change, while a sync or another replacement is running, or if some of the old
                   segments are no longer part of the log. In the latter case the replacement must be discarded.
@@ -435,7 +436,7 @@ class Log:
 
     @property
     def is_busy(self) -> bool:
-        """Whether threads work on its files, or appends wait for their write."""
+        """Whether threads are working on the log's files, or appended batches wait to be written."""
         return self._ticket is not None or self._is_replacing or bool(self._staging.runs)
 
     @property

@@ -90,14 +90,15 @@ class LogDirectory:
         tail_cache: TailCache,
         left: dict[str, dict[str, str]],
     ) -> None:
-        """left   by directory, what the manifest of a clean stop says about its files"""
+        """left   for each directory, the facts about its files in the manifest of a clean stop"""
         self._disk = disk
         self.path = path
         self._lock = lock
         self.meta = meta
-        self.was_clean = disk.exists(f"{path}/{CLEAN_SHUTDOWN}")  # how the last process left it
-        self.releases: Releases = NONE  # those that the directory named when it was opened
-        self.last_broker_epoch: int | None = None  # of the last process, if it was recorded
+        # whether the last process shut the directory down cleanly
+        self.was_clean = disk.exists(f"{path}/{CLEAN_SHUTDOWN}")
+        self.releases: Releases = NONE  # the releases that the directory named when it was opened
+        self.last_broker_epoch: int | None = None  # broker epoch of the last process, if it was recorded
         self.logs: dict[TopicPartition, Log] = {}
         self.failed: dict[TopicPartition, str] = {}  # logs that could not be opened, with the reason
         self._tail_cache = tail_cache
@@ -159,7 +160,8 @@ class LogDirectory:
                 self._found[partition] = None
 
     def _remember(self, own: Releases) -> None:
-        """Writes down that this release uses the directory, before anything that only this release may understand.
+        """Records that this release uses the directory, before anything is written that only this release may
+        understand.
 
         Called when the mark of a clean shutdown is durably removed: with the mark, a start would compare the file with
         the manifest, and find it changed.
@@ -173,7 +175,7 @@ class LogDirectory:
     # --- the logs in it
 
     def expect(self, known: Mapping[TopicPartition, KnownLog]) -> None:
-        """Reports, before any log is opened, that the directory is a copy of one whose logs are known."""
+        """Registers the known states of logs, if the directory is a copy. Must be called before any log is opened."""
         if not self.was_clean:
             self._known = dict(known)
             self._topic_ids.update((key, log.topic_id) for key, log in known.items() if log.topic_id is not None)
@@ -282,7 +284,7 @@ class LogDirectory:
         return log
 
     def truncate_log(self, topic: str, partition: int, offset: int, *, now_ms: int) -> Log:
-        """Truncates a log that is not busy, and reopens it like after a crash. The previous `Log` is no longer usable.
+        """Truncates a log that is not busy, and reopens it as after a crash. The previous `Log` is no longer usable.
 
         offset   batches that are not entirely below this offset are removed
         raises   KafkaError OFFSET_OUT_OF_RANGE, without any change; KAFKA_STORAGE_ERROR, like `open_log`
@@ -436,7 +438,7 @@ class NewDirectories:
     """
 
     def __init__(self, disk: Disk, wanted: dict[TopicPartition, tuple[str, bytes]]) -> None:
-        """wanted   path and topic id of each"""
+        """wanted   path and topic id of each directory"""
         self._disk = disk
         self._wanted = wanted
         self._made: set[TopicPartition] = set()
@@ -450,7 +452,8 @@ class NewDirectories:
                 self._made.add(key)
 
     def take(self, key: TopicPartition) -> bool:
-        """Returns whether this directory was created, only once for each. Called after `make` has returned."""
+        """Returns whether this directory was created. Returns True at most once for each directory. Called after `make`
+        has returned."""
         if key in self._made:
             self._made.discard(key)
             return self._wanted.pop(key, None) is not None

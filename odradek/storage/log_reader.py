@@ -170,8 +170,8 @@ def find_timestamp(
 
 def find_max_timestamp(row: SegmentRow, max_record_bytes: int = NO_RECORD_LIMIT_BYTES) -> TimestampOffset | None:
     """Returns the largest timestamp, and the first record of the first batch that has it. As in Kafka, that may be a
-    deleted record below the log start offset, until retention removes its segment. Raises what `find_timestamp`
-    raises."""
+    deleted record below the log start offset, until retention removes its segment. Raises the same errors as
+    `find_timestamp`."""
     largest = max((s for s in row.segments if s.size_bytes), key=_max_timestamp, default=None)
     if largest is None:
         return None
@@ -386,7 +386,7 @@ class LogReader:
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
         """Returns the first record with the largest timestamp, or None if the log is empty.
 
-        Raises what `offset_for_timestamp` raises, and may wait for the disk like it.
+        Raises the same errors as `offset_for_timestamp`, and may wait for the disk as well.
         """
         try:
             return find_max_timestamp(self._segments.all, self._log.max_record_bytes)

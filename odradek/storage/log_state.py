@@ -40,7 +40,7 @@ class LogState:
     # Inactive segments above the recovery point, with rebuilt indexes.
     unsynced_segments: list[Segment] = field(default_factory=list)
     unsynced_snapshots: list[SnapshotToWrite] = field(default_factory=list)
-    noted: dict[str, str] = field(default_factory=dict)  # what the manifest of the clean stop says about its files
+    noted: dict[str, str] = field(default_factory=dict)  # facts about its files in the manifest of the clean stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class CopiedLogs:
 
     def look_again(self) -> list[str]:
         """Updates the known states to this turn of the loop. Returns the files of logs that have changed since they
-        were examined, without those that were changed by name."""
+        were examined, except files whose names have changed."""
         changed: list[str] = []
         for key, log in self._logs.items():
             seen = self._seen.get(key)

@@ -34,7 +34,7 @@ class SyncTicket:
     disk: Disk
     directory: str
     end_offset: int
-    active: DiskFile | None  # None if nothing was written to it
+    active: DiskFile | None  # None if nothing was written to the active segment
     rolled: list[Segment] = field(default_factory=list)  # inactive segments that are not synced yet
     snapshots: list[SnapshotToWrite] = field(default_factory=list)
     leader_epochs: list[tuple[int, int]] | None = None  # if the checkpoint is out of date
@@ -50,7 +50,7 @@ class SyncTicket:
     def _run(self) -> None:
         has_more = self.sync_directory or self.rolled or self.snapshots or self.leader_epochs is not None
         if self.active is not None and not has_more:
-            self.active.sync()  # nearly always there are only records
+            self.active.sync()  # the usual case: only records were written
             return
         for file in self.write():
             file.sync()

@@ -20,7 +20,7 @@ from odradek.storage.verification import NO_GUARD, Verification, VerificationGua
 
 INT32_MAX: Final = 2**31 - 1
 MAX_PRODUCER_EPOCH: Final = 2**15 - 1
-WINDOW_BATCHES: Final = 5  # what a client may have in flight, and therefore may repeat
+WINDOW_BATCHES: Final = 5  # number of batches that a client may have in flight, and may therefore repeat
 
 
 class Origin(Enum):
@@ -66,8 +66,8 @@ class CachedBatch:
 class ProducerEntry:
     producer_id: int
     producer_epoch: int
-    last_timestamp: int  # of its records, which may differ greatly from the clock
-    coordinator_epoch: int | None = None  # of the last marker
+    last_timestamp: int  # last timestamp of its records, which may differ greatly from the clock
+    coordinator_epoch: int | None = None  # coordinator epoch in the last marker
     current_txn_first_offset: int | None = None
     batches: tuple[CachedBatch, ...] = ()  # oldest first, at most WINDOW_BATCHES, all with producer_epoch
 
@@ -110,7 +110,7 @@ class ProducerEntry:
 class CompletedTxn:
     producer_id: int
     first_offset: int
-    last_offset: int  # that of the marker
+    last_offset: int  # offset of the marker
     is_aborted: bool
 
 
@@ -151,7 +151,7 @@ def check_epoch(entry: ProducerEntry | None, producer_id: int, producer_epoch: i
 def check_guard(
     entry: ProducerEntry | None, header: BatchHeader, verification: Verification | None, guard: VerificationGuard
 ) -> None:
-    """Raises KafkaError unless the coordinator knows the transaction of this batch. Source: #s4-3, row b."""
+    """Raises KafkaError unless the coordinator has confirmed the transaction of this batch. Source: #s4-3, row b."""
     if has_open_transaction(entry, header.producer_epoch):
         return
     check_epoch(entry, header.producer_id, header.producer_epoch)
@@ -261,7 +261,7 @@ class ProducerStates:
         return dict(self._entries)
 
     def load(self, entries: list[ProducerEntry]) -> None:
-        """Replaces the state by that of a snapshot."""
+        """Replaces the state with that of a snapshot."""
         self._entries = {entry.producer_id: entry for entry in entries}
         opened = ((e.current_txn_first_offset, e.producer_id) for e in entries)
         self._ongoing = dict(sorted((first, pid) for first, pid in opened if first is not None))
@@ -400,13 +400,13 @@ class LogProducers:
 
     def __init__(self, states: ProducerStates) -> None:
         self.states = states
-        self.has_changed = False  # since the last `accept` or `take_back`
+        self.has_changed = False  # whether the state has changed since the last `accept` or `take_back`
         self._verifications = Verifications()
 
     def begin_verification(
         self, producer_id: int, producer_epoch: int, sequence: int | None, *, supports_epoch_bump: bool, now_ms: int
     ) -> VerificationGuard:
-        """See `Log.begin_verification`."""
+        """Starts a verification, as `Log.begin_verification` describes."""
         entry = self.states.get(producer_id)
         if has_open_transaction(entry, producer_epoch):
             return NO_GUARD
@@ -469,6 +469,6 @@ class LogProducers:
         return self.states.expire(now_ms, expiration_ms)
 
     def expires_ms(self, expiration_ms: int) -> int | None:
-        """Returns the time at which `expire` will find the next one, or None."""
+        """Returns the time at which `expire` will next find a producer or a verification to forget, or None."""
         oldest_ms = min([*self.states.idle_since_ms(), *self._verifications.created_ms()], default=None)
         return None if oldest_ms is None else oldest_ms + expiration_ms

@@ -34,7 +34,7 @@ def record_errors(
 
     needs_key            the topic is compacted
     is_log_append_time   the topic sets timestamps itself, so a producer must not claim to have done so
-    reads_all            Kafka reads these records completely, without skipping keys and values, which its texts reveal
+    reads_all            Kafka reads these records completely, without skipping keys and values, as its error texts show
     """
     errors: list[tuple[int, str]] = []
     code = ErrorCode.INVALID_RECORD

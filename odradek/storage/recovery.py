@@ -56,7 +56,7 @@ class RefusedLog(CorruptLog):
 
 @dataclass(frozen=True, slots=True)
 class Checkpointed:
-    """What the checkpoints of the data directory and the manifest of a clean stop say about one partition."""
+    """The facts about one partition in the checkpoints of the data directory and in the manifest of a clean stop."""
 
     recovery_point: int | None = None  # None if unknown
     log_start_offset: int = 0
@@ -135,7 +135,7 @@ class _Loader:
 
     def _new_log_state(self, start_offset: int) -> LogState:
         state = new_log_state(self._disk, self._directory, now_ms=self._now_ms, start_offset=start_offset)
-        if self._checkpointed.is_clean and not start_offset:  # nothing was written to it before the stop either
+        if self._checkpointed.is_clean and not start_offset:  # nothing was written to the log before the stop either
             self._segments = state.segments
             state.leader_epochs = self._read_epochs()
             state.is_new = False

@@ -70,7 +70,7 @@ class Segment:
         file_suffix: str = "",
         left: FactsByName = NOTHING_NOTED,
     ) -> None:
-        """left   what the manifest of the clean stop says about its index files, if there is one"""
+        """left   facts about its index files in the manifest of the clean stop, if there is a manifest"""
         self._disk = disk
         self._directory = directory
         self.base_offset = base_offset
@@ -78,10 +78,10 @@ class Segment:
         self.created_ms = created_ms  # when this object was created, by which Kafka rolls a segment without records
         self.roll_jitter_ms = roll_jitter_ms
         self.file_suffix = file_suffix  # `.cleaned` or `.swap` while it is not part of the log yet
-        self.indexes_are_rebuilt = False  # their files are damaged or missing
+        self.indexes_are_rebuilt = False  # whether the index files are damaged or missing
         self._left = left
         self._file: DiskFile | None = None
-        self._is_unwritten = False  # its empty indexes are created with its first batch
+        self._is_unwritten = False  # whether the segment has no indexes yet; its first batch creates them
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._txn_index: TxnIndex | None = None

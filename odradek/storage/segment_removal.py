@@ -1,5 +1,5 @@
 """Removes segments from a log: decides about the oldest ones (pure, in Kafka's order and with Kafka's limits), and does
-the file operations, in a thread, that remove them or replace them by compacted ones.
+the file operations, in a thread, that remove them or replace them with compacted ones.
 
 Deleted files keep their content under a `.deleted` name for `file.delete.delay.ms`, so that pending reads can finish.
 """
@@ -138,7 +138,7 @@ class SegmentRemoval:
 
 
 class SegmentReplacement:
-    """Replaces segments by their compacted versions.
+    """Replaces segments with their compacted versions.
 
         prepare  thread   `.cleaned` → `.swap`: from here on, a restart finishes the replacement (leftovers.py)
         Log.replace_segments   loop   readers see the new ones

@@ -39,7 +39,7 @@ class StagedRun:
     batches: list[StagedBatch] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)  # the bytes of these batches, to be written
     aborted: list[AbortedTxn] = field(default_factory=list)
-    snapshot: SnapshotToWrite | None = None  # of the producers when the segment began
+    snapshot: SnapshotToWrite | None = None  # snapshot of the producers when the segment began
     limits_of: LogConfig | None = None
     max_last_offset: int = -1
     max_timestamp: int = _ASK_EVERY_TIME
@@ -88,7 +88,7 @@ class Staging:
         """Continues in this segment, with nothing staged."""
         self.next_offset = next_offset
         self.runs: list[StagedRun] = []
-        self._active: Segment | None = active  # until the next batch, which creates `_tip`
+        self._active: Segment | None = active  # set until the next batch creates `_tip`
         self._tip: StagedRun | None = None  # created late: most logs of a broker may be empty, and need none
 
     def end(self) -> None:
@@ -229,7 +229,7 @@ class LogTail:
     def __init__(self, cache: TailCache) -> None:
         self._cache = cache
         self._base_offsets, self._positions, self._batches = NO_NUMBERS, NO_NUMBERS, NO_BATCHES
-        self._end_position = 0  # in the segment's file
+        self._end_position = 0  # position in the segment's file at which these batches end
         self._head = 0  # index of the oldest remaining entry
         self._cleared = 0  # entries that `clear` removed, but that are still in the queue of the cache
 

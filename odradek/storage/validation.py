@@ -50,7 +50,7 @@ _MAGIC_POSITION: Final = 16
 _SMALLEST_LENGTH: Final = 14  # minimum of the length field for any magic, checked before everything else
 _LENGTH: Final = struct.Struct(">i")
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
-_LONGEST_LENGTH: Final = 5  # bytes of the varint before a record
+_LONGEST_LENGTH: Final = 5  # maximum number of bytes of the varint before a record
 
 # Limits for checks on the loop: about 5 ms of reading records, and no compressed batch that could become very large.
 CHEAP_RECORDS: Final = 10_000
@@ -95,7 +95,7 @@ class BatchRules:
     timestamp_after_max_ms: int
     is_log_append_time: bool = False
     is_compacted: bool = False
-    max_record_bytes: int = NO_RECORD_LIMIT_BYTES  # of one record of a compressed batch, when decompressed
+    max_record_bytes: int = NO_RECORD_LIMIT_BYTES  # maximum size of one record of a compressed batch, when decompressed
     compression: Compression | None = None  # None: keep the producer's compression
     compression_level: int | None = None
     changes_plain: bool = field(init=False)  # even a valid uncompressed batch has to be changed
@@ -187,7 +187,7 @@ def check_produced(
     try:
         raise refusal
     finally:
-        del refusal  # as in `decompress`
+        del refusal  # as in `decompress`: it would keep this frame alive
 
 
 def _checked(records: Bytes, rules: BatchRules, now_ms: int, version: int, opens_bytes: int) -> AcceptedBatch:
@@ -350,7 +350,7 @@ def _check_header(batch: memoryview, header: BatchHeader, rules: BatchRules) -> 
     if header.has_producer_id and header.base_sequence < 0:
         raise RefusedRecords(invalid, f"sequence {header.base_sequence} of producer id {header.producer_id}")
     if header.is_transactional and not header.has_producer_id:
-        # Kafka writes it, and no marker can ever end that transaction.
+        # Kafka writes such a batch, although no marker can ever end its transaction.
         raise RefusedRecords(invalid, "transactional records without a producer id")
 
 

@@ -28,14 +28,15 @@ class Verification:
 
     guard: VerificationGuard
     created_ms: int
-    lowest_sequence: int | None  # of the batches to verify; None for the broker's own batches, which have no sequences
+    # lowest sequence of the batches to verify; None for the broker's own batches, which have no sequences
+    lowest_sequence: int | None
     producer_epoch: int
     supports_epoch_bump: bool  # the Produce request adds its partition to the transaction itself
 
 
 class Verifications:
-    """The verifications by producer id, at most one each. Changes by appends can be undone with them, as in
-    `ProducerStates`."""
+    """The verifications by producer id, at most one each. Changes can be undone together with the appends that caused
+    them, as in `ProducerStates`."""
 
     __slots__ = ("_by_producer", "_removed")
 

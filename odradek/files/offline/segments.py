@@ -63,7 +63,7 @@ def _listed(directory: Path) -> list[SegmentFile]:
     plain = {base for name in names if (base := _base(name, LOG)) is not None}
     swaps = {base for name in names if (base := _base(name, LOG + SWAP)) is not None}
     cleaned = min((base for name in names if (base := _base(name, LOG + CLEANED)) is not None), default=None)
-    if cleaned is not None:  # of an unfinished pass: all of its source segments still exist
+    if cleaned is not None:  # left by an unfinished pass, whose source segments all still exist
         swaps = {base for base in swaps if base < cleaned}
     files = {base: directory / offset_file(base, LOG) for base in plain}
     if swaps:

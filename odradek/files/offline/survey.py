@@ -30,11 +30,11 @@ class BatchPlace(NamedTuple):
     """The position of a batch."""
 
     offset: int
-    base_offset: int  # of its segment
+    base_offset: int  # base offset of the segment with the batch
     inode: int
     position: int
     size_bytes: int = 0  # from here to the next place, or to the end of the segment
-    max_timestamp: int | None = None  # of the records there; None if unknown
+    max_timestamp: int | None = None  # largest timestamp of the records in these bytes; None if unknown
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ class Aborted(NamedTuple):
 
     producer_id: int
     first_offset: int
-    last_offset: int  # of the marker
+    last_offset: int  # offset of the marker
 
 
 @dataclass(slots=True)

@@ -203,7 +203,7 @@ def _of_segment(
             while at < len(data):
                 rest = size - position - at
                 if at and len(data) - at < rest and at + _announced(data, at) > len(data):
-                    break  # it belongs to the next stretch
+                    break  # the batch belongs to the next stretch
                 header = good_header(data, at, rest, next_offset)
                 if header is None:
                     reason = what_is_wrong(data, at, rest, next_offset)
