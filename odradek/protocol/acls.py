@@ -27,7 +27,7 @@ class Operation(Enum):
 
 
 class ResourceType(Enum):
-    __hash__ = object.__hash__  # see Operation
+    __hash__ = object.__hash__  # faster, as for Operation
 
     UNKNOWN = 0
     ANY = 1

@@ -240,8 +240,8 @@ def small_batch(
     base_sequence: int,
     record_count: int,
 ) -> tuple[bytearray, BatchHeader]:
-    """Builds a batch from these records. Returns it and its header, so that the log need not read that. Copies the
-    records, which is faster than `seal_batch` for up to some KiB."""
+    """Builds a batch from these records. Returns it and its header, so that the log need not read the header. Copies
+    the records, which is faster than `seal_batch` for up to some KiB."""
     rest_of_header: bytes = _FROM_ATTRIBUTES.pack(
         attributes,
         last_offset_delta,

@@ -74,7 +74,7 @@ def decompress(kind: Compression, data: Bytes, limit_bytes: int = DECOMPRESSED_L
     try:
         raise refusal
     finally:
-        del refusal  # otherwise it would keep this frame alive, and the frame it
+        del refusal  # otherwise the exception and this stack frame would keep each other alive
 
 
 # --- gzip ------------------------------------------------------------------------------------------------------------

@@ -130,7 +130,7 @@ def control_type(key: bytes | None) -> ControlType | None:
 
 def read_marker(batch: Bytes, position: int = 0, header: BatchHeader | None = None) -> Marker | None:
     """Returns the marker in the control batch at `position`. Returns None if the batch is empty (after compaction) or
-    its record is no marker. Accepts higher versions and additional bytes."""
+    its record is not a marker. Accepts higher versions and additional bytes."""
     header = header or read_batch_header(batch, position)
     if header.record_count == 0:
         return None

@@ -183,7 +183,7 @@ class MalformedMessage(Exception):
 
 
 class UnsupportedVersion(Exception):
-    """A message contains a value that the requested version cannot represent: a bug of ours, or of a caller."""
+    """A message contains a value that the requested version cannot represent: a bug in Odradek or in a caller."""
 
 
 E = TypeVar("E", bound=Exception)

@@ -61,8 +61,8 @@ def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
 
 def read_header_fields(frame: Buffer, *, has_tags: bool) -> tuple[int, str | None, int]:
-    """Reads a header whose version is known (2 `has_tags`). Returns correlation id, client id and the position of the
-    body."""
+    """Reads a header of a known version: 2 if `has_tags`, otherwise 1. Returns correlation id, client id and the
+    position of the body."""
     try:
         _, _, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
     except PackingError as error:
@@ -78,7 +78,7 @@ def read_client_id(frame: Buffer, size: int, has_tags: bool) -> tuple[str | None
     client_id = None
     if size >= 0:
         position += size
-        # Like Kafka, replace invalid UTF-8 by a replacement character instead of closing the connection.
+        # Like Kafka, replace invalid UTF-8 with a replacement character instead of closing the connection.
         client_id = str(frame[REQUEST_START.size : position], "utf-8", "replace")
     try:
         if has_tags:

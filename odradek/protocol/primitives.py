@@ -8,11 +8,11 @@ from typing import Any, Final
 from odradek.protocol.errors import MalformedMessage, UnsupportedVersion
 from odradek.protocol.struct import Buffer, RecordChunks
 
-MAX_STRING_BYTES: Final = 0x7FFF  # of every string, including the compact form
+MAX_STRING_BYTES: Final = 0x7FFF  # maximum size of every string, including the compact form
 MAX_LENGTH: Final = 0x7FFF_FFFF
 COPY_BELOW_BYTES: Final = 4096  # copying so few bytes is cheaper than another buffer in the write to the socket
 
-# Python's errors for bytes that end too early or are no text, and for values that are out of range or null by mistake.
+# Python's errors for bytes that end too early or are not text, and for values that are out of range or null by mistake.
 NOT_SUCH_BYTES: Final = (IndexError, StructError, UnicodeDecodeError)
 NO_SUCH_BYTES: Final = (StructError, AttributeError, TypeError)
 
@@ -67,7 +67,7 @@ def string_varint(length: int) -> bytes:
     return varint(length)
 
 
-MAX_UNKNOWN_TAGS: Final = 10_000  # in one struct; 100 MiB of them would take ten seconds
+MAX_UNKNOWN_TAGS: Final = 10_000  # maximum number in one struct; 100 MiB of them would take ten seconds
 
 
 def skip_tags(data: Buffer, position: int, count: int) -> int:
@@ -110,7 +110,7 @@ def wrong_count(count: int) -> MalformedMessage:
 
 
 def malformed(what: str, why: object) -> MalformedMessage:
-    """The error for bytes that are not this message in this version."""
+    """Returns the error for bytes that are not this message in this version."""
     return MalformedMessage(f"{what}: {why}")
 
 
@@ -135,5 +135,5 @@ def cannot_carry(names: str) -> UnsupportedVersion:
 
 
 def unfit(what: str, why: Exception) -> UnsupportedVersion:
-    """The error for values that this version of the message cannot represent."""
+    """Returns the error for values that this version of the message cannot represent."""
     return UnsupportedVersion(f"{what}: {why}")

@@ -11,14 +11,15 @@ from typing import Final
 
 from odradek.protocol.struct import Struct
 
-MOST_QUOTED: Final = 200  # characters of one quoted value
-MOST_IN_MESSAGE: Final = 2_000  # characters of a whole message: at most 8,000 bytes, which fit into every response
-MOST_ELEMENTS: Final = 3  # shown elements of an array
-MOST_LEVELS: Final = 6  # nested arrays and structs
+MOST_QUOTED: Final = 200  # maximum number of characters of one quoted value
+# maximum number of characters of a whole message: at most 8,000 bytes, which fit into every response
+MOST_IN_MESSAGE: Final = 2_000
+MOST_ELEMENTS: Final = 3  # number of elements of an array that are shown
+MOST_LEVELS: Final = 6  # levels of nested arrays and structs that are shown
 
 
 def shortened(text: str, most: int = MOST_IN_MESSAGE) -> str:
-    """Returns the text. If it is too long, replaces its middle by a note with the number of omitted characters."""
+    """Returns the text. If it is too long, replaces its middle with a note with the number of omitted characters."""
     if len(text) <= most:
         return text
     ending = most // 4

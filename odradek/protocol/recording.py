@@ -35,7 +35,7 @@ _NUMBERS: Final = Packing(">4Q")
 MASKED: Final = 16
 BEHIND: Final = 32
 WITH_LENGTH: Final = 64  # the body begins with the length of its frame
-ALL_WRITTEN: Final = 128  # of a request: all earlier responses on its connection have been sent
+ALL_WRITTEN: Final = 128  # flag of a request: all earlier responses on its connection have been sent
 UNSURE: Final = 256
 _KIND_BITS: Final = 15
 CONNECTION_SHIFT: Final = 16
@@ -45,7 +45,7 @@ _LOW_BITS: Final = (1 << _SHIFT) - 1
 MOST_WAITED_US: Final = _LOW_BITS
 # Of an item: flags in the lowest bits, then its size.
 FIRST: Final = 1  # the first item of its run
-ANSWER: Final = 2  # it begins with its length; other items are requests
+ANSWER: Final = 2  # the item is a response and begins with its length; other items are requests
 CUT: Final = 4
 ITEM_SHIFT: Final = 3
 _ITEM_BYTES: Final = 4
@@ -143,7 +143,7 @@ class PackedEntries:
     ) -> None:
         """Adds an entry whose body consists of parts.
 
-        parts   of the body
+        parts   consecutive parts of the body
         """
         self._number(kind, connection, exchange, time_us, waited_us, self._add_bodies(parts))
 
@@ -221,7 +221,7 @@ class Recording:
     def __init__(self, read: Callable[[int], bytes]) -> None:
         """read   returns the next bytes, fewer only at the end
 
-        Raises MalformedMessage if it is no recording.
+        Raises MalformedMessage if the bytes are not a recording.
         """
         self._read = read
         head = read(_HEAD.size)

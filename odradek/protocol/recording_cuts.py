@@ -1,7 +1,7 @@
 """Removes the records of batches from frames, for the judge, whose rules use only the headers of batches.
 
 A cut frame begins with a count and that many pairs of sizes: the size of a kept part, and of the part that was left out
-after it. Then the kept parts follow. A reader replaces the missing parts by zeros.
+after it. Then the kept parts follow. A reader replaces the missing parts with zeros.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ ACKS_AND_TIMEOUT_BYTES: Final = 2 + 4
 INDEX_BYTES: Final = 4
 MOST_FRAME_BYTES: Final = 2**31 - 1
 CUT_FROM_BYTES: Final = 4096  # a smaller request is kept as a whole, which is cheaper
-HEAD_BYTES: Final = 600  # of a request with one batch: names are seldom so long that the batch header is beyond it
-NO_TAGS: Final = bytes(3)  # after the batch: of partition, topic and request
+HEAD_BYTES: Final = 600  # bytes to read of a request with one batch; long names rarely put the batch header beyond them
+NO_TAGS: Final = bytes(3)  # empty lists of tags of partition, topic and request, after the batch
 TAGS_BYTES: Final = len(NO_TAGS)
 ONE: Final = 2  # a count of 1 in flexible versions
 MOST_IN_ONE_BYTE: Final = 127
@@ -38,7 +38,7 @@ MAGIC_AT: Final = 16
 # Limit per request. A larger one is kept as a whole, because the batches are checked in one turn of the loop.
 MOST_BATCHES: Final = 1_000
 _SIZE, _SHORT_SIZE, _COUNT = Packing(">i"), Packing(">h"), Packing(">I")
-_TABLE_OF_ONE: Final = Packing(">5I")  # of a frame with one batch
+_TABLE_OF_ONE: Final = Packing(">5I")  # table of sizes in a frame with one batch
 # The header of a batch from its length on: length, magic, CRC; attributes and record count.
 _LENGTH_TO_CRC: Final = Packing(">i4xbI")
 _LENGTH_TO_COUNT: Final = Packing(">i4xb4xh34xi")

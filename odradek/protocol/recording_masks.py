@@ -26,7 +26,7 @@ HARMLESS: Final = bytes(
 
 
 class SafeRequest(NamedTuple):
-    """A request without its secrets. `api` is None if the bytes are no request; `is_masked` tells whether `body` is
+    """A request without its secrets. `api` is None if the bytes are not a request; `is_masked` is true if `body` is
     cut."""
 
     api: ApiKey | None

@@ -82,8 +82,8 @@ class _Structures:
         return {inner.attribute: self.default(inner) for inner in self._schema.structs[field.type]}
 
     def written_default(self, field: Field) -> Any:
-        """The value that is not written for a tagged field. A tagged struct of defaults is not written either, although
-        its absent value is None."""
+        """Returns the value with which a tagged field is not written. A tagged struct of defaults is not written
+        either, although its absent value is None."""
         if not field.is_none_when_absent:
             return self.default(field)
         return {inner.attribute: self.default(inner) for inner in self._schema.structs[field.type]}

@@ -25,9 +25,9 @@ from enum import Enum
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.messages.alter_user_scram_credentials_request import ScramCredentialUpsertion
 
-MIN_ITERATIONS = 4096  # for both mechanisms, on both sides
+MIN_ITERATIONS = 4096  # minimum for both mechanisms, on both sides
 MAX_ITERATIONS = 16_384  # maximum that a broker stores
-NEW_SALT_BYTES = 24  # of a password that is set here
+NEW_SALT_BYTES = 24  # size of the salt of a password that is set here
 
 _SAFE = "[^\x00=,]"
 _NAME = f"(?:{_SAFE}|=2C|=3D)+"

@@ -71,8 +71,8 @@ def control_fields(record: Record) -> dict[str, Any]:
 
 
 def fields_of(topic: str | None) -> Callable[[Record], dict[str, Any]]:
-    """Returns the function that decodes records of this topic. For other than internal topics it returns them
-    unchanged."""
+    """Returns the function that decodes records of this topic. For a topic that is not internal, the function returns
+    key and value unchanged."""
     return READERS.get(topic or "", plain_fields)
 
 

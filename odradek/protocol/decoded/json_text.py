@@ -10,16 +10,16 @@ from __future__ import annotations
 import re
 from typing import Final
 
-# Possessive, so that a text which does not match is given up in one pass.
+# Possessive, so that a text that does not match is rejected in one pass.
 TOKEN: Final = re.compile(
     r'[ \t\n\r]*+(?:([{}\[\],:])|("[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+")'
     r"|(?:-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+|true|false|null)(?![0-9a-zA-Z.+-]))"
 )
 STEP: Final = "  "
-DEEPEST: Final = 20  # what is nested deeper stays on one line, else indents could be far longer than the text
+DEEPEST: Final = 20  # deeper elements stay on one line; otherwise the indents could be far longer than the text
 OPEN, CLOSED = "[{", "]}"
-# What may come next: a value, a value or the end of an array, a name, a name or the end of an object, a colon, or
-# what follows a value.
+# The tokens that may come next: a value, a value or the end of an array, a name, a name or the end of an object, a
+# colon, or a token that follows a value.
 VALUE, FIRST_VALUE, NAME, FIRST_NAME, COLON, AFTER = range(6)
 
 
