@@ -550,7 +550,7 @@ class Producer(ConnectedClient):
                 raise
 
     def _refused(self, text: str, code: ErrorCode | None) -> ClientError:
-        """The error for a record that was not accepted. In a transaction it also forces an abort: otherwise the
+        """Returns the error for a record that was not accepted. In a transaction it also forces an abort: otherwise the
         transaction could be committed without this record, unnoticed."""
         if self._session is None:
             return ClientError(text, code)

@@ -109,10 +109,10 @@ class DualWrite(Generic[C]):
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction[C]]:
-        """A block whose rows and messages become visible when it ends, or never if it raises an error.
+        """Runs a block whose rows and messages become visible when it ends, or never if it raises an error.
 
         Raises the block's own error after both sides are rolled back; NotCommitted if they are rolled back because the
-        commit failed; InDoubt or Fenced, whose `rows` tell what is known of the rows.
+        commit failed; InDoubt or Fenced, whose `rows` is the outcome of the rows as far as it is known.
         """
         self._expect(Phase.READY)
         _, end = self._walk(recipe.TRANSACTION_BEGINS)

@@ -154,7 +154,7 @@ async def alter_configs(
 
 
 def _asked(resource: ConfigResource) -> int | None:
-    """The broker to ask, or None for any: only the broker itself knows and changes its own settings."""
+    """Returns the broker to ask, or None for any broker: only the broker itself knows and changes its own settings."""
     return int(resource.name) if resource.type in ASKED_OF_THE_BROKER and resource.name else None
 
 

@@ -31,7 +31,8 @@ from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkers
 DURATION_SINCE, PATTERN_SINCE = 1, 2  # first versions of ListTransactions with these filters
 NO_TIMEOUTS = frozenset({-1, 2**31 - 1})  # the value in KIP-939, and the value that Kafka stores
 FIRST_COORDINATOR_EPOCH = 0
-WITHOUT_TRANSACTION_VERSION = 1  # of WriteTxnMarkers: later versions require an epoch above that of the producer
+# last version of WriteTxnMarkers without a transaction version; later ones require an epoch above the producer's
+WITHOUT_TRANSACTION_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)

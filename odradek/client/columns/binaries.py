@@ -18,7 +18,7 @@ Int64s: TypeAlias = NDArray[np.int64]
 
 _MORE = 0x80
 _SEVEN_BITS = 0x7F
-VARINT_BYTES = 5  # at most, for a 32-bit value
+VARINT_BYTES = 5  # maximum size of a 32-bit value
 VARLONG_BYTES = 10
 
 

@@ -40,8 +40,8 @@ def visible_batches(
     """Yields position and header of every batch with visible records, in the order of the log.
 
     The first and the last batch may also contain records outside [start_offset, end_offset). Without `aborted`, the
-    result is that of read_uncommitted. Raises CorruptBatch, and MalformedMessage for bytes that are no batch. A batch
-    that is cut short at the end of `data` is left out.
+    result is that of read_uncommitted. Raises CorruptBatch, and MalformedMessage for bytes that are not a batch. A
+    batch that is cut short at the end of `data` is left out.
     """
     filter_ = AbortedFilter(aborted)
     for position, header in batches(data):
@@ -121,7 +121,7 @@ def read_headers(data: Buffer) -> pa.Table:
     """Returns a table with one row per complete batch of `data`, in the format HEADER_SCHEMA. Checks neither CRCs nor
     records.
 
-    Raises MalformedMessage for bytes that are no batch. A batch that is cut short at the end is left out.
+    Raises MalformedMessage for bytes that are not a batch. A batch that is cut short at the end is left out.
     """
     if len(data) == 0:
         return HEADER_SCHEMA.empty_table()

@@ -60,7 +60,7 @@ def read_records(
     aborted   transactions to leave out, as in a Fetch response; without any, the result is that of read_uncommitted
     columns   columns of RECORD_SCHEMA to build, in its order
 
-    Raises MalformedMessage for bytes that are no record batches. The result does not refer to `data`.
+    Raises MalformedMessage for bytes that are not record batches. The result does not refer to `data`.
     """
     unknown = set(columns) - set(RECORD_SCHEMA.names)
     if unknown:

@@ -133,7 +133,7 @@ def _fairer(
     held: Mapping[str, set[TopicPartition]], fewest: Callable[[str], str]
 ) -> tuple[TopicPartition, str, str] | None:
     """Finds a move that makes the assignment fairer: a partition, its owner, and a subscribed member with at least two
-    partitions less. Returns None if there is no such move."""
+    partitions fewer. Returns None if there is no such move."""
     for giver in sorted(held, key=lambda member: -len(held[member])):
         takers = {topic: fewest(topic) for topic in {partition.topic for partition in held[giver]}}
         for partition in sorted(held[giver], reverse=True):

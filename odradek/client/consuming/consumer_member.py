@@ -101,7 +101,7 @@ class ConsumerMember:
         progress: Callable[[], object],
         news: Callable[[], None],
     ) -> None:
-        """progress   see GroupMember
+        """progress   as in `GroupMember`
         news       called when `keep_up` has work to do
         """
         from uuid import uuid4  # this import is slow, and few commands use groups

@@ -341,7 +341,7 @@ class Fetcher:
                 except ClientError as error:
                     self._error = error
                     return
-                self.wake()  # for everything that is known by now
+                self.wake()  # starts the fetches that the results of the look-up allow
                 failures = failures + 1 if before <= self._open_questions() else 0
                 if failures:
                     await self._cluster.pause(failures)
@@ -350,8 +350,8 @@ class Fetcher:
             self._news()
 
     def _open_questions(self) -> set[object]:
-        """The topics and partitions that need a look-up, by name alone: if a partition only needs another kind of
-        look-up than before, that does not count as progress."""
+        """Returns the topics and partitions that need a look-up, by name alone: if a partition only needs another kind
+        of look-up than before, that does not count as progress."""
         return (
             self._missing_topics()
             | set(self._cluster.stale_topics(time.monotonic()))

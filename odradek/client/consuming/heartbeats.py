@@ -31,7 +31,7 @@ class HeartbeatStep(Enum):
     GO_ON = auto()
     REPEAT = auto()  # after a pause
     FIND_COORDINATOR = auto()  # then repeat the request
-    JOIN_ANEW = auto()  # without partitions: those of before are lost
+    JOIN_ANEW = auto()  # without partitions, because the previous ones are lost
     GIVE_UP = auto()
 
 
@@ -54,7 +54,7 @@ class HeartbeatDecisions(ABC, Generic[Said, Answer]):
     member_id: str
     epoch: int = field(default=JOIN_EPOCH, kw_only=True)
     _interval_ms: int = field(default=0, kw_only=True)
-    # What the coordinator knows; None if the next heartbeat must contain everything.
+    # The data that the coordinator has; None if the next heartbeat must contain everything.
     _told: Said | None = field(default=None, kw_only=True)
 
     @property
@@ -75,7 +75,8 @@ class HeartbeatDecisions(ABC, Generic[Said, Answer]):
 
     @abstractmethod
     def said(self) -> Said:
-        """Returns what the coordinator will know once the current request has arrived; passed to `answered` later."""
+        """Returns the data that the coordinator will have once the current request has arrived. It is passed to
+        `answered` later."""
 
     @abstractmethod
     def accepted(self, answer: Answer) -> None:
@@ -88,7 +89,7 @@ class HeartbeatDecisions(ABC, Generic[Said, Answer]):
     def answered(self, said: Said, answer: Answer) -> HeartbeatStep:
         """Returns how to continue after a response, and updates the state.
 
-        said   what the request contained; the member may have changed since
+        said   the data in the request; the member may have changed since
         """
         code = code_of(answer.error_code)
         step = STEPS.get(code, HeartbeatStep.GIVE_UP)

@@ -63,8 +63,8 @@ class Assigned:
 
     topic_partition: TopicPartition
     stage: Stage
-    offset: int = -1  # of the next record for the application; -1 until it is known
-    leader_epoch: int | None = None  # of the record before the position, if known
+    offset: int = -1  # offset of the next record for the application; -1 until it is known
+    leader_epoch: int | None = None  # leader epoch of the record before the position, if known
     validated_epoch: int | None = None  # epoch of the leader when the position was last known to be right
     reset_to: int | None = None  # timestamp for ListOffsets
     is_paused: bool = False

@@ -89,13 +89,13 @@ class Subscription:
             self._member.refused_commit(code)
 
     def _heard(self) -> None:
-        """Called by the member, possibly from its heartbeats. Buffered records must not be returned any more until
-        `keep_up` has run."""
+        """Stops returning buffered records until `keep_up` has run. Called by the member, possibly from its
+        heartbeats."""
         self._handover.hold()
         self._news()
 
 
-UNATTENDED_TIMEOUT_MS = 5_000  # for an automatic commit, while the application is waiting for something else
+UNATTENDED_TIMEOUT_MS = 5_000  # timeout of an automatic commit while the application is waiting for something else
 
 
 class Commits:

@@ -373,7 +373,7 @@ class Cluster:
             self._topics[partition.topic] = replace(known, leaders=tuple(leaders))
 
     def stale_topics(self, now_s: float) -> list[str]:
-        """Topics whose metadata was more than `metadata_max_age_ms` old at `now_s` (of time.monotonic)."""
+        """Returns the topics whose metadata was more than `metadata_max_age_ms` old at `now_s` (of time.monotonic)."""
         return [topic for topic, at in self._learnt_at.items() if now_s - at > self._metadata_max_age_s]
 
     def forget_topics(self, topics: Collection[str]) -> None:

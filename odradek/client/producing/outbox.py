@@ -33,7 +33,7 @@ SEQUENCE_LOST = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNK
 
 
 class Gap(Enum):
-    """What it means that the broker refuses a batch because of its sequence."""
+    """The reason for which the broker refuses the sequence of a batch."""
 
     SENT_TOO_EARLY = auto()  # an earlier batch is still missing: send this one again
     WRITTEN_BEFORE = auto()  # a later batch is written, therefore this one is too
@@ -191,7 +191,7 @@ class Outbox:
         return discarded
 
     def gap(self, batch: ProducerBatch) -> Gap:
-        """Decides what it means that the broker refuses the sequence of this batch, which is in flight."""
+        """Decides why the broker refuses the sequence of this batch, which is in flight."""
         if batch.order < self._last_written:
             return Gap.WRITTEN_BEFORE
         if batch.base_sequence == self._written_to:

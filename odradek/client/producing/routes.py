@@ -160,12 +160,12 @@ def answers_by_partition(response: ProduceResponse) -> Mapping[TopicPartition, P
 
 
 def base_offset(answer: PartitionProduceResponse) -> int | None:
-    """The base offset, or None if the broker recognised a repeated batch only by its sequence."""
+    """Returns the base offset, or None if the broker recognised a repeated batch only by its sequence."""
     return None if answer.base_offset == NO_OFFSET else answer.base_offset
 
 
 def log_append_time_ms(answer: PartitionProduceResponse) -> int | None:
-    """The broker's timestamp, or None if the records keep their own."""
+    """Returns the broker's timestamp, or None if the records keep their own."""
     return None if answer.log_append_time_ms == NO_TIMESTAMP else answer.log_append_time_ms
 
 

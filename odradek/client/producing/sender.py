@@ -93,7 +93,7 @@ class Sender:
         self._permission = permission
         self.loop = asyncio.get_running_loop()
         self._topics: dict[str, list[Outbox]] = {}
-        self._busy: dict[Outbox, None] = {}  # those with batches that wait to be sent
+        self._busy: dict[Outbox, None] = {}  # outboxes with batches that wait to be sent
         self._requests: dict[Connection, int] = {}  # number of requests in flight
         self._routes = LeaderRoutes(
             cluster,
@@ -240,7 +240,7 @@ class Sender:
                 self._send_all(connection, outboxes, identity, now)
 
     def _due_at(self, outbox: Outbox) -> float:
-        """The time at which the oldest batch may be sent, in seconds on the loop's clock."""
+        """Returns the time at which the oldest batch may be sent, in seconds on the loop's clock."""
         head = outbox.waiting[0]
         if head.attempts:
             return outbox.retry_at

@@ -71,7 +71,7 @@ def commit_offsets(
     group: ConsumerGroupMetadata,
     topic_ids: Mapping[str, bytes],
 ) -> TxnOffsetCommitRequest:
-    """Returns the request. topic_ids: of all topics, if the request may be sent in a version that has no names."""
+    """Builds the request. topic_ids: the ids of all topics, if the request may be sent in a version without names."""
     by_topic = grouped(
         (
             topic,

@@ -98,7 +98,7 @@ class TransactionSession:
         self.prepared = PreparedTxnState()
         self.is_transaction_v2 = False
         self.has_begun = False  # whether the coordinator may know a transaction, which then must be ended
-        self._must_init_anew = False  # before the next transaction
+        self._must_init_anew = False  # whether a new epoch must be acquired before the next transaction
         self._added: set[TopicPartition] = set()
         self._to_add: set[TopicPartition] = set()
         self._added_groups: set[str] = set()
@@ -316,7 +316,8 @@ class TransactionSession:
 
     @asynccontextmanager
     async def _adding_to_the_transaction(self, what: str) -> AsyncIterator[None]:
-        """Runs such requests one at a time, and makes the end of the transaction wait for them."""
+        """Runs requests that add something to the transaction one at a time, and makes the end of the transaction wait
+        for them."""
         self.sends()
         try:
             async with self._asking:

@@ -87,7 +87,7 @@ class ShareMember:
         news: Callable[[], None],
         rebalanced: Callable[[], None],
     ) -> None:
-        """progress    see Heartbeats
+        """progress    as in `Heartbeats`
         news        called when `assigned` has changed, or `keep_up` will raise an error
         rebalanced  called when `assigned` has changed
         """
@@ -108,7 +108,7 @@ class ShareMember:
             on_expelled=self._expelled,
             news=self._news,
         )
-        self.assigned: Mapping[TopicIdPartition, TopicPartition] = {}  # those whose topic names are known
+        self.assigned: Mapping[TopicIdPartition, TopicPartition] = {}  # assigned partitions whose topic names are known
 
     @property
     def metadata(self) -> ShareGroupMetadata:

@@ -47,7 +47,7 @@ class NamedPartitions(NamedTuple):
 
 @dataclass(slots=True)
 class ShareSession:
-    epoch: int = INITIAL_EPOCH  # of the next request
+    epoch: int = INITIAL_EPOCH  # epoch of the next request
     # The partitions that the broker remembers.
     partitions: frozenset[TopicIdPartition] = field(default_factory=frozenset)
 

@@ -105,7 +105,7 @@ _shared: BackgroundLoop | None = None
 
 
 def background_loop() -> BackgroundLoop:
-    """The loop of this process, which is started by the first client."""
+    """Returns the loop of this process. The first client starts it."""
     global _shared
     with _lock:
         if _shared is None:
@@ -188,7 +188,7 @@ def blocking(method: Callable[Concatenate[A, P], Coroutine[Any, Any, R]]) -> Cal
 
 
 def on_the_loop(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[Blocking[A], P], R]:
-    """Like `blocking`, for a method that is no coroutine but must run on the loop as well."""
+    """Like `blocking`, for a method that is not a coroutine, but must run on the loop as well."""
 
     def call(self: Blocking[A], /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._wait(partial(in_a_coroutine, lambda: method(self._client, *args, **kwargs)))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 MOST_WAITING_BYTES = 1024 * 1024  # limit of bytes that `send` has accepted and the loop has not yet read
-OVERHEAD_BYTES = 100  # estimate of a record's size beside its key and value
+OVERHEAD_BYTES = 100  # estimate of a record's size besides its key and value
 
 
 class Sent(Future[RecordMetadata]):
