@@ -1,4 +1,4 @@
-"""Entry point of the command line. `serve` has a parser of its own, so that a broker starts without loading the
+"""Entry point of the command line. `serve` has a separate parser, so that a broker starts without loading the
 others."""
 
 import gc

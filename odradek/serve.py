@@ -168,7 +168,8 @@ def _similar(name: str) -> str:
 
 
 def seed_of(options: ServeOptions, environ: Mapping[str, str]) -> SeedPlan | None:
-    """Returns what the options and KAFKA_CREATE_TOPICS ask to create, or None. Raises UsageError or OSError."""
+    """Returns the plan of everything that the options and KAFKA_CREATE_TOPICS request, or None. Raises UsageError or
+    OSError."""
     if options.seed is None and not options.topics and not environ.get("KAFKA_CREATE_TOPICS"):
         return None
     # Imported here because most brokers have no seed.
@@ -279,7 +280,7 @@ def default_data_directory(environ: Mapping[str, str]) -> Path:
 
 
 def make_ephemeral_directory() -> Path:
-    """Makes a fresh directory whose name contains this process's id. Also removes the directories of killed
+    """Creates a fresh directory whose name contains this process's id. Also removes the directories of killed
     processes."""
     import tempfile
 

@@ -1,6 +1,6 @@
 """The schema registry: Confluent's HTTP interface for schemas, as far as docs/schema-registry.md lists it.
 
-Nothing of this package is imported unless `odradek.schema.registry.enable` is set or a command decodes values.
+No module of this package is imported unless `odradek.schema.registry.enable` is set or a command decodes values.
 
 errors           the errors of the interface, with their codes
 schemas          a schema as clients send it, and the protocol that each schema type implements
@@ -14,6 +14,6 @@ protobuf_values  values of Protobuf schemas
 levels           the compatibility levels: which earlier versions a new schema is compared with, and in which direction
 records          the keys and values of the topic `_schemas`
 state            subjects, versions, ids, levels and modes, changed by replaying records only
-facts            what decisions ask about schemas: parsed schemas and comparisons, found at once or in threads
-core             the requests: decisions over the state that return the records to write
+facts            parsed schemas and results of comparisons, which decisions need: computed at once or in threads
+core             the requests: decisions over the state, which return a response and the records to write
 """

@@ -20,7 +20,8 @@ from odradek.registry.schemas import Incompatibility, Json, Reference
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
-# In the order of the canonical text; other properties follow in the order in which they were written.
+# The properties of each type, in the order of the canonical text. Other properties follow in the order in which they
+# were written.
 OWN_PROPERTIES: Final[Mapping[str, tuple[str, ...]]] = {
     "record": ("type", "name", "namespace", "doc", "fields", "aliases"),
     "error": ("type", "name", "namespace", "doc", "fields", "aliases"),
@@ -59,7 +60,8 @@ class AvroSchema:
 
 
 class _WriterFields:
-    """A writer's record whose fields are found by name at once. The library's property lists them for each look-up."""
+    """A writer's record with an index of its fields by name. The library's own property builds a list of the fields for
+    each look-up."""
 
     def __init__(self, record: Any) -> None:
         self._record = record
@@ -78,14 +80,15 @@ class _AvroComparison(avro.compatibility.ReaderWriterCompatibilityChecker):
 
     def __init__(self) -> None:
         self._results: dict[tuple[int, int], Any] = {}
-        self._kept: list[_WriterFields] = []  # so that no other object gets the id of one of them
+        self._kept: list[_WriterFields] = []  # kept alive, so that no other object gets the id of one of them
 
     def get_compatibility(
         self, reader: Any, writer: Any, reference_token: str = "/", location: list[str] | None = None
     ) -> Any:
         pair = id(reader), id(writer)
         if pair not in self._results:
-            self._results[pair] = avro.compatibility.CompatibleResult  # within itself, until the result is found
+            # assumed where a schema contains itself, until the result is found
+            self._results[pair] = avro.compatibility.CompatibleResult
             self._results[pair] = self.calculate_compatibility(reader, writer, [*(location or ()), reference_token])
         return self._results[pair]
 
@@ -209,7 +212,7 @@ def _shortened(full_name: str, space: str) -> str:
 
 
 def _check_defaults(schema: Any, checked: set[int]) -> None:
-    """Raises ValueError if a field's default is no value of the field's type, as Confluent's registry does for a new
+    """Raises ValueError if a field's default is not a value of the field's type, as Confluent's registry does for a new
     schema."""
     if id(schema) in checked:
         return
@@ -231,7 +234,8 @@ def _check_defaults(schema: Any, checked: set[int]) -> None:
 
 
 def _is_value(value: Json, schema: Any) -> bool:
-    """Returns whether a JSON value is a default of this type. A union takes a value of any branch, as in Avro 1.12."""
+    """Returns whether a JSON value is a default of this type. A union accepts a value of any branch, as in Avro
+    1.12."""
     kind = schema.type
     if kind == "null":
         return value is None

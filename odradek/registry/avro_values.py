@@ -1,4 +1,4 @@
-"""Values of Avro schemas as JSON for people, and back.
+"""Converts values of Avro schemas to JSON for people, and back.
 
 A value of a union is shown as it is, without the name of its branch. Dates, times, timestamps and decimals are shown as
 texts. Bytes are shown as Avro's JSON does: each byte is the character with that number.
@@ -26,16 +26,16 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 DAY: Final = timedelta(days=1)
 MICROSECOND: Final = timedelta(microseconds=1)
 BITS: Final = {"int": 32, "long": 64}
-MOST_DIGITS: Final = 10_000  # of a decimal; more would take seconds to convert
+MOST_DIGITS: Final = 10_000  # maximum number of digits of a decimal; more would take seconds to convert
 NOT_A_NUMBER: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 NAMED: Final = ("record", "error", "enum", "fixed")
-# What Avro's library raises for bytes that are no value of a schema.
+# The errors that Avro's library raises for bytes that are not a value of the schema.
 BAD_BYTES: Final = (avro.errors.AvroException, ArithmeticError, ValueError, TypeError, LookupError, struct.error)
 
 
 class _TextDecoder(avro.io.BinaryDecoder):
-    """Reads dates and times as texts. Those beyond the year 9999 are returned as the numbers that they are stored as,
-    where the library would fail."""
+    """Reads dates and times as texts. Dates and times after the year 9999, at which the library would fail, are
+    returned as the stored numbers."""
 
     def read_date_from_int(self) -> Any:
         return _text(lambda days: (EPOCH + days * DAY).date().isoformat(), self.read_int())
@@ -106,7 +106,7 @@ def encode(value: Json, schema: AvroSchema) -> bytes:
 
 
 def _is_raw(schema: Any) -> bool:
-    """Returns whether a value is written as its bytes alone, without their number: Confluent's serializers do so if the
+    """Returns whether a value is written as its bytes alone, without their length: Confluent's serializers do so if the
     whole schema is "bytes"."""
     return bool(schema.type == "bytes") and schema.get_prop("logicalType") is None
 
@@ -235,7 +235,7 @@ def _wanted(schema: Any) -> str:
 
 
 def _number(value: Json, logical: str | None) -> Json:
-    """Returns the number that a text of a logical type is stored as, or the value itself if it is no such text."""
+    """Returns the number as which a text of a logical type is stored, or the value itself if it is not such a text."""
     if not isinstance(value, str):
         return value
     try:

@@ -1,4 +1,4 @@
-"""The registry's requests: decisions over the state that return an answer and the records to write.
+"""The registry's requests: decisions over the state that return a response and the records to write.
 
 The caller writes the records to the topic `_schemas` and gives each to `RegistryState.replay`. Between a decision and
 its replay, no other request that writes may be decided.
@@ -23,9 +23,9 @@ DEFAULT_MODE: Final = "READWRITE"
 LAST_NUMBER: Final = 2**31 - 1
 # Limits of a schema. A larger one would not fit into a record of `_schemas` with the default max.message.bytes.
 MOST_SCHEMA_BYTES: Final = 1_000_000
-MOST_REFERENCES: Final = 1_000  # with those of its references
+MOST_REFERENCES: Final = 1_000  # maximum number, including the references of its references
 MOST_REFERENCE_DEPTH: Final = 100  # a reference of a reference has the depth 2
-MOST_REFERENCED_BYTES: Final = 4_000_000  # all of these together
+MOST_REFERENCED_BYTES: Final = 4_000_000  # maximum total size of the referenced schemas
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,10 @@ class Registration:
 
 @dataclass(slots=True)
 class Registry:
-    """Decides about requests.
+    """Decides the outcome of each request.
 
     level  the compatibility level of subjects without one of their own, unless a request has changed it
-    facts  parses and compares schemas. Decisions raise NotGathered if it has no answer yet
+    facts  parses and compares schemas. Decisions raise NotGathered if it does not have a fact yet
     """
 
     level: str = DEFAULT_LEVEL
@@ -57,7 +57,7 @@ class Registry:
     # Schemas.
 
     def register(self, subject: str, asked: Registration) -> tuple[int, list[RegistryRecord]]:
-        """Returns the schema's id, and no record if the subject has this schema already."""
+        """Registers a schema. Returns its id, and the records to write: none if the subject has this schema already."""
         mode = self.mode_of(subject)
         if mode in ("READONLY", "READONLY_OVERRIDE"):
             raise errors.not_permitted(f"Subject {subject} is in read-only mode")
@@ -187,7 +187,7 @@ class Registry:
         return [LevelRecord(subject, level.upper())]
 
     def remove_level(self, subject: str | None) -> tuple[str, list[RegistryRecord]]:
-        """Returns the level that was removed."""
+        """Removes the level of a subject, or of all others if `subject` is None. Returns the removed level."""
         self._require_writable(subject)
         level = self.state.levels.get(subject)
         if level is None:
@@ -197,8 +197,8 @@ class Registry:
         return level, [LevelRecord(subject, None)]
 
     def test(self, subject: str, text: SchemaText, number: VersionName | None, *, normalize: bool = False) -> list[str]:
-        """Compares a schema with one version, or as a registration would if `number` is None. Returns what does not
-        fit."""
+        """Compares a schema with one version or, if `number` is None, with the versions that a registration would use.
+        Returns the incompatibilities."""
         versions = self.state.versions(subject)
         if number is not None:
             versions = versions[-1:] if number == LATEST else [self.version(subject, number)]
@@ -226,7 +226,7 @@ class Registry:
         return mode, [ModeRecord(subject, None)]
 
     def _canonical(self, text: SchemaText, *, normalize: bool) -> tuple[SchemaText, SchemaSource]:
-        """Returns the schema as it is stored, and as it was sent."""
+        """Returns the schema in the form in which it is stored, and in the form in which it was sent."""
         size = len(text.text.encode())
         if size > MOST_SCHEMA_BYTES:
             raise errors.invalid_schema(f"it has {size} bytes; the most are {MOST_SCHEMA_BYTES}")
@@ -239,7 +239,7 @@ class Registry:
         return SchemaSource(text, self._resolved(text))
 
     def _numbered(self, reference: Reference) -> Reference:
-        """Replaces the version -1 of a reference by the latest one."""
+        """Replaces the version -1 in a reference with the latest version."""
         if reference.version != -1:
             return reference
         return replace(reference, version=self._referenced(reference).number)
@@ -254,7 +254,8 @@ class Registry:
             ) from None
 
     def _resolved(self, text: SchemaText) -> tuple[tuple[Reference, str], ...]:
-        """Returns all that a schema refers to, each after those that it refers to itself."""
+        """Returns all schemas that a schema refers to, directly or not. Each comes after the schemas that it refers to
+        itself."""
         found: dict[str, tuple[Reference, str]] = {}
         waiting: list[tuple[Reference, int, bool]] = [(each, 1, False) for each in reversed(text.references)]
         size = 0
@@ -291,7 +292,7 @@ class Registry:
         level = self.level_of(subject)
 
         def differences(reader: Version | None, writer: Version | None) -> list[str]:
-            """None stands for the new schema."""
+            """Compares two schemas. None stands for the new one."""
             earlier = reader or writer
             if earlier is not None and earlier.text.schema_type != source.text.schema_type:
                 words = f"The earlier schema is {earlier.text.schema_type}"

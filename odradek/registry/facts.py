@@ -1,8 +1,10 @@
-"""What a decision has to know about schemas, and takes long to find out: a parsed schema, the result of a comparison.
+"""The facts about schemas that decisions need and that take long to compute: parsed schemas, and results of
+comparisons.
 
-A decision asks its `Facts`. `ParsedAtOnce` parses and compares while the decision waits. `GatheredFacts` never does:
-if it does not have a fact yet, it raises NotGathered with the work, and the caller does the work in a thread and then
-decides again. So a decision is short whatever the size of its schemas, and no lock is held while a schema is parsed.
+A decision requests facts from its `Facts`. `ParsedAtOnce` computes them while the decision waits. `GatheredFacts`
+computes nothing: if a fact is missing, it raises NotGathered, which contains the work. The caller does the work in a
+thread and then decides again. So a decision is short whatever the size of its schemas, and no lock is held while a
+schema is parsed.
 """
 
 from __future__ import annotations
@@ -15,13 +17,14 @@ from typing import Any, Final, Protocol, cast
 
 from odradek.registry.schemas import ParsedSchema, Reference, SchemaText, parse
 
-MOST_PARSED: Final = 1_000  # schemas that stay parsed,
-MOST_PARSED_BYTES: Final = 8 << 20  # and the most bytes of their texts, with those of their references
+MOST_PARSED: Final = 1_000  # maximum number of schemas that stay parsed
+MOST_PARSED_BYTES: Final = 8 << 20  # maximum total size of their texts, including those of their references
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaSource:
-    """A schema with all that it refers to, each after those that it refers to itself."""
+    """A schema with all schemas that it refers to, directly or not. Each comes after the schemas that it refers to
+    itself."""
 
     text: SchemaText
     references: tuple[tuple[Reference, str], ...] = ()
@@ -33,23 +36,23 @@ class SchemaSource:
 
 class Facts(Protocol):
     def parsed(self, source: SchemaSource) -> ParsedSchema:
-        """Raises RegistryError if the schema is invalid, or NotGathered."""
+        """Returns the parsed schema. Raises RegistryError if it is invalid, or NotGathered."""
 
     def differences(self, reader: SchemaSource, writer: SchemaSource) -> list[str]:
-        """Returns why the reader's schema cannot read the data of the writer's, which is of the same type. Raises
+        """Returns why the reader's schema cannot read the data of the writer's schema, which has the same type. Raises
         NotGathered."""
 
 
 @dataclass(slots=True)
 class ParsedSchemas:
-    """Parses schemas, and remembers those that were used last. Thread-safe."""
+    """Parses schemas, and caches those that were used last. Thread-safe."""
 
     _parsed: OrderedDict[SchemaSource, ParsedSchema] = field(default_factory=OrderedDict)
     _bytes: int = 0
     _lock: Lock = field(default_factory=Lock)
 
     def of(self, source: SchemaSource) -> ParsedSchema:
-        """Raises RegistryError if the schema is invalid."""
+        """Returns the parsed schema. Raises RegistryError if it is invalid."""
         with self._lock:
             found = self._parsed.get(source)
             if found is not None:
@@ -80,13 +83,14 @@ class ParsedAtOnce:
         return self.schemas.compare(reader, writer)
 
 
-Question = tuple[SchemaSource, ...]  # a schema to parse, or a reader's and a writer's to compare
+Question = tuple[SchemaSource, ...]  # a schema to parse, or a reader's and a writer's schema to compare
 
 
 class NotGathered(Exception):
-    """A decision needs a fact first. `work` finds it, in any thread; the result goes to `GatheredFacts.add`.
+    """A fact that a decision needs is missing. `work` computes it, in any thread; pass the result to
+    `GatheredFacts.add`.
 
-    size  of the texts that are parsed or compared, in characters
+    size  number of characters in the texts that `work` parses or compares
     """
 
     def __init__(self, question: Question, work: Callable[[ParsedSchemas], Any]) -> None:
@@ -98,7 +102,7 @@ class NotGathered(Exception):
 
 @dataclass(slots=True)
 class GatheredFacts:
-    """The facts that were gathered for one request. They stay, so each attempt to decide gets further."""
+    """The facts that were gathered for one request. They are kept, so each attempt to decide gets further."""
 
     _found: dict[Question, Any] = field(default_factory=dict)
 

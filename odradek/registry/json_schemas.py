@@ -1,8 +1,9 @@
-"""JSON Schemas: canonical text, and whether documents of one schema are valid by another.
+"""JSON Schemas: canonical text, and whether documents of one schema are valid under another.
 
 The rules are those that Confluent documents for the evolution of JSON Schemas: a property may be added to a closed
 content model if it is optional or has a default, and removed from an open one. A keyword that these rules do not cover
-may be removed; a schema that adds or changes one is incompatible, because nothing here can tell what it refuses.
+may be removed; a schema that adds or changes one is incompatible, because this module cannot determine which documents
+it refuses.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ NOT_COVERED: Final = (
     *("if", "then", "else", "$dynamicRef", "$recursiveRef"),
 )
 SUMS: Final = ("anyOf", "oneOf")
-MOST_COMPARISONS: Final = 100_000  # of pairs of subschemas, so that one request cannot hold a thread for long
+# maximum number of compared pairs of subschemas, so that one request cannot hold a thread for long
+MOST_COMPARISONS: Final = 100_000
 
 
 class JsonSchema:
@@ -85,7 +87,7 @@ def _base(schema: JsonSchema) -> str:
 
 
 def _check_references(schema: JsonSchema) -> None:
-    """Raises ValueError if a `$ref` leads nowhere."""
+    """Raises ValueError if the target of a `$ref` does not exist."""
     resolver = _Resolver(schema)
     waiting: list[tuple[Json, str]] = [(schema.document, _base(schema))]
     while waiting:
@@ -101,7 +103,7 @@ def _check_references(schema: JsonSchema) -> None:
 
 
 class _Place:
-    """A subschema and the URI that its relative references start from."""
+    """A subschema, and the base URI of its relative references."""
 
     __slots__ = ("base", "schema")
 
@@ -132,7 +134,7 @@ class _Resolver:
                 waiting.extend((each, base) for each in part)
 
     def target(self, reference: str, base: str) -> _Place:
-        """Raises ValueError if there is no such schema."""
+        """Returns the schema to which a reference leads. Raises ValueError if it does not exist."""
         uri = urljoin(base, reference) if not reference.startswith("#") else base.partition("#")[0] + reference
         if uri in self._documents:
             return _Place(self._documents[uri], uri)
@@ -151,7 +153,7 @@ class _Resolver:
         return _Place(document, document_uri)
 
     def resolved(self, place: _Place) -> _Place:
-        """Follows `$ref` up to a schema that is none."""
+        """Follows `$ref` until the schema is not a reference."""
         for _ in range(100):
             schema = place.schema
             if not isinstance(schema, dict) or not isinstance(schema.get("$ref"), str):
@@ -170,12 +172,12 @@ def _without_fragment(uri: str) -> str:
 
 
 class _Comparison:
-    """Finds why documents of a writer's schema may be invalid by a reader's schema."""
+    """Finds why documents of a writer's schema may be invalid under a reader's schema."""
 
     def __init__(self, writers: _Resolver, readers: _Resolver) -> None:
         self._writers = writers
         self._readers = readers
-        self._running: set[tuple[int, int]] = set()  # pairs that are being compared further up
+        self._running: set[tuple[int, int]] = set()  # pairs whose comparison is in progress
         self._left = MOST_COMPARISONS
 
     def of(self, writer: _Place, reader: _Place, path: str) -> Iterator[Incompatibility]:
@@ -359,8 +361,8 @@ def _has_reference(schema: Json) -> bool:
 
 
 def _alternatives(place: _Place) -> Iterator[_Place]:
-    """Yields the schemas of anyOf or oneOf, each with the keywords beside it, or one schema for each of several
-    types."""
+    """Yields the schemas of anyOf or oneOf, each combined with the other keywords, or one schema per type if there are
+    several types."""
     schema = place.schema
     for keyword in SUMS:
         if keyword in schema:
@@ -391,7 +393,7 @@ def _types(schema: Json) -> frozenset[str]:
 
 
 def _types_of_values(schema: Json) -> frozenset[str]:
-    """Returns the types that `enum` or `const` leave."""
+    """Returns the types that `enum` or `const` allow."""
     values = schema.get("enum", [schema["const"]] if "const" in schema else None)
     if values is None:
         return ANY_TYPE
@@ -430,7 +432,7 @@ def _bounds(old: Json, new: Json, path: str) -> Iterator[Incompatibility]:
         if later is None or later == earlier:
             continue
         name = "".join(f"_{letter}" if letter.isupper() else letter for letter in keyword).upper()
-        if isinstance(later, bool) or isinstance(earlier, bool):  # exclusiveMinimum and -Maximum of draft 4
+        if isinstance(later, bool) or isinstance(earlier, bool):  # exclusiveMinimum or exclusiveMaximum of draft 4
             if later is True and earlier is not True:
                 yield Incompatibility(f"{name}_ADDED", f"{keyword} is added", path + keyword)
         elif earlier is None:
@@ -464,14 +466,14 @@ def _has_default(schema: Json) -> bool:
 def _unnamed(schema: Json) -> list[Json]:
     """Returns the schemas that may apply to a property that `properties` does not name.
 
-    Which of the patterns match a name is not decided here: a value has to fit the schemas of all of them. That refuses
-    more than it must, and no pattern of a client is ever executed.
+    This function does not determine which of the patterns match a name: a value has to fit the schemas of all patterns.
+    That refuses more schemas than necessary, but no pattern of a client is ever executed.
     """
     return [*schema.get("patternProperties", {}).values(), schema.get("additionalProperties", True)]
 
 
 def _items(schema: Json) -> tuple[list[Json], Json]:
-    """Returns the schemas of the first items and that of all others."""
+    """Returns the schemas of the first items and the schema of all others."""
     if "prefixItems" in schema:
         return schema["prefixItems"], schema.get("items", True)
     if isinstance(schema.get("items"), list):

@@ -1,4 +1,4 @@
-"""Values of JSON Schemas, which are stored as JSON. A value is validated before it is written."""
+"""Converts values of JSON Schemas, which are stored as JSON. A value is validated before it is written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from odradek.registry.values import DoesNotFitSchema
 
 
 def decode(payload: bytes, _schema: JsonSchema) -> Json:
-    """Returns the JSON. Like Confluent's deserializers by default, it does not validate what others have written."""
+    """Returns the JSON. Like Confluent's deserializers by default, it does not validate values that others have
+    written."""
     try:
         return json.loads(payload)
     except ValueError as error:
@@ -24,9 +25,9 @@ def decode(payload: bytes, _schema: JsonSchema) -> Json:
 
 
 def encode(value: Json, schema: JsonSchema) -> bytes:
-    """Returns the bytes of a value. Raises DoesNotFitSchema, whose message names the place."""
+    """Returns the bytes of a value. Raises DoesNotFitSchema, whose message names the place in the value."""
     kind = jsonschema.validators.validator_for(schema.document, default=jsonschema.validators.Draft7Validator)
-    # With a registry of its own, the validator never requests a `$ref` from the network.
+    # With a registry of the referenced documents, the validator never requests a `$ref` from the network.
     known: Registry[Json] = Registry().with_resources(
         (name, Resource.from_contents(document, default_specification=DRAFT7))
         for name, document in schema.documents.items()

@@ -1,4 +1,5 @@
-"""The compatibility levels: which earlier versions a new schema is compared with, and who reads what.
+"""The compatibility levels: which earlier versions a new schema is compared with, and which schema must be able to read
+the other's data.
 
 BACKWARD: the new schema reads data of the earlier one. FORWARD: the earlier schema reads data of the new one. FULL:
 both. A level compares with the latest version, and with all versions if it is TRANSITIVE.

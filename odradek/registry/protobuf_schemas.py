@@ -22,7 +22,8 @@ from odradek.registry.protobuf_text import descriptor_of, text_of
 from odradek.registry.schemas import Incompatibility, Reference
 
 Types = FieldDescriptor
-# Types with the same bytes on the wire, whose values a reader of the other type takes as they are.
+# Groups of types with the same bytes on the wire. A reader with one type of a group accepts values of another
+# unchanged.
 SAME_BYTES: Final[Sequence[frozenset[int]]] = (
     frozenset(
         {Types.TYPE_INT32, Types.TYPE_INT64, Types.TYPE_UINT32, Types.TYPE_UINT64, Types.TYPE_BOOL, Types.TYPE_ENUM}
@@ -44,7 +45,7 @@ class ProtobufSchema:
     ) -> None:
         """
         file  the resolved file
-        pool  holds the file and all that it imports
+        pool  holds the file and all its imports
         """
         self.file = file
         self.pool = pool
@@ -58,7 +59,7 @@ class ProtobufSchema:
         return text_of(proto)
 
     def serialized(self) -> str:
-        """Returns the FileDescriptorProto in base64, which clients ask for with `format=serialized`."""
+        """Returns the FileDescriptorProto in base64, which clients request with `format=serialized`."""
         return base64.b64encode(self.file.serialized_pb).decode()
 
     def cannot_read(self, writer: ProtobufSchema) -> list[Incompatibility]:
@@ -74,7 +75,7 @@ def parse(text: str, references: Sequence[tuple[Reference, str]]) -> ProtobufSch
         return ProtobufSchema(_add(pool, proto, NAME), proto, pool)
     except (TypeError, ValueError, KeyError, AttributeError, DecodeError) as error:
         raise invalid_schema(str(error)) from error
-    except Exception as error:  # the parser raises its own error, which is no ValueError
+    except Exception as error:  # the parser raises its own error, which is not a ValueError
         raise invalid_schema(f"no Protobuf schema: {error}") from error
 
 
@@ -100,7 +101,7 @@ def _add(pool: descriptor_pool.DescriptorPool, proto: pb.FileDescriptorProto, na
 
 def _add_well_known(pool: descriptor_pool.DescriptorPool, name: str) -> None:
     """Adds a file that comes with Protobuf, such as google/protobuf/timestamp.proto. Raises ValueError if the import is
-    neither one of those nor a reference."""
+    neither such a file nor a reference."""
     try:
         pool.FindFileByName(name)
         return
@@ -129,7 +130,7 @@ def _well_known(name: str) -> FileDescriptor:
 
 
 def _resolvable(proto: pb.FileDescriptorProto) -> pb.FileDescriptorProto:
-    """Returns a copy without options that nobody has defined here. The pool would refuse them."""
+    """Returns a copy without options whose definitions are missing, because the pool would refuse them."""
     copy = pb.FileDescriptorProto()
     copy.CopyFrom(proto)
     copy.options.ClearField("uninterpreted_option")
@@ -216,7 +217,7 @@ def _fields(old: Descriptor, new: Descriptor, path: str) -> Iterator[Incompatibi
             )
     for choice in new.oneofs:
         if len(choice.fields) == 1 and choice.name.startswith("_"):
-            continue  # the presence of an optional field of proto3
+            continue  # this oneof only stands for the presence of an optional field of proto3
         moved = [
             field.name
             for field in choice.fields

@@ -1,7 +1,7 @@
-"""The text of `.proto` files and descriptors of them, in both directions.
+"""Converts the text of `.proto` files to descriptors, and descriptors to text.
 
-`proto-schema-parser` parses the text. Clients in Python and Rust send a serialized FileDescriptorProto in place of a
-text, and the registry stores the text that is written here, so that both are one schema.
+`proto-schema-parser` parses the text. Clients in Python and Rust send a serialized FileDescriptorProto instead of a
+text. The registry stores the text that this module writes, so that both become the same schema.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LAST_ENUM_NUMBER: Final = 2_147_483_647
 
 def descriptor_of(text: str, name: str) -> pb.FileDescriptorProto:
     """Parses a `.proto` text into a descriptor of a file with this name, whose type names are not resolved yet. Raises
-    ValueError if it is invalid or uses what is not supported: editions and groups."""
+    ValueError if it is invalid, or uses editions or groups, which are not supported."""
     parsed = Parser(setup_lexer=_be_strict, setup_parser=_be_strict).parse(text)
     if parsed.edition is not None:
         raise ValueError(f"editions of Protobuf ({parsed.edition}) are not supported; use syntax proto2 or proto3")
@@ -71,7 +71,7 @@ def descriptor_of(text: str, name: str) -> pb.FileDescriptorProto:
 
 
 class _Refusal(ErrorListener):  # type: ignore[misc]
-    """Refuses a text at its first error. The parser would print the error and go on."""
+    """Refuses a text at its first error. The parser would print the error and continue."""
 
     def syntaxError(self, recognizer: Any, symbol: Any, line: int, column: int, message: str, error: Any) -> None:
         raise ValueError(f"line {line}, column {column}: {message[:200]}")
@@ -157,7 +157,7 @@ def _set_type(found: Field, kind: str) -> None:
     if kind in SCALARS:
         found.type = SCALARS[kind]
     else:
-        found.type_name = kind  # a message or an enum, which the pool finds
+        found.type_name = kind  # the pool determines whether this is a message or an enum
 
 
 def _fill_enum(found: pb.EnumDescriptorProto, enum: ast.Enum) -> None:
@@ -204,7 +204,7 @@ def _ranges(texts: Iterable[str], last: int) -> Iterator[tuple[int, int]]:
 
 
 def _set_option(options: Any, option: ast.Option) -> None:
-    """Sets a standard option. Keeps any other one uninterpreted, so that the text still has it."""
+    """Sets a standard option. Keeps any other option uninterpreted, so that the text still contains it."""
     field = options.DESCRIPTOR.fields_by_name.get(option.name)
     value = option.value
     if field is None or isinstance(value, ast.MessageLiteral) or field.message_type is not None:
@@ -341,7 +341,8 @@ def _enum(enum: pb.EnumDescriptorProto, indent: str) -> Iterator[str]:
 
 
 def _reserved(ranges: Iterable[Any], names: Sequence[str], indent: str, last: int, beyond: int) -> Iterator[str]:
-    """`beyond` is 1 if the ends of the ranges are exclusive."""
+    """Yields the `reserved` declarations of a message or an enum. `beyond` is 1 if the ends of the ranges are
+    exclusive."""
     if texts := [_range(each.start, each.end - beyond, last) for each in ranges]:
         yield f"{indent}reserved {', '.join(texts)};"
     if names:

@@ -1,4 +1,4 @@
-"""Values of Protobuf schemas as JSON, in Protobuf's own form, with field names as in the schema; and back."""
+"""Converts values of Protobuf schemas to JSON in Protobuf's own form, with field names as in the schema, and back."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from odradek.registry.protobuf_schemas import ProtobufSchema
 from odradek.registry.schemas import Json
 from odradek.registry.values import DoesNotFitSchema, NotInWireFormat
 
-FIRST_MESSAGE: Final = b"\0"  # short for the list of indexes [0]
+FIRST_MESSAGE: Final = b"\0"  # stands for the list of indexes [0]
 MOST_INDEXES: Final = 100  # Protobuf's limit for messages within messages
 LONGEST_NUMBER: Final = 5  # bytes
-# What Protobuf's library raises for values that have no JSON, and for JSON that is no message.
+# The errors that Protobuf's library raises for values that have no JSON form, and for JSON that is not a message.
 REFUSALS: Final = (json_format.Error, ArithmeticError, ValueError, TypeError, LookupError, AttributeError)
 
 
@@ -46,7 +46,8 @@ def encode(value: Json, schema: ProtobufSchema) -> bytes:
 
 
 def _indexes(payload: bytes) -> tuple[list[int], int]:
-    """Returns the message's index in its file, and then in each outer message; and the position behind them."""
+    """Returns the indexes that lead to the message, first in the file and then in each outer message; and the position
+    after them."""
     count, position = _number(payload, 0)
     if count == 0:
         return [0], position
@@ -60,7 +61,7 @@ def _indexes(payload: bytes) -> tuple[list[int], int]:
 
 
 def _number(payload: bytes, position: int) -> tuple[int, int]:
-    """Reads a zigzag varint. Returns it and the position behind it."""
+    """Reads a zigzag varint. Returns it and the position after it."""
     number = 0
     for length, byte in enumerate(payload[position : position + LONGEST_NUMBER]):
         number |= (byte & 0x7F) << 7 * length

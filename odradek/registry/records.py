@@ -1,7 +1,7 @@
 """The keys and values of the topic `_schemas`, as Confluent's registry writes them.
 
-Both are JSON. A record without a value removes what its key names; Karapace writes an empty value instead. Unknown
-fields are ignored, so that the registry can read a topic that another one has written.
+Both are JSON. A record without a value removes the item that its key names; Karapace writes an empty value instead.
+Unknown fields are ignored, so that the registry can read a topic that another one has written.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class SubjectDeleted:
 
 @dataclass(frozen=True, slots=True)
 class SubjectCleared:
-    """The subject, of which every version is deleted, is forgotten."""
+    """The subject is removed, after all of its versions were deleted."""
 
     subject: str
 
 
 @dataclass(frozen=True, slots=True)
 class LevelRecord:
-    """The compatibility level of a subject, or of all others if `subject` is None. None removes it."""
+    """The compatibility level of a subject, or of all others if `subject` is None. A level of None removes it."""
 
     subject: str | None
     level: str | None
@@ -51,7 +51,7 @@ class LevelRecord:
 
 @dataclass(frozen=True, slots=True)
 class ModeRecord:
-    """The mode of a subject, or of all others if `subject` is None. None removes it."""
+    """The mode of a subject, or of all others if `subject` is None. A mode of None removes it."""
 
     subject: str | None
     mode: str | None
@@ -87,8 +87,8 @@ def encode(record: RegistryRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode(key: bytes | None, value: bytes | None) -> RegistryRecord | None:
-    """Returns None for a key that changes nothing here, such as NOOP. Raises ValueError for a record that cannot be
-    read."""
+    """Decodes a record. Returns None for a key that changes nothing here, such as NOOP. Raises ValueError for a record
+    that cannot be read."""
     if key is None:
         raise ValueError("a record without a key")
     try:

@@ -1,6 +1,7 @@
-"""A schema as clients send it, and what the registry needs to know of a schema type.
+"""A schema as clients send it, and the interface of a schema type.
 
-A schema type is a module with `parse`, which is imported when the first schema of that type arrives: `Parse` below.
+Each schema type is a module with a function `parse` (its type is `Parse`). The module is imported when the first schema
+of the type arrives.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class SchemaText:
     references: tuple[Reference, ...] = ()
 
     def as_json(self) -> dict[str, Json]:
-        """Returns the fields of answers and records. They omit the type if it is AVRO, and empty references."""
+        """Returns the fields of the schema in responses and records. They omit the type if it is AVRO, and empty
+        references."""
         fields: dict[str, Json] = {}
         if self.schema_type != AVRO:
             fields["schemaType"] = self.schema_type
@@ -83,7 +85,7 @@ Parse = Callable[[str, Sequence[tuple[Reference, str]]], ParsedSchema]
 
 
 def parse(schema_type: str, text: str, references: Sequence[tuple[Reference, str]] = ()) -> ParsedSchema:
-    """Parses a schema whose references are resolved: each comes with its text, and after those that it uses itself.
+    """Parses a schema whose references are resolved: each comes with its text, after the schemas that it uses itself.
 
     Raises RegistryError if the type is unknown or not installed, or if the schema is invalid.
     """

@@ -1,7 +1,7 @@
 """The subjects, versions, ids, levels and modes of a registry. Only `replay` changes them.
 
-A version that is deleted softly keeps its place: it is left out of answers unless a request asks for deleted versions,
-and the next version of the subject has a higher number. Equal schemas share one id, whatever their subjects.
+A version that is deleted softly keeps its place: responses omit it unless the request includes deleted versions, and
+the next version of the subject has a higher number. Equal schemas share one id, whatever their subjects.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class RegistryState:
     texts: dict[int, SchemaText] = field(default_factory=dict)  # by id
     ids: dict[SchemaText, int] = field(default_factory=dict)
     places: dict[int, dict[Place, None]] = field(default_factory=dict)  # by id
-    referenced: dict[Place, dict[Place, None]] = field(default_factory=dict)  # who refers to a version
-    levels: dict[str | None, str] = field(default_factory=dict)  # by subject; None: of all others
+    referenced: dict[Place, dict[Place, None]] = field(default_factory=dict)  # versions that refer to a version
+    levels: dict[str | None, str] = field(default_factory=dict)  # by subject; None stands for all other subjects
     modes: dict[str | None, str] = field(default_factory=dict)
     last_id: int = 0
 
@@ -100,7 +100,7 @@ class RegistryState:
             users.pop(place, None)
             if not users:
                 self.referenced.pop((reference.subject, reference.version), None)
-        if not self.places[version.schema_id]:  # the last version with this schema; its id is never given again
+        if not self.places[version.schema_id]:  # the last version with this schema; its id is never used again
             del self.places[version.schema_id]
             if self.ids.get(version.text) == version.schema_id:
                 del self.ids[version.text]

@@ -1,7 +1,7 @@
-"""Keys and values of records that a schema describes: their bytes in Confluent's wire format, and the same as JSON.
+"""Converts keys and values of records, which a schema describes, from Confluent's wire format to JSON and back.
 
 The bytes begin with a zero byte and the id of the schema. For Protobuf, the place of the message in its file follows.
-Each schema type has a module of its own, which is imported with the first value of that type.
+Each schema type has a separate module, which is imported with the first value of that type.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MODULES: Final[Mapping[str, str]] = {
 
 
 class SchemaValueError(Exception):
-    """A key or value cannot be decoded or encoded. The subclasses say which part of it is wrong."""
+    """A key or value cannot be decoded or encoded. The subclasses distinguish the reasons."""
 
 
 class NotInWireFormat(SchemaValueError):
@@ -32,7 +32,7 @@ class NotInWireFormat(SchemaValueError):
 
 
 class DoesNotFitSchema(SchemaValueError):
-    """The bytes, or the JSON, are no value of the schema."""
+    """The bytes, or the JSON, are not a value of the schema."""
 
 
 def schema_id_of(content: bytes) -> int:

@@ -1,10 +1,10 @@
-"""Seeds: what a broker creates before it accepts its first client, as far as docs/seed.md lists it.
+"""Seeds: the topics, records and other objects that a broker creates before it accepts its first client (docs/seed.md).
 
-Nothing of this package is imported unless a seed is given.
+No module of this package is imported unless a seed is given.
 
 plan         topics, records, groups, users and ACLs to create, as values
 tree         the text of a seed, in YAML or JSON, as a tree whose nodes know their line and their field
-document     from that tree to a plan
+document     turns that tree into a plan
 demo         the seed of `odradek seed --demo`
-short_forms  `--topic` and `KAFKA_CREATE_TOPICS`
+short_forms  parses `--topic` and `KAFKA_CREATE_TOPICS`
 """

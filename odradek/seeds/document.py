@@ -1,4 +1,4 @@
-"""From the text of a seed to a plan. Every error names the file, the line and the field."""
+"""Parses the text of a seed into a plan. Every error names the file, the line and the field."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RESOURCES: Final = {
     "delegation_token": ResourceType.DELEGATION_TOKEN,
     "user": ResourceType.USER,
 }
-# Values with a meaning of their own in ACL filters, which no ACL has.
+# Values that only ACL filters can have.
 ONLY_IN_FILTERS: Final = frozenset({"UNKNOWN", "ANY", "MATCH"})
 
 
@@ -50,7 +50,7 @@ def parse_seed(text: str, file: str) -> SeedPlan:
 
 
 def plan_of(root: Node) -> SeedPlan:
-    """Raises SeedError."""
+    """Returns the plan that a document describes. Raises SeedError."""
     fields = _fields(root, ("schemas", "topics", "groups", "users", "acls"))
     plan = SeedPlan(
         schemas=tuple(_schema(each) for each in _rows(fields.get("schemas"))),
@@ -112,6 +112,8 @@ def _setting(node: Node) -> str:
 
 def _record(node: Node, subjects: Mapping[str, str]) -> SeedRecord:
     """
+    Returns the record that a node describes.
+
     subjects  by "key" and "value": subjects of the schemas by which the topic's keys and values are encoded
     """
     names = ("key", "key_base64", "value", "value_base64", "headers", "timestamp", "partition")
@@ -130,7 +132,7 @@ def _record(node: Node, subjects: Mapping[str, str]) -> SeedRecord:
 
 def _content(fields: dict[str, Node], name: str, subject: str | None) -> bytes | JsonContent | None:
     """Returns a key or a value: the bytes of a text, of base64, or the JSON text of anything else. If the topic has a
-    schema for it, the broker encodes its JSON."""
+    schema for this part of its records, the result is JSON that the broker encodes."""
     plain, encoded = fields.get(name), fields.get(f"{name}_base64")
     if plain is not None and encoded is not None:
         raise encoded.place.wrong(f"a record has either {name} or {name}_base64, not both")
@@ -154,7 +156,7 @@ def _json(node: Node) -> str:
 
 
 def _headers(node: Node) -> Iterator[tuple[str, bytes | None]]:
-    """Headers are a mapping; the value of a header that stands there several times is a list."""
+    """Yields the headers of a mapping. If a header occurs several times, its value is a list."""
     for name, each in _mapping(node):
         for value in each.value if isinstance(each.value, list) else [each]:
             yield name, None if value.value is None else _utf8(value, _text(value))
@@ -242,7 +244,7 @@ def _member(kind: type[E], node: Node) -> E:
     return kind[text]
 
 
-# What every part of the document shares.
+# Shared by all parts of the document.
 
 
 def _fields(node: Node, allowed: Collection[str]) -> dict[str, Node]:

@@ -1,4 +1,5 @@
-"""What a seed asks for, as values. Each of them has a `place`, with which errors begin: a file, a line and a field."""
+"""The contents of a seed as values. Each value has a `place` (a file, a line and a field), with which its errors
+begin."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ DEFAULT = -1  # CreateTopics: the broker's num.partitions or default.replication
 
 
 class SeedError(Exception):
-    """The seed cannot be read, or cannot be applied; worded for its author, and begins with the place."""
+    """The seed cannot be read or applied. The message is meant for the author of the seed, and begins with the
+    place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class SeedRecord:
     """A record to write.
 
     timestamp_ms  None for the time of the start
-    partition     None for the partition of the key, or if there is no key, for one partition after the other
+    partition     None to choose it by the key or, if there is no key, round robin
     """
 
     key: bytes | JsonContent | None = None

@@ -1,4 +1,4 @@
-"""Topics in one word: the option `--topic`, and the variable `KAFKA_CREATE_TOPICS` that older images know."""
+"""Parses topics in short form: the option `--topic`, and the variable `KAFKA_CREATE_TOPICS` of older images."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def topic_of_option(text: str) -> SeedTopic:
 def topics_of_environment(environ: Mapping[str, str]) -> tuple[SeedTopic, ...]:
     """Parses NAME:PARTITIONS:REPLICAS[:CLEANUP_POLICY], repeated after commas. Raises SeedError.
 
-    KAFKA_CREATE_TOPICS_SEPARATOR replaces the comma. Its value may be quoted as bash does it, as in $'\\n'.
+    KAFKA_CREATE_TOPICS_SEPARATOR replaces the comma. Its value may be quoted as in bash, such as $'\\n'.
     """
     given = environ.get(VARIABLE, "")
     separator = environ.get(SEPARATOR_VARIABLE) or ","

@@ -1,6 +1,6 @@
 """The text of a seed as a tree whose nodes know the line and the field that they come from.
 
-JSON is read here, because Python's own reader does not report lines of valid values. YAML takes PyYAML, which
+JSON is read here, because Python's own reader does not report lines of valid values. YAML requires PyYAML, which
 `odradek[yaml]` installs.
 """
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     import yaml
 
 MOST_DEPTH: Final = 50
-MOST_NODES: Final = 2_000_000  # aliases of YAML make a large tree of a small file
+MOST_NODES: Final = 2_000_000  # limited because aliases of YAML can make a large tree of a small file
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a value stands. It is shown as `FILE:LINE: FIELD`."""
+    """The place of a value in a document. It is shown as `FILE:LINE: FIELD`."""
 
     file: str
     line: int
@@ -42,7 +42,7 @@ class Place:
 
     @property
     def subject(self) -> str:
-        """What sentences of errors are about: the last part of the field, such as `partitions`."""
+        """The subject of the sentences in errors: the last part of the field, such as `partitions`."""
         return self.field.rpartition(".")[2] or "the document"
 
     def wrong(self, reason: str) -> SeedError:
@@ -55,7 +55,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value of a document. Names of mappings are text, also if YAML would make numbers of them."""
+    """A value of a document. The names in mappings are text, even if YAML would parse them as numbers."""
 
     place: Place
     value: str | int | float | bool | list[Node] | dict[str, Node] | None
@@ -70,12 +70,12 @@ class Node:
 
 
 def read_json(text: str, file: str) -> Node:
-    """Raises SeedError."""
+    """Parses JSON. Raises SeedError."""
     return _Json(text, file).document()
 
 
 def read_yaml(text: str, file: str) -> Node:
-    """Raises SeedError, also if PyYAML is not installed."""
+    """Parses YAML. Raises SeedError, also if PyYAML is not installed."""
     try:
         import yaml  # installed by odradek[yaml]
     except ModuleNotFoundError:
@@ -232,4 +232,4 @@ class _Yaml:
             except ValueError as error:
                 raise place.wrong(str(error)) from None
             return Node(place, value)
-        return Node(place, str(found.value))  # times stay text, too
+        return Node(place, str(found.value))  # dates and times stay text as well
