@@ -85,7 +85,7 @@ class StreamPosition:
 class OffsetReader:
     """Queries the cluster for offsets. Connects when it is first needed; the owner closes it.
 
-    topic_ids   of the topics that `partitions` has found
+    topic_ids   ids of the topics that `partitions` has found
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -137,7 +137,7 @@ class OffsetReader:
     def resolve(self, bound: Bound, partitions: list[TopicPartition]) -> Offsets:
         """Resolves a bound to offsets. If a partition has no record as late as its timestamp, the offset is the
         partition's end, or OptionError is raised if the bound needs a record. Like Spark, also raises OptionError if
-        the bound names some of the partitions only."""
+        the bound names only some of the partitions."""
         if missing := set(partitions) - bound.named(partitions):
             raise OptionError(
                 "offsets or timestamps of some partitions take those of all that are read (-1 is latest, -2 earliest);"
@@ -234,7 +234,7 @@ def tell_of(lost: Iterable[str], *, fails: bool) -> None:
 
 
 def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
-    """Limits a batch to `most` records in total. Like in Spark, each partition gets a share in proportion to its
+    """Limits a batch to `most` records in total. As in Spark, each partition gets a share in proportion to its
     backlog."""
     sizes = {each: max(0, offset - start[each]) for each, offset in end.items()}
     total = sum(sizes.values())
@@ -253,8 +253,8 @@ class Threshold:
     _admitted_s: float | None = None
 
     def holds_back(self, start: Offsets, end: Offsets, now_s: float) -> bool:
-        """Returns whether the batch has to wait. Like in Spark, the first batch after a start never waits, because it
-        is unknown how long it has waited already."""
+        """Returns whether the batch has to wait. As in Spark, the first batch after a start never waits, because it is
+        unknown how long it has waited already."""
         count = sum(max(0, offset - start[each]) for each, offset in end.items())
         is_due = self._admitted_s is None or now_s - self._admitted_s >= self.max_delay_s
         if count < self.min_offsets and not is_due:

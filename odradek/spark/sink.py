@@ -45,7 +45,7 @@ _COLUMNS = {
 }
 
 _log = logging.getLogger(__name__)
-_sinks: dict[tuple[str, str], TwoPhaseSink] = {}  # keep their leases from one batch of a query to the next
+_sinks: dict[tuple[str, str], TwoPhaseSink] = {}  # sinks, which keep their leases from one batch of a query to the next
 
 
 @dataclass

@@ -109,7 +109,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Sends a worker of pytest-xdist the port at which it asks for the shared process."""
+    """Sends a worker of pytest-xdist the port from which it gets the address of the shared process."""
     from odradek.testing.sync import Odradek
 
     config: pytest.Config = node.config

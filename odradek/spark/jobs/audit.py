@@ -167,7 +167,7 @@ def _judged(counted: DataFrame) -> DataFrame:
 
 
 def _with_places(judged: DataFrame) -> DataFrame:
-    """Replaces ranks by places."""
+    """Replaces ranks with places."""
     places = {
         name: F.when(
             F.col(name).isNotNull(),

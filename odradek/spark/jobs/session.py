@@ -116,7 +116,7 @@ class _Told:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Within the block, new processes inherit the file as their stderr."""
+        """Lets new processes inherit the file as their stderr within the block."""
         if self._path is None:
             yield
             return
@@ -161,8 +161,8 @@ _WIDTH = 30
 
 @contextmanager
 def progress(spark: SparkSession, title: str, to: TextIO | None = None) -> Iterator[None]:
-    """Draws a progress bar within the block. Draws nothing if stderr is no terminal, or under Spark Connect, which does
-    not report progress."""
+    """Draws a progress bar within the block. Draws nothing if stderr is not a terminal, or under Spark Connect, which
+    does not report progress."""
     stream = sys.stderr if to is None else to
     context = getattr(spark, "_sc", None)
     if context is None or not stream.isatty():

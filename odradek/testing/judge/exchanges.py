@@ -66,7 +66,8 @@ class Connection:
 
     @property
     def kin(self) -> tuple[str, str, str, str | None]:
-        """Connections with equal values may belong to one client. This is never enough evidence against a client."""
+        """Identifies similar connections: those with equal values may belong to one client. This is never enough
+        evidence against a client."""
         return self.host, self.software, self.software_version, self.client_id
 
 

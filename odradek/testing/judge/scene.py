@@ -69,8 +69,8 @@ class Scene:
         self.now_us = 0
         self.topics = Topics()
         self._states: dict[type, OrderedDict[Hashable, object]] = {}
-        self._joined: dict[int, int] = {}  # connection, and an earlier connection of the same client
-        self._seen_at: OrderedDict[Hashable, int] = OrderedDict()  # id, and a connection that used it
+        self._joined: dict[int, int] = {}  # for each connection, an earlier connection of the same client
+        self._seen_at: OrderedDict[Hashable, int] = OrderedDict()  # for each id, a connection that used it
         self._connections: dict[int, Connection] = {}
         self._tallies: dict[int, dict[str, Tally]] = {}
         self._due: list[tuple[int, int, Callable[[], None]]] = []

@@ -14,7 +14,7 @@ from odradek.testing.judge.topics import Topics
 
 
 def note_topics(exchange: Exchange, topics: Topics) -> None:
-    """Records what a response tells about the names and ids of topics, and which topics it deleted."""
+    """Records the names and ids of topics in a response, and the topics that it confirms as deleted."""
     if isinstance(exchange.request, DeleteTopicsRequest) and isinstance(exchange.answer, DeleteTopicsResponse):
         for each in exchange.answer.responses:
             if not each.error_code:

@@ -1,7 +1,7 @@
 """Topics as clients name them: by name in older versions of a request, by topic id in newer ones.
 
 Rules remember a `Topic` in place of a name or an id, so that a client may change from one to the other in the middle of
-its work. Responses tell which id belongs to which name. A topic that was deleted and created again is another `Topic`.
+its work. Responses show which id belongs to which name. A topic that was deleted and created again is another `Topic`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Topic:
     topic_id    zero while only its name was seen
     is_later    an earlier topic of this name was deleted, so a producer that knows only names may continue the earlier
                 topic's sequences
-    is_joined   requests used name and id before a response told that both are one topic, so what came first is unknown
+    is_joined   requests used name and id before a response showed that both are one topic, so their order is unknown
     is_deleted  a response confirmed the deletion; later responses that still list the topic are stale
     """
 
@@ -103,7 +103,7 @@ class Topics:
             self._put(self._by_name, name, identified)
 
     def delete(self, name: str) -> None:
-        """Records that the topic with this name was deleted: what requests name like this later is another topic."""
+        """Records that the topic with this name was deleted: later requests with this name mean another topic."""
         topic = self._by_name.pop(name, None)
         if topic is not None:
             topic.is_deleted = True

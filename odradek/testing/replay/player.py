@@ -34,7 +34,7 @@ from odradek.testing.sync import Refused
 Entries = Callable[[], Iterable[RecordingEntry]]
 Control = Callable[[str, str, object], object]  # method, path below the cluster's path, body; raises Refused
 PATIENCE_S: Final = 30.0
-PAUSE_S: Final = 0.05  # before a request is repeated
+PAUSE_S: Final = 0.05  # pause before a request is repeated
 CORRELATION_BYTES: Final = 4
 TEMPORARY: Final = frozenset(
     code.value

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Final
 
-PATIENCE_S: Final = 45.0  # for one command; longer than the time-outs of the clients whose drivers are included
-STARTS_S: Final = 120.0  # for the first command, because some drivers are compiled at that point
+PATIENCE_S: Final = 45.0  # limit for one command; longer than the timeouts of the clients whose drivers are included
+STARTS_S: Final = 120.0  # limit for the first command, because some drivers are compiled at that point
 ENDS_S: Final = 15.0
 MOST_READ_BYTES: Final = 1 << 16
 

@@ -210,8 +210,8 @@ def _judge_live(options: argparse.Namespace, folder: Path, interruption: Interru
 
 
 def _rare_answers(recent: Sequence[Mapping[str, Json]], recording: Path, seed: int) -> Iterator[str]:
-    """Yields lines about the rare answers that a failed command received last. They may be the reason of the failure: a
-    program that copes with all lawful answers would have continued."""
+    """Yields lines about the last odd responses that a failed command received. They may be the reason for the failure:
+    a program that handles every response that the protocol allows would have continued."""
     from odradek.protocol.recording import Kind
 
     if not recent:
@@ -263,8 +263,7 @@ def _is_recording(path: Path) -> bool:
 
 
 def _seed(options: argparse.Namespace) -> int:
-    """Returns the seed for lawful but rare answers; 0 means none. If the options give no seed, chooses one and prints
-    it."""
+    """Returns the seed for odd responses; 0 means none. If the options give no seed, chooses one and prints it."""
     if options.odd is not None:
         return int(options.odd)
     seed = randrange(1, MOST_SEED)
@@ -279,7 +278,7 @@ def _seed(options: argparse.Namespace) -> int:
 @contextmanager
 def _broker(recording: Path, seed: int) -> Iterator[tuple[dict[str, str], ControlledCluster]]:
     """Starts a fresh broker. Yields the environment that tells a command the broker's address, and the broker's
-    cluster. `seed` is for rare answers."""
+    cluster. `seed` is for odd responses."""
     from odradek.testing.sync import Odradek, Process
 
     broker = Process({}, recording)

@@ -38,7 +38,7 @@ class CommandParser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}{end} See `{self.prog} --help`\n")
 
     def refuse(self, words: Sequence[str]) -> NoReturn:
-        """Ends the program with a message about words that the command does not take."""
+        """Ends the program with a message about words that the command does not accept."""
         word = next((each for each in words if each.startswith("-")), words[0]).partition("=")[0]
         if not word.startswith("-"):
             self.error(f"{word!r} is one argument too many")
@@ -62,8 +62,8 @@ def _columns() -> int:
 
 
 def command_first(words: Sequence[str]) -> list[str]:
-    """Moves connection options that precede the command behind its name and the names after it, so that `odradek -b
-    HOST:PORT topics list` means `odradek topics list -b HOST:PORT`."""
+    """Moves connection options that precede the command to the place after its name and the names that follow it, so
+    that `odradek -b HOST:PORT topics list` means `odradek topics list -b HOST:PORT`."""
     end = 0
     while end < len(words) and words[end].startswith(("-b", "-X", "--")):
         name, separator, _ = words[end].partition("=")

@@ -83,7 +83,7 @@ def formatted(text: str, *, null: bytes = NULL.encode()) -> Render:
 
 
 def json_render(parts_as_json: frozenset[str]) -> Render:
-    """Returns the format of `--json`. The parts of a record, key or value, that are JSON already stay JSON."""
+    """Returns the format of `--json`. A key or value that already is JSON stays JSON."""
     return partial(as_json, parts_as_json=parts_as_json)
 
 

@@ -1,4 +1,4 @@
-"""Decodes and encodes the keys and values of records by a schema registry, for `odradek consume` and `produce`."""
+"""Decodes and encodes the keys and values of records with a schema registry, for `odradek consume` and `produce`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Schema:
 
 @dataclass(slots=True)
 class RecordDecoder:
-    """Replaces keys and values in the registry's wire format by JSON."""
+    """Replaces keys and values in the registry's wire format with JSON."""
 
     registry: RegistryClient
     formats: Mapping[str, str]  # by the part of a record: key, value
@@ -62,12 +62,12 @@ class RecordDecoder:
 
 @dataclass(slots=True)
 class RecordEncoder:
-    """Replaces keys and values that are JSON by bytes in the registry's wire format."""
+    """Replaces keys and values that are JSON with bytes in the registry's wire format."""
 
     schemas: Mapping[str, _Schema]  # by the part of a record: key, value
 
     def encoded(self, part: str, content: bytes | None) -> bytes | None:
-        """Raises CommandError if the content is no JSON, or does not fit the schema."""
+        """Encodes a key or a value. Raises CommandError if the content is not JSON, or does not fit the schema."""
         from odradek.registry.values import SchemaValueError, encode
 
         schema = self.schemas.get(part)

@@ -18,7 +18,7 @@ from odradek.tools.commands.errors import NOT_FOUND, NOT_PERMITTED, REFUSED, UNR
 from odradek.tools.commands.schema_options import DEFAULT_URL, VARIABLE
 
 MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
-MOST_REFERENCES: Final = 1_000  # of one schema, with those of its references
+MOST_REFERENCES: Final = 1_000  # maximum for one schema, including the references of its references
 ADVICE: Final[Mapping[int, str]] = {
     40401: "`odradek schemas list` shows all subjects. Names are case-sensitive.",
     40402: "`odradek schemas show SUBJECT` lists the versions of a subject.",
@@ -51,7 +51,7 @@ class RegistryClient:
     _texts: dict[int, SchemaText] = field(default_factory=dict)
 
     def ask(self, method: str, path: str, body: Json = None) -> Json:
-        """Sends a request and returns the answer. Raises CommandError if the registry refuses it or cannot be
+        """Sends a request and returns the response. Raises CommandError if the registry refuses it or cannot be
         reached."""
         status, content = self._exchange(method, path, body)
         try:
@@ -84,7 +84,8 @@ class RegistryClient:
         return self._texts[schema_id]
 
     def resolved(self, text: SchemaText) -> Sequence[tuple[Reference, str]]:
-        """Returns all that a schema refers to, each after those that it refers to itself."""
+        """Returns all schemas that a schema refers to, directly or not. Each comes after the schemas that it refers to
+        itself."""
         found: dict[str, tuple[Reference, str]] = {}
         texts: dict[str, SchemaText] = {}
         waiting = [(each, False) for each in reversed(text.references)]

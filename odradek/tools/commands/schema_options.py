@@ -1,5 +1,5 @@
 """The options that name a schema registry, and those of `odradek consume` and `produce` that use it. This module does
-not import the registry's client, so that commands that do not use a registry start as fast as before."""
+not import the registry's client, so that commands that do not use a registry start fast."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def _register(plan: SeedPlan, registry: RegistryClient) -> None:
 
 
 async def _is_filled(admin: Admin, topic: SeedTopic) -> bool:
-    """Creates the topic if it does not exist. Returns whether anything was ever written to it."""
+    """Creates the topic if it does not exist. Returns whether a record was ever written to it."""
     from odradek.client.administration.records import LATEST
     from odradek.client.administration.topics import NewTopic
 

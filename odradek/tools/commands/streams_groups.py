@@ -1,4 +1,5 @@
-"""Streams groups in `odradek groups`: they are described with tasks and topology, besides what every group has."""
+"""Streams groups in `odradek groups`, which shows their tasks and topology in addition to the facts about every
+group."""
 
 from __future__ import annotations
 
@@ -41,8 +42,8 @@ async def described(admin: Admin, name: str) -> ShownGroup:
 
 
 async def described_streams(admin: Admin, name: str) -> ShownGroup:
-    """Describes a streams group. As a group like others, its members are assigned the partitions that their active
-    tasks read."""
+    """Describes a streams group. In the form that all groups share, its members are assigned the partitions that their
+    active tasks read."""
     from odradek.client.administration.groups import GroupDescription, MemberDescription
 
     streams = await admin.describe_streams_group(name)

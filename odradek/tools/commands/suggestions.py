@@ -21,7 +21,7 @@ UNKNOWN_SETTING = re.compile(r"[Uu]nknown [a-z ]*config\w*(?: name)?: ([\w.-]+)"
 
 
 async def suggestion(options: argparse.Namespace, error: ClientError) -> str:
-    """Asks the cluster for the name that the user probably meant. Returns an empty text if it has none similar."""
+    """Asks the cluster for the name that the user probably meant. Returns an empty text if no name is similar."""
     try:
         async with admin(options, TIMEOUT_MS) as connection:
             match error.code:

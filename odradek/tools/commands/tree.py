@@ -264,7 +264,7 @@ COMMANDS = {
     ),
     "version": Command("print the version", setup="program.configure_version"),
 }
-ALIASES = {  # the other number of a command's name; `record` is a command of its own
+ALIASES = {  # the singular or plural of a command's name; `record` is a command of its own
     **{name[:-1]: name for name in COMMANDS if name.endswith("s") and name[:-1] not in COMMANDS},
     "clusters": "cluster",
 }

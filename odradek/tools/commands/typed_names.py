@@ -29,7 +29,7 @@ CLIENT_NAME = re.compile(r"\b(?:" + LONGEST_FIRST + ")")
 
 
 def as_typed(text: str, options: argparse.Namespace) -> str:
-    """Replaces the names of the client's settings by those of the properties that the user gave, or could give."""
+    """Replaces the names of the client's settings with those of the properties that the user gave, or could give."""
     typed = {name for name, _ in options.properties}
     in_files = {*options.profile_properties}
     if options.command_config is not None:
@@ -45,8 +45,7 @@ def as_typed(text: str, options: argparse.Namespace) -> str:
 
 
 def option_of_file(file: str, options: argparse.Namespace) -> str:
-    """Returns the option or property that names this file, with a blank or `=` behind it; an empty text if none
-    does."""
+    """Returns the option or property that names this file, with a blank or `=` after it; an empty text if none does."""
     if file == options.command_config:
         return "--command-config "
     if typed := [name for name, value in options.properties if value == file]:

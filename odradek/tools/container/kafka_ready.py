@@ -1,4 +1,5 @@
-"""`cub kafka-ready` of Confluent's images: waits until a broker answers. Start-up jobs call it before they make topics.
+"""`cub kafka-ready` of Confluent's images: waits until a broker answers. Start-up jobs call it before they create
+topics.
 
 cub kafka-ready -b HOST:PORT[,…] [-c CONFIG] BROKERS TIMEOUT_S
 """

@@ -96,7 +96,7 @@ class Mapped:
     """The environment for an image like apache/kafka.
 
     scram_logins  users with SCRAM passwords, which the broker has to create at its first start
-    notes         log lines about variables without a loss
+    notes         log lines about variables that can be ignored without a loss
     warnings      log lines about variables that have a meaning there and none here
     """
 

@@ -75,7 +75,7 @@ RULES = (
 
 
 def is_early(passed_us: int, interval_us: int) -> bool:
-    """Whether a heartbeat came clearly before its interval was over.
+    """Returns whether a heartbeat came clearly before its interval was over.
 
     The times are those at which the broker received the heartbeats. If a busy machine delays one of them, the next one
     seems to come early. So a short interval may be missed by NOISE_US, which is more than a fifth of it.

@@ -1,6 +1,6 @@
-"""OffsetCommits of members with epochs: of consumer groups (KIP-848) and of streams groups (KIP-1071).
+"""OffsetCommits of members with epochs, in consumer groups (KIP-848) and streams groups (KIP-1071).
 
-Both kinds of members commit with OffsetCommit v9+, and owe the same to their epoch. Only the names of the rules differ.
+Both kinds of members commit with OffsetCommit v9+, and obey the same rules about epochs. Only the rules' names differ.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from odradek.testing.judge.exchanges import Exchange, knows
 from odradek.testing.judge.scene import Scene
 
 STALE: Final = ErrorCode.STALE_MEMBER_EPOCH.value
-WITH_EPOCHS: Final = 9  # the version of OffsetCommit
+WITH_EPOCHS: Final = 9  # first version of OffsetCommit with member epochs
 
 
 class EpochMember(Protocol):
-    """A member as the rules see it.
+    """The state of a member that the rules examine.
 
     epoch   the epoch in the last response without error, `by`; -1 if the member has none
     before  the member's last heartbeat
@@ -67,7 +67,7 @@ def check_commit(exchange: Exchange, scene: Scene, member: EpochMember, rules: C
 
 
 def is_answered_stale(exchange: Exchange) -> bool:
-    """Returns whether the answer to an OffsetCommit contains STALE_MEMBER_EPOCH."""
+    """Returns whether the response to an OffsetCommit contains STALE_MEMBER_EPOCH."""
     answer = exchange.answer
     if not isinstance(answer, OffsetCommitResponse):
         return False
