@@ -6,7 +6,7 @@ from typing import Final
 from odradek.broker.api.context import Audit, RequestContext
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 
-NOT_ASKED_FOR: Final = -(2**31)  # value of the fields if the request did not ask for them
+NOT_ASKED_FOR: Final = -(2**31)  # value of the fields if the request did not request the operations
 
 # The operations that apply to a type of resource. Source: Kafka 4.3.1, observed (3576, 3400, 8096).
 OPERATIONS_ON: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {

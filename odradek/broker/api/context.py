@@ -155,7 +155,7 @@ class ConnectionInfo:
     # Sent by clients since ApiVersions v3. "unknown" is Kafka's value if a client has not sent them.
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
-    arrived_at: Address = ("", 0)  # this end's address
+    arrived_at: Address = ("", 0)  # the broker's own address on this connection
     addresses: Addresses | None = field(default=None, repr=False, compare=False)
     # the address of this broker that the client was given; None if it has not requested one
     told: Address | None = None

@@ -102,7 +102,8 @@ class KeptClient(ExchangeObserver):
         self._connection, self._info = connection, connection.info
         self._connection_id = connection.info.connection_id
         self.first: bytes | None = None
-        self.unanswered: deque[KeptExchange | None] = deque()  # in order; None for exchanges that are not stored at all
+        # exchanges in order; None for exchanges that are not stored at all
+        self.unanswered: deque[KeptExchange | None] = deque()
 
     @property
     def in_flight(self) -> int:

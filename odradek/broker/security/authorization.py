@@ -42,7 +42,7 @@ def authorizer_of(config: BrokerConfig, acls: Acls, rules: KafkaRules = NEWEST) 
     """Returns the configured authorizer.
 
     acls   the ACLs of the metadata image
-    rules  those of the emulated release
+    rules  the rules of the emulated release
     """
     if not config.authorizer_class_name:
         return AllowAll()

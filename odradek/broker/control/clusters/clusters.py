@@ -202,7 +202,7 @@ class Clusters:
         add_routes  adds the control interface to the broker's HTTP port
         recorder    records the exchanges as clients see them
         release     the release of Kafka that the broker emulates
-        prepare     see `ServingBroker`
+        prepare     as in `ServingBroker`
         """
         time = ControlledTime(self._loop)
         cluster = Cluster(DEFAULT, {}, config.data_directory, time, Faults(time, self._loop.time, recorder), release)

@@ -116,7 +116,7 @@ class Faults:
         """Makes the cluster give odd responses from now on: they are allowed by the protocol, but rare with Kafka.
 
         seed     determines the random decisions; 0 ends the odd responses
-        percent  by oddity, how often in percent it replaces the usual response
+        percent  for each oddity, the percentage of responses in which it replaces the usual one
         """
         if self.odd is not None:
             self.odd.is_over = True

@@ -114,7 +114,7 @@ def pause(
 ) -> None:
     """Applies the rules of a point: calls `go_on` at once, after a delay, or when a hold is released.
 
-    is_begun_again  see `Holds.wait`
+    is_begun_again  as in `Holds.wait`
     """
     pause_for(faults, faults.action(point, occurrence), point, occurrence, go_on, is_begun_again=is_begun_again)
 

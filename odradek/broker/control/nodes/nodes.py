@@ -131,7 +131,8 @@ class Nodes:
         if len(self._ids) == 1:
             return
         for server in serving.servers:
-            server.addresses = None  # else all nodes would be advertised at the address of the client's own connection
+            # otherwise all nodes would be advertised at the address of the client's own connection
+            server.addresses = None
         for node in self:
             if node.id != first_id:
                 await self._listen(node)

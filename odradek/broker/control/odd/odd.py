@@ -204,8 +204,8 @@ class Odd:
     """The odd responses of one cluster.
 
     random       generator for the current random decisions
-    percent      by oddity, the percentage of cases in which it is applied
-    done         by oddity, how often it was applied so far
+    percent      for each oddity, the percentage of cases in which it is applied
+    done         for each oddity, how often it was applied so far
     recent       the oddities that were applied last
     connections  open connections by id
     metadata     responses to Metadata from all nodes but the first, by version and request

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import MetadataImage
     from odradek.protocol.messages.update_features_request import UpdateFeaturesRequest
 
-ANY_NODE = -1  # in ApiVersions: the client does not know yet to which node it is connected
+ANY_NODE = -1  # in ApiVersions, shows that the client does not know yet to which node it is connected
 RESULTS_UNTIL = 1  # the last version of UpdateFeatures with a result for each feature
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 

@@ -100,7 +100,7 @@ def described_topics(
                 topics.append(described(topic))
             yield
         return topics
-    names: dict[str, None] = {}  # in order, without duplicates
+    names: dict[str, None] = {}  # the names in order, without duplicates
     topic_ids: dict[bytes, None] = {}
     for entry in asked:
         check_names(entry, context.api_version)

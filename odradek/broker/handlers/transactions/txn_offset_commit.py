@@ -113,7 +113,7 @@ async def write(
         if not request.topics:
             return TxnOffsetCommitResponse()
     producer_id, producer_epoch = request.producer_id, request.producer_epoch
-    if producer_id < 0 or producer_epoch < 0:  # as the transaction coordinator would answer
+    if producer_id < 0 or producer_epoch < 0:  # the transaction coordinator would respond with the same error
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     broker.seals.check(producer_id, producer_epoch)
     answer = broker.groups.shard_for(request.group_id).submit(

@@ -57,7 +57,7 @@ class StandardAuthorizer:
     acls             changed by others, through `Acls`
     super_users      principals, compared as text
     allows_everyone  whether everyone may use a resource that no ACL applies to
-    rules            those of the emulated release: before Kafka 4.4 the host of an ACL cannot be a range of addresses
+    rules            the rules of the emulated release; before Kafka 4.4 an ACL's host cannot be a range of addresses
     """
 
     def __init__(

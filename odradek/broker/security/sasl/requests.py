@@ -38,7 +38,7 @@ class HeldFailure:
     """A delayed response to a failed authentication. The connection closes after sending it."""
 
     overlapping_key = None
-    waits_for_others = True  # it waits for time to pass
+    waits_for_others = True  # the response waits for time to pass
 
     def __init__(self, failure: Failure, size_bytes: int, timers: Timers, delay_ms: int) -> None:
         self.size_bytes = size_bytes
