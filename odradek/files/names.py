@@ -25,7 +25,7 @@ CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 QUORUM_STATE: Final = "quorum-state"
 BOOTSTRAP_CHECKPOINT: Final = "bootstrap.checkpoint"
 MANIFEST: Final = ".odradek_manifest"  # not Kafka's
-REFUSED: Final = ".odradek_refused"  # not Kafka's: in the directory of a partition that was refused at a start
+REFUSED: Final = ".odradek_refused"  # unknown to Kafka; in the directory of a partition that was refused at a start
 
 OFFSET_CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)

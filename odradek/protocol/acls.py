@@ -41,15 +41,15 @@ class ResourceType(Enum):
 
 class PatternType(Enum):
     UNKNOWN = 0
-    ANY = 1  # only in filters
-    MATCH = 2  # only in filters: all patterns that apply to the name
+    ANY = 1  # used only in filters
+    MATCH = 2  # used only in filters: all patterns that apply to the name
     LITERAL = 3
     PREFIXED = 4
 
 
 class Permission(Enum):
     UNKNOWN = 0
-    ANY = 1  # only in filters
+    ANY = 1  # used only in filters
     DENY = 2
     ALLOW = 3
 

@@ -176,7 +176,7 @@ _LZ4_HEADER = (
     _LZ4_MAGIC + b"\x60\x40\x82"
 )  # independent blocks of at most 64 KiB, no checksums, no size; then the header's own checksum
 _LZ4_BLOCK_BYTES = 64 * 1024
-_LZ4_STORED = 0x8000_0000  # in a block's length: the block is not compressed
+_LZ4_STORED = 0x8000_0000  # flag in a block's length: the block is not compressed
 LZ4_DEFAULT_LEVEL = 9  # Kafka's value for the fast compressor; every other level selects the thorough one
 
 
@@ -247,7 +247,7 @@ def _measure_lz4(data: memoryview) -> tuple[int, int]:
 ZSTD_DEFAULT_LEVEL = 3
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_BLOCK_BYTES = 128 * 1024  # maximum decompressed size of a block
-_ZSTD_SIZE_BYTES = (0, 2, 4, 8)  # of the content size field, by its flag
+_ZSTD_SIZE_BYTES = (0, 2, 4, 8)  # size of the content size field, by its flag
 _ZSTD_DICTIONARY_BYTES = (0, 1, 2, 4)
 
 

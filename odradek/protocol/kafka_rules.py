@@ -10,7 +10,7 @@ class KafkaRules(IntEnum):
     docs/spec/kafka-4.4.md lists the rules that changed.
     """
 
-    KAFKA_4_3 = 403  # also for all older releases: earlier changes of rules are not distinguished
+    KAFKA_4_3 = 403  # used for all older releases as well: earlier changes of rules are not distinguished
     KAFKA_4_4 = 404
 
 

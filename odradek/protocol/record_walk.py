@@ -62,7 +62,7 @@ def survey_records(data: Opened, count: int, at: int = 0) -> RecordSurvey:
                 if size & 1:
                     raise MalformedMessage("a record of negative length")
                 stop = at + (size >> 1)
-                timestamp = data[at + 1]  # after the attributes, which have no meaning
+                timestamp = data[at + 1]  # the timestamp delta follows the attributes, which have no meaning
                 if timestamp < 0x80:
                     at += 2
                 else:
@@ -79,7 +79,7 @@ def survey_records(data: Opened, count: int, at: int = 0) -> RecordSurvey:
                         delta, at = _read_zigzag(data, at)
                 if delta != index + index:
                     raise MalformedMessage(f"record {index} has the offset delta {delta >> 1 ^ -(delta & 1)}")
-                size = data[at]  # of the key; any negative size stands for null
+                size = data[at]  # size of the key; any negative size stands for null
                 if size < 0x80:
                     at += 1
                 else:
@@ -188,7 +188,7 @@ class _Layout(NamedTuple):
 
     timestamp_at: int
     offset_at: int
-    key_at: int  # of the key's length, after the offset delta
+    key_at: int  # position of the key's length, after the offset delta
     shape: list[int]  # the positions of all bytes that determine where a part begins or ends
 
 

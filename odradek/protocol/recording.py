@@ -83,7 +83,7 @@ class RecordingEntry:
     """One recorded event.
 
     exchange       number of the exchange within the recording; 0 if the entry concerns none
-    time_us        since the recording began, on a monotonic clock
+    time_us        time since the recording began, on a monotonic clock
     waited_us      how long before `time_us` the last byte may have arrived
     is_masked      whether the body ends before the secrets
     is_behind      of a request: whether it was sent before the previous response was written
@@ -106,7 +106,7 @@ class RecordingEntry:
 def pack_head(started_ms: int) -> bytes:
     """Packs the head of a recording.
 
-    started_ms   since the epoch
+    started_ms   start of the recording, in ms since the epoch
     """
     return _HEAD.pack(MAGIC, VERSION, started_ms)
 
@@ -120,7 +120,7 @@ class PackedEntries:
     __slots__ = ("_bodies", "_items", "_numbers", "run")
 
     def __init__(self) -> None:
-        self._numbers: list[int] = []  # of all entries, concatenated
+        self._numbers: list[int] = []  # the numbers of all entries, concatenated
         self._items: list[int] = []
         self._bodies = bytearray()
         self.run: object | None = None
@@ -150,7 +150,7 @@ class PackedEntries:
     def begin(self, owner: object, flags: int, connection: int, time_us: int, waited_us: int) -> None:
         """Begins a run. Its first item must follow.
 
-        flags   of its first request; all others are BEHIND
+        flags   flags of its first request; all others are BEHIND
         """
         self._number(RUN | flags, connection, 0, time_us, waited_us, 0)
         self.run = owner
@@ -214,7 +214,7 @@ def pack_block(entries: bytes, compression: Compression = Compression.ZSTD) -> b
 class Recording:
     """A recording that is read once, from its beginning.
 
-    position  of the current block, in bytes
+    position  position of the current block, in bytes
     is_cut    whether it ends within a block, because the broker was killed; known after all entries have been read
     """
 

@@ -181,7 +181,7 @@ class CleanerPass:
         key_map_bytes: int,
         throttle: Callable[[int], None] = no_throttle,
     ) -> None:
-        """segments   of the log, the active one last
+        """segments   segments of the log, the active one last
         throttle   called with the number of bytes read or written; may wait
         """
         self._disk = disk

@@ -67,7 +67,7 @@ class Log:
         self.config = config
         self._jitter_ms = jitter_ms
         self.log_start_offset = state.log_start_offset
-        self.log_end_offset = state.end_offset  # after the last written record; staged records do not count
+        self.log_end_offset = state.end_offset  # offset after the last written record; staged records do not count
         self.high_watermark = state.end_offset
         self.recovery_point = state.recovery_point
         self.offline_reason: str | None = None
@@ -183,7 +183,7 @@ class Log:
 
         batch                 exactly one validated batch with offsets from 0; belongs to the log from now on
         header                header of `batch`, if the caller has it
-        transaction_version   of the request that contained a marker (#s4-8)
+        transaction_version   version in the request that contained a marker (#s4-8)
         guard                 result of `begin_verification`; None if verification is disabled (#s4-3)
         raises                KafkaError, and then nothing has changed
         """
@@ -399,7 +399,7 @@ class Log:
     def retention_due_ms(self, now_ms: int, relied_on: Container[int] = frozenset()) -> int | None:
         """Returns the time from which on `retention` finds a segment, if nothing else happens; None if it never does.
 
-        relied_on  see `retention`
+        relied_on  as in `retention`
         """
         return deletable_from_ms(
             self.segments,

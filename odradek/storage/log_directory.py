@@ -106,7 +106,7 @@ class LogDirectory:
         self._left = left
         self._checkpoints = CheckpointFiles(disk, path, left=left.get(".", {}), was_clean=self.was_clean)
         self._found: dict[TopicPartition, None] = {}  # partitions that have a directory
-        self._topic_ids: dict[TopicPartition, bytes] = {}  # as stored in their directories
+        self._topic_ids: dict[TopicPartition, bytes] = {}  # the ids stored in their directories
         self._known: dict[TopicPartition, KnownLog] = {}
         self._prepared: NewDirectories | None = None
         # Deleted partitions whose directories still have their names, and the new path of each.
@@ -230,7 +230,7 @@ class LogDirectory:
             self.failed[key] = str(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         log = self._add(key, path, stored_id or topic_id, config, state)
-        self._left.pop(partition_directory(topic, partition), None)  # from now on the log has these facts
+        self._left.pop(partition_directory(topic, partition), None)  # the log itself holds these facts from now on
         return log
 
     def prepare(self, partitions: Iterable[tuple[str, int, bytes]]) -> NewDirectories:
@@ -326,7 +326,7 @@ class LogDirectory:
 
     def _rename_deleted(self, key: TopicPartition) -> str:
         target = self._not_renamed[key]
-        with suppress(FileNotFoundError):  # it was never created
+        with suppress(FileNotFoundError):  # the directory was never created
             self._disk.rename(self._path_of(*key), target)
         return self._not_renamed.pop(key)
 
@@ -494,7 +494,7 @@ def _meta_properties(disk: Disk, path: str, identity: DirectoryId, left: FactsBy
         disk.replace(file, with_releases(encode_meta_properties(meta), identity.releases))
         return meta
     data = disk.read_bytes(file)
-    if is_as_left(left, META_PROPERTIES, data):  # else the line may be damaged
+    if is_as_left(left, META_PROPERTIES, data):  # otherwise the line may be damaged
         _require_readable(path, releases_in(data), identity.releases)
     try:
         meta = decode_meta_properties(data)

@@ -26,8 +26,8 @@ SCAN_BYTES: Final = 1024 * 1024
 class ReadResult:
     """Bytes of the log as stored in its files, beginning with a complete batch.
 
-    chunks      to be sent one after the other; the last batch may be cut off, which clients expect
-    size_bytes  of all chunks
+    chunks      chunks to be sent one after the other; the last batch may be cut off, which clients expect
+    size_bytes  total size of all chunks
     end_offset  above every record in `chunks`. Rounded up, as in Kafka: `aborted_transactions` has to list everything
                 below
     in_file     position of the bytes in the file, for callers that asked for it; `chunks` is then empty

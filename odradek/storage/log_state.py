@@ -64,7 +64,7 @@ class KnownLog:
         """Returns the state of the copy, as recovery would leave it. Returns None if there are other files, which
         recovery has to read.
 
-        recovery_point   from the copied checkpoint
+        recovery_point   the recovery point in the copied checkpoint
         raises           OSError
         """
         base_offset = self.segment.base_offset

@@ -37,7 +37,7 @@ class SyncTicket:
     active: DiskFile | None  # None if nothing was written to the active segment
     rolled: list[Segment] = field(default_factory=list)  # inactive segments that are not synced yet
     snapshots: list[SnapshotToWrite] = field(default_factory=list)
-    leader_epochs: list[tuple[int, int]] | None = None  # if the checkpoint is out of date
+    leader_epochs: list[tuple[int, int]] | None = None  # the entries to write; None if the checkpoint is up to date
     sync_parent: bool = False  # the partition's directory itself is new
     sync_directory: bool = False  # files in it are new
     guard: DirectoryGuard = field(default_factory=DirectoryGuard)

@@ -239,7 +239,8 @@ class ProducerStates:
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
         self._ongoing: dict[int, int] = {}  # first offset → producer id, ascending
-        self._unreplicated: list[CompletedTxn] = []  # their markers are staged, but not below the high watermark yet
+        # transactions whose markers are staged, but not below the high watermark yet
+        self._unreplicated: list[CompletedTxn] = []
         self._first_unstable_offset: int | None = None
         self._changes: list[_Change] = []
 

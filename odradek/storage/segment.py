@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 NO_TIMESTAMP: Final = -1
 LEAST_SLICE_BYTES: Final = 256 * 1024  # below this size, sending from the file needs more calls than the copy is worth
-_INDEX_INTERVAL_BYTES: Final = 4096  # for rebuilding a missing index; any distance is valid
+_INDEX_INTERVAL_BYTES: Final = 4096  # distance of entries in a rebuilt index; any distance is valid
 _WALK_BYTES: Final = 4096  # bytes to read at once while looking for a batch: about one index interval
 
 

@@ -126,7 +126,7 @@ class SegmentRemoval:
                 for path in paths:
                     self._disk.rename(path, path + DELETED)
                     self._renamed.append(path + DELETED)
-            self._disk.sync_directory(self._directory)  # after each segment, so that no crash leaves a hole
+            self._disk.sync_directory(self._directory)  # synced after each segment, so that no crash leaves a hole
 
     def unlink(self) -> None:
         for path in self._renamed:
@@ -166,7 +166,8 @@ class SegmentReplacement:
         for segment in reversed(self.new):
             segment.keep_open()
             self._rename(segment, SWAP)
-            self._disk.sync_directory(self._directory)  # so that the last one never becomes `.swap` before the others
+            # synced, so that the last one never becomes `.swap` before the others
+            self._disk.sync_directory(self._directory)
 
     def belongs_to(self, guard: DirectoryGuard) -> None:
         """Hands the new segments to the log. From now on, file operations stop if its directory disappears."""

@@ -48,7 +48,7 @@ class StagedRun:
     def set_limits(self, config: LogConfig, first_timestamp: int) -> None:
         """Sets the limits within which batches can be staged without `must_roll`.
 
-        first_timestamp   of the segment's first batch, from which its age is counted
+        first_timestamp   timestamp of the segment's first batch, from which its age is counted
         """
         segment = self.segment
         self.limits_of = config
@@ -73,8 +73,8 @@ class StagedRun:
 class Staging:
     """The position of the next batch, and the batches that wait for the write.
 
-    next_offset  after the staged batches
-    runs         those with staged batches, in the order of their segments
+    next_offset  offset after the staged batches
+    runs         the runs with staged batches, in the order of their segments
     """
 
     __slots__ = ("_active", "_begin_run", "_tip", "next_offset", "runs")

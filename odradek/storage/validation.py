@@ -54,7 +54,8 @@ _LONGEST_LENGTH: Final = 5  # maximum number of bytes of the varint before a rec
 
 # Limits for checks on the loop: about 5 ms of reading records, and no compressed batch that could become very large.
 CHEAP_RECORDS: Final = 10_000
-ALWAYS_CHEAP_BYTES: Final = 7 * CHEAP_RECORDS  # for uncompressed data: a record has at least 7 bytes
+# uncompressed records up to this size are always cheap, because each has at least 7 bytes
+ALWAYS_CHEAP_BYTES: Final = 7 * CHEAP_RECORDS
 CHEAP_COMPRESSED_BYTES: Final = 16 * 1024
 CHEAP_OPENED_BYTES: Final = 1024 * 1024
 
@@ -63,7 +64,7 @@ class RefusedRecords(KafkaError):
     """The records of one partition are refused as a whole.
 
     message         only with `record_errors`, as in Kafka; otherwise the client receives only the code
-    reason          for the broker's own log, always
+    reason          the reason for the refusal, for the broker's own log; always present
     record_errors   (index in the batch, error of that record)
     found_by_log    False if Kafka finds the error before its log is involved; its response then lacks the log start
                     offset
@@ -173,9 +174,9 @@ def check_produced(
 ) -> AcceptedBatch:
     """Checks that `records` is exactly one valid batch, and changes it as the topic requires.
 
-    records      of one partition; modified in place if possible, so it belongs to the log from now on
+    records      records of one partition; modified in place if possible, so it belongs to the log from now on
     now_ms       append time for LogAppendTime topics, and reference for checking timestamps
-    version      of the Produce request
+    version      version of the Produce request
     opens_bytes  maximum size of the decompressed records
     raises       RefusedRecords; KafkaError if the whole request is invalid; OpensToMore. None of these keeps the
                  decompressed records alive.

@@ -19,7 +19,7 @@ from odradek.files.structures import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, Struc
 from odradek.protocol.batch_header import HEADER_BYTES, MAGIC, unpack_batch_header
 
 _DIGITS = 20
-_ATTEMPTS = 10  # to list the directory without a file disappearing meanwhile
+_ATTEMPTS = 10  # number of attempts to list the directory without a file disappearing meanwhile
 
 
 @dataclass(frozen=True, slots=True)

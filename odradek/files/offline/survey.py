@@ -33,7 +33,7 @@ class BatchPlace(NamedTuple):
     base_offset: int  # base offset of the segment with the batch
     inode: int
     position: int
-    size_bytes: int = 0  # from here to the next place, or to the end of the segment
+    size_bytes: int = 0  # number of bytes from here to the next place, or to the end of the segment
     max_timestamp: int | None = None  # largest timestamp of the records in these bytes; None if unknown
 
 
@@ -41,8 +41,8 @@ class BatchPlace(NamedTuple):
 class PartitionSurvey:
     """The result of `survey`.
 
-    start_offset   of the log, from its checkpoint or the first segment
-    places         of batches about `cut_bytes` apart, including the first of each segment
+    start_offset   start of the log, from its checkpoint or the first segment
+    places         positions of batches about `cut_bytes` apart, including the first of each segment
     not_older      for each requested timestamp, the first batch with a record that is not older
     """
 

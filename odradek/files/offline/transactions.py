@@ -55,8 +55,8 @@ class PartitionTransaction:
 class Transactions:
     """The transactions of a partition. Every batch must be added, in the order of the log.
 
-    open      by producer id
-    aborted   by ascending last offset
+    open      open transactions by producer id
+    aborted   aborted transactions by ascending last offset
     """
 
     open: dict[int, PartitionTransaction] = field(default_factory=dict)

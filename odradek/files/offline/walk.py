@@ -30,7 +30,7 @@ T = TypeVar("T")
 class DamagedLog(Exception):
     """Bytes of a log are damaged.
 
-    offset   of the damaged batch if its header is readable, otherwise the first missing offset
+    offset   offset of the damaged batch if its header is readable, otherwise the first missing offset
     """
 
     def __init__(self, path: Path, position: int, offset: int, reason: str) -> None:
