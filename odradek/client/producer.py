@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 # A broker remembers the last five batches of each producer, and recognises them when they are repeated.
 MOST_IN_FLIGHT_IN_ORDER = 5
-RECORD_OVERHEAD_BYTES = 70  # the most that a record alone in its batch takes beyond its key, value and headers
+RECORD_OVERHEAD_BYTES = 70  # maximum size of a record that is alone in its batch, beyond its key, value and headers
 
 
 class Producer(ConnectedClient):

@@ -40,9 +40,9 @@ class Result(Enum):
     DONE = auto()
     FAILED = auto()  # for COMMIT_* and COMPLETE_KAFKA, the outcome is unknown
     FENCED = auto()  # another instance has the transactional id, according to the row's generation or the broker
-    NOTHING_SENT = auto()  # of APPLICATION: it has sent nothing
-    FAILED_UNSENT = auto()  # of APPLICATION: it raised an error before it had sent anything
-    OTHER_STATE = auto()  # of READ_BACK: another state is stored, so this transaction was rolled back
+    NOTHING_SENT = auto()  # result of APPLICATION: it has sent nothing
+    FAILED_UNSENT = auto()  # result of APPLICATION: it raised an error before it had sent anything
+    OTHER_STATE = auto()  # result of READ_BACK: another state is stored, so this transaction was rolled back
 
 
 class Fate(Enum):

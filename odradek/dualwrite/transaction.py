@@ -15,7 +15,7 @@ class Transaction(Generic[C]):
     """Rows and messages of one block. It ends with the block.
 
     has_sent    messages, offsets or acknowledgements were sent, so there is a Kafka transaction to commit
-    connection  for other functions of the driver; but only the end of the block may end the transaction
+    connection  the connection, for other functions of the driver; only the end of the block may end the transaction
     """
 
     def __init__(self, driver: Driver[C], connection: C, participant: Participant) -> None:

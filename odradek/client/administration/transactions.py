@@ -51,7 +51,7 @@ class TransactionDescription:
 
     timeout_ms   None for a two-phase commit (KIP-939), which only its owner ends
     started_ms   ms since 1970; None unless a transaction is open or being ended
-    partitions   those that take part in the transaction or still wait for its marker, sorted
+    partitions   the partitions that take part in the transaction or still wait for its marker, sorted
     """
 
     transactional_id: str
@@ -157,9 +157,9 @@ def _description(told: TransactionState, node_id: int) -> TransactionDescription
 class ActiveProducer:
     """A producer as the leader of a partition knows it.
 
-    last_sequence             of its last batch in the partition; -1 if that was a transaction marker
-    last_timestamp_ms         of its last batch in the partition, in ms since 1970
-    coordinator_epoch         of the last marker of its transactions in the partition; None before the first marker
+    last_sequence             sequence of its last batch in the partition; -1 if that was a transaction marker
+    last_timestamp_ms         time of its last batch in the partition, in ms since 1970
+    coordinator_epoch         epoch in its last transaction marker in the partition; None before the first marker
     transaction_start_offset  first offset of its open transaction in the partition; None if it has none
     """
 

@@ -77,7 +77,7 @@ async def _alter(asking: Asking, request: AlterUserScramCredentialsRequest) -> N
         check(result.error_code, f"the user {result.user!r}", result.error_message)
 
 
-F = TypeVar("F", DescribeAclsRequest, DeleteAclsFilter)  # their fields have the same names
+F = TypeVar("F", DescribeAclsRequest, DeleteAclsFilter)  # two requests whose fields have the same names
 
 WITH_PATTERN_TYPES = 1  # first version of all three requests with pattern types
 

@@ -90,7 +90,7 @@ def varint_columns(zigzagged: NDArray[np.uint64], sizes: Int64s) -> tuple[Bytes,
 
 
 _INLINE_BYTES = 12  # a view contains values up to this size itself; for longer values it contains their position
-READABLE_BEHIND = _INLINE_BYTES  # this many bytes after the last value must be readable
+READABLE_BEHIND = _INLINE_BYTES  # number of bytes after the last value that must be readable
 _INLINE = np.dtype(f"V{_INLINE_BYTES}")
 # For a long value, its first four bytes and the number of its buffer (0) stay empty, because Arrow's cast reads
 # neither.

@@ -87,7 +87,7 @@ assert _HEADER.itemsize == HEADER_BYTES
 
 HEADER_SCHEMA = pa.schema(
     [
-        ("position", pa.int64()),  # of the batch in the data
+        ("position", pa.int64()),  # position of the batch in the data
         ("base_offset", pa.int64()),
         ("last_offset", pa.int64()),
         ("size_bytes", pa.int32()),

@@ -127,14 +127,16 @@ class _Stretch:
 
     def _read(self, wanted: pa.Schema) -> tuple[Int64s, pa.RecordBatch]:
         _, at = read_varints(self._bytes, self._starts)
-        timestamp_deltas, at = read_varints(self._bytes, at + 1, VARLONG_BYTES)  # after the record's attributes
+        # the timestamp delta follows the record's attributes
+        timestamp_deltas, at = read_varints(self._bytes, at + 1, VARLONG_BYTES)
         offset_deltas, at = read_varints(self._bytes, at)
         key_sizes, key_starts = read_varints(self._bytes, at)
         value_sizes, value_starts = read_varints(self._bytes, key_starts + np.maximum(key_sizes, 0))
         header_counts, at = read_varints(self._bytes, value_starts + np.maximum(value_sizes, 0))
         if (at > self._ends).any() or ((at != self._ends) & (header_counts == 0)).any():
             raise MalformedMessage("a record whose parts do not fill its length")
-        if ((header_counts < 0) | (header_counts > self._ends - at)).any():  # before memory is allocated for them
+        # checked before memory is allocated for the headers
+        if ((header_counts < 0) | (header_counts > self._ends - at)).any():
             raise MalformedMessage("a number of headers that its record cannot hold")
         offsets = self._of_batch([h.base_offset for h in self._headers]) + offset_deltas
         columns = {}
@@ -228,7 +230,8 @@ def _starts_side_by_side(data: bytes, source: Bytes, begins: Int64s, ends: Int64
     places, at, counts = (np.cumsum(counts) - counts)[order], begins[order], counts[order]
     ends = ends[order]
     step, smallest, most, tries_at = 0, np.int64(0), int(counts[0]), 1
-    more_than = np.searchsorted(-counts, -np.arange(most + 1), side="left").tolist()  # more than `step` records
+    # for each `step`, the number of batches with more records
+    more_than = np.searchsorted(-counts, -np.arange(most + 1), side="left").tolist()
     while (going := more_than[step]) >= _SIDE_BY_SIDE:
         here = at[:going].copy()
         found[places[:going] + step] = here

@@ -55,7 +55,7 @@ def assign_ranges(subscriptions: Subscriptions, partition_counts: Mapping[str, i
     """Assigns each topic separately: every member gets consecutive partitions, and the first members get one more if
     the number of partitions requires it.
 
-    partition_counts   of all existing topics; a missing topic counts as empty
+    partition_counts   number of partitions of every existing topic; a missing topic counts as empty
     """
     found: Assignments = {member: [] for member in subscriptions}
     for topic in _topics(subscriptions):

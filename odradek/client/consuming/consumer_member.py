@@ -34,7 +34,7 @@ class ConsumerMembership(HeartbeatDecisions[tuple[Interest, Assigned], ConsumerG
     server_assignor: str | None = None
     target: Assigned | None = None  # the latest assignment, if it has not been taken over yet
     owned: Assigned = field(default_factory=dict)
-    is_lost: bool = False  # its partitions were given to other members
+    is_lost: bool = False  # whether its partitions were given to other members
     incarnation: int = 0  # how often it was removed from the group, or left it
 
     def request(self) -> ConsumerGroupHeartbeatRequest:

@@ -69,7 +69,7 @@ def _read(data: bytes, count: int, header: BatchHeader, topic: str, partition: i
         stop = at + (size >> 1)
         if size & 1 or stop > end:
             raise MalformedMessage("a record that has less than no bytes, or reaches beyond its batch")
-        delta = data[at + 1]  # of the timestamp; the attributes byte before it has no meaning
+        delta = data[at + 1]  # the timestamp delta; the attributes byte before it has no meaning
         if delta < 0x80:
             delta = delta >> 1 ^ -(delta & 1)
             at += 2
@@ -244,7 +244,7 @@ class FetchedRecords:
         aborted: Iterable[AbortedTransaction] | None,
         checks_crcs: bool = True,
     ) -> None:
-        """offset    of the first requested record; its batch may begin earlier
+        """offset    offset of the first requested record; its batch may begin earlier
         aborted   None to include records of aborted and open transactions (read_uncommitted)
 
         Raises MalformedMessage if the batches cannot be separated.
@@ -261,7 +261,7 @@ class FetchedRecords:
         self._given = 0  # how many of these have been returned
         # Offset of the next record to take; skips batches without records for the application.
         self.next_offset = offset
-        self.leader_epoch: int | None = None  # of the last decoded batch
+        self.leader_epoch: int | None = None  # leader epoch of the last decoded batch
         self.end_offset = offset
         if self._batches:
             self.end_offset = max(offset, read_batch_header(self._records, self._batches[-1]).next_offset)

@@ -50,11 +50,12 @@ class GroupStep(Enum):
     """How to continue after a response."""
 
     GO_ON = auto()
-    REPEAT = auto()  # after a pause
-    FIND_COORDINATOR = auto()  # then repeat the request
-    REJOIN = auto()  # as the same member; it owns its partitions until it has joined
-    REJOIN_EXPELLED = auto()  # as the same member, but the generation has continued without it: its partitions are lost
-    JOIN_ANEW = auto()  # as a new member, because the group does not know this one: its partitions are lost
+    REPEAT = auto()  # repeat the request after a pause
+    FIND_COORDINATOR = auto()  # look the coordinator up, then repeat the request
+    REJOIN = auto()  # join again as the same member; it owns its partitions until it has joined
+    # join again as the same member, but the generation has continued without it: its partitions are lost
+    REJOIN_EXPELLED = auto()
+    JOIN_ANEW = auto()  # join as a new member, because the group does not know this one: its partitions are lost
     GIVE_UP = auto()
 
 
@@ -85,8 +86,8 @@ class Membership:
     member_id: str = NO_MEMBER
     generation_id: int = NO_GENERATION
     last_generation_id: int = NO_GENERATION  # generation in which it received its partitions
-    is_stable: bool = False  # it has joined, and no rebalance has begun since
-    is_lost: bool = False  # its partitions belong to other members
+    is_stable: bool = False  # whether it has joined, and no rebalance has begun since
+    is_lost: bool = False  # whether its partitions belong to other members
 
     def joined(self, member_id: str, generation_id: int) -> None:
         self.member_id, self.generation_id, self.is_lost = member_id, generation_id, False

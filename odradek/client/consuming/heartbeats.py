@@ -29,9 +29,9 @@ class HeartbeatStep(Enum):
     """How to continue after a response."""
 
     GO_ON = auto()
-    REPEAT = auto()  # after a pause
-    FIND_COORDINATOR = auto()  # then repeat the request
-    JOIN_ANEW = auto()  # without partitions, because the previous ones are lost
+    REPEAT = auto()  # repeat the heartbeat after a pause
+    FIND_COORDINATOR = auto()  # look the coordinator up, then repeat the heartbeat
+    JOIN_ANEW = auto()  # join again without partitions, because the previous ones are lost
     GIVE_UP = auto()
 
 

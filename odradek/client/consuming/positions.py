@@ -71,7 +71,7 @@ class Assigned:
     is_asked: bool = False  # a Fetch for it is in flight
     replica: int | None = None  # the node that the leader has named to read from (KIP-392)
     replica_until_s: float = 0.0  # by time.monotonic; then the leader is asked again
-    log_start_offset: int | None = None  # as in the last Fetch response
+    log_start_offset: int | None = None  # log start offset in the last Fetch response
     # As in the last Fetch response: the last stable offset, or with read_uncommitted the high watermark.
     log_end_offset: int | None = None
     error: ClientError | None = None  # must be raised in the application before anything more is fetched

@@ -108,7 +108,7 @@ class Commits:
         interval_ms: float | None,
         request_timeout_ms: float,
     ) -> None:
-        """interval_ms   of automatic commits; None to disable them"""
+        """interval_ms   interval of automatic commits; None to disable them"""
         self._offsets = offsets
         self._positions = positions
         self._delivery = delivery

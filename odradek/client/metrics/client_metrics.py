@@ -79,7 +79,7 @@ class ClientMetrics:
     """The metrics of a client. Subclasses add those of a producer or a consumer."""
 
     def __init__(self, prefix: str, client_id: str, clock: Clock = time.monotonic) -> None:
-        """prefix   of the groups: producer, consumer or admin-client"""
+        """prefix   prefix of the metric groups: producer, consumer or admin-client"""
         self.clock = clock
         self._prefix = prefix
         self._client_id = client_id

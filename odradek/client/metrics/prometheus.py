@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from odradek.client.metrics.values import Metric, MetricKind, Metrics
 
-PART_TAGS = ("topic", "partition")  # in groups of Kafka that contain metrics of the whole client and of its parts
+PART_TAGS = ("topic", "partition")  # tags that Kafka's groups use for metrics of a part of the client
 
 
 class HasMetrics(Protocol):

@@ -54,7 +54,7 @@ class Sensor:
     def record(self, value: float = 1.0, now_s: float | None = None) -> None:
         """Records a value.
 
-        now_s   on the clock of the sensor, if the caller has just read it
+        now_s   current time on the clock of the sensor, if the caller has just read it
         """
         now_s = self._clock() if now_s is None else now_s
         window = self._window

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from odradek.protocol.api_facts import client_waits
 
-JITTER = 0.2  # in both directions, so that clients that failed together do not retry together
+# share by which a pause may be longer or shorter, so that clients that failed together do not retry together
+JITTER = 0.2
 
 
 @dataclass(frozen=True, slots=True)

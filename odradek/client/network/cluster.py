@@ -111,7 +111,7 @@ class Cluster:
                               else
         bootstrap_timeout_ms  how long `start` retries while no broker answers
         security              raises ValueError and OSError for certificates that cannot be read
-        metrics               of the client; if left out, the measurements are discarded
+        metrics               the client's metrics; if left out, the measurements are discarded
         """
         self._bootstrap = parse_addresses(bootstrap_servers)
         _ = security.tls_context  # evaluated here, so that a wrong file raises an error immediately
@@ -132,7 +132,7 @@ class Cluster:
         self._features_epoch = -1
         self._features: dict[str, int] = {}
         self._features_learnt_at = 0.0
-        self._metadata_at_s: float | None = None  # on the clock of the metrics
+        self._metadata_at_s: float | None = None  # time of the last metadata response, on the clock of the metrics
         self._metrics = metrics or ClientMetrics("client", client_id)
         self._metrics.count_connections = lambda: sum(each.is_open for each in list(self._connections.values()))
         self._metrics.node_id_of = self._node_id_of
@@ -248,7 +248,7 @@ class Cluster:
 
         feature  must be finalized as well. Only then does the API key stand for this request: the key is not reserved,
                  and a later Kafka may use it for another one.
-        needs    for the message: what a broker needs to serve the request
+        needs    what a broker needs to serve the request, for the error message
         """
 
         def is_served(versions: ServedVersions) -> bool:

@@ -27,12 +27,12 @@ from odradek.protocol.struct import Buffer, Message
 
 M = TypeVar("M", bound=Message)
 
-MAX_RESPONSE_BYTES = 1 << 30  # less than the length that the "HTTP" of a web server would stand for
+MAX_RESPONSE_BYTES = 1 << 30  # less than the length for which the "HTTP" of a web server would stand
 SHARED_BUFFER_BYTES = 1 << 16
 TLS_RECORDS = frozenset({0x1503, 0x1603})  # a TLS alert or handshake where the length of a response is expected
 HTTP = int.from_bytes(b"HTTP", "big")
 LARGEST_CORRELATION_ID = 2**31 - 1
-ERROR_CODE_AT = 4  # in an ApiVersions response, after the correlation id, in all versions
+ERROR_CODE_AT = 4  # position in an ApiVersions response of any version, after the correlation id
 VERSION_OF_THE_FIRST_CLIENTS = 0
 SOFTWARE_SINCE = 3  # version of ApiVersions that names the client's software
 # Part of its lifetime after which a session is renewed; chosen at random, as in Kafka's clients.
@@ -349,7 +349,8 @@ class Connection(asyncio.BufferedProtocol):
             self._renewal = self._loop.call_later(after_s, self._renew)
 
     def _renew(self) -> None:
-        if self._throttle_ends is not None:  # before the waiting requests, because the session may have expired by then
+        # Renew the session when the throttle ends, before the waiting requests are sent: it may have expired by then.
+        if self._throttle_ends is not None:
             self.hold()
             self._renewal = self._loop.call_at(self._throttle.until_s, self._renew)
             return
@@ -474,7 +475,7 @@ class Connection(asyncio.BufferedProtocol):
             answer.API_KEY, request.sent_at_s, len(frame) + LENGTH_BYTES, getattr(answer, "throttle_time_ms", 0)
         )
         self._heed(request, answer)
-        if not request.reply.done():  # else no caller waits for it any more
+        if not request.reply.done():  # otherwise no caller waits for the response any more
             request.reply.set_result(answer)
 
     def _decoded(self, request: Waiting, frame: bytearray) -> Message:

@@ -28,7 +28,8 @@ from odradek.client.producing.producer_batch import NO_IDENTITY, ProducerBatch, 
 from odradek.protocol.errors import ErrorCode
 
 NONE = -1
-MOST_RECORDS = 2**31  # more than a batch can have: halves of a batch get orders below that of the next batch
+# more records than a batch can have, so that halves of a batch get orders below that of the next batch
+MOST_RECORDS = 2**31
 SEQUENCE_LOST = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 
 
@@ -138,7 +139,7 @@ class Outbox:
     def returned(self, batch: ProducerBatch, retry_at: float, *, was_lost: bool = False) -> None:
         """Queues a batch that has to be sent again, not before `retry_at`, unless it was given up in the meantime.
 
-        was_lost   its connection was lost, so that it may still arrive at any time
+        was_lost   whether its connection was lost, so that the batch may still arrive at any time
         """
         self.in_flight.remove(batch)
         self._is_halted = True
@@ -247,7 +248,7 @@ class Backlog:
     """
 
     def __init__(self) -> None:
-        self.buffered_bytes = 0  # of records in batches that are not done
+        self.buffered_bytes = 0  # size of the records in batches that are not done
         self._by_age: deque[tuple[Outbox, ProducerBatch]] = deque()
         self._flushes: list[tuple[set[ProducerBatch], asyncio.Future[None]]] = []
         self._room_wanted: deque[asyncio.Future[None]] = deque()

@@ -98,7 +98,7 @@ class ProducerBatch:
         self.base_timestamp_ms = self.max_timestamp_ms = timestamp_ms
         self.buffer = bytearray(HEADER_BYTES)
         self.record_count = 0
-        self.size_bytes = HEADER_BYTES  # before compression
+        self.size_bytes = HEADER_BYTES  # size before compression
         self.futures: list[SendFuture] = []
         self.timestamps_ms: list[int] = []
         self.identity = NO_IDENTITY
@@ -106,8 +106,8 @@ class ProducerBatch:
         self.attempts = 0  # how often it has been sent
         self.is_closed = False
         self.is_compressed = False
-        self.may_come_late = False  # it was sent on a connection that was lost
-        self.is_done = False  # its futures are resolved
+        self.may_come_late = False  # whether it was sent on a connection that was lost
+        self.is_done = False  # whether its futures are resolved
         self.last_error = ""
 
     def append(

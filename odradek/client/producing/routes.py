@@ -104,7 +104,7 @@ class LeaderRoutes:
                 failures += 1
                 await self._cluster.pause(
                     failures
-                )  # also before the first attempt: a broker that has just failed may be back by then
+                )  # pause before the first attempt as well: a broker that has just failed may be back by then
                 try:
                     await self._cluster.refresh(self._topics)
                 except AuthenticationFailed as error:

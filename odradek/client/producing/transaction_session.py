@@ -243,7 +243,7 @@ class TransactionSession:
                 )
                 self._added |= partitions
                 self.has_begun = True
-        except RetriableError as error:  # it has timed out
+        except RetriableError as error:  # the request has timed out
             self.failed(Verdict.ABORT, AbortableError(str(error), error.code))
         except ClientError:
             pass  # `_ask` has already called `failed`

@@ -35,11 +35,11 @@ class SecuritySettings(TypedDict, total=False):
                         PKCS12
     ssl_certdata        the client's own certificate with its chain and key as PEM text
     ssl_keyfile         the key, PEM
-    ssl_password        of an encrypted key, or of the PKCS12 file
+    ssl_password        password of an encrypted key, or of the PKCS12 file
     ssl_check_hostname  whether the broker's certificate must match the address of the connection; True by default
     ssl_context         a context of your own, which replaces all other `ssl_` settings except `ssl_check_hostname`
     sasl_mechanism      PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER
-    sasl_username, sasl_password     for PLAIN and SCRAM
+    sasl_username, sasl_password     login for PLAIN and SCRAM
     sasl_token          for OAUTHBEARER: a function or coroutine function that returns a token. It is called for each
                         login. A function runs in a thread, so it may wait for a server.
     sasl_extensions     sent with SCRAM (`{"tokenauth": "true"}` with a delegation token) or OAUTHBEARER

@@ -56,7 +56,7 @@ class AcquiredRange:
     __slots__ = ("first_offset", "types")
 
     def __init__(self, first_offset: int, types: bytearray) -> None:
-        """types   for each offset from the first one on; OPEN if it has a record"""
+        """types   the acknowledge type of each offset from the first one on; OPEN if the offset has a record"""
         self.first_offset = first_offset
         self.types = types
 
@@ -313,7 +313,7 @@ def ranges_of(offsets: Iterable[int]) -> list[tuple[int, int]]:
 
 
 _OFFSET = attrgetter("offset")
-MOST_OFFSETS = 1 << 24  # of one range; a broker that reports more is faulty
+MOST_OFFSETS = 1 << 24  # maximum number of offsets in one range; a broker that reports more is faulty
 _share_record_of = partial(tuple.__new__, ShareRecord)
 
 

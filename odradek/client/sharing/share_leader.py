@@ -72,7 +72,7 @@ class ShareLeader:
         self._metrics = metrics
         self.node_id = node_id
         self.acquired = Acquisitions()
-        self.acknowledged: list[Acknowledged] = []  # until the application takes them
+        self.acknowledged: list[Acknowledged] = []  # outcomes that the application has not taken yet
         self._cluster = cluster
         self._settings = settings
         self._session = ShareSession()
