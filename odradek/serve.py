@@ -227,7 +227,7 @@ def run(
     users       added to the seed: names, passwords and SCRAM mechanisms
     ready_note  printed after the line that reports that clients are accepted; {node_id} stands for the broker's id
     """
-    gc.disable()  # until the broker serves: no object that the start creates becomes garbage
+    gc.disable()  # off until the broker serves, because no object that the start creates becomes garbage
     from odradek.broker.configuration.config import BrokerConfig, ConfigError, load_config
     from odradek.broker.process import CannotStart, InitialControl, serve
 

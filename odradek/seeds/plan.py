@@ -29,7 +29,7 @@ class SeedSchema:
 class JsonContent:
     """A key or a value that is encoded by the latest schema of a subject.
 
-    text  its JSON
+    text  the JSON of the key or value
     """
 
     subject: str

@@ -29,7 +29,8 @@ _M = np.uint64(0x5BD1E995)
 _32_BITS = np.uint64(0xFFFF_FFFF)
 _BYTE, _2_BYTES, _3_BYTES = np.uint64(8), np.uint64(16), np.uint64(24)
 _SEED = 0x9747B28C
-TOPIC_TIMEOUT_MS = 5_000  # for a topic that may have been created a moment ago, and that not every broker knows yet
+# wait for a topic that may have been created a moment ago, and that not every broker knows yet
+TOPIC_TIMEOUT_MS = 5_000
 _NO_KEY = 1  # seeds of the digest
 _NULL = 0x9E3779B97F4A7C15
 

@@ -27,7 +27,7 @@ from odradek.testing.advertised import Address, addresses_in, is_same_place
 TICK_S: Final = 0.005
 LOOKS_UP_S: Final = 2.0  # how long `close` waits for names that are still being resolved
 MOST_ADDRESSES: Final = 1000
-CORRELATION_ID: Final = slice(4, 8)  # in a request without its length
+CORRELATION_ID: Final = slice(4, 8)  # position in a request without its length
 
 
 class RecordingProxy:

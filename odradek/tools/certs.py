@@ -54,7 +54,7 @@ def fill(
 
     hosts     names of the broker
     clients   names of users
-    password  of the PKCS12 stores
+    password  password of the PKCS12 stores
     """
     directory.mkdir(parents=True, exist_ok=True)
     new: list[str] = []

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from odradek.spark.jobs.shown import size
 
 STEPS = 8  # buckets of a histogram per doubling of the value
-_SKEWED = 2.0  # in multiples of the mean
-_HOT_KEY = 0.1  # as a share of all records
-_SMALL_BATCH = 10  # records in a batch
+_SKEWED = 2.0  # skew that is worth a finding, in multiples of the mean
+_HOT_KEY = 0.1  # share of all records from which a key counts as hot
+_SMALL_BATCH = 10  # number of records below which batches count as small
 _MANY_ABORTED = 0.05
 
 

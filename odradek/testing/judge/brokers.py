@@ -9,7 +9,7 @@ from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.testing.judge.exchanges import Connection, Exchange
 
-BATCHED_ADD_PARTITIONS: Final = 4  # since this version only brokers send AddPartitionsToTxn
+BATCHED_ADD_PARTITIONS: Final = 4  # from this version on, only brokers send AddPartitionsToTxn
 # APIs that only brokers use. APIs that tools use too, such as DescribeQuorum, are not listed.
 OF_BROKERS: Final = frozenset(
     {

@@ -119,7 +119,7 @@ def settle(stage: ScenarioCluster, drivers: list[DrivenClient]) -> list[str]:
 
 
 def fetched(asked: Requests, since: int) -> set[int]:
-    """Returns the partitions that Fetch requests with a number above `since` ask for, directly or through their fetch
+    """Returns the partitions that Fetch requests with a number above `since` want, directly or through their fetch
     sessions."""
     found: set[int] = set()
     sessions: dict[int, set[int]] = {}

@@ -45,7 +45,7 @@ def run(
     """Runs scenarios. For each, yields the driver's clients, with the verdicts on their traffic and on the results that
     the application saw.
 
-    folder  for recordings, and for the standard error of drivers
+    folder  folder for recordings, and for the standard error of drivers
     told    called with each outcome
 
     Raises OSError if the command does not start.

@@ -66,7 +66,7 @@ class Interruption:
             if self._timer is not None:
                 self._timer.cancel()
         if self.received is not None:
-            self._signal_all(signal.SIGKILL)  # for processes that the command has left behind
+            self._signal_all(signal.SIGKILL)  # kills processes that the command has left behind
         self._command = None
         return status
 

@@ -46,7 +46,7 @@ class RecordDecoder:
         try:
             schema_id = schema_id_of(content)
             schema = self._schemas.get(schema_id)
-            if schema is None:  # in a thread, so that a group does not miss heartbeats
+            if schema is None:  # requested in a thread, so that a group does not miss heartbeats
                 schema = self._schemas[schema_id] = await asyncio.to_thread(_of_id, self.registry, schema_id)
             _require_type(schema, part, self.formats[part])
             value = decode(content, schema.kind, schema.parsed)

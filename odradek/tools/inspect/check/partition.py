@@ -26,11 +26,11 @@ class Ended(NamedTuple):
     id and epoch therefore identify it in all its partitions."""
 
     producer_id: int
-    producer_epoch: int  # of its records
+    producer_epoch: int  # producer epoch of its records
     is_commit: bool
     path: Path
     position: int
-    offset: int  # of the marker
+    offset: int  # offset of the marker
 
 
 class Open(NamedTuple):
