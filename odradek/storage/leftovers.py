@@ -4,7 +4,7 @@ of a damaged log, which persists.
     .deleted           no longer part of the log: unlinked
     .tmp               a checkpoint that was not renamed to its final name: unlinked
     .cleaned           compaction had not finished writing it: unlinked
-    .swap              compaction had finished: it replaces the segments that it was made from, which are unlinked
+    .swap              compaction had finished: it replaces the segments from which it was created, which are unlinked
     .odradek_refused   the reason for a refusal, for people to read; Kafka ignores this file
 
 A clean that creates several segments renames them to `.swap` from the last to the first. A `.swap` above a `.cleaned`

@@ -1,6 +1,6 @@
 """Makes the writes of a log durable, outside the loop.
 
-ticket = log.start_sync()   loop: captures what is to be synced
+ticket = log.start_sync()   loop: captures the files to sync
 ticket.run()                thread: index files, snapshots, fdatasync; never raises
 log.finish_sync(ticket)     loop: moves the recovery point, or takes the log offline
 """

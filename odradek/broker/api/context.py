@@ -201,7 +201,7 @@ class ConnectionInfo:
 class RequestContext:
     """The context of one request. `now_ms` is the wall-clock time when its last byte had arrived.
 
-    `audited` is only used by an authorizer, and holds what was logged about this request.
+    `audited` is only used by an authorizer, and holds its record of the log lines about this request.
     """
 
     __slots__ = (

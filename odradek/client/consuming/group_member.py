@@ -260,7 +260,7 @@ class GroupMember:
         if not member_id or self._membership.instance_id is not None:
             return
         request = LeaveGroupRequest(group_id=self._settings.group_id, members=[MemberIdentity(member_id=member_id)])
-        with suppress(ClientError):  # an unreachable coordinator finds out by itself
+        with suppress(ClientError):  # an unreachable coordinator will notice the missing heartbeats
             group_id = self._settings.group_id
             node_id = await self._cluster.coordinator(group_id, CoordinatorType.GROUP, timeout_ms=0)
             await self._cluster.ask(request, LeaveGroupResponse, node_id=node_id, timeout_ms=LEAVE_TIMEOUT_MS)

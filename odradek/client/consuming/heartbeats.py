@@ -171,7 +171,7 @@ class Heartbeats(Generic[Said, Answer]):
     async def _say_goodbye(self) -> None:
         request, group_id = self._decisions.leave_request(), self._decisions.group_id
         self._decisions.expelled()
-        with suppress(ClientError):  # an unreachable coordinator finds out by itself
+        with suppress(ClientError):  # an unreachable coordinator will notice the missing heartbeats
             node_id = await self._cluster.coordinator(group_id, CoordinatorType.GROUP, timeout_ms=0)
             await self._cluster.ask(request, self._answer, node_id=node_id, timeout_ms=LEAVE_TIMEOUT_MS)
 

@@ -47,7 +47,7 @@ class SegmentFile:
 def segments_of(directory: Path) -> list[SegmentFile]:
     """Returns the segments, with the active one last. Leaves out files that a broker would remove at its start.
 
-    A finished `.swap` replaces the segments that it was made from, because some of them may already be gone. Raises
+    A finished `.swap` replaces the segments from which it was created, because some of them may already be gone. Raises
     FileNotFoundError if the directory disappears.
     """
     for _ in range(_ATTEMPTS):

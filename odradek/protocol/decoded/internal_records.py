@@ -102,8 +102,8 @@ def group_fields(record: Record) -> dict[str, Any]:
 
 
 def _said_by_consumer(module: str, encoded: str) -> Any:
-    """Decodes what the members of a classic group send one another. Returns it unchanged if it is not the consumer
-    protocol."""
+    """Decodes the data that members of a classic group send to one another. Returns the data unchanged if it is not in
+    the consumer protocol."""
     data = b64decode(encoded)
     if len(data) < VERSION.sizeof():
         return encoded

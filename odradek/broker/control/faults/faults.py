@@ -275,7 +275,7 @@ class FaultyRequests(RequestFilter):
 
 
 def cut(connection: ConnectionInfo, resets: bool) -> None:
-    """Closes a connection at once, without sending what is buffered.
+    """Closes a connection at once, without sending buffered bytes.
 
     resets  whether to send a TCP RST instead of a FIN
     """

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 MOST_LISTED = 20  # maximum number of waiters listed for a hold, and of partitions or topics listed for a waiter
 MANY = 500  # the size of Kafka's request queue (queued.max.requests)
-About: TypeAlias = Mapping[str, object]  # describes what is waiting
+About: TypeAlias = Mapping[str, object]  # describes a waiter
 GoOn: TypeAlias = "Callable[[], Deferred[None] | None]"  # returns None if it takes effect at once, or else a Deferred
 
 

@@ -131,7 +131,7 @@ def refusals(
 
 
 def refuse(refused: RefusedTopics, key: str | bytes, topic: OffsetCommitResponseTopic) -> None:
-    """Adds a refusal to the others for the same topic."""
+    """Adds a result to the other results for the same topic."""
     known = refused.setdefault(key, topic)
     if known is not topic:
         known.partitions += topic.partitions
@@ -142,8 +142,8 @@ def all_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitRe
 
 
 def merged(refused: RefusedTopics, answered: OffsetCommitResponse, *, by_id: bool) -> OffsetCommitResponse:
-    """Merges both as Kafka does. If anything was refused, there is one entry for each topic, refused topics first;
-    otherwise one for each entry of the request."""
+    """Merges the refusals with the response, as Kafka does. If a partition was refused, there is one entry for each
+    topic, refused topics first; otherwise there is one for each entry of the request."""
     if not refused:
         return answered
     for topic in answered.topics:
@@ -198,8 +198,8 @@ def _offset_delete(
 def merged_deletion(
     refused: dict[str, OffsetDeleteResponseTopic], answered: OffsetDeleteResponse
 ) -> OffsetDeleteResponse:
-    """Merges both as Kafka does. If anything was refused, there is one entry for each topic, refused topics first;
-    otherwise one for each entry of the request."""
+    """Merges the refusals with the response, as Kafka does. If a partition was refused, there is one entry for each
+    topic, refused topics first; otherwise there is one for each entry of the request."""
     if not refused:
         return answered
     for topic in answered.topics:

@@ -210,15 +210,15 @@ def key_of(topic: TxnOffsetCommitResponseTopic) -> str | bytes:
 
 
 def refuse(refused: RefusedTopics, topic: TxnOffsetCommitResponseTopic) -> None:
-    """Adds a refusal to the others for the same topic."""
+    """Adds a result to the other results for the same topic."""
     known = refused.setdefault(key_of(topic), topic)
     if known is not topic:
         known.partitions += topic.partitions
 
 
 def merged(refused: RefusedTopics, answered: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
-    """Merges both as Kafka does. If anything was refused, there is one entry for each topic, refused topics first;
-    otherwise one for each entry of the request."""
+    """Merges the refusals with the response, as Kafka does. If a partition was refused, there is one entry for each
+    topic, refused topics first; otherwise there is one for each entry of the request."""
     if not refused:
         return answered
     for topic in answered.topics:
