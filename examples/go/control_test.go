@@ -18,7 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
-// sent writes records, each in a request of its own.
+// sent produces the records, each in a separate request.
 func sent(t *testing.T, seeds []string, count int, options ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	client, err := kgo.NewClient(append(options, kgo.SeedBrokers(seeds...), kgo.ClientID("payer"))...)
@@ -186,7 +186,7 @@ func TestAClientLogsInOverTLS(t *testing.T) {
 	kafka.Wait(odradek.JSON{"topic": "orders", "log_end_offset": 3})
 }
 
-// The cleanup that is registered last runs first, so the cluster is there for all that a test registers after New.
+// Cleanups run in reverse order. A cleanup that a test registers after New therefore still finds its cluster.
 func TestTheClusterOutlivesAllThatTheTestRegisters(t *testing.T) {
 	kafka := odradek.New(t)
 	t.Cleanup(func() { kafka.Now() })

@@ -8,7 +8,7 @@ import { Kafka, logLevel } from "kafkajs";
 
 import { odradek } from "./odradek.mjs";
 
-/** A client and a producer, which the test disconnects. */
+/** Returns a connected producer, which is disconnected at the end of the test. */
 async function connected(t, kafka) {
   const client = new Kafka({ brokers: kafka.brokers, logLevel: logLevel.NOTHING });
   const producer = client.producer();

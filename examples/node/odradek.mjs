@@ -1,6 +1,7 @@
-// Fresh Kafka clusters for tests: `const kafka = await odradek(t)` with the context `t` of node:test or of vitest.
+// Fresh Kafka clusters for tests: `const kafka = await odradek(t)`, where `t` is the context of node:test or vitest.
 //
-// The first test starts Odradek, unless ODRADEK_CONTROL=HOST:PORT names one, and ODRADEK_TOKEN the token it asks for.
+// The first test starts Odradek. To use a control interface that is already running, set ODRADEK_CONTROL=HOST:PORT, and
+// ODRADEK_TOKEN if it requires a token.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -26,7 +27,7 @@ async function start() {
   const shell = spawn("sh", ["-c", START], { stdio: ["pipe", "pipe", "inherit"] });
   const [ready] = await Promise.race([once(shell.stdout, "data"), once(shell.stdout, "end")]);
   if (!ready) throw new Error("odradek serve --control did not start");
-  // It ends when its standard input does, and keeps nobody waiting until then.
+  // The shell ends when its standard input is closed. It does not keep this process alive.
   for (const each of [shell, shell.stdin, shell.stdout]) each.unref();
   return `127.0.0.1:${JSON.parse(ready).http_port}`;
 }
@@ -47,106 +48,108 @@ async function send(method, path, body) {
   throw Object.assign(error, { status: answer.statusCode, problem: JSON.parse(told) });
 }
 
-const clusters = new Set(); // that no test has deleted yet
-// A hook that fails keeps node:test from calling the hooks behind it, and so from deleting the cluster.
+const clusters = new Set(); // clusters that no test has deleted yet
+// If a hook fails, node:test skips the hooks after it, including the one that deletes the cluster.
 process.once("beforeExit", () => Promise.allSettled([...clusters].map((each) => each.delete())));
 
 /**
- * One broker, or several nodes. Rules, conditions and answers: see docs/testing.md of Odradek. Methods reject with an
- * Error whose `status` and `problem` are those of the refusal.
+ * A Kafka cluster of one or more nodes. docs/testing.md of Odradek describes rules, conditions and responses. If the
+ * control interface refuses a call, the method rejects with an Error that has the properties `status` and `problem`.
  */
 export class Cluster {
   constructor({ id, bootstrap, listeners = [], ca_certificate, client_certificates }, options, test) {
     this.test = test;
-    this.ruled = "preset" in options || "fork" in options; // maybe
+    this.ruled = "preset" in options || "fork" in options; // if true, the cluster may have rules
     this.id = id;
     this.brokers = bootstrap.split(",");
-    this.listeners = listeners; // with name, protocol, bootstrap and mechanisms
+    this.listeners = listeners; // each with name, protocol, bootstrap and mechanisms
     this.caCertificate = ca_certificate; // PEM
     this.clientCertificates = client_certificates ?? {}; // PEM of key and certificate, by user
     this.path = `/clusters/${id}`;
     clusters.add(this);
   }
 
-  /** Any other call of the control interface. */
+  /** Sends any request to the control interface. */
   call(method, path, body) {
     this.ruled = true;
     return send(method, this.path + path, body);
   }
 
-  /** Adds a rule, or a list of rules; resolves to them. If one of them has done nothing, the test fails. */
+  /**
+   * Adds a rule or a list of rules, and resolves to them. The test fails at its end if one of them has had no effect.
+   */
   fault(rule) {
     return this.call("POST", "/faults", rule);
   }
 
-  /** The rules, with `matched`, `hits`, and `unmade`: how many answers could not be edited. */
+  /** Resolves to the rules with counters: `matched`, `hits`, and `unmade` for responses that could not be edited. */
   faults() {
     return this.call("GET", "/faults");
   }
 
-  /** Rejects if nothing has matched a rule, or no answer had what it edits. The end of the test calls it. */
+  /** Rejects if a rule matched nothing, or could not edit any response. The same check runs at the end of the test. */
   async checkFaults() {
     const unused = (await this.faults()).filter((rule) => rule.matched === rule.unmade && rule.unused !== "ok");
     if (unused.length) throw new Error(`these rules have done nothing: ${JSON.stringify(unused)}`);
   }
 
-  /** Deletes the rule of this name, or all rules. Requests that wait at its holds continue. */
+  /** Deletes the rule with this name, or all rules. Requests that wait at their holds continue. */
   clearFaults(name) {
     return this.call("DELETE", name === undefined ? "/faults" : `/faults/${encodeURIComponent(name)}`);
   }
 
-  /** How many wait at each hold, by its name. */
+  /** Resolves to the number of waiting requests and broker steps, by name of the hold. */
   async holds() {
     const found = await this.call("GET", "/holds");
     return Object.fromEntries(found.map((hold) => [hold.name, hold.waiting]));
   }
 
-  /** Lets all that wait at this hold continue; resolves to their number. */
+  /** Lets all requests and broker steps that wait at this hold continue, and resolves to their number. */
   async release(hold) {
     return (await this.call("POST", `/holds/${encodeURIComponent(hold)}/release`, {})).released;
   }
 
-  /** Waits up to ten seconds (`timeout_ms`) for a condition and resolves to its facts. */
+  /** Waits up to ten seconds (`timeout_ms`) for a condition to hold, and resolves to its facts. */
   wait(condition) {
     return this.call("POST", "/wait", condition);
   }
 
-  /** The last exchanges, decoded, the oldest first; `{ since, api, client_id, limit }` choose. */
+  /** Resolves to the last exchanges, decoded, oldest first. `{ since, api, client_id, limit }` selects some of them. */
   requests(where = {}) {
     return this.call("GET", `/requests?${new URLSearchParams(where)}`);
   }
 
-  /** Leader, epoch and offsets of each partition. */
+  /** Resolves to the leader, epoch and offsets of each partition. */
   partitions() {
     return this.rows("partitions");
   }
 
-  /** Each transactional id, with its state, its producer and the partitions of its transaction. */
+  /** Resolves to each transactional id with its state, its producer and the partitions of its transaction. */
   transactions() {
     return this.rows("transactions");
   }
 
-  /** Groups of every type, with their state and members. */
+  /** Resolves to the groups of all types with their state and members. */
   groups() {
     return this.rows("groups");
   }
 
-  /** Share partitions in memory, with their records in flight. */
+  /** Resolves to the share partitions in memory with their records in flight. */
   sharePartitions() {
     return this.rows("share_partitions");
   }
 
-  /** The state of each producer id in each partition. */
+  /** Resolves to the state of each producer id in each partition. */
   producers() {
     return this.rows("producers");
   }
 
-  /** Fetch sessions and share sessions. */
+  /** Resolves to the fetch sessions and share sessions. */
   sessions() {
     return this.rows("sessions");
   }
 
-  /** The open connections. */
+  /** Resolves to the open connections. */
   connections() {
     return this.rows("connections");
   }
@@ -161,52 +164,61 @@ export class Cluster {
     return found;
   }
 
-  /** Brings a rare state about, as in `preset("open-transaction", { topic: "orders" })`; resolves to its facts. */
+  /**
+   * Brings the cluster into a rare state, as in `preset("open-transaction", { topic: "orders" })`. Resolves to its
+   * facts.
+   */
   preset(name, parameters = {}) {
     return this.call("POST", `/presets/${encodeURIComponent(name)}`, parameters);
   }
 
-  /** The rare states that there are, with their parameters. */
+  /** Resolves to the available presets with their parameters. */
   presets() {
     return this.call("GET", "/presets");
   }
 
-  /** Gives rare but lawful answers from now on; 0 ends it. Without a seed: resolves to seed and oddities only. */
+  /**
+   * Makes the cluster give responses that are rare but lawful; seed 0 ends this. Without a seed, it only resolves to
+   * the current seed and how often each kind of rare response was given.
+   */
   odd(seed, percent = {}) {
     return seed === undefined ? this.call("GET", "/odd") : this.call("POST", "/odd", { seed, percent });
   }
 
-  /** A copy of this cluster, deleted at the end of the same test. */
+  /** Creates a copy of this cluster, which is deleted at the end of the same test. */
   fork() {
     return odradek(this.test, { fork: this.id });
   }
 
-  /** Copies log and clock. */
+  /** Saves a copy of the log and the clock under this name. */
   checkpoint(name) {
     return this.call("POST", "/checkpoint", { name });
   }
 
-  /** Goes back to a checkpoint. Connections are cut; the ports stay. */
+  /** Restores a checkpoint. It closes all connections; the ports stay the same. */
   rewind(name) {
     return this.call("POST", "/rewind", { name });
   }
 
-  /** Leaves on the disk what `kill -9` leaves. */
+  /** Stops the cluster, and leaves on the disk exactly what `kill -9` would leave. */
   crash() {
     return this.call("POST", "/crash", {});
   }
 
-  /** Starts again on the same ports. */
+  /** Stops the cluster and starts it again on the same ports. If `clean` is false, it crashes first. */
   restart({ clean = true } = {}) {
     return this.call("POST", "/restart", { clean });
   }
 
-  /** `id`, `host`, `port`, `state` of each node. */
+  /** Resolves to the `id`, `host`, `port` and `state` of each node. */
   async nodes() {
     return (await this.call("GET", "")).nodes;
   }
 
-  /** clean: other nodes lead from now on; else metadata takes it for alive for 9 s of the cluster's time. */
+  /**
+   * Stops a node. If `clean` is true, other nodes become leaders of its partitions. Otherwise the node is killed, and
+   * metadata lists it for another 9 s of the cluster's clock.
+   */
   stopNode(node, { clean = true } = {}) {
     return this.call("POST", `/nodes/${node}/stop`, { clean });
   }
@@ -215,37 +227,40 @@ export class Cluster {
     return this.call("POST", `/nodes/${node}/start`, {});
   }
 
-  /** The node is unreachable for this client until the rule is deleted. */
+  /** Makes the node unreachable for this client. It adds a rule; delete the rule to undo this. */
   cutOff(node, clientId) {
     return this.call("POST", `/nodes/${node}/unreachable_for`, { client_id: clientId });
   }
 
-  /** The node leads the partition in a new leader epoch. */
+  /** Makes the node the leader of the partition, in a new leader epoch. */
   moveLeader(topic, partition, node) {
     return this.call("POST", `/partitions/${encodeURIComponent(topic)}/${partition}/leader`, { node });
   }
 
-  /** kind: `group`, `transaction` or `share`. The coordinator reads its log anew. */
+  /** Moves a coordinator to the node, where it reads its log again. The kind is `group`, `transaction` or `share`. */
   moveCoordinator(kind, key, node) {
     return this.call("POST", `/coordinators/${kind}/${encodeURIComponent(key)}`, { node });
   }
 
-  /** Leaders tell consumers of this rack to read from this node (KIP-392); null: the node is in no rack. */
+  /** Sets the rack of a node. Leaders then send consumers in this rack to the node (KIP-392). Null removes the rack. */
   putInRack(node, rack) {
     return this.call("POST", `/nodes/${node}/rack`, { rack });
   }
 
-  /** The node, a follower, has the log below the offset `end`; null: all of it. */
+  /** Sets which records the node has as a follower: those below the offset `end`, or all if it is null. */
   follow(topic, partition, node, end) {
     return this.call("POST", `/partitions/${encodeURIComponent(topic)}/${partition}/follower`, { node, end });
   }
 
-  /** An unclean election: what is not wholly below the offset is lost. node: the next leader, or null for the same. */
+  /**
+   * Performs an unclean election: batches that do not lie entirely below the offset are lost. `node` becomes the
+   * leader; null keeps the current leader.
+   */
   truncate(topic, partition, offset, node = null) {
     return this.call("POST", `/partitions/${encodeURIComponent(topic)}/${partition}/truncate`, { offset, node });
   }
 
-  /** The cluster's time in milliseconds since the epoch. */
+  /** Resolves to the time of the cluster's clock, in milliseconds since the epoch. */
   async now() {
     return (await this.call("GET", "/clock")).now_ms;
   }
@@ -255,12 +270,12 @@ export class Cluster {
     return this.call("POST", "/clock/freeze", {});
   }
 
-  /** The clock runs again. */
+  /** Starts the cluster's clock again after `freeze`. */
   resume() {
     return this.call("POST", "/clock/resume", {});
   }
 
-  /** Moves the cluster's clock; resolves when all that became due has happened. */
+  /** Moves the cluster's clock forward. Resolves after everything that became due has happened. */
   advance(ms) {
     return this.call("POST", "/clock/advance", { ms });
   }
@@ -270,20 +285,20 @@ export class Cluster {
     return this.call("POST", "/clock/set", { ms });
   }
 
-  /** Writes what clients send and get from now on to a file, for `odradek judge`, until the cluster is deleted. */
+  /** Writes all exchanges from now on to a file, until the cluster is deleted. `odradek judge` can read the file. */
   async record(file) {
     const answer = await begin("GET", `${this.path}/recording`);
     if (answer.statusCode >= 400) throw new Error(`recording: ${await text(answer)}`);
     this.recording = pipeline(answer, createWriteStream(file));
-    this.recording.catch(() => {}); // `delete` tells of it
+    this.recording.catch(() => {}); // `delete` reports the error.
   }
 
-  /** It is deleted after so many seconds from now on, unless it is leased again; null: it stays. */
+  /** Deletes the cluster after this many seconds unless the lease is renewed before. Null removes the lease. */
   lease(seconds) {
     return this.call("POST", "/lease", { ttl_s: seconds });
   }
 
-  /** Cuts its connections and removes its files, before the test ends. */
+  /** Closes all connections of the cluster and removes its files, before the end of the test. */
   async delete() {
     clusters.delete(this);
     await send("DELETE", this.path);
@@ -291,8 +306,9 @@ export class Cluster {
   }
 
   async end(failed) {
-    if (!clusters.has(this)) return; // the test has deleted it
-    const exchanges = failed ? await this.requests({ limit: 20 }).catch(() => []) : []; // it may have crashed
+    if (!clusters.has(this)) return; // The test has deleted the cluster.
+    // The cluster may have crashed.
+    const exchanges = failed ? await this.requests({ limit: 20 }).catch(() => []) : [];
     for (const { client_id, api, request, answer } of exchanges) {
       console.error(client_id, api, JSON.stringify(request), "->", JSON.stringify(answer));
     }
@@ -305,15 +321,17 @@ export class Cluster {
 }
 
 /**
- * A fresh cluster. Options are those of `POST /clusters`, such as `{ nodes: 3 }`. It is deleted after all hooks of the
- * test: a consumer that the test disconnects in one of them still finds its coordinator.
+ * Creates a fresh cluster. The options are those of `POST /clusters`, such as `{ nodes: 3 }`. The cluster is deleted
+ * after all hooks of the test, so a consumer that a hook disconnects still finds its coordinator.
  */
 export async function odradek(t, options = {}) {
   const cluster = new Cluster(await send("POST", "/clusters", options), options, t);
   if (t.onTestFinished) {
-    t.onTestFinished(() => cluster.end(t.task.result?.state === "fail")); // vitest calls the first one last
+    // vitest calls hooks in reverse order, so the first one runs last.
+    t.onTestFinished(() => cluster.end(t.task.result?.state === "fail"));
   } else {
-    // node:test calls the first hook first. This one puts the deletion behind all that the test has registered.
+    // node:test calls hooks in order. The inner `after` moves the deletion after all hooks that the test has
+    // registered.
     t.after(() => t.after(() => cluster.end(t.passed === false)));
   }
   return cluster;

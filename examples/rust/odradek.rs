@@ -1,6 +1,7 @@
 //! Fresh Kafka clusters for tests: `let kafka = Cluster::new("{}");`
 //!
-//! The first test starts Odradek, unless ODRADEK_CONTROL=HOST:PORT names one, and ODRADEK_TOKEN the token it asks for.
+//! The first test starts Odradek. To use a control interface that is already running, set ODRADEK_CONTROL=HOST:PORT,
+//! and ODRADEK_TOKEN if it requires a token.
 
 use std::env;
 use std::fs::File;
@@ -13,7 +14,7 @@ use std::sync::{Mutex, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-const PAGE: usize = 1000; // rows of a state that are asked for at a time
+const PAGE: usize = 1000; // rows to request at a time
 
 const START: &str = r#"trap '' HUP INT TERM; folder=$(mktemp -d); trap 'kill $!; wait; rm -r "$folder"' EXIT
 if command -v odradek >/dev/null; then set -- odradek; else set -- python3 -m odradek; fi
@@ -22,12 +23,13 @@ if command -v odradek >/dev/null; then set -- odradek; else set -- python3 -m od
 until [ -s "$folder/ready" ]; do kill -0 $! || { cat "$folder/log" >&2; exit 1; }; sleep 0.01; done
 cat "$folder/ready"; exec >/dev/null 2>&1; cat"#;
 
-/// One broker, or several nodes; it is deleted when this is dropped. Declare it before its clients, or as the last field
-/// of a struct, so that they are dropped while it is there. Rules, conditions and answers are JSON: see docs/testing.md
-/// of Odradek. The methods panic with the words of a refusal.
+/// A Kafka cluster of one or more nodes, which is deleted when it is dropped. Declare it before its clients, or as the
+/// last field of a struct, so that the clients are dropped first. Rules, conditions and responses are JSON;
+/// docs/testing.md of Odradek describes them. If the control interface refuses a call, the method panics with the
+/// reason.
 pub struct Cluster {
     pub id: String,
-    /// Of the first listener.
+    /// Bootstrap addresses of the first listener.
     pub bootstrap: Vec<String>,
     told: String,
     path: String,
@@ -36,7 +38,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Options are those of `POST /clusters`, such as `{"nodes": 3}`.
+    /// Creates a cluster. The options are those of `POST /clusters`, such as `{"nodes": 3}`.
     pub fn new(options: &str) -> Self {
         let told = send("POST", "/clusters", options);
         let bootstrap = text_of("bootstrap", &told).split(',').map(String::from);
@@ -50,102 +52,103 @@ impl Cluster {
         }
     }
 
-    /// A copy of this cluster.
+    /// Creates a copy of this cluster.
     pub fn fork(&self) -> Self {
         Self::new(&format!(r#"{{"fork": "{}"}}"#, self.id))
     }
 
-    /// The bootstrap addresses of the listener with this name, which is in upper case.
+    /// Returns the bootstrap addresses of a listener. Its name is in upper case.
     pub fn bootstrap_of(&self, listener: &str) -> Vec<String> {
         let name = format!("\"name\": \"{listener}\", \"protocol\"");
         let behind = self.told.split(&name).nth(1).expect(&self.told);
         text_of("bootstrap", behind).split(',').map(String::from).collect()
     }
 
-    /// PEM of the authority that clients trust, where a listener has TLS.
+    /// Returns the CA certificate that clients must trust, as PEM. Panics if no listener uses TLS.
     pub fn ca_certificate(&self) -> String {
         text_of("ca_certificate", &self.told).replace("\\n", "\n")
     }
 
-    /// PEM of this user's key and certificate, where a listener asks for them.
+    /// Returns this user's key and certificate as PEM, for listeners that require client certificates.
     pub fn client_certificate(&self, user: &str) -> String {
         let behind = self.told.split("\"client_certificates\": ").nth(1);
         text_of(user, behind.expect(&self.told)).replace("\\n", "\n")
     }
 
-    /// Adds a rule. If it has done nothing, the test fails.
+    /// Adds a rule. The test fails at its end if the rule has had no effect.
     pub fn fault(&self, rule: &str) {
         self.call("POST", "/faults", rule);
     }
 
-    /// The rules, with `matched`, `hits`, and `unmade`: how many answers could not be edited.
+    /// Returns the rules with counters: `matched`, `hits`, and `unmade` for responses that could not be edited.
     pub fn faults(&self) -> String {
         self.call("GET", "/faults", "")
     }
 
-    /// Panics if nothing has matched a rule, or no answer had what it edits. The end of the test calls it.
+    /// Panics if a rule matched nothing, or could not edit any response. The same check runs when the cluster is
+    /// dropped.
     pub fn check_faults(&self) {
         check(&self.faults());
     }
 
-    /// Deletes the rule of this name, or all rules. Requests that wait at their holds continue.
+    /// Deletes the rule with this name, or all rules. Requests that wait at their holds continue.
     pub fn clear_faults(&self, name: Option<&str>) {
         let path = name.map(|name| format!("/faults/{}", escaped(name)));
         self.call("DELETE", path.as_deref().unwrap_or("/faults"), "");
     }
 
-    /// How many wait at each hold.
+    /// Returns how many requests and broker steps wait at each hold.
     pub fn holds(&self) -> String {
         self.call("GET", "/holds", "")
     }
 
-    /// Lets all that wait at this hold continue, and returns their number.
+    /// Lets all requests and broker steps that wait at this hold continue, and returns their number.
     pub fn release(&self, hold: &str) -> u64 {
         let path = format!("/holds/{}/release", escaped(hold));
         number_of("released", &self.call("POST", &path, ""))
     }
 
-    /// Waits up to ten seconds for a condition and returns its facts.
+    /// Waits up to ten seconds for a condition to hold, and returns its facts.
     pub fn wait(&self, condition: &str) -> String {
         self.call("POST", "/wait", condition)
     }
 
-    /// The last exchanges, decoded, the oldest first; choose with a query such as `since=7&api=Fetch`.
+    /// Returns the last exchanges, decoded, oldest first. A query such as `since=7&api=Fetch` selects some of them.
     pub fn requests(&self, query: &str) -> String {
         self.call("GET", &format!("/requests?{query}"), "")
     }
 
-    /// Leader, epoch and offsets of each partition.
+    /// Returns the leader, epoch and offsets of each partition.
     pub fn partitions(&self) -> String {
         self.rows("partitions")
     }
 
-    /// Each transactional id with its state.
+    /// Returns each transactional id with its state.
     pub fn transactions(&self) -> String {
         self.rows("transactions")
     }
 
-    /// Groups of every type with their state and members.
+    /// Returns the groups of all types with their state and members.
     pub fn groups(&self) -> String {
         self.rows("groups")
     }
 
-    /// Share partitions in memory with their records in flight.
+    /// Returns the share partitions in memory with their records in flight.
     pub fn share_partitions(&self) -> String {
         self.rows("share_partitions")
     }
 
-    /// The state of each producer id in each partition.
+    /// Returns the state of each producer id in each partition.
     pub fn producers(&self) -> String {
         self.rows("producers")
     }
 
-    /// Fetch sessions and share sessions.
+    /// Returns the fetch sessions and share sessions.
     pub fn sessions(&self) -> String {
         self.rows("sessions")
     }
 
-    /// The open connections.
+    /// Returns the open connections.
     pub fn connections(&self) -> String {
         self.rows("connections")
     }
@@ -163,17 +166,19 @@ impl Cluster {
         }
     }
 
-    /// Brings a rare state about and returns its facts; the parameters are JSON, such as `{"topic": "orders"}`.
+    /// Brings the cluster into a rare state and returns its facts. The parameters are JSON, such as
+    /// `{"topic": "orders"}`.
     pub fn preset(&self, name: &str, parameters: &str) -> String {
         self.call("POST", &format!("/presets/{}", escaped(name)), parameters)
     }
 
-    /// The rare states that there are, with their parameters.
+    /// Returns the available presets with their parameters.
     pub fn presets(&self) -> String {
         self.call("GET", "/presets", "")
     }
 
-    /// Gives rare but lawful answers from now on, 0 ends it; None reads the seed and how often each was given.
+    /// Makes the cluster give responses that are rare but lawful; seed 0 ends this. With None, it only returns the
+    /// current seed and how often each kind of rare response was given.
     pub fn odd(&self, seed: Option<u64>) -> String {
         match seed {
             Some(seed) => self.call("POST", "/odd", &format!(r#"{{"seed": {seed}}}"#)),
@@ -181,34 +186,35 @@ impl Cluster {
         }
     }
 
-    /// Copies log and clock.
+    /// Saves a copy of the log and the clock under this name.
     pub fn checkpoint(&self, name: &str) {
         self.call("POST", "/checkpoint", &format!(r#"{{"name": {}}}"#, quoted(name)));
     }
 
-    /// Goes back to a checkpoint. Connections are cut; the ports stay.
+    /// Restores a checkpoint. It closes all connections; the ports stay the same.
     pub fn rewind(&self, name: &str) {
         self.call("POST", "/rewind", &format!(r#"{{"name": {}}}"#, quoted(name)));
     }
 
-    /// Leaves on the disk what `kill -9` leaves.
+    /// Stops the cluster, and leaves on the disk exactly what `kill -9` would leave.
     pub fn crash(&self) {
         self.call("POST", "/crash", "");
     }
 
-    /// Starts again on the same ports; clean: it stops in good order before.
+    /// Stops the cluster and starts it again on the same ports. If `clean` is false, it crashes first.
     pub fn restart(&self, clean: bool) {
         self.call("POST", "/restart", &format!(r#"{{"clean": {clean}}}"#));
     }
 
-    /// Id, host, port and state of each node.
+    /// Returns the id, host, port and state of each node.
     pub fn nodes(&self) -> String {
         let told = self.call("GET", "", "");
         let behind = told.split("\"nodes\": ").nth(1).expect(&told);
         format!("{}]", behind.split(']').next().expect(&told))
     }
 
-    /// clean: other nodes lead from now on; else metadata takes it for alive for 9 s of the cluster's time.
+    /// Stops a node. If `clean` is true, other nodes become leaders of its partitions. Otherwise the node is killed,
+    /// and metadata lists it for another 9 s of the cluster's clock.
     pub fn stop_node(&self, node: i32, clean: bool) {
         let body = format!(r#"{{"clean": {clean}}}"#);
         self.call("POST", &format!("/nodes/{node}/stop"), &body);
@@ -218,25 +224,25 @@ impl Cluster {
         self.call("POST", &format!("/nodes/{node}/start"), "");
     }
 
-    /// The node is unreachable for this client until the rule is deleted.
+    /// Makes the node unreachable for this client. It adds a rule; delete the rule to undo this.
     pub fn cut_off(&self, node: i32, client_id: &str) {
         let body = format!(r#"{{"client_id": {}}}"#, quoted(client_id));
         self.call("POST", &format!("/nodes/{node}/unreachable_for"), &body);
     }
 
-    /// The node leads the partition in a new leader epoch.
+    /// Makes the node the leader of the partition, in a new leader epoch.
     pub fn move_leader(&self, topic: &str, partition: i32, node: i32) {
         let path = format!("/partitions/{}/{partition}/leader", escaped(topic));
         self.call("POST", &path, &format!(r#"{{"node": {node}}}"#));
     }
 
-    /// kind: `group`, `transaction` or `share`. The coordinator reads its log anew.
+    /// Moves a coordinator to the node, where it reads its log again. The kind is `group`, `transaction` or `share`.
     pub fn move_coordinator(&self, kind: &str, key: &str, node: i32) {
         let path = format!("/coordinators/{kind}/{}", escaped(key));
         self.call("POST", &path, &format!(r#"{{"node": {node}}}"#));
     }
 
-    /// Leaders tell consumers of this rack to read from this node (KIP-392); None: the node is in no rack.
+    /// Sets the rack of a node. Leaders then send consumers in this rack to the node (KIP-392). None removes the rack.
     pub fn put_in_rack(&self, node: i32, rack: Option<&str>) {
         let rack = rack.map_or("null".to_string(), quoted);
         self.call(
@@ -246,21 +252,22 @@ impl Cluster {
         );
     }
 
-    /// The node, a follower, has the log below the offset `end`; None: all of it.
+    /// Sets which records the node has as a follower: those below the offset `end`, or all if it is None.
     pub fn follow(&self, topic: &str, partition: i32, node: i32, end: Option<i64>) {
         let path = format!("/partitions/{}/{partition}/follower", escaped(topic));
         let end = end.map_or("null".to_string(), |end| end.to_string());
         self.call("POST", &path, &format!(r#"{{"node": {node}, "end": {end}}}"#));
     }
 
-    /// An unclean election: what is not wholly below the offset is lost. node: the next leader; None: the same.
+    /// Performs an unclean election: batches that do not lie entirely below the offset are lost. `node` becomes the
+    /// leader; None keeps the current leader.
     pub fn truncate(&self, topic: &str, partition: i32, offset: i64, node: Option<i32>) -> String {
         let path = format!("/partitions/{}/{partition}/truncate", escaped(topic));
         let node = node.map_or("null".to_string(), |node| node.to_string());
         self.call("POST", &path, &format!(r#"{{"offset": {offset}, "node": {node}}}"#))
     }
 
-    /// The cluster's time in milliseconds since the epoch.
+    /// Returns the time of the cluster's clock, in milliseconds since the epoch.
     pub fn now_ms(&self) -> u64 {
         number_of("now_ms", &self.call("GET", "/clock", ""))
     }
@@ -270,12 +277,12 @@ impl Cluster {
         self.call("POST", "/clock/freeze", "");
     }
 
-    /// The clock runs again.
+    /// Starts the cluster's clock again after `freeze`.
     pub fn resume(&self) {
         self.call("POST", "/clock/resume", "");
     }
 
-    /// Moves the cluster's clock; returns when all that became due has happened.
+    /// Moves the cluster's clock forward. It returns after everything that became due has happened.
     pub fn advance(&self, time: Duration) {
         let body = format!(r#"{{"ms": {}}}"#, time.as_millis());
         self.call("POST", "/clock/advance", &body);
@@ -286,10 +293,10 @@ impl Cluster {
         self.call("POST", "/clock/set", &format!(r#"{{"ms": {now_ms}}}"#));
     }
 
-    /// Writes what clients send and get from now on to a file, for `odradek judge`, until the cluster is deleted.
+    /// Writes all exchanges from now on to a file, until the cluster is deleted. `odradek judge` can read the file.
     pub fn record(&self, file: &Path) {
         let mut stream = begin("GET", &format!("{}/recording", self.path), "");
-        let mut head = Vec::new(); // the recording begins behind it
+        let mut head = Vec::new(); // the HTTP head that precedes the recording
         while !head.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
             stream.read_exact(&mut byte).expect("odradek is gone");
@@ -304,13 +311,13 @@ impl Cluster {
         *self.recording.lock().expect("a recording") = Some(thread::spawn(copy));
     }
 
-    /// It is deleted after this time from now on, unless it is leased again; None: it stays.
+    /// Deletes the cluster after this time unless the lease is renewed before. None removes the lease.
     pub fn lease(&self, time: Option<Duration>) {
         let seconds = time.map_or("null".to_string(), |time| time.as_secs().to_string());
         self.call("POST", "/lease", &format!(r#"{{"ttl_s": {seconds}}}"#));
     }
 
-    /// Cuts its connections and removes its files, before the test ends.
+    /// Closes all connections of the cluster and removes its files, before the end of the test.
     pub fn delete(&self) {
         self.deleted.store(true, Ordering::Relaxed);
         self.call("DELETE", "", "");
@@ -320,7 +327,7 @@ impl Cluster {
         }
     }
 
-    /// Any other call of the control interface.
+    /// Sends any request to the control interface.
     pub fn call(&self, method: &str, path: &str, body: &str) -> String {
         send(method, &format!("{}{path}", self.path), body)
     }
@@ -339,7 +346,8 @@ impl Drop for Cluster {
                 let lines = exchanges.replace("{\"number\"", "\n{\"number\"");
                 eprintln!("Kafka: the last exchanges {lines}");
             };
-            let _ = thread::spawn(story).join(); // a second panic of this thread would abort
+            // A second panic in this thread would abort the process.
+            let _ = thread::spawn(story).join();
             return;
         }
         let rules = self.faults();
@@ -359,14 +367,14 @@ fn is_unused(rule: &str) -> bool {
     member(rule, "matched") == member(rule, "unmade") && member(rule, "unused") != Some("\"ok\"")
 }
 
-/// The value of a member of a JSON object, as it is written.
+/// Returns the raw value of a member of a JSON object.
 fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
     let begin = format!("\"{name}\":");
     let mut values = parts(object).into_iter().filter_map(|each| each.strip_prefix(&begin));
     values.next().map(str::trim)
 }
 
-/// The items of a JSON list, or the members of a JSON object, as they are written.
+/// Returns the raw items of a JSON list, or the raw members of a JSON object.
 fn parts(json: &str) -> Vec<&str> {
     let (mut parts, mut begin, mut depth) = (Vec::new(), 1, 0);
     let (mut is_text, mut is_escaped) = (false, false);
@@ -425,7 +433,7 @@ fn address() -> &'static str {
         if let Ok(address) = env::var("ODRADEK_CONTROL") {
             return (address, None);
         }
-        // The shell ends when its standard input does: with this process, however that ends.
+        // The shell ends when its standard input is closed, so it also ends if this process is killed.
         let mut shell = Command::new("sh");
         shell.args(["-c", START]).stdin(Stdio::piped());
         let mut shell = shell.stdout(Stdio::piped()).spawn().expect("sh");

@@ -2,7 +2,8 @@
 //
 //	client, err := kgo.NewClient(kgo.SeedBrokers(odradek.New(t).Bootstrap...))
 //
-// The first test starts Odradek, unless ODRADEK_CONTROL=HOST:PORT names one, and ODRADEK_TOKEN the token it asks for.
+// The first test starts Odradek. To use a control interface that is already running, set ODRADEK_CONTROL=HOST:PORT, and
+// ODRADEK_TOKEN if it requires a token.
 package odradek
 
 import (
@@ -23,22 +24,22 @@ import (
 	"time"
 )
 
-// JSON is a rule, a condition, options or an answer: see docs/testing.md of Odradek.
+// JSON is a rule, a condition, options or a response. docs/testing.md of Odradek describes their fields.
 type JSON = map[string]any
 
-// Listener is one way into a cluster.
+// Listener is one listener of a cluster, with its bootstrap addresses and SASL mechanisms.
 type Listener struct {
 	Name, Protocol string
 	Bootstrap      []string
 	Mechanisms     []string
 }
 
-// Cluster is one broker, or several nodes. Its methods fail the test if the control interface refuses them.
+// Cluster is a Kafka cluster of one or more nodes. If the control interface refuses a call, the method fails the test.
 type Cluster struct {
 	ID                 string
-	Bootstrap          []string            // of the first listener
+	Bootstrap          []string            // addresses of the first listener
 	Listeners          map[string]Listener // by name, in upper case
-	CACertificate      string              // PEM that clients trust, where a listener has TLS
+	CACertificate      string              // PEM of the CA to trust, if a listener uses TLS
 	ClientCertificates map[string]string   // PEM of key and certificate, by user
 	t                  testing.TB
 	path               string
@@ -46,9 +47,9 @@ type Cluster struct {
 	recording          chan error
 }
 
-// New makes a cluster, and deletes it at the end of the test, after all that the test registers with Cleanup later on.
-// Options are those of POST /clusters, such as odradek.JSON{"nodes": 3}. A rule that has done nothing fails the test; a
-// failed test logs its last exchanges.
+// New creates a cluster and deletes it at the end of the test, after all cleanups that the test registers later. The
+// options are those of POST /clusters, such as odradek.JSON{"nodes": 3}. The test fails if a rule has had no effect. If
+// the test fails, its last exchanges are logged.
 func New(t testing.TB, options ...JSON) *Cluster {
 	t.Helper()
 	k, body := &Cluster{t: t, path: "/clusters", Listeners: map[string]Listener{}}, JSON{}
@@ -75,7 +76,7 @@ func New(t testing.TB, options ...JSON) *Cluster {
 		if k.deleted {
 			return
 		}
-		defer client.CloseIdleConnections() // their goroutines would count as leaks
+		defer client.CloseIdleConnections() // A leak detector would report their goroutines.
 		defer k.Delete()
 		for _, rule := range k.unused() {
 			t.Errorf("the rule has done nothing: %v", rule)
@@ -89,20 +90,22 @@ func New(t testing.TB, options ...JSON) *Cluster {
 	return k
 }
 
-// Fork makes a copy of the cluster, which the test deletes too.
+// Fork creates a copy of the cluster, which is deleted at the end of the same test.
 func (k *Cluster) Fork() *Cluster { k.t.Helper(); return New(k.t, JSON{"fork": k.ID}) }
 
-// Fault adds a rule. If it has done nothing, the test fails.
+// Fault adds a rule. The test fails at its end if the rule has had no effect.
 func (k *Cluster) Fault(rule JSON) { k.t.Helper(); k.Call("POST", "/faults", rule, nil) }
 
-// Faults returns the rules, with "matched", "hits", and "unmade": how many answers could not be edited.
+// Faults returns the rules. "matched", "hits" and "unmade" are counters; "unmade" counts responses that could not be
+// edited.
 func (k *Cluster) Faults() (rules []JSON) {
 	k.t.Helper()
 	k.Call("GET", "/faults", nil, &rules)
 	return
 }
 
-// CheckFaults fails the test if nothing has matched a rule, or no answer had what it edits. The end of the test calls it.
+// CheckFaults fails the test if a rule matched nothing, or could not edit any response. The same check runs at the end
+// of the test.
 func (k *Cluster) CheckFaults() {
 	k.t.Helper()
 	for _, rule := range k.unused() {
@@ -110,7 +113,7 @@ func (k *Cluster) CheckFaults() {
 	}
 }
 
-// IsUnused tells of a rule, as Faults returns it, whether nothing has matched it, or no answer had what it edits.
+// IsUnused reports whether a rule, as returned by Faults, matched nothing or could not edit any response.
 func IsUnused(rule JSON) bool { return rule["matched"] == rule["unmade"] && rule["unused"] != "ok" }
 
 func (k *Cluster) unused() []JSON {
@@ -128,7 +131,7 @@ func (k *Cluster) ClearFaults(names ...string) {
 	}
 }
 
-// Holds returns how many wait at each hold, by its name.
+// Holds returns the number of waiting requests and broker steps, by name of the hold.
 func (k *Cluster) Holds() map[string]int {
 	k.t.Helper()
 	var told []struct {
@@ -143,7 +146,7 @@ func (k *Cluster) Holds() map[string]int {
 	return holds
 }
 
-// Release lets all that wait at this hold continue, and returns their number.
+// Release lets all requests and broker steps that wait at this hold continue, and returns their number.
 func (k *Cluster) Release(hold string) int {
 	k.t.Helper()
 	var told struct{ Released int }
@@ -151,36 +154,37 @@ func (k *Cluster) Release(hold string) int {
 	return told.Released
 }
 
-// Wait waits up to ten seconds for a condition, and returns its facts.
+// Wait waits up to ten seconds for the condition to hold, and returns its facts.
 func (k *Cluster) Wait(condition JSON) (facts JSON) {
 	k.t.Helper()
 	k.Call("POST", "/wait", condition, &facts)
 	return
 }
 
-// Requests returns the last exchanges, decoded, the oldest first. since, api, client_id and limit choose; nil: all.
+// Requests returns the last exchanges, decoded, oldest first. The keys since, api, client_id and limit select
+// exchanges; nil returns all.
 func (k *Cluster) Requests(where url.Values) (exchanges []JSON) {
 	k.t.Helper()
 	k.Call("GET", "/requests?"+where.Encode(), nil, &exchanges)
 	return
 }
 
-// Partitions returns leader, epoch and offsets of each partition.
+// Partitions returns the leader, epoch and offsets of each partition.
 func (k *Cluster) Partitions() []JSON { k.t.Helper(); return k.rows("partitions") }
 
 // Transactions returns each transactional id with its state.
 func (k *Cluster) Transactions() []JSON { k.t.Helper(); return k.rows("transactions") }
 
-// Groups returns groups of every type with their state and members.
+// Groups returns the groups of all types with their state and members.
 func (k *Cluster) Groups() []JSON { k.t.Helper(); return k.rows("groups") }
 
-// SharePartitions returns share partitions in memory with their records in flight.
+// SharePartitions returns the share partitions in memory with their records in flight.
 func (k *Cluster) SharePartitions() []JSON { k.t.Helper(); return k.rows("share_partitions") }
 
 // Producers returns the state of each producer id in each partition.
 func (k *Cluster) Producers() []JSON { k.t.Helper(); return k.rows("producers") }
 
-// Sessions returns fetch sessions and share sessions.
+// Sessions returns the fetch sessions and share sessions.
 func (k *Cluster) Sessions() []JSON { k.t.Helper(); return k.rows("sessions") }
 
 // Connections returns the open connections.
@@ -200,21 +204,22 @@ func (k *Cluster) rows(name string) (rows []JSON) {
 	return
 }
 
-// Preset brings a rare state about and returns its facts.
+// Preset brings the cluster into the rare state with this name, and returns the facts of that state.
 func (k *Cluster) Preset(name string, parameters JSON) (facts JSON) {
 	k.t.Helper()
 	k.Call("POST", "/presets/"+url.PathEscape(name), parameters, &facts)
 	return
 }
 
-// Presets returns the rare states that there are, with their parameters.
+// Presets returns the available presets with their parameters.
 func (k *Cluster) Presets() (told []JSON) {
 	k.t.Helper()
 	k.Call("GET", "/presets", nil, &told)
 	return
 }
 
-// Odd gives rare but lawful answers from now on; seed 0 ends it. percent, or nil: how often some of them come.
+// Odd makes the cluster give responses that are rare but lawful; seed 0 ends this. percent sets how often a kind of
+// response occurs; nil keeps the defaults.
 func (k *Cluster) Odd(seed int, percent map[string]int) (told JSON) {
 	k.t.Helper()
 	body := JSON{"seed": seed}
@@ -225,31 +230,31 @@ func (k *Cluster) Odd(seed int, percent map[string]int) (told JSON) {
 	return
 }
 
-// Oddities returns the seed, and how often each rare answer was given.
+// Oddities returns the seed, and how often each kind of rare response was given.
 func (k *Cluster) Oddities() (told JSON) { k.t.Helper(); k.Call("GET", "/odd", nil, &told); return }
 
-// Checkpoint copies log and clock.
+// Checkpoint saves a copy of the log and the clock under this name.
 func (k *Cluster) Checkpoint(name string) {
 	k.t.Helper()
 	k.Call("POST", "/checkpoint", JSON{"name": name}, nil)
 }
 
-// Rewind goes back to a checkpoint. Connections are cut; the ports stay.
+// Rewind restores a checkpoint. It closes all connections; the ports stay the same.
 func (k *Cluster) Rewind(name string) {
 	k.t.Helper()
 	k.Call("POST", "/rewind", JSON{"name": name}, nil)
 }
 
-// Crash leaves on the disk what kill -9 leaves.
+// Crash stops the cluster, and leaves on the disk exactly what kill -9 would leave.
 func (k *Cluster) Crash() { k.t.Helper(); k.Call("POST", "/crash", JSON{}, nil) }
 
-// Restart starts it again on the same ports. clean: it stops in good order before.
+// Restart stops the cluster and starts it again on the same ports. If clean is false, it crashes first.
 func (k *Cluster) Restart(clean bool) {
 	k.t.Helper()
 	k.Call("POST", "/restart", JSON{"clean": clean}, nil)
 }
 
-// Nodes returns id, host, port and state of each node.
+// Nodes returns the id, host, port and state of each node.
 func (k *Cluster) Nodes() []JSON {
 	k.t.Helper()
 	var told struct{ Nodes []JSON }
@@ -257,37 +262,39 @@ func (k *Cluster) Nodes() []JSON {
 	return told.Nodes
 }
 
-// StopNode stops a node. clean: others lead from now on; else metadata takes it for alive for 9 s of the cluster's time.
+// StopNode stops a node. If clean is true, other nodes become leaders of its partitions. Otherwise the node is killed,
+// and metadata lists it for another 9 s of the cluster's clock.
 func (k *Cluster) StopNode(node int, clean bool) {
 	k.t.Helper()
 	k.Call("POST", fmt.Sprintf("/nodes/%d/stop", node), JSON{"clean": clean}, nil)
 }
 
-// StartNode starts a node that was stopped.
+// StartNode starts a stopped node.
 func (k *Cluster) StartNode(node int) {
 	k.t.Helper()
 	k.Call("POST", fmt.Sprintf("/nodes/%d/start", node), JSON{}, nil)
 }
 
-// CutOff makes the node unreachable for this client until the rule is deleted.
+// CutOff makes the node unreachable for this client. It adds a rule; delete the rule to undo this.
 func (k *Cluster) CutOff(node int, clientID string) {
 	k.t.Helper()
 	k.Call("POST", fmt.Sprintf("/nodes/%d/unreachable_for", node), JSON{"client_id": clientID}, nil)
 }
 
-// MoveLeader has the node lead the partition in a new leader epoch.
+// MoveLeader makes the node the leader of the partition, in a new leader epoch.
 func (k *Cluster) MoveLeader(topic string, partition, node int) {
 	k.t.Helper()
 	k.Call("POST", partitionPath(topic, partition)+"/leader", JSON{"node": node}, nil)
 }
 
-// MoveCoordinator moves a coordinator, which reads its log anew. kind: group, transaction or share.
+// MoveCoordinator moves a coordinator to the node, where it reads its log again. kind is group, transaction or share.
 func (k *Cluster) MoveCoordinator(kind, key string, node int) {
 	k.t.Helper()
 	k.Call("POST", "/coordinators/"+kind+"/"+url.PathEscape(key), JSON{"node": node}, nil)
 }
 
-// PutInRack has leaders tell consumers of this rack to read from this node (KIP-392); "": the node is in no rack.
+// PutInRack sets the rack of a node. Leaders then send consumers in this rack to the node (KIP-392). "" removes the
+// rack.
 func (k *Cluster) PutInRack(node int, rack string) {
 	k.t.Helper()
 	body := JSON{"rack": rack}
@@ -297,13 +304,14 @@ func (k *Cluster) PutInRack(node int, rack string) {
 	k.Call("POST", fmt.Sprintf("/nodes/%d/rack", node), body, nil)
 }
 
-// Follow gives the node, a follower, the log below the offset end; nil: all of it.
+// Follow sets which records the node has as a follower: those below the offset end, or all if end is nil.
 func (k *Cluster) Follow(topic string, partition, node int, end *int64) {
 	k.t.Helper()
 	k.Call("POST", partitionPath(topic, partition)+"/follower", JSON{"node": node, "end": end}, nil)
 }
 
-// Truncate is an unclean election: what is not wholly below the offset is lost. node: the next leader; nil: the same.
+// Truncate performs an unclean election: batches that do not lie entirely below the offset are lost. node becomes the
+// leader; nil keeps the current leader.
 func (k *Cluster) Truncate(topic string, partition int, offset int64, node *int) (facts JSON) {
 	k.t.Helper()
 	k.Call("POST", partitionPath(topic, partition)+"/truncate", JSON{"offset": offset, "node": node}, &facts)
@@ -314,7 +322,7 @@ func partitionPath(topic string, partition int) string {
 	return fmt.Sprintf("/partitions/%s/%d", url.PathEscape(topic), partition)
 }
 
-// Now returns the cluster's time.
+// Now returns the time of the cluster's clock.
 func (k *Cluster) Now() time.Time {
 	k.t.Helper()
 	var told struct {
@@ -327,10 +335,10 @@ func (k *Cluster) Now() time.Time {
 // Freeze stops the cluster's clock.
 func (k *Cluster) Freeze() { k.t.Helper(); k.Call("POST", "/clock/freeze", JSON{}, nil) }
 
-// Resume lets the clock run again.
+// Resume starts the cluster's clock again after Freeze.
 func (k *Cluster) Resume() { k.t.Helper(); k.Call("POST", "/clock/resume", JSON{}, nil) }
 
-// Advance moves the cluster's clock and returns when all that became due has happened.
+// Advance moves the cluster's clock forward. It returns after everything that became due has happened.
 func (k *Cluster) Advance(d time.Duration) {
 	k.t.Helper()
 	k.Call("POST", "/clock/advance", JSON{"ms": d.Milliseconds()}, nil)
@@ -342,7 +350,7 @@ func (k *Cluster) SetClock(at time.Time) {
 	k.Call("POST", "/clock/set", JSON{"ms": at.UnixMilli()}, nil)
 }
 
-// Record writes what clients send and get from now on to a file, for odradek judge, until the cluster is deleted.
+// Record writes all exchanges from now on to a file, until the cluster is deleted. odradek judge can read the file.
 func (k *Cluster) Record(file string) {
 	k.t.Helper()
 	written, err := os.Create(file)
@@ -361,7 +369,7 @@ func (k *Cluster) Record(file string) {
 	}()
 }
 
-// Lease has it deleted after this time from now on, unless it is leased again; 0: it stays.
+// Lease deletes the cluster after this time unless the lease is renewed before. 0 removes the lease.
 func (k *Cluster) Lease(d time.Duration) {
 	k.t.Helper()
 	body := JSON{"ttl_s": nil}
@@ -371,7 +379,7 @@ func (k *Cluster) Lease(d time.Duration) {
 	k.Call("POST", "/lease", body, nil)
 }
 
-// Delete cuts its connections and removes its files, before the test ends.
+// Delete closes all connections of the cluster and removes its files, before the end of the test.
 func (k *Cluster) Delete() {
 	k.t.Helper()
 	k.deleted = true
@@ -383,7 +391,7 @@ func (k *Cluster) Delete() {
 	}
 }
 
-// Call makes any other call of the control interface, and decodes the answer into answer unless that is nil.
+// Call sends any request to the control interface. If answer is not nil, it decodes the response into answer.
 func (k *Cluster) Call(method, path string, body JSON, answer any) {
 	k.t.Helper()
 	response := k.send(method, path, body)
@@ -426,7 +434,7 @@ if command -v odradek >/dev/null; then set -- odradek; else set -- python3 -m od
 until [ -s "$folder/ready" ]; do kill -0 $! || { cat "$folder/log" >&2; exit 1; }; sleep 0.01; done
 cat "$folder/ready"; exec >/dev/null 2>&1; cat`
 
-var stdin io.WriteCloser // the process ends when this is closed: with ours, however that ends
+var stdin io.WriteCloser // Odradek stops when this pipe is closed, so it also stops if this process is killed.
 var control = sync.OnceValues(func() (string, error) {
 	if address := os.Getenv("ODRADEK_CONTROL"); address != "" {
 		return address, nil

@@ -13,7 +13,7 @@ import org.junit.jupiter.api.Order;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestMethodOrder;
 
-/** Whatever a test closes still finds its cluster. */
+/** A cluster is deleted after a test has closed everything else, so clients can still reach it while they close. */
 @TestMethodOrder(MethodOrderer.OrderAnnotation.class)
 class ClusterOutlivesTest {
   private static final List<String> CLOSED = new ArrayList<>();

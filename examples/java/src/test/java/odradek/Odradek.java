@@ -13,32 +13,33 @@ import org.junit.jupiter.api.extension.*;
 import org.junit.platform.commons.support.AnnotationSupport;
 
 /**
- * A fresh Kafka cluster for each test, or class where the field is static: {@code @Odradek Cluster cluster}. It is
- * deleted after everything else that JUnit closes, such as fields with {@code @AutoClose}. The first
- * starts Odradek, unless ODRADEK_CONTROL=HOST:PORT names one, and ODRADEK_TOKEN the token that it asks for.
+ * A fresh Kafka cluster for each test: {@code @Odradek Cluster cluster}. With a static field, all tests of the class
+ * share the cluster. It is deleted after everything else that JUnit closes, such as fields with {@code @AutoClose}. The
+ * first cluster starts Odradek. To use a control interface that is already running, set ODRADEK_CONTROL=HOST:PORT, and
+ * ODRADEK_TOKEN if it requires a token.
  */
 @Target({ElementType.FIELD, ElementType.PARAMETER})
 @Retention(RetentionPolicy.RUNTIME)
 @ExtendWith(Odradek.Extension.class)
 public @interface Odradek {
   int nodes() default 1;
-  int[] nodeIds() default {}; // in place of their number
+  int[] nodeIds() default {}; // ids of the nodes, instead of their number
   String[] settings() default {};
-  String[] topics() default {}; // with partitions: "orders=3"
-  String[] listeners() default {}; // each in JSON: "{\"protocol\": \"SASL_SSL\"}"
-  String[] users() default {}; // with passwords: "alice=secret"
-  String preset() default ""; // the name of a rare state, or {"name": …, "parameters": {…}}
+  String[] topics() default {}; // topics with their numbers of partitions: "orders=3"
+  String[] listeners() default {}; // each as JSON: "{\"protocol\": \"SASL_SSL\"}"
+  String[] users() default {}; // users with their passwords: "alice=secret"
+  String preset() default ""; // the name of a preset, or {"name": …, "parameters": {…}}
   String emulate() default ""; // a release of Kafka, such as "4.0"
-  int ttlS() default 0; // seconds after which it is deleted; 0: it stays
+  int ttlS() default 0; // lease in seconds, after which the cluster is deleted; 0: no lease
 
-  /** One cluster. Rules, conditions and answers are JSON: see docs/testing.md of Odradek. */
+  /** One cluster. Rules, conditions and responses are JSON; docs/testing.md of Odradek describes them. */
   final class Cluster {
     public final String id;
-    public final String bootstrap; // of the first listener
-    private final String told; // the answer of POST /clusters
+    public final String bootstrap; // addresses of the first listener
+    private final String told; // the response to POST /clusters
     private final String path;
-    private final Clusters test; // that it belongs to
-    private boolean called; // so there may be rules
+    private final Clusters test; // the clusters of the same test
+    private boolean called; // if true, the cluster may have rules
     private boolean deleted;
     private Thread recording;
 
@@ -66,7 +67,7 @@ public @interface Odradek {
           .map(each -> text(each[0]) + ":" + (isText ? text(each[1]) : each[1])).toList()) + "}";
     }
 
-    /** A text as JSON. */
+    /** Returns the text as a JSON string. */
     public static String text(String text) {
       StringBuilder found = new StringBuilder("\"");
       text.chars().forEach(each -> found.append(
@@ -76,33 +77,36 @@ public @interface Odradek {
 
     private static String orNull(String text) { return text == null || text.isEmpty() ? "null" : text(text); }
 
-    /** The bootstrap address of the listener with this name, which is in upper case. */
+    /** Returns the bootstrap address of a listener. Its name is in upper case. */
     public String bootstrap(String listener) {
       return found("\"name\": \"" + listener + "\", \"protocol\": \"\\w+\", \"bootstrap\": \"([^\"]+)\"", told);
     }
 
-    /** PEM of the authority that clients trust, where a listener has TLS. */
+    /** Returns the CA certificate that clients must trust, as PEM. Throws if no listener uses TLS. */
     public String caCertificate() { return found("\"ca_certificate\": \"([^\"]+)\"", told).replace("\\n", "\n"); }
 
-    /** PEM of this user's key and certificate, where a listener asks for them. */
+    /** Returns this user's key and certificate as PEM, for listeners that require client certificates. */
     public String clientCertificate(String user) {
       return found("\"" + Pattern.quote(user) + "\": \"(-----BEGIN[^\"]+)\"", told).replace("\\n", "\n");
     }
 
-    /** A copy of this cluster, deleted at the end of the same test. */
+    /** Creates a copy of this cluster, which is deleted at the end of the same test. */
     public Cluster fork() {
       Cluster fork = new Cluster("{\"fork\":" + text(id) + "}", test);
-      fork.called = true; // it may have rules of its preset
+      fork.called = true; // Its preset may have added rules.
       return fork;
     }
 
-    /** Adds a rule. If it has done nothing, the test fails. */
+    /** Adds a rule. The test fails at its end if the rule has had no effect. */
     public void fault(String rule) { call("POST", "/faults", rule); }
 
-    /** The rules, with "matched", "hits", and "unmade": how many answers could not be edited. */
+    /** Returns the rules with counters: "matched", "hits", and "unmade" for responses that could not be edited. */
     public String faults() { return call("GET", "/faults", ""); }
 
-    /** Throws AssertionError if nothing has matched a rule, or no answer had what it edits. The end of the test calls it. */
+    /**
+     * Throws an AssertionError if a rule matched nothing, or could not edit any response. The same check runs at the
+     * end of the test.
+     */
     public void checkFaults() {
       List<String> unused = parts(faults()).stream().filter(Cluster::isUnused).toList();
       if (!unused.isEmpty()) throw new AssertionError("these rules have done nothing: " + unused);
@@ -112,21 +116,21 @@ public @interface Odradek {
       return member(rule, "matched").equals(member(rule, "unmade")) && !member(rule, "unused").equals("\"ok\"");
     }
 
-    /** The value of a member of a JSON object, as it is written; "" if there is none. */
+    /** Returns the raw value of a member of a JSON object, or "" if the object has no such member. */
     private static String member(String object, String name) {
       String begin = "\"" + name + "\":";
       return parts(object).stream().filter(each -> each.startsWith(begin)).findFirst()
           .map(each -> each.substring(begin.length()).strip()).orElse("");
     }
 
-    /** The items of a JSON list, or the members of a JSON object, as they are written. */
+    /** Returns the raw items of a JSON list, or the raw members of a JSON object. */
     private static List<String> parts(String json) {
       List<String> parts = new ArrayList<>();
       boolean isText = false;
       int begin = 1;
       for (int at = 0, depth = 0; at < json.length(); at++) {
         char each = json.charAt(at);
-        if (isText && each == '\\') at++; // what is escaped does not end the text
+        if (isText && each == '\\') at++; // An escaped quote does not end the string.
         else if (each == '"') isText = !isText;
         else if (isText) continue;
         else if (each == '[' || each == '{') depth++;
@@ -142,48 +146,51 @@ public @interface Odradek {
     /** Deletes all rules. Requests that wait at their holds continue. */
     public void clearFaults() { call("DELETE", "/faults", ""); }
 
-    /** Deletes the rule of this name. */
+    /** Deletes the rule with this name. */
     public void clearFaults(String name) { call("DELETE", "/faults/" + escaped(name), ""); }
 
-    /** How many wait at each hold. */
+    /** Returns how many requests and broker steps wait at each hold. */
     public String holds() { return call("GET", "/holds", ""); }
 
-    /** Lets all that wait at this hold continue, and returns their number. */
+    /** Lets all requests and broker steps that wait at this hold continue, and returns their number. */
     public int release(String hold) {
       return Integer.parseInt(found("\"released\": (\\d+)", call("POST", "/holds/" + escaped(hold) + "/release", "")));
     }
 
-    /** Waits up to ten seconds for a condition, such as {@code {"topic": "orders", "log_end_offset": 1}}. */
+    /** Waits up to ten seconds for a condition to hold, such as {@code {"topic": "orders", "log_end_offset": 1}}. */
     public String await(String condition) { return call("POST", "/wait", condition); }
 
-    /** The last exchanges, decoded, the oldest first; where: "", or such as "since=7&api=Fetch". */
+    /**
+     * Returns the last exchanges, decoded, oldest first. A query such as "since=7&api=Fetch" selects some; "" returns
+     * all.
+     */
     public String requests(String where) { return call("GET", "/requests?" + where, ""); }
 
-    /** Leader, epoch and offsets of each partition. */
+    /** Returns the leader, epoch and offsets of each partition. */
     public String partitions() { return rows("partitions"); }
 
-    /** Each transactional id, with its state. */
+    /** Returns each transactional id with its state. */
     public String transactions() { return rows("transactions"); }
 
-    /** Groups of every type, with their state and members. */
+    /** Returns the groups of all types with their state and members. */
     public String groups() { return rows("groups"); }
 
-    /** Share partitions in memory, with their records in flight. */
+    /** Returns the share partitions in memory with their records in flight. */
     public String sharePartitions() { return rows("share_partitions"); }
 
-    /** The state of each producer id in each partition. */
+    /** Returns the state of each producer id in each partition. */
     public String producers() { return rows("producers"); }
 
-    /** Fetch sessions and share sessions. */
+    /** Returns the fetch sessions and share sessions. */
     public String sessions() { return rows("sessions"); }
 
-    /** The open connections. */
+    /** Returns the open connections. */
     public String connections() { return rows("connections"); }
 
     private String rows(String name) {
       StringJoiner rows = new StringJoiner(", ", "[", "]");
       boolean more = true;
-      for (int skip = 0; more; skip += 1000) { // of a page
+      for (int skip = 0; more; skip += 1000) { // the size of a page
         String page = call("GET", "/" + name + "?skip=" + skip + "&limit=1000", "");
         more = page.endsWith("\"more\": true}");
         rows.add(page.substring(page.indexOf('[') + 1, page.lastIndexOf(']')));
@@ -191,75 +198,86 @@ public @interface Odradek {
       return rows.toString();
     }
 
-    /** Brings a rare state about and returns its facts; parameters: JSON, {@code {"topic": "orders"}}. */
+    /**
+     * Brings the cluster into a rare state and returns its facts. The parameters are JSON, such as
+     * {@code {"topic": "orders"}}.
+     */
     public String preset(String name, String parameters) {
       return call("POST", "/presets/" + escaped(name), parameters);
     }
 
-    /** The rare states that there are, with their parameters. */
+    /** Returns the available presets with their parameters. */
     public String presets() { return call("GET", "/presets", ""); }
 
-    /** Gives rare but lawful answers from now on; seed 0 ends it. */
+    /** Makes the cluster give responses that are rare but lawful. Seed 0 ends this. */
     public String odd(int seed) { return call("POST", "/odd", "{\"seed\":" + seed + "}"); }
 
-    /** The seed, and how often each rare answer was given. */
+    /** Returns the seed, and how often each kind of rare response was given. */
     public String odd() { return call("GET", "/odd", ""); }
 
-    /** Copies log and clock. */
+    /** Saves a copy of the log and the clock under this name. */
     public void checkpoint(String name) { call("POST", "/checkpoint", "{\"name\":" + text(name) + "}"); }
 
-    /** Goes back to a checkpoint. Connections are cut; the ports stay. */
+    /** Restores a checkpoint. It closes all connections; the ports stay the same. */
     public void rewind(String name) { call("POST", "/rewind", "{\"name\":" + text(name) + "}"); }
 
-    /** Leaves on the disk what {@code kill -9} leaves. */
+    /** Stops the cluster, and leaves on the disk exactly what {@code kill -9} would leave. */
     public void crash() { call("POST", "/crash", ""); }
 
-    /** Starts again on the same ports; clean: it stops in good order before. */
+    /** Stops the cluster and starts it again on the same ports. If {@code clean} is false, it crashes first. */
     public void restart(boolean clean) { call("POST", "/restart", "{\"clean\":" + clean + "}"); }
 
-    /** Id, host, port and state of each node. */
+    /** Returns the id, host, port and state of each node. */
     public String nodes() { return found("\"nodes\": (\\[.*?\\])", call("GET", "", "")); }
 
-    /** clean: other nodes lead from now on; else metadata takes it for alive for 9 s of the cluster's time. */
+    /**
+     * Stops a node. If {@code clean} is true, other nodes become leaders of its partitions. Otherwise the node is
+     * killed, and metadata lists it for another 9 s of the cluster's clock.
+     */
     public void stopNode(int node, boolean clean) {
       call("POST", "/nodes/" + node + "/stop", "{\"clean\":" + clean + "}");
     }
 
     public void startNode(int node) { call("POST", "/nodes/" + node + "/start", ""); }
 
-    /** The node is unreachable for this client until the rule is deleted. */
+    /** Makes the node unreachable for this client. It adds a rule; delete the rule to undo this. */
     public void cutOff(int node, String clientId) {
       call("POST", "/nodes/" + node + "/unreachable_for", "{\"client_id\":" + text(clientId) + "}");
     }
 
-    /** The node leads the partition in a new leader epoch. */
+    /** Makes the node the leader of the partition, in a new leader epoch. */
     public void moveLeader(String topic, int partition, int node) {
       call("POST", "/partitions/" + escaped(topic) + "/" + partition + "/leader", "{\"node\":" + node + "}");
     }
 
-    /** kind: group, transaction or share. The coordinator reads its log anew. */
+    /** Moves a coordinator to the node, where it reads its log again. The kind is group, transaction or share. */
     public void moveCoordinator(String kind, String key, int node) {
       call("POST", "/coordinators/" + kind + "/" + escaped(key), "{\"node\":" + node + "}");
     }
 
-    /** Leaders tell consumers of this rack to read from this node (KIP-392); null: the node is in no rack. */
+    /**
+     * Sets the rack of a node. Leaders then send consumers in this rack to the node (KIP-392). Null removes the rack.
+     */
     public void putInRack(int node, String rack) {
       call("POST", "/nodes/" + node + "/rack", "{\"rack\":" + orNull(rack) + "}");
     }
 
-    /** The node, a follower, has the log below the offset; null: all of it. */
+    /** Sets which records the node has as a follower: those below the offset {@code end}, or all if it is null. */
     public void follow(String topic, int partition, int node, Long end) {
       call("POST", "/partitions/" + escaped(topic) + "/" + partition + "/follower",
           "{\"node\":" + node + ",\"end\":" + end + "}");
     }
 
-    /** An unclean election: what is not wholly below the offset is lost. node: the next leader; null: the same. */
+    /**
+     * Performs an unclean election: batches that do not lie entirely below the offset are lost. {@code node} becomes
+     * the leader; null keeps the current leader.
+     */
     public String truncate(String topic, int partition, long offset, Integer node) {
       return call("POST", "/partitions/" + escaped(topic) + "/" + partition + "/truncate",
           "{\"offset\":" + offset + ",\"node\":" + node + "}");
     }
 
-    /** The cluster's time. */
+    /** Returns the time of the cluster's clock. */
     public Instant now() {
       return Instant.ofEpochMilli(Long.parseLong(found("\"now_ms\": (\\d+)", call("GET", "/clock", ""))));
     }
@@ -267,16 +285,16 @@ public @interface Odradek {
     /** Stops the cluster's clock. */
     public void freeze() { call("POST", "/clock/freeze", ""); }
 
-    /** The clock runs again. */
+    /** Starts the cluster's clock again after {@link #freeze}. */
     public void resume() { call("POST", "/clock/resume", ""); }
 
-    /** Moves the cluster's clock; returns when all that became due has happened. */
+    /** Moves the cluster's clock forward. It returns after everything that became due has happened. */
     public void advance(Duration time) { call("POST", "/clock/advance", "{\"ms\":" + time.toMillis() + "}"); }
 
     /** Sets the cluster's clock. */
     public void setClock(Instant time) { call("POST", "/clock/set", "{\"ms\":" + time.toEpochMilli() + "}"); }
 
-    /** Writes what clients send and get from now on to a file, for odradek judge, until the cluster is deleted. */
+    /** Writes all exchanges from now on to a file, until the cluster is deleted. odradek judge can read the file. */
     public void record(Path file) {
       try {
         InputStream exchanges = opened("GET", path + "/recording", "").getInputStream();
@@ -294,12 +312,12 @@ public @interface Odradek {
       }
     }
 
-    /** It is deleted after this time from now on, unless it is leased again; null: it stays. */
+    /** Deletes the cluster after this time unless the lease is renewed before. Null removes the lease. */
     public void lease(Duration time) {
       call("POST", "/lease", "{\"ttl_s\":" + (time == null ? null : time.toSeconds()) + "}");
     }
 
-    /** Cuts its connections and removes its files, before the test ends. */
+    /** Closes all connections of the cluster and removes its files, before the end of the test. */
     public void delete() {
       if (deleted) return;
       deleted = true;
@@ -311,7 +329,9 @@ public @interface Odradek {
       }
     }
 
-    /** Any other call of the control interface; throws IllegalStateException with its words if it is refused. */
+    /**
+     * Sends any request to the control interface. If it is refused, throws an IllegalStateException with the reason.
+     */
     public String call(String method, String call, String body) {
       called = true;
       return send(method, path + call, body);
@@ -349,7 +369,7 @@ public @interface Odradek {
     }
   }
 
-  /** The clusters of a test. JUnit closes them when it has closed all else of the test. */
+  /** The clusters of a test. JUnit closes them after everything else that belongs to the test. */
   final class Clusters implements ExtensionContext.Store.CloseableResource {
     private final Deque<Cluster> made = new ArrayDeque<>();
     private final ExtensionContext test;
@@ -358,7 +378,7 @@ public @interface Odradek {
 
     @Override public void close() {
       boolean failed = test.getExecutionException().isPresent();
-      String missed = ""; // all clusters are deleted before it is told
+      String missed = ""; // reported after all clusters are deleted
       for (Cluster each = made.poll(); each != null; each = made.poll()) {
         if (each.deleted) continue;
         try {
@@ -367,7 +387,7 @@ public @interface Odradek {
           else if (each.called) each.checkFaults();
         } catch (AssertionError error) {
           missed += error.getMessage();
-        } catch (IllegalStateException error) { // it may have crashed
+        } catch (IllegalStateException error) { // The cluster may have crashed.
           System.err.println(error.getMessage());
         } finally {
           each.delete();
@@ -377,7 +397,7 @@ public @interface Odradek {
     }
   }
 
-  final class Control { // the process that all clusters live in
+  final class Control { // the process that serves all clusters
     private static final String START = """
         trap '' HUP INT TERM; folder=$(mktemp -d); trap 'kill $!; wait; rm -r "$folder"' EXIT
         if command -v odradek >/dev/null; then set -- odradek; else set -- python3 -m odradek; fi
@@ -385,7 +405,8 @@ public @interface Odradek {
           --ready-file "$folder/ready" >"$folder/log" 2>&1 </dev/null &
         until [ -s "$folder/ready" ]; do kill -0 $! || { cat "$folder/log" >&2; exit 1; }; sleep 0.01; done
         cat "$folder/ready"; exec >/dev/null 2>&1; cat""";
-    private static Process process; // ends when its standard input does: with this JVM, however that ends
+    // Odradek stops when its standard input is closed, so it also stops if this JVM is killed.
+    private static Process process;
     private static String address = System.getenv("ODRADEK_CONTROL");
     private static final String TOKEN = System.getenv().getOrDefault("ODRADEK_TOKEN", "");
 
