@@ -2,7 +2,7 @@
 
 import { h } from "./elements.js";
 
-// The section of the navigation that each view belongs to.
+// The section of the navigation bar that each view belongs to.
 export const SECTION = {
   overview: "overview",
   transactions: "transactions",
@@ -56,7 +56,8 @@ export const partitionLink = (name) => {
   return link(name, "records", { topic, partition });
 };
 
-// Changes parameters of the view in the address without a new entry in the history, and without a change of view.
+// Changes parameters of the current view in the address. This adds no entry to the history and does not switch the
+// view.
 export const NARROWED = "narrowed";
 export const narrow = (changed) => {
   const { cluster: _, from: __, ...kept } = route().query;
@@ -65,8 +66,8 @@ export const narrow = (changed) => {
   dispatchEvent(new Event(NARROWED));
 };
 
-// A search field. A quarter of a second after the last key, it limits the view to names that contain the typed text.
-// What is in the field belongs to its user: events do not change it.
+// A search field. A quarter of a second after the last keystroke, it limits the view to names that contain the typed
+// text. Only the user changes its text; events do not.
 let typing;
 export const find = (query, words) => {
   const typed = ({ currentTarget: field }) => {

@@ -1,15 +1,15 @@
-// Follows the records of a topic: a list that grows on demand at its end, and by what is written meanwhile.
+// Follows the records of a topic. The list grows at its end on demand, and with every record that is written meanwhile.
 
 const PAGE = 50;
 const POLL_MS = 1000;
 const LOST = new Error("The broker did not answer.");
-const MOST = 1000; // a longer list drops what is farthest from the end that grows
+const MOST = 1000; // A longer list drops the records farthest from the end that grows.
 
 const positions = (text) => Object.fromEntries(text.split(",").filter(Boolean).map((each) => each.split(":")));
 const resuming = (found) => Object.entries(found).map(([partition, offset]) => `${partition}:${offset}`).join(",");
 
-// changed: called with the facts of the view whenever they change. lost: called when the broker does not answer.
-// Returns an object whose `close` ends the requests.
+// changed: called with the facts of the view whenever they change. lost: called when the broker does not respond.
+// Returns an object whose `close` stops polling.
 export const browse = (query, changed, lost) => {
   const { find, ...rest } = query;
   const asked = { ...rest, ...(find ? { find } : {}) };
@@ -26,7 +26,7 @@ export const browse = (query, changed, lost) => {
     });
     return await answer.json();
   };
-  // Looks further until the list has a page more, nothing is left, or the user stops it.
+  // Continues until the list has grown by a page, no records are left, or the user stops the search.
   const further = async () => {
     const wanted = facts.records.length + PAGE;
     tell({ isLooking: true });
@@ -61,7 +61,8 @@ export const browse = (query, changed, lost) => {
     changed(facts);
     if (!found.error && !found.is_done && found.records.length < PAGE) await further();
   };
-  // Asks for what has been written since. With the newest first it belongs before the list, else behind its end.
+  // Fetches the records written since the last poll. They go before the list if its order is newest first, and after it
+  // otherwise.
   const follow = async () => {
     if (document.hidden || !facts || facts.error || facts.isLooking) return facts ? undefined : await start();
     const isNewest = facts.order === "newest";

@@ -1,11 +1,12 @@
-// Shows a key, value or header whole: in pieces if it is large, with JSON indented, to copy and to download.
+// Shows the complete content of a key, value or header. Large content is loaded in pieces, JSON can be indented, and
+// users can copy or download the content.
 
 import { h, Part } from "./elements.js";
 import { indented } from "./json_text.js";
 import { size, whole } from "./text.js";
 
-// One line of a key, value or header. content: null, a number, {text} or {hex}, with the size if it is truncated, or
-// the fields of an internal record.
+// Returns one line for a key, value or header. content: null, a number, {text} or {hex} (with the size if it is
+// truncated), or the fields of an internal record.
 export const brief = (content) => {
   if (content === null || content === undefined) return h("span", { class: "lead" }, "null");
   if (typeof content !== "object") return String(content);
@@ -13,9 +14,9 @@ export const brief = (content) => {
   return "text" in content ? content.text : JSON.stringify(content);
 };
 
-// where: the topic, partition and offset. of: the part of the record. shown: what the list has of it.
 const textOf = (pieces) => pieces.map((each) => each === null ? "" : each.text ?? each.hex).join("");
 
+// where: the topic, partition and offset. of: the part of the record. shown: what the list already has of this part.
 class Pieces extends Part {
   state = {
     pieces: [this.props.shown],
@@ -39,7 +40,7 @@ class Pieces extends Part {
     this.setState({ pieces: next ? [...pieces, found] : [found], next: found.next });
   }
 
-  // Returns everything, read in one request.
+  // Returns the complete content. If parts are missing, reads all of it in one request.
   async everything() {
     if (this.state.next === null) return this.state.pieces;
     const bytes = await (await fetch(this.address("/download"))).arrayBuffer();
@@ -91,7 +92,7 @@ class Pieces extends Part {
 
 export const Content = Pieces;
 
-// A page that does not come from this machine or over TLS has no clipboard of its own.
+// The clipboard API exists only on pages that come from this machine or over TLS.
 const toClipboard = (text) => {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   const area = document.createElement("textarea");

@@ -1,4 +1,4 @@
-// Buttons for changes, if the broker allows them (`token`). A button opens a dialog that the user must confirm.
+// Buttons that change something, if the broker allows it (`token`). A button opens a dialog that the user must confirm.
 
 import { route } from "./address.js";
 import { draw, h, Part } from "./elements.js";
@@ -7,20 +7,21 @@ import { token } from "./given.js";
 export const isChangeable = token !== null;
 const SETTING = "odradek.http.actions=true";
 
-// action: name of the action in the API. body: turns the fields into the body to send. command: the command that does
-// the same. The rest is for `asking`. If actions are off, the button says how to switch them on.
-// Views of other clusters have no such buttons, since the API changes only the broker of the process.
+// action: the name of the action in the API. body: turns the fields into the request body. command: the command that
+// does the same. The other properties are for `asking`. If actions are off, the dialog says how to turn them on.
+// Views of other clusters have no such buttons, because the API only changes the broker that serves the page.
 export const button = (words, { action, body, command, ...rest }) => {
   if (route().query.cluster) return null;
   if (!isChangeable) return opening(words, () => open(h(Off, { title: rest.title, command })));
   return asking(words, { ...rest, send: (given) => post(action, body(given)) });
 };
 
-// A button that asks for confirmation. title, words: describe the change. go: the label of the button that makes it.
-// fields: [name, label, attributes]. typed: the text that the user must type to confirm. isDanger: something is lost.
-// blocked: the reason why the change is impossible now, which is shown instead of the button that makes it.
-// send: sends the fields and returns the response. after: the address to go to afterwards, or a function of the
-// response that returns it.
+// A button that asks for confirmation.
+// title, words: describe the change. go: the label of the button that makes the change.
+// fields: [name, label, attributes]. typed: the text that the user must type to confirm. isDanger: data will be lost.
+// blocked: the reason why the change is currently impossible, shown instead of the button that makes it.
+// send: sends the fields and returns the response. after: the address to open afterwards, or a function that gets the
+// response and returns this address.
 export const asking = (words, action) => opening(words, () => open(h(Confirm, action)));
 
 const opening = (words, onClick) => h("button", { type: "button", class: "act", onClick }, words);
@@ -54,7 +55,7 @@ class Confirm extends Part {
     const given = Object.fromEntries(new FormData(event.currentTarget));
     this.setState({ isBusy: true, kind: "", said: "…" });
     try {
-      const answer = await send(given); // it throws what is wrong with the fields
+      const answer = await send(given); // Throws an error if a field is invalid.
       const told = await answer.json();
       this.setState({
         isBusy: false,
@@ -96,7 +97,7 @@ class Confirm extends Part {
   }
 }
 
-// The event after a change, at which the page reloads its view.
+// The event that follows a change and makes the page reload its view.
 export const CHANGED = "changed";
 
 // A button that makes a change without confirmation. If the change is refused, a dialog shows the reason.
@@ -117,7 +118,7 @@ export const doing = (words, send, name) => {
 const tell = (words) => open(h("form", {}, heading("The change failed"), h("p", { class: "bad" }, words), closing()));
 const refusal = (told) => `Refused: ${told.error ?? told.detail}`;
 
-// options: texts, or pairs of a value and its text. rows: the height of a field for several lines.
+// options: texts, or pairs of value and text. rows: the height of a multi-line field.
 const labelled = ([name, words, { options, rows, value, ...given }]) => {
   const attributes = { ...given, name, autocomplete: "off", spellcheck: false };
   const field = options

@@ -1,5 +1,5 @@
-// Describes elements of the document for Preact, which changes only what differs from the description before.
-// Texts become text nodes, so no data of a broker can become markup.
+// Describes the elements of the document for Preact, which updates only what has changed since the last description.
+// Strings become text nodes, so data from the broker can never become markup.
 
 // @ts-types="./vendor/preact.d.ts"
 import { Component, createElement, Fragment, render } from "./vendor/preact.module.js";
@@ -9,7 +9,7 @@ export const Part = Component;
 export const Group = Fragment;
 export const draw = render;
 
-// Colors of states.
+// The color of each state.
 const COLOR = {
   ...{ Ongoing: "wait", PrepareCommit: "wait", PrepareAbort: "wait", CompleteCommit: "good", CompleteAbort: "bad" },
   ...{ Stable: "good", Empty: "", Dead: "bad", NotReady: "bad", Assigning: "wait", Reconciling: "wait" },

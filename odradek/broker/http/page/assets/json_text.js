@@ -1,15 +1,15 @@
-// Indents JSON as it was written, without parsing it: JSON.parse would change 9007199254740993 and 10.00, and drop a
-// member whose name comes twice. The same as odradek/protocol/decoded/json_text.py, and tested with the same cases.
+// Indents JSON text without parsing it. JSON.parse would change 9007199254740993 and 10.00, and would drop a member
+// whose name occurs twice. odradek/protocol/decoded/json_text.py does the same and is tested with the same cases.
 
 const NUMBER = "-?(?:0|[1-9][0-9]*)(?:\\.[0-9]+)?(?:[eE][+-]?[0-9]+)?";
 const TOKEN = new RegExp(`[ \\t\\n\\r]*(?:([{}[\\],:])|"|((?:${NUMBER}|true|false|null)(?![0-9a-zA-Z.+-])))`, "y");
 const ESCAPE = /\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})/y;
 const STEP = "  ";
-const DEEPEST = 20; // what is nested deeper stays on one line, else indents could be far longer than the text
-// What may come next, as in the other implementation.
+const DEEPEST = 20; // Deeper levels stay on one line. Otherwise the indentation could be far longer than the text.
+// What may come next, as in the Python implementation.
 const [VALUE, FIRST_VALUE, NAME, FIRST_NAME, COLON, AFTER] = [0, 1, 2, 3, 4, 5];
 
-// Returns the offset behind the string that begins at `at`, or -1 if there is none.
+// Returns the offset after the string that starts at `at`, or -1 if the string is invalid.
 const endOfString = (text, at) => {
   for (let end = at + 1; end < text.length; end++) {
     const code = text.charCodeAt(end);
@@ -24,7 +24,7 @@ const endOfString = (text, at) => {
   return -1;
 };
 
-// Returns a JSON object or array with a line for each member or element, or null if the text is not one.
+// Returns a JSON object or array with a line for each member or element, or null if the text is neither of these.
 export const indented = (text) => {
   if (!/^[ \t\n\r]*[[{]/.test(text)) return null;
   const parts = [];

@@ -1,11 +1,11 @@
-// Computes the shapes of a timeline's diagram from its lanes and columns, for the available width.
-// Columns that do not fit continue below, like lines of text, so nothing is cut off.
+// Computes the shapes of a timeline's diagram from its lanes and columns, for the available width. Columns that do not
+// fit continue below, like lines of text, so nothing is cut off.
 
 import { count, when } from "./text.js";
 
 const COLUMN = 92;
 const WIDEST = 150;
-const LETTER = 6.9; // greatest width of a letter of the small text
+const LETTER = 6.9; // maximum width of a letter in the small font
 const LINE = 14;
 const MOST_LINES = 6;
 const ROOM = 12; // space above and below the symbols of a lane
@@ -31,7 +31,7 @@ const wrap = (text, most) => {
   return lines.length > MOST_LINES ? [...lines.slice(0, MOST_LINES - 1), "…"] : lines;
 };
 
-// Returns shapes as [element, attributes, text], and the height that they need.
+// Returns the shapes as [element, attributes, text], and the total width and height.
 export const layout = (picture, room) => {
   const width = Math.max(COLUMN, room);
   const fits = Math.max(1, Math.floor(width / COLUMN));

@@ -21,7 +21,7 @@ import { transaction } from "./views/transaction.js";
 import { transactions } from "./views/transactions.js";
 import { warnings } from "./views/warnings.js";
 
-// Functions that turn the facts of a view, and the parameters in the address, into elements.
+// Functions that turn the facts of a view and the parameters in the address into elements.
 const VIEWS = {
   ...{ overview, transactions, transaction, topics, topic, partition, records },
   ...{ groups, group, shares, acls, users, quotas, connections, warnings, clusters, cluster },
@@ -37,14 +37,14 @@ const NAV = [
   ["warnings", "Warnings"],
   ["clusters", "Clusters"],
 ];
-// Parameters that narrow, sort or page a view. With other values, it is still the same view.
+// Parameters that filter, sort or page a view. Changing them does not switch the view.
 const WITHIN = ["find", "sort", "from"];
 const main = document.getElementById("main");
 const live = document.getElementById("live");
 const words = document.getElementById("live-words");
 const pause = /** @type {HTMLButtonElement} */ (document.getElementById("pause"));
 let stream = null;
-let latest = null; // the view, its query and its facts as the last event brought them
+let latest = null; // the view, its query and its facts, as of the last event
 let isPaused = false;
 let lostAt = null;
 
@@ -107,7 +107,8 @@ const listen = (view, query, changed, lost) => {
   source.onerror = lost;
   return source;
 };
-let isNarrowed = false; // the next event answers what the user has just asked for, so it is shown even if paused
+// If true, the next event is the result of the user's last input, so it is shown even if the page is paused.
+let isNarrowed = false;
 
 let shown = route();
 addEventListener("hashchange", () => {

@@ -1,12 +1,12 @@
-// Tables that keep their rows: a row belongs to its key. Events change cells and move rows, but never make them anew.
+// Tables that reuse their rows. Each row belongs to a key: events change cells and move rows, but never recreate them.
 
 import { link, route } from "./address.js";
 import { h } from "./elements.js";
 import { whole } from "./text.js";
 
-// columns: for each its name, the class of its cells, and the property of an item by which it can be sorted.
-// row: turns an item into a list with a cell for each column. key: the property of an item that identifies it, or a
-// function that returns its key. Lists that the broker sorts are passed with `isSorted`.
+// columns: the name of each column, the class of its cells, and the property of an item to sort by.
+// row: turns an item into a list with a cell for each column. key: the property that identifies an item, or a function
+// that returns the key. isSorted: the broker has sorted the list already.
 export const table = (label, columns, items, row, key, isSorted = false) => {
   const { query } = route();
   const keyOf = typeof key === "function" ? key : (item) => item[key];
@@ -45,10 +45,10 @@ const heading = ([name, kind, property], by, isDown) => {
   const direction = isBy ? (isDown ? "descending" : "ascending") : null;
   return h("th", { ...given, "aria-sort": direction }, link(name + sign, view, { ...kept, sort: next }));
 };
-// On a narrow screen, each row is shown as a list, in which every cell is labelled with the name of its column.
+// On a narrow screen, each row is shown as a list in which every cell is labelled with the name of its column.
 const tableCell = ([name, kind], cell) => h("td", { class: kind, "data-name": name }, h("div", {}, cell));
 
-// Links to the other pages of a list, of which `shown` items from number `from` on are shown.
+// Links to the other pages of a list. This page shows `shown` items, starting with number `from`.
 export const pages = ({ total, from = 0 }, shown, step = 200) => {
   if (!from && total <= shown) return null;
   const { view, query } = route();

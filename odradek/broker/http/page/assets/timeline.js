@@ -4,10 +4,10 @@ import { partitionLink, transactionLink } from "./address.js";
 import { empty, h, note } from "./elements.js";
 import { count, span, when, whole } from "./text.js";
 
-// steps: oldest first. The list shows the most recent step first.
+// steps: oldest first. The page shows the latest step first.
 export const timeline = (steps, none) => {
   if (!steps.length) return empty(none);
-  let latest = null; // the last step with a time of the broker's clock
+  let latest = null; // time of the last step that was timed by the broker's clock
   const shown = steps.map((each) => {
     const isComparable = each.is_broker_time !== false;
     const gap_ms = isComparable && latest !== null ? each.at_ms - latest : -1;

@@ -1,4 +1,4 @@
-// The part of Preact that the page uses, for `deno check`. The real types are in Preact's own package.
+// The subset of Preact's types that the page uses, for `deno check`. Preact's own package contains the complete types.
 
 export const createElement: (type: unknown, given?: unknown, ...children: unknown[]) => unknown;
 export const Fragment: unknown;

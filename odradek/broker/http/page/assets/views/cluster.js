@@ -50,7 +50,7 @@ export const cluster = (view) => {
   ];
 };
 
-// The note above each view of a cluster other than the broker of the process.
+// The note above each view of a cluster other than the broker that serves the page.
 export const clusterNote = (id) =>
   h(
     "p",

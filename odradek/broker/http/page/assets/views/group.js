@@ -85,7 +85,7 @@ const noOffsets = (view) =>
     ? empty("A share group commits no offsets: see ", link("its share partitions", "shares", { find: view.id }), ".")
     : empty("No committed offsets yet.");
 
-// A share group keeps no offset that a person could name: Kafka moves it to the start, to the end, or to a time.
+// A share group cannot be reset to an offset that a user chooses: Kafka only resets it to the start, the end or a time.
 const TARGETS = [["earliest", "the first record"], ["latest", "the end"], ["offset", "an offset"], [
   "timestamp",
   "a time",

@@ -3,7 +3,7 @@ import { facts, h, note, title } from "../elements.js";
 import { rate, size, span, whole } from "../text.js";
 
 const SAMPLES = 60;
-const samples = []; // the overviews of the last minute, from which rates are computed
+const samples = []; // the overviews of the last minute, used to compute rates
 
 export const overview = (view) => {
   if (samples.at(-1) !== view) samples.push(view);

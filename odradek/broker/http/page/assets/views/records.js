@@ -148,7 +148,7 @@ class Row extends Part {
     );
   }
 }
-// The headers that the list leaves out: their names come on demand, and each then reads its value.
+// The headers that the list omits. Their names are loaded on demand, and the value of each header is loaded separately.
 const AT_ONCE = 20;
 class MoreHeaders extends Part {
   state = { names: null, shown: this.props.each.headers.length, said: "" };

@@ -64,7 +64,7 @@ const partitionRow = (name, each) => {
 };
 const settingRow = (each) => [each.name, each.value ?? "–", each.source.toLowerCase().replace("_", " ")];
 
-// A value that begins like an object or array has to be JSON, so that a typing error does not reach consumers.
+// A value that starts like an object or array must be JSON, so that a typing error does not reach consumers.
 const produce = (topic) => ({
   action: "produce",
   command: `odradek produce -t ${topic}`,

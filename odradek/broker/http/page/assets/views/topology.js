@@ -1,4 +1,4 @@
-// Shows the topology of a streams group: a picture, the topics of each subtopology, and who runs its tasks.
+// Shows the topology of a streams group: a picture, the topics of each subtopology, and the members that run its tasks.
 
 import { link } from "../address.js";
 import { empty, h, tag } from "../elements.js";
@@ -64,8 +64,8 @@ const topicRow = ([id, role, name, partitions]) => [
   partitions ? whole(partitions) : "–",
 ];
 
-// The picture has a box for each subtopology, one below the other. Arrows on the left are topics of others that it
-// reads, arrows on the right are repartition topics from one box to another.
+// The picture has a box for each subtopology, one below the other. Arrows from the left are its source topics. Arrows
+// on the right are repartition topics that lead from one box to another.
 
 const LEFT = 240, WIDTH = 220, HEIGHT = 58, STEP = 84, RIGHT = 300, MOST_DRAWN = 12;
 

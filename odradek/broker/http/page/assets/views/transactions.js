@@ -4,7 +4,7 @@ import { pages, table } from "../table.js";
 import { span, whole } from "../text.js";
 import { heldNote } from "../timeline.js";
 
-// Ranks of transactions: the lower the rank, the more somebody still has to decide.
+// Ranks of transactions. The lower the rank, the more urgently the transaction needs a decision.
 export const IN_DOUBT = 0;
 export const OPEN = 1;
 const SHOWN_PARTITIONS = 4;
