@@ -17,7 +17,10 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
-/** Clusters of `odradek serve --control` at ODRADEK_CONTROL, for tests of Kafka that start a cluster. */
+/**
+ * Creates clusters of `odradek serve --control`, which runs at ODRADEK_CONTROL, for tests of Kafka that start a
+ * cluster.
+ */
 public final class ControlledCluster {
     private static final String BASE = "http://" + System.getenv("ODRADEK_CONTROL") + "/control/v1/clusters";
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -27,7 +30,7 @@ public final class ControlledCluster {
 
     private ControlledCluster() { }
 
-    /** Aborts the test if Odradek refuses. */
+    /** Calls the control interface. Aborts the test if Odradek refuses the call. */
     public static JsonNode call(String method, String path, Object body) {
         try {
             HttpURLConnection http = opened(method, path);
@@ -43,7 +46,7 @@ public final class ControlledCluster {
         }
     }
 
-    // A client that keeps threads would be taken for a leak of the test.
+    // Opens a connection without keep-alive. A thread that keeps connections would be reported as a leak of the test.
     private static HttpURLConnection opened(String method, String path) throws IOException {
         HttpURLConnection http = (HttpURLConnection) URI.create(BASE + path).toURL().openConnection();
         http.setRequestMethod(method);
@@ -53,8 +56,8 @@ public final class ControlledCluster {
     }
 
     /**
-     * Creates a cluster, which is deleted after its life at the latest. Kafka heeds no setting that it does not know, so
-     * neither does this. `more` has further fields of the call.
+     * Creates a cluster with a lease of `life`. Kafka ignores settings that it does not know, so this method retries
+     * without those that Odradek does not know. `more` contains further fields of the call.
      */
     public static JsonNode created(
         Map<String, String> settings, List<Integer> nodes, Duration life, Map<String, String> more) {
@@ -72,7 +75,7 @@ public final class ControlledCluster {
         }
     }
 
-    /** Records what is exchanged with a cluster, until it is deleted; returns the thread that does so. */
+    /** Records all exchanges with a cluster until it is deleted. Returns the thread that writes the recording. */
     public static Thread recorded(String id, Path recording) {
         try {
             InputStream body = opened("GET", "/" + id + "/recording").getInputStream();

@@ -12,7 +12,9 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** Small applications of Java's producer and consumer; the last line that each prints is what it sees. */
+/**
+ * Small applications with Java's producer and consumer. The last line that is printed is the application's result.
+ */
 public class KafkaClients {
     static final String AT = System.getenv("ODRADEK_BOOTSTRAP");
 
@@ -48,7 +50,7 @@ public class KafkaClients {
 
     static String leaveAndJoin() throws InterruptedException {
         var consumer = joined(Map.of("group.protocol", "consumer"));
-        Thread.sleep(700);  // there is a heartbeat for the assignment
+        Thread.sleep(700);  // Meanwhile a heartbeat confirms the assignment.
         consumer.unsubscribe();
         consumer.subscribe(List.of("orders"));
         poll(consumer, 3000);
@@ -62,7 +64,7 @@ public class KafkaClients {
         return "polled";
     }
 
-    /** Does not wait for long to be let in. */
+    /** Leaves the group and joins it again as a static member. Requests time out after a second. */
     static String leaveAndJoinStatically() {
         var impatient = Map.<String, Object>of("request.timeout.ms", 1000, "max.poll.interval.ms", 1000);
         var settings = new HashMap<>(impatient);
@@ -74,7 +76,7 @@ public class KafkaClients {
         return "polled";
     }
 
-    /** Closes the second member of two, which does not know its id yet, and rebalances the first one. */
+    /** Closes a second member before it has received its member id, then triggers a rebalance in the first member. */
     static String closeWhileJoining() throws InterruptedException {
         var settings = Map.<String, Object>of("group.protocol", "classic", "auto.offset.reset", "earliest");
         var consumer = joined(settings);
@@ -82,7 +84,7 @@ public class KafkaClients {
         while (consumer.poll(Duration.ofMillis(10)).isEmpty()) second.poll(Duration.ofMillis(10));
         var closing = new Thread(second::close);
         closing.start();
-        Thread.sleep(500);  // the id comes while it closes
+        Thread.sleep(500);  // The member id arrives while the member closes.
         consumer.commitSync();
         closing.join();
         consumer.enforceRebalance();
@@ -90,7 +92,7 @@ public class KafkaClients {
         return consumer.assignment().isEmpty() ? "waits for a member that is gone" : "has joined again";
     }
 
-    /** The first batch is not answered in time. */
+    /** Aborts a transaction whose batch is not answered in time, then commits another transaction. */
     static String abortAndCommit() {
         var settings = new HashMap<String, Object>(Map.of("bootstrap.servers", AT, "transactional.id", "t"));
         settings.putAll(Map.of("delivery.timeout.ms", 2000, "request.timeout.ms", 2000, "linger.ms", 0));
@@ -109,7 +111,7 @@ public class KafkaClients {
         return "committed";
     }
 
-    /** Sends to two partitions in turn, each record after the answer to the last one. */
+    /** Sends to two partitions in turn, each record after the response to the previous one. */
     static String sendInTurn() throws InterruptedException {
         var settings = Map.<String, Object>of("bootstrap.servers", AT, "enable.idempotence", true);
         try (var producer = new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer())) {

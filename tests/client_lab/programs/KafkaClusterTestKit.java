@@ -11,8 +11,8 @@ import java.util.Map;
 import java.util.UUID;
 
 /**
- * Stands before Kafka's class of this name, for the integration tests of Kafka Streams: a cluster of one node of
- * `odradek serve --control`, and what its clients say is recorded below RECORDINGS.
+ * Replaces Kafka's class of the same name in the integration tests of Kafka Streams. Each cluster is a cluster of
+ * `odradek serve --control` with one node. The exchanges of its clients are recorded below RECORDINGS.
  */
 public class KafkaClusterTestKit implements AutoCloseable {
     private static final int NODE = 0;
@@ -58,7 +58,7 @@ public class KafkaClusterTestKit implements AutoCloseable {
         return bootstrap;
     }
 
-    /** Tests compare the number of replicas with their count only. */
+    /** Returns a map with one entry, because tests only compare its size with the number of replicas. */
     public Map<Integer, kafka.server.BrokerServer> brokers() {
         Map<Integer, kafka.server.BrokerServer> found = new HashMap<>();
         found.put(NODE, null);

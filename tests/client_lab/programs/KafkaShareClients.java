@@ -9,7 +9,7 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
-/** Small applications of Java's share consumer, which the older releases of KafkaClients lack. */
+/** Small applications with Java's share consumer. Older releases that run KafkaClients do not have this consumer. */
 public class KafkaShareClients {
     static final String AT = System.getenv("ODRADEK_BOOTSTRAP");
 
@@ -17,7 +17,7 @@ public class KafkaShareClients {
         Map.of("bootstrap.servers", AT, "group.id", "g", "share.acknowledgement.mode", "explicit"),
         new StringDeserializer(), new StringDeserializer());
 
-    /** Polls once, so that no other fetch is on its way behind it. */
+    /** Reads with a single poll, so that no second fetch is in flight afterwards. */
     static List<ConsumerRecord<String, String>> read() {
         CONSUMER.subscribe(List.of("orders"));
         var records = new ArrayList<ConsumerRecord<String, String>>();
@@ -25,7 +25,7 @@ public class KafkaShareClients {
         return records;
     }
 
-    /** Acknowledges one record, and another before there is an answer about the first. */
+    /** Acknowledges a record, and a second one before the response to the first acknowledgement. */
     static String acknowledgeTwice() {
         var told = new ArrayList<Object>();
         CONSUMER.setAcknowledgementCommitCallback((offsets, error) -> told.add(offsets));
@@ -37,16 +37,18 @@ public class KafkaShareClients {
         return "heard of " + told.size();
     }
 
-    /** Acknowledges records once their broker was gone and is back. */
+    /** Acknowledges records after their broker has restarted. */
     static String acknowledgeAfterRestart() throws Exception {
         read().forEach(CONSUMER::acknowledge);
         var at = AT.split(":");
         var port = Integer.parseInt(at[1]);
         try (var idle = new Socket(at[0], port); var admin = Admin.create(Map.of("bootstrap.servers", AT))) {
-            admin.describeCluster().nodes().get();  // tells that there is no fetch on its way
+            // The test waits for this request, which shows that no fetch is in flight. Then it restarts the broker.
+            admin.describeCluster().nodes().get();
             idle.getInputStream().read();
         } catch (IOException gone) { }
-        for (boolean back = false; !back; Thread.sleep(1000)) {  // meanwhile the consumer connects, to ask for metadata
+        // Meanwhile the consumer reconnects to request metadata.
+        for (boolean back = false; !back; Thread.sleep(1000)) {
             try (var connection = new Socket(at[0], port)) {
                 back = true;
             } catch (IOException refused) { }

@@ -69,8 +69,9 @@ import java.util.stream.IntStream;
 import java.util.stream.Stream;
 
 /**
- * Stands before Kafka's class of this name: a test gets a cluster of `odradek serve --control` at ODRADEK_CONTROL, and
- * what its clients say is recorded below RECORDINGS. A test that needs Kafka's objects in its own process is aborted.
+ * Replaces Kafka's class of the same name. Each test gets a cluster of `odradek serve --control`, which runs at
+ * ODRADEK_CONTROL. The exchanges of its clients are recorded below RECORDINGS. A test is aborted if it needs Kafka's
+ * objects in its own process.
  */
 public class RaftClusterInvocationContext implements TestTemplateInvocationContext {
     private final String name;
@@ -110,7 +111,9 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
         return Path.of(System.getenv("RECORDINGS"), test + "-" + id);
     }
 
-    /** A test that fails since it was refused objects of Kafka's broker, maybe in a condition that it waited for. */
+    /**
+     * Aborts a failed test if it was refused an object of Kafka's broker, even within a condition that it waited for.
+     */
     private record WhatIsLacking(OdradekCluster cluster)
         implements TestExecutionExceptionHandler, LifecycleMethodExecutionExceptionHandler {
         @Override
@@ -149,7 +152,9 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
             return lacking;
         }
 
-        /** Stops and starts its node, and knows what metadata tells; all else that a test asks of it aborts it. */
+        /**
+         * Returns a broker that can stop and start its node, and answers from metadata. Any other call aborts the test.
+         */
         private KafkaBroker broker(int node) {
             return proxy(KafkaBroker.class, (self, method, given) -> switch (method.getName()) {
                 case "metadataCache" -> cache();
@@ -184,7 +189,10 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
             });
         }
 
-        /** None to wait for, since each node is one. They know topics' ids; a test that wants more of them is aborted. */
+        /**
+         * An empty map, because every node is a controller and a test has no other controllers to wait for. A
+         * controller that is requested by id returns the ids of topics; any other call aborts the test.
+         */
         private final class NoControllers extends AbstractMap<Integer, ControllerServer> {
             @Override
             public ControllerServer get(Object id) {
@@ -223,7 +231,10 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
             }
         }
 
-        /** What the test has set, for those who ask for a number; there are no directories of logs. */
+        /**
+         * The configuration of a node, from which a test can read its settings. Requesting log directories aborts the
+         * test.
+         */
         private final class Settings extends KafkaConfig {
             private final boolean isMade;
 
@@ -294,9 +305,10 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
                 if (name.equals("broker.rack")) racks.put(node, value);
                 else if (node < config.numBrokers())
                     ofBrokers.computeIfAbsent(name, key -> new ArrayList<>()).add(value);
-                else settings.putIfAbsent(name, value);  // of the controller, which is in each node here
+                // This is a setting of the controller, which is part of every node here.
+                else settings.putIfAbsent(name, value);
             }));
-            ofBrokers.forEach((name, values) -> {  // nodes have their settings in common
+            ofBrokers.forEach((name, values) -> {  // All nodes share their settings.
                 if (values.size() < config.numBrokers() || Set.copyOf(values).size() > 1)
                     throw new TestAbortedException("needs " + name + " of a node");
                 settings.put(name, values.get(0));
@@ -347,7 +359,7 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
         @Override
         public void stop() {
             isStopped = true;
-            if (lacking != null) admins.forEach(admin -> admin.close(Duration.ZERO));  // which an aborted test leaves
+            if (lacking != null) admins.forEach(admin -> admin.close(Duration.ZERO));  // Aborted tests leave them open.
             if (id == null) return;
             ControlledCluster.call("DELETE", "/" + id, null);
             try {

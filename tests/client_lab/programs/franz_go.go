@@ -1,4 +1,4 @@
-// Applications on franz-go, one function each. The last line that one prints is all that it sees.
+// Applications based on franz-go, one function each. The last line that is printed is the application's result.
 package main
 
 import (
@@ -68,7 +68,7 @@ func oneTransaction() (string, error) {
 	return "committed", nil
 }
 
-// Commits though its only record has failed.
+// oneFailedRecord commits a transaction although its only record has failed.
 func oneFailedRecord() (string, error) {
 	client, err := kgo.NewClient(at, kgo.TransactionalID("t"), kgo.DefaultProduceTopic("orders"))
 	if err != nil {
@@ -122,7 +122,7 @@ func readUncommitted() (string, error) {
 	return fmt.Sprintf("read %d of 2", read), nil
 }
 
-// Takes the field of that name, as if it were exported, and what a pointer or an atomic value in it leads to.
+// field returns a field by name, even if it is unexported. It follows a pointer or an atomic value in the field.
 func field(of reflect.Value, name string) reflect.Value {
 	found := of.FieldByName(name)
 	found = reflect.NewAt(found.Type(), unsafe.Pointer(found.UnsafeAddr())).Elem()
@@ -132,7 +132,7 @@ func field(of reflect.Value, name string) reflect.Value {
 	return reflect.Indirect(found)
 }
 
-// Sends three to partition 0, whose sequence numbers begin with the last but one there is in place of 0.
+// sendThreeFromTheEnd sends three records to partition 0. Their sequence numbers start at 2³¹ - 2 instead of 0.
 func sendThreeFromTheEnd() (string, error) {
 	client, err := kgo.NewClient(at, kgo.DefaultProduceTopic("orders"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
@@ -144,7 +144,7 @@ func sendThreeFromTheEnd() (string, error) {
 	topics := field(field(field(reflect.ValueOf(client).Elem(), "producer"), "topics"), "v")
 	partitions := field(field(topics.MapIndex(reflect.ValueOf("orders")).Elem(), "v"), "partitions")
 	records := field(partitions.Index(0).Elem(), "records")
-	field(records, "needSeqReset").SetBool(false) // to 0, by the first request
+	field(records, "needSeqReset").SetBool(false) // Otherwise the first request would reset the sequence number to 0.
 	for _, name := range []string{"seq", "batch0Seq"} {
 		field(records, name).SetInt(1<<31 - 2)
 	}

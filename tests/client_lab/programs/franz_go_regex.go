@@ -1,4 +1,5 @@
-// Applications on franz-go with a group of KIP-848, one function each. The last line that one prints is all it sees.
+// Applications based on franz-go with a KIP-848 group, one function each. The last line that is printed is the
+// application's result.
 package main
 
 import (
@@ -11,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A log that is slow to tell of a topic that has become known.
+// slowLog is a logger that blocks for four seconds when the client logs that it has discovered the topic.
 type slowLog struct{}
 
 func (slowLog) Level() kgo.LogLevel { return kgo.LogLevelInfo }

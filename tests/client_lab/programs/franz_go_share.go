@@ -1,4 +1,5 @@
-// Applications with share groups on franz-go, one function each. The last line that one prints is all that it sees.
+// Applications based on franz-go with share groups, one function each. The last line that is printed is the
+// application's result.
 package main
 
 import (
@@ -44,7 +45,8 @@ func fromTheFirst(client *kgo.Client) error {
 	return err
 }
 
-// Reads a record, pauses its partition, acknowledges it, and reads the next one once that is resumed.
+// readPaused reads a record, pauses its partition and acknowledges the record. It resumes the partition and reads the
+// next record.
 func readPaused() (string, error) {
 	client, err := kgo.NewClient(at, kgo.ShareGroup("g"), kgo.ConsumeTopics("orders"),
 		kgo.FetchMaxWait(100*time.Millisecond), kgo.RecordPartitioner(kgo.ManualPartitioner()))

@@ -1,4 +1,4 @@
-// Applications on KafkaJS, one function each. The last line that one prints is all that it sees.
+// Applications based on KafkaJS, one function each. The last line that is printed is the application's result.
 const { Kafka, logLevel } = require("kafkajs")
 
 const brokers = process.env.ODRADEK_BOOTSTRAP.split(",")
@@ -22,7 +22,7 @@ async function readOne() {
   return Promise.race([read.then((value) => `read ${value}`), after(15_000, "read nothing")])
 }
 
-// For twice its session time-out.
+// Blocks in the message handler for twice the session timeout.
 async function readAndBlock() {
   const consumer = kafka.consumer({ groupId: "g", maxWaitTimeInMs: 100, sessionTimeout: 2_000, heartbeatInterval: 500 })
   await consumer.connect()
@@ -53,7 +53,7 @@ async function sendLong() {
   return Promise.race([Promise.all(sending).then(() => "sent"), after(20_000, "sends no more")])
 }
 
-// Each connection counts its requests from three below the end of 32 bits.
+// Sends five records. Each connection starts its correlation ids at 2³¹ - 3.
 async function sendFive() {
   const { prototype } = require("kafkajs/src/network/connection")
   const { nextCorrelationId } = prototype
@@ -67,7 +67,7 @@ async function sendFive() {
   return "sent"
 }
 
-// Sends of an idempotent producer that do not wait for each other.
+// Sends records with an idempotent producer, without waiting for earlier sends.
 async function sendConcurrently() {
   const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 5 })
   await producer.connect()

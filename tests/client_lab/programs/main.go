@@ -1,4 +1,4 @@
-// The way in of the programs that have a table of applications: runs the one that the first argument names.
+// The entry point of programs with a table of applications. It runs the application that the first argument names.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Applications on @platformatic/kafka, one function each. The last line that one prints is all that it sees.
+// Applications based on @platformatic/kafka, one function each. The last line that is printed is the application's
+// result.
 Promise.withResolvers ??= () => {
   const made = {}
   made.promise = new Promise((resolve, reject) => Object.assign(made, { resolve, reject }))
@@ -37,7 +38,7 @@ function sender(more) {
   return [producer, (value) => producer.send({ messages: [{ topic: "orders", partition: 0, value }] })]
 }
 
-// Sends do not wait for each other.
+// Sends records without waiting for earlier sends.
 async function sendConcurrently() {
   const [producer, send] = sender({ retries: 0 })
   await send("first")
@@ -46,7 +47,7 @@ async function sendConcurrently() {
   return "sent"
 }
 
-// Sends come one after the other; those that fail are given up.
+// Sends eight records one after another, and continues if one fails.
 async function sendEight() {
   const [producer, send] = sender({})
   for (let number = 0; number < 8; number += 1) await send(`${number}`).catch(() => {})

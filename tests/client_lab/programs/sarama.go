@@ -1,4 +1,4 @@
-// Applications on Sarama, one function each. The last line that one prints is all that it sees.
+// Applications based on Sarama, one function each. The last line that is printed is the application's result.
 package main
 
 import (
@@ -37,7 +37,7 @@ func idempotent() *sarama.Config {
 	return config
 }
 
-// The second of three is refused.
+// sendThree sends three records, of which the broker refuses the second.
 func sendThree() (string, error) {
 	producer, err := sarama.NewSyncProducer(at, idempotent())
 	if err != nil {
@@ -49,7 +49,8 @@ func sendThree() (string, error) {
 	return "sent", err
 }
 
-// So many that some come while earlier ones wait to be sent again; one request at a time.
+// sendMany sends so many records that new ones arrive while earlier ones wait for a retry. One request is in flight at
+// a time.
 func sendMany() (string, error) {
 	const many = 2000
 	config := config()

@@ -1,4 +1,4 @@
-// An application on Sarama 1.26, which knows no racks. The last line that it prints is all that it sees.
+// An application based on Sarama 1.26, which does not support racks. The last line that is printed is its result.
 package main
 
 import (

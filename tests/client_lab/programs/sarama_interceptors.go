@@ -1,4 +1,5 @@
-// Applications with interceptors of Sarama, one function each. The last line that one prints is all that it sees.
+// Applications based on interceptors of Sarama, one function each. The last line that is printed is the application's
+// result.
 package main
 
 import (
@@ -9,7 +10,7 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// Lets a third record wait at the producer's door, before the second, which comes back to be sent again, may pass.
+// doorkeeper delays the retry of the second record until a third record waits at the producer's input.
 type doorkeeper struct {
 	producer sarama.AsyncProducer
 	passed   int
@@ -22,7 +23,8 @@ func (d *doorkeeper) OnSend(*sarama.ProducerMessage) {
 	}
 }
 
-// Sarama sends the first record again as a batch, and knows with the second that its leader is to be asked for anew.
+// sendThreeAmongRetries makes Sarama retry the first record as a batch. When the second record follows, Sarama already
+// knows that it must look up the leader again.
 func sendThreeAmongRetries() (string, error) {
 	doorkeeper := &doorkeeper{}
 	config := sarama.NewConfig()

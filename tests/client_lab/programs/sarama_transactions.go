@@ -1,4 +1,5 @@
-// Applications with transactions of Sarama, one function each. The last line that one prints is all that it sees.
+// Applications based on transactions of Sarama, one function each. The last line that is printed is the application's
+// result.
 package main
 
 import (
