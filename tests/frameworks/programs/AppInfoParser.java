@@ -1,6 +1,6 @@
 package org.apache.kafka.common.utils;
 
-/** What the file connector of Kafka 4.3.1 asks for its version, and Kafka 4.4.0 has elsewhere. */
+/** Returns the version that the file connector of Kafka 4.3.1 requests. Kafka 4.4.0 has moved the original class. */
 public class AppInfoParser {
     public static String getVersion() {
         return "4.3.1";

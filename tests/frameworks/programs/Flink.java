@@ -9,7 +9,7 @@ import org.apache.flink.connector.kafka.source.KafkaSource;
 import org.apache.flink.connector.kafka.source.enumerator.initializer.OffsetsInitializer;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 
-/** Copies what a topic holds into another one, exactly once, in a MiniCluster: BOOTSTRAP INPUT OUTPUT. */
+/** Copies the records of one topic to another, exactly once, in a MiniCluster: BOOTSTRAP INPUT OUTPUT. */
 public class Flink {
     public static void main(String[] words) throws Exception {
         var environment = StreamExecutionEnvironment.createLocalEnvironment(2, new Configuration());

@@ -7,9 +7,11 @@ import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.streams.tests.SmokeTestDriver;
 
 /**
- * Kafka's own driver of the smoke test of Kafka Streams: BOOTSTRAP KEYS RECORDS SECONDS. It makes the topics and says
- * `ready`, spreads RECORDS records of each of KEYS keys over so many seconds, says `generated`, and compares what the
- * applications have written with what they should have. It says `verified`, or what is wrong.
+ * Runs Kafka's own driver of the smoke test of Kafka Streams: BOOTSTRAP KEYS RECORDS SECONDS.
+ *
+ * <p>It creates the topics and prints `ready`. It sends RECORDS records for each of KEYS keys over SECONDS seconds, and
+ * prints `generated`. Then it compares the output of the applications with the expected output, and prints
+ * `verified` or the difference.
  */
 public class SmokeDriver {
     private static final int PARTITIONS = 4;
@@ -30,7 +32,7 @@ public class SmokeDriver {
         System.exit(found.passed() ? 0 : 1);
     }
 
-    /** The driver prints a lot, so that its own words need a mark. */
+    /** Prints a line with a mark, which separates it from the many lines that Kafka's driver prints. */
     private static void say(String words) {
         System.out.println("\n> " + words);
         System.out.flush();

@@ -21,8 +21,10 @@ import org.springframework.kafka.core.ProducerFactory;
 import org.springframework.kafka.transaction.KafkaTransactionManager;
 
 /**
- * A listener copies INPUT into OUTPUT in transactions, in a classic group, and fails at first for every tenth record; a
- * listener of a group of KIP-848 and one of a share group count the results: BOOTSTRAP INPUT OUTPUT COUNT.
+ * Runs three listeners: BOOTSTRAP INPUT OUTPUT COUNT.
+ *
+ * <p>The first listener is in a classic group and copies INPUT to OUTPUT in transactions. For every tenth record, its
+ * first attempt fails. A listener in a KIP-848 group and one in a share group count the results.
  */
 @Configuration
 @EnableKafka

@@ -12,7 +12,7 @@ import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.state.Stores;
 
-/** Counts records by key, exactly once: BOOTSTRAP INPUT OUTPUT. Runs until its standard input ends. */
+/** Counts records by key, exactly once: BOOTSTRAP INPUT OUTPUT. It runs until its standard input is closed. */
 public class Streams {
     public static void main(String[] words) throws Exception {
         var settings = new Properties();

@@ -1,4 +1,4 @@
-// @confluentinc/schemaregistry with kafkajs: what tests/frameworks/test_registry_clients.py expects of every client.
+// A program with @confluentinc/schemaregistry and KafkaJS. test_registry_clients.py describes what it must do.
 const registry = require("@confluentinc/schemaregistry");
 const { createMutableRegistry, createFileRegistry, create, toBinary } = require("@bufbuild/protobuf");
 const { FileDescriptorProtoSchema, FileDescriptorSetSchema, FieldDescriptorProto_Type: Type } = require("@bufbuild/protobuf/wkt");
@@ -9,7 +9,7 @@ const client = new registry.SchemaRegistryClient({ baseURLs: [url] });
 const kafka = new Kafka({ brokers: [bootstrap], logLevel: logLevel.ERROR });
 const ORDER = { id: 7, price: { currency: "EUR", units: 12 }, note: "gift" };
 
-// What protoc-gen-es would write for the second version.
+// Returns the descriptors that protoc-gen-es would generate for the second version of the schema.
 function descriptors() {
   const field = (name, number, type, typeName) => ({ name, number, type, label: 1, ...(typeName && { typeName }) });
   const money = {

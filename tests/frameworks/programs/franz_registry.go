@@ -1,4 +1,4 @@
-// franz-go's sr: what tests/frameworks/test_registry_clients.py expects of every client.
+// A program with franz-go's package sr. test_registry_clients.py describes what it must do.
 package main
 
 import (
@@ -36,7 +36,7 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// What protoc-gen-go would do for the second version.
+// toProtobuf encodes an order like the code that protoc-gen-go would generate for the second version of the schema.
 func toProtobuf(v any) ([]byte, error) {
 	given := v.(*order)
 	var price, found []byte

@@ -1,4 +1,4 @@
-// @kafkajs/confluent-schema-registry: what tests/frameworks/test_registry_clients.py expects of every client.
+// A program with @kafkajs/confluent-schema-registry. test_registry_clients.py describes what it must do.
 const { SchemaRegistry } = require("@kafkajs/confluent-schema-registry");
 const { Kafka, logLevel } = require("kafkajs");
 
