@@ -6,7 +6,10 @@ import org.apache.kafka.common.protocol.ByteBufferAccessor;
 import org.apache.kafka.common.protocol.Message;
 import org.apache.kafka.common.protocol.ObjectSerializationCache;
 
-/** Reads lines of "message version hex"; prints for each what Kafka's codec writes after reading it, or "! why". */
+/**
+ * Reads lines of "message version hex". Decodes each message with Kafka's codec and prints the message as Kafka encodes
+ * it again, or "! " and the error.
+ */
 public class Reencode {
     static final String[] PACKAGES = {
         "org.apache.kafka.common.message.", "org.apache.kafka.common.metadata.",

@@ -1,5 +1,5 @@
-// One story of franz-go's consumers in a group per run: BOOTSTRAP TOPIC GROUP PROTOCOL, where PROTOCOL is "consumer"
-// (KIP-848) or "classic". The topic has six partitions with one record in each. What came of it is printed, a line each.
+// Runs one scenario of franz-go's consumers in a group: BOOTSTRAP TOPIC GROUP PROTOCOL, where PROTOCOL is "consumer"
+// (KIP-848) or "classic". The topic has six partitions with one record in each. Each outcome is printed on a line.
 package main
 
 import (

@@ -19,13 +19,13 @@ import org.apache.kafka.coordinator.group.modern.GroupSpecImpl;
 import org.apache.kafka.coordinator.group.modern.MemberSubscriptionAndAssignmentImpl;
 
 /**
- * Kafka's assignors of consumer groups on cases from stdin, one a line, fields by tab:
+ * Runs Kafka's assignors of consumer groups on cases from stdin, one case per line, with fields separated by tabs:
  *
- *   uniform or range, topics as ID=PARTITIONS by comma, then each member: its id, instance id or -, rack or -,
- *   topics by comma, its last target as ID=PARTITION.PARTITION by comma
+ *   uniform or range; topics as ID=PARTITIONS, separated by commas; then for each member: its id, its instance id or -,
+ *   its rack or -, its topics separated by commas, its last target as ID=PARTITION.PARTITION separated by commas
  *
- * Topic ids are in hexadecimal. For each case a line: the id of every member that has
- * partitions, and these in that form, by tab.
+ * Topic ids are hexadecimal. For each case, prints a line with the id of every member that has partitions, each
+ * followed by its partitions in the form of a target, separated by tabs.
  */
 public class Assign {
     public static void main(String[] arguments) {

@@ -23,13 +23,13 @@ import org.apache.kafka.common.serialization.StringSerializer;
 import sun.misc.Signal;
 
 /**
- * Copies a topic in transactions with kafka-clients, as tests/crash/copier.py does, until SIGTERM: one JSON argument,
- * one JSON line in the journal for each step, before it is taken. Every record has to come once between a start, a
- * rebalance and a seek.
+ * Copies a topic in transactions with kafka-clients until SIGTERM, as tests/crash/copier.py does. The only argument is
+ * the job as JSON. Before each step, a JSON line that describes the step is written to the journal. Every record
+ * must arrive exactly once between two of these events: a start, a rebalance, a seek.
  */
 public class Copier implements ConsumerRebalanceListener {
     static final int GAVE_UP = 3;
-    static final long IDLE_NS = 300_000_000L; // without a new record for so long, a transaction ends smaller
+    static final long IDLE_NS = 300_000_000L; // A transaction ends early if no new record arrives for this long.
     static final ObjectMapper JSON = new ObjectMapper();
 
     final JsonNode job;
@@ -38,9 +38,9 @@ public class Copier implements ConsumerRebalanceListener {
     final FileOutputStream journal;
     final KafkaConsumer<String, String> consumer;
     final KafkaProducer<String, String> producer;
-    final Map<TopicPartition, Long> begin = new HashMap<>(); // the first and the next offset of this transaction
-    final Map<TopicPartition, OffsetAndMetadata> next = new HashMap<>();
-    final Map<TopicPartition, Long> position = new HashMap<>(); // what is to come next, since it was assigned
+    final Map<TopicPartition, Long> begin = new HashMap<>(); // first offsets of this transaction
+    final Map<TopicPartition, OffsetAndMetadata> next = new HashMap<>(); // offsets after its last records
+    final Map<TopicPartition, Long> position = new HashMap<>(); // next expected offset, since the assignment
     volatile boolean isOver;
     String transaction;
     int count;
@@ -76,14 +76,14 @@ public class Copier implements ConsumerRebalanceListener {
         producer.close();
     }
 
-    /** One transaction: up to per_transaction records, or what there is. */
+    /** Copies records in one transaction: up to per_transaction records, or fewer if no more arrive. */
     void copySome() {
         try {
             int size = 0, most = job.get("per_transaction").asInt();
             long lastAt = System.nanoTime();
             while (size < most && !isOver) {
                 var records = consumer.poll(Duration.ofMillis(50));
-                if (transaction == null) size = 0; // a rebalance took it
+                if (transaction == null) size = 0; // A rebalance has aborted the transaction.
                 if (records.isEmpty() && size > 0 && System.nanoTime() - lastAt > IDLE_NS) break;
                 for (var record : records) {
                     copy(record);
@@ -99,7 +99,7 @@ public class Copier implements ConsumerRebalanceListener {
         } catch (KafkaException refused) {
             System.err.println("aborts: " + refused);
         }
-        abort(); // which is refused where the producer cannot go on
+        abort(); // This is refused if the producer is in a fatal state.
         rewind();
     }
 
@@ -151,7 +151,7 @@ public class Copier implements ConsumerRebalanceListener {
         next.clear();
     }
 
-    /** Somebody else may go on from what is committed, so what is not committed has to go. */
+    /** Another member may continue from the committed offsets, so everything that is not committed must be aborted. */
     @Override public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
         abort();
         begin.keySet().removeAll(partitions);

@@ -23,8 +23,8 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
- * One story of consumers in a group per run: BOOTSTRAP STORY TOPIC MORE. What came of it is printed, a line each.
- * TOPIC has six partitions with one record in each; MORE begins with the same name and has two that are empty.
+ * Runs one scenario of consumers in a group: BOOTSTRAP STORY TOPIC MORE. Each outcome is printed on a line. TOPIC has
+ * six partitions with one record in each. The name of MORE starts with that of TOPIC; it has two empty partitions.
  */
 public class Grouped {
     static final int PATIENCE_S = 30;
@@ -104,7 +104,7 @@ public class Grouped {
         return new Member(all);
     }
 
-    /** Everybody polls until it is so. */
+    /** Polls with all members until the condition holds. */
     void until(String what, BooleanSupplier isSo) {
         var deadline = System.nanoTime() + PATIENCE_S * 1_000_000_000L;
         while (!isSo.getAsBoolean()) {
@@ -184,7 +184,10 @@ public class Grouped {
         System.out.println("records: " + first.records.size());
     }
 
-    /** By a SubscriptionPattern, which the broker resolves; both topics, then the second alone. */
+    /**
+     * Subscribes with a SubscriptionPattern, which the broker resolves: first to both topics, then only to the second
+     * one.
+     */
     void pattern() {
         var first = consumer();
         first.consumer.subscribe(new SubscriptionPattern(topic + ".*"), first);
@@ -207,7 +210,7 @@ public class Grouped {
         attempt("an instance that is in use", () -> until("never", () -> false));
         members.remove(late);
         late.consumer.close();
-        first.close(); // for a while
+        first.close(); // A static member keeps its partitions for a while.
         spread("its partitions are kept", 3);
         var again = consumer("group.instance.id", "one").subscribed(topic);
         until("it is back", () -> again.count() == 3);
@@ -216,7 +219,7 @@ public class Grouped {
         spread("it has left", 6);
     }
 
-    /** A member that does not poll for longer than max.poll.interval.ms leaves by itself, and may come back. */
+    /** A member that does not poll for longer than max.poll.interval.ms leaves the group on its own, and may rejoin. */
     void pause() throws Exception {
         var slow = consumer("max.poll.interval.ms", 1_500).subscribed(topic);
         spread("alone", 6);
@@ -233,7 +236,7 @@ public class Grouped {
         quick.close();
     }
 
-    /** From a classic group to a consumer group, while it works. */
+    /** Upgrades a classic group to a consumer group while its members run. */
     void upgrade() {
         var first = classic().subscribed(topic);
         var second = classic().subscribed(topic);
@@ -250,7 +253,7 @@ public class Grouped {
         System.out.println("committed: " + committed(third));
     }
 
-    /** And back. */
+    /** Downgrades a consumer group to a classic group while its members run. */
     void downgrade() {
         var first = consumer().subscribed(topic);
         spread("consumer", 6);
@@ -303,7 +306,7 @@ public class Grouped {
         try {
             producer.abortTransaction();
         } catch (IllegalStateException committed) {
-            // there is nothing to abort
+            // The transaction is committed, so there is nothing to abort.
         }
     }
 }

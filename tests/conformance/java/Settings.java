@@ -12,7 +12,9 @@ import org.apache.kafka.server.config.DynamicBrokerConfig;
 import org.apache.kafka.server.metrics.ClientMetricsConfigs;
 import org.apache.kafka.storage.internals.log.LogConfig;
 
-/** Prints Kafka's settings, tab-separated; then, for each value on stdin, what each setting makes of it. */
+/**
+ * Prints Kafka's settings, separated by tabs. Then, for each value on stdin, prints how each setting parses this value.
+ */
 public class Settings {
     private static Method PARSE;
 

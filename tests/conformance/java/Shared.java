@@ -21,7 +21,7 @@ import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** One story of share consumers per run: BOOTSTRAP STORY TOPIC. What came of it is printed, a line each. */
+/** Runs one scenario of share consumers: BOOTSTRAP STORY TOPIC. Each outcome is printed on a line. */
 public class Shared {
     static final int PATIENCE_S = 30;
     static final String LOCK = "share.record.lock.duration.ms";
@@ -51,7 +51,7 @@ public class Shared {
             members.add(this);
         }
 
-        /** What one poll brings. */
+        /** Returns the records of one poll. */
         List<ConsumerRecord<String, String>> poll(int ms) {
             var found = new ArrayList<ConsumerRecord<String, String>>();
             consumer.poll(Duration.ofMillis(ms)).forEach(found::add);
@@ -59,11 +59,11 @@ public class Shared {
             return found;
         }
 
-        /** What the first poll brings that brings anything. */
+        /** Returns the records of the first poll that is not empty. */
         List<ConsumerRecord<String, String>> first() {
             var deadline = System.nanoTime() + PATIENCE_S * 1_000_000_000L;
             while (true) {
-                var found = poll(2_000); // a shorter one, begun again, may fetch more than it shows
+                var found = poll(2_000); // If a shorter poll is repeated, it may fetch more records than it returns.
                 if (!found.isEmpty()) return found;
                 if (System.nanoTime() > deadline) throw new IllegalStateException("no records in time");
             }
@@ -73,7 +73,7 @@ public class Shared {
             taken.forEach(each -> consumer.acknowledge(each, type));
         }
 
-        /** By what came of it; the same for all partitions here. */
+        /** Commits, and returns the outcome, which is the same for all partitions here. */
         String commit() {
             var outcomes = new TreeSet<String>();
             consumer.commitSync().values().forEach(error ->
@@ -115,13 +115,13 @@ public class Shared {
     void configure(String... settings) throws Exception {
         var operations = new ArrayList<AlterConfigOp>();
         var all = new TreeMap<String, String>(Map.of("share.auto.offset.reset", "earliest",
-            LOCK, "30000")); // a busy machine must not give records to others
+            LOCK, "30000")); // so that a slow machine does not give the records to other members
         for (int at = 0; at < settings.length; at += 2) all.put(settings[at], settings[at + 1]);
         all.forEach((name, value) -> operations.add(new AlterConfigOp(new ConfigEntry(name, value), AlterConfigOp.OpType.SET)));
         try (var admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
             admin.incrementalAlterConfigs(Map.of(new ConfigResource(ConfigResource.Type.GROUP, group), operations)).all().get();
         }
-        Thread.sleep(300); // Kafka's broker learns of them a moment later
+        Thread.sleep(300); // Kafka's broker applies the settings a moment later.
     }
 
     KafkaProducer<String, String> producer(Object... settings) {
@@ -130,7 +130,7 @@ public class Shared {
         return new KafkaProducer<>(all, new StringSerializer(), new StringSerializer());
     }
 
-    /** One batch of them. */
+    /** Writes the values as one batch. */
     void produce(String... values) {
         try (var producer = producer()) {
             for (var value : values) producer.send(new ProducerRecord<>(topic, 0, null, value));
@@ -162,7 +162,7 @@ public class Shared {
         }
     }
 
-    /** The next poll, a commit or the end accepts what was polled. */
+    /** The next poll, a commit or closing the consumer accepts the polled records. */
     void implicit() throws Exception {
         configure();
         ten();
@@ -215,7 +215,7 @@ public class Shared {
         say("told", second.told);
     }
 
-    /** Locks of 1.5 s, renewed for twice as long. */
+    /** Renews locks of 1.5 s repeatedly, for longer than a lock lasts. */
     void renew() throws Exception {
         configure(LOCK, "1500");
         ten();
@@ -254,7 +254,7 @@ public class Shared {
         say("in time", second.commit());
     }
 
-    /** Never more than asked for, and the rest of the batch is anybody's. */
+    /** A member never gets more records than it requested. Other members can get the rest of the batch. */
     void recordLimit() throws Exception {
         configure();
         ten();
@@ -266,7 +266,7 @@ public class Shared {
         say("committed", limited.commit());
     }
 
-    /** Whole batches. */
+    /** A member gets complete batches. */
     void batchOptimized() throws Exception {
         configure();
         ten();
@@ -279,7 +279,7 @@ public class Shared {
         say("committed", first.commit());
     }
 
-    /** Rejected records, and those that are released too often, are in the queue that the group names. */
+    /** Rejected records, and records that are released too often, are written to the dead-letter queue of the group. */
     void deadLetters() throws Exception {
         var queue = "dlq." + topic;
         try (var admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
@@ -320,7 +320,7 @@ public class Shared {
         return new String(record.headers().lastHeader("__dlq.errors." + name).value(), StandardCharsets.UTF_8);
     }
 
-    /** An aborted transaction, a committed one and an open one, which commits. */
+    /** Reads an aborted transaction, a committed transaction, and an open transaction that is committed later. */
     void isolation(String level) throws Exception {
         configure("share.isolation.level", level);
         try (var producer = producer("transactional.id", topic)) {

@@ -12,12 +12,15 @@ import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 
 /**
- * An instance of a word count: INPUT OUTPUT SHAPE NAME=VALUE..., the rest being its settings. Words are grouped over a
- * repartition topic and counted in a store with a changelog; each update goes to OUTPUT, the word as key and the count
- * as text. SHAPE is `counts`, or `counts-and-lengths` for a second store. A line says `boom` to fail the application.
+ * Runs an instance of a word count: INPUT OUTPUT SHAPE NAME=VALUE... The last arguments are the settings of the
+ * instance.
  *
- * It prints its states, tasks and exceptions a line each, and ends when a line comes by its input: `close`, or `leave`
- * for good.
+ * <p>Words are grouped by a repartition topic and counted in a store with a changelog. Each update is written to
+ * OUTPUT, with the word as key and the count as text. SHAPE is `counts`, or `counts-and-lengths` for a second store.
+ * The record `boom` makes the application fail.
+ *
+ * <p>The instance prints its states, tasks and exceptions, one per line. It ends when it reads a line from standard
+ * input: `close`, or `leave` to leave the group permanently.
  */
 public class Streamed {
     public static void main(String[] arguments) throws Exception {
@@ -70,7 +73,7 @@ public class Streamed {
         System.exit(streams.state() == KafkaStreams.State.ERROR ? 1 : 0);
     }
 
-    /** Prints the tasks of the instance whenever they have changed. */
+    /** Prints the tasks of the instance whenever they change. */
     static void watch(KafkaStreams streams) {
         var told = "";
         try {

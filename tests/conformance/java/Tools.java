@@ -13,22 +13,23 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.function.Function;
-import org.apache.kafka.common.utils.*; // Exit, until Kafka 4.3
-import org.apache.kafka.common.utils.internals.*; // Exit, since Kafka 4.4
+import org.apache.kafka.common.utils.*; // Exit, up to Kafka 4.3
+import org.apache.kafka.common.utils.internals.*; // Exit, as of Kafka 4.4
 
 /**
- * Runs Kafka's command line tools in one JVM, as many at once as asked for: a JVM for each would take a second or two.
- * Reads one JSON object per line, {id, main, args, stdin}; answers {id, status, stdout, stderr} when that tool ends.
+ * Runs Kafka's command-line tools in one JVM, several at a time, because a JVM for each tool would take a second or
+ * two. Reads one JSON object per line, {id, main, args, stdin}. Prints {id, status, stdout, stderr} when the tool ends.
  */
 public class Tools {
     static final ObjectMapper JSON = new ObjectMapper();
 
-    /** What one run of a tool, and every thread it starts, sees as its standard streams. */
+    /** The standard streams of one run of a tool, including every thread that it starts. */
     static final class Streams {
         final InputStream in;
         final ByteArrayOutputStream out = new ByteArrayOutputStream(), err = new ByteArrayOutputStream();
         final List<Runnable> atExit = new ArrayList<>();
-        Integer status; // of the first exit: some tools catch what that throws and exit again
+        // This is the status of the first exit, because some tools catch the error that ends them, and exit again.
+        Integer status;
 
         Streams(byte[] in) {
             this.in = new ByteArrayInputStream(in);
@@ -104,7 +105,7 @@ public class Tools {
         } catch (InvocationTargetException thrown) {
             if (!(thrown.getCause() instanceof Ended)) {
                 thrown.getCause().printStackTrace(System.err);
-                if (streams.status == null) streams.status = 1; // as the java launcher would say
+                if (streams.status == null) streams.status = 1; // the status of the java launcher
             }
         } catch (ReflectiveOperationException wrong) {
             wrong.printStackTrace(System.err);

@@ -12,7 +12,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** One story of a transactional producer per run: BOOTSTRAP STORY TOPIC [NUMBER]. What came of it is printed, a line each. */
+/** Runs one scenario of a transactional producer: BOOTSTRAP STORY TOPIC [NUMBER]. Each outcome is printed on a line. */
 public class Transactional {
     static String bootstrap, topic;
 
@@ -34,7 +34,7 @@ public class Transactional {
         return new ProducerRecord<>(topic, 0, null, value);
     }
 
-    /** Everything from the start up to the end that this isolation level shows. */
+    /** Returns all records up to the end offset of this isolation level. */
     static List<String> read(String isolation) {
         var found = new ArrayList<String>();
         var partition = new TopicPartition(topic, 0);
@@ -100,7 +100,7 @@ public class Transactional {
                 producer.beginTransaction();
                 producer.send(record(n + "a"));
                 producer.send(record(n + "b"));
-                if (n % 2 == 1) producer.flush(); // else an abort drops what is not sent yet
+                if (n % 2 == 1) producer.flush(); // Otherwise an abort would discard unsent records.
                 if (n == 5) show("read_committed");
                 if (n % 2 == 0) producer.commitTransaction();
                 else producer.abortTransaction();
@@ -191,7 +191,7 @@ public class Transactional {
         show("read_committed");
     }
 
-    /** Leaves a transaction open: nobody closes the producer, whose process lives on. */
+    /** Leaves a transaction open. The producer is not closed, and its process continues to run. */
     static void open(String transactionalId) throws Exception {
         var producer = producer(transactionalId, 600_000);
         producer.initTransactions();

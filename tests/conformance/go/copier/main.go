@@ -1,5 +1,5 @@
-// Copies a topic in transactions with franz-go's GroupTransactSession, as tests/crash/copier.py does, until SIGTERM:
-// one JSON argument, one JSON line in the journal for each step, before it is taken.
+// Copies a topic in transactions with franz-go's GroupTransactSession until SIGTERM, as tests/crash/copier.py does. The
+// only argument is the job as JSON. Before each step, a JSON line that describes the step is written to the journal.
 package main
 
 import (
@@ -30,7 +30,7 @@ type job struct {
 	Seed                                                int64
 }
 
-// The machine's monotonic clock in ns, as in the other copiers; package time keeps its own to itself.
+// now returns the machine's monotonic clock in ns, as in the other copiers. Package time does not expose this clock.
 func now() int64 {
 	var at syscall.Timespec
 	syscall.Syscall(syscall.SYS_CLOCK_GETTIME, clockMonotonic, uintptr(unsafe.Pointer(&at)), 0)

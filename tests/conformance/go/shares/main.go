@@ -1,5 +1,5 @@
-// One story of franz-go's share consumers per run: BOOTSTRAP TOPIC GROUP. The topic has ten records in one batch, "0" to
-// "9", and the group begins at the first. What came of it is printed, a line each.
+// Runs one scenario of franz-go's share consumers: BOOTSTRAP TOPIC GROUP. The topic has ten records in one batch, "0"
+// to "9", and the group starts at the first one. Each outcome is printed on a line.
 package main
 
 import (
@@ -29,7 +29,7 @@ func join(more ...kgo.Opt) *kgo.Client {
 	return client
 }
 
-// poll returns the records of the first poll that brings any.
+// poll returns the records of the first poll that is not empty.
 func poll(client *kgo.Client) []*kgo.Record {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -79,7 +79,8 @@ func main() {
 	other.Close()
 	last := join()
 	final := poll(last)
-	// Not how often: the other one fetches ahead, and has acquired it once more when it is closed.
+	// The delivery count is not printed. The other consumer prefetches, so it has acquired the record once more before it
+	// closes.
 	fmt.Println("released again:", string(final[0].Value), len(final))
 	acknowledge(last, kgo.AckAccept, final...)
 	last.Close()
