@@ -1,4 +1,4 @@
-"""Start `odradek serve`, write and read back some records through a group, stop it: does an installation work?"""
+"""Tests an installation: starts `odradek serve`, writes records, reads them through a group, and stops the broker."""
 
 import json
 import subprocess
