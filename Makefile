@@ -1,23 +1,25 @@
-# Everything starts from here; `make` alone says what there is. Python 3.11 or later is all that it needs beforehand
-# (and Java 17 and Maven for what compares with Apache Kafka, Go for franz-go).
+# Everything starts here; `make` alone lists the targets. They require only Python 3.11 or later. The comparisons
+# with Apache Kafka also require Java 17 and Maven, and franz-go requires Go.
 
 PYTHON ?= $(firstword $(shell .ci/pythons))
 VENV := .venv
 UV := 0.13.9
 PIP_AUDIT := 2.10.1
 RUN := $(VENV)/bin/python
-# The checkout by its path alone: the finder that setuptools would install costs every process 25 ms at its start.
+# Adds only the path of the checkout. The finder that setuptools installs by default would delay the start of every
+# process by 25 ms.
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat
 PACKAGES := odradek pyspark_odradek
 CPYTHONS := 3.11 3.12 3.13 3.14
-# VARIANT=compiled: a suite runs on what `make compile` has built, or fails if that is not of these sources.
+# VARIANT=compiled: a suite runs on the output of `make compile`, or fails if that was not built from these sources.
 VARIANT ?= pure
 PYTEST := $(if $(filter compiled,$(VARIANT)),.ci/compiled only) $(RUN) -m pytest -r s
 ARGS ?=
 SEED ?=
 SEEDS ?=
 
-# Bytecode is kept, whatever the environment says: without it each process of a suite compiles everything anew.
+# Bytecode is always written, whatever the environment says. Otherwise every process of a suite would compile all
+# modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 help:
@@ -83,13 +85,13 @@ wheels: compile
 
 setup: .make/dev
 
-# Two processes for each core, since tests of clients wait. Each takes whole files: tests of a file share a
-# broker. They come in the order of tests/conftest.py. A test that hangs says where.
+# Two processes per core, because tests of clients wait a lot. Each process runs complete files, because the tests in a
+# file share a broker. tests/conftest.py decides the order of the files. The timeout shows where a test hangs.
 PROCESSES = $(shell expr $$(getconf _NPROCESSORS_ONLN) '*' 2)
 test: .make/dev
 	$(PYTEST) --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder --timeout 180 -m 'not slow' $(ARGS)
 
-# They wait more than they work, so there may be more of them than cores.
+# These tests mostly wait, so there may be more processes than cores.
 test-slow: .make/dev
 	$(PYTEST) --numprocesses 3 --dist loadfile --timeout 300 -m slow $(ARGS)
 
@@ -99,7 +101,8 @@ properties: .make/dev
 fuzz: .make/dev
 	$(PYTEST) --numprocesses auto --timeout 180 tests/fuzz $(ARGS)
 
-# Hours: what .ci/run does with the compiled variant in rounds, here as often as with the pure one.
+# This takes hours: the suites that .ci/run only samples with the compiled variant run here as often as with the pure
+# one.
 release-check: compile check-elsewhere
 	.ci/wheel $(RUN)
 	.ci/bare
@@ -107,7 +110,8 @@ release-check: compile check-elsewhere
 	$(MAKE) VARIANT=compiled FUZZ=10000 HTTP=10000 ARGS='--timeout 0' fuzz
 	$(MAKE) --keep-going VARIANT=compiled OPERATIONS=30000 sim crash conformance
 
-# What browsers get of the page and of reports. Deno needs no network for it: modules import one another only.
+# The files that browsers load for the page and for reports. Deno needs no network, because modules only import each
+# other.
 SCRIPTS := odradek/broker/http/page/assets/page.js odradek/tools/judge_page/assets/report.js
 ASSETS := $(dir $(SCRIPTS)) odradek/spark/jobs/assets
 DENO := DENO_DIR=.make/deno DENO_NO_UPDATE_CHECK=1 $(VENV)/bin/deno
@@ -121,7 +125,7 @@ check: .make/dev
 	.ci/workflows $(RUN)
 	$(RUN) -m pytest tests/unit/test_import_rules.py tests/unit/test_patterns_are_bounded.py tests/unit/test_citations.py tests/unit/test_prose_width.py tests/unit/test_words.py
 
-# What Windows and macOS get: the client, the commands and the fixtures, without the broker.
+# The parts that work on Windows and macOS: the client, the commands and the fixtures, without the broker.
 ELSEWHERE := $(addprefix -p odradek.,client dualwrite testing.sync testing.asynchronous testing.pytest_plugin)
 check-elsewhere: .make/dev
 	$(VENV)/bin/mypy --platform win32 --cache-dir .mypy_cache/win32 $(ELSEWHERE)
@@ -134,7 +138,8 @@ sim: .make/dev
 damage: .make/dev
 	DAMAGE=$(or $(DAMAGE),all) $(PYTEST) --numprocesses auto --dist worksteal tests/damage $(ARGS)
 
-# Their processes wait for one another. The three long ones first, so that none of them is left at the end.
+# The processes of these tests wait for each other. The three long files come first, so that none of them is left at the
+# end.
 CRASHES := $(addprefix tests/crash/,test_dual_write.py test_exactly_once_queue.py test_kill_9.py)
 crash: .make/dev
 	$(if $(ROUNDS),ROUNDS=$(ROUNDS)) $(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder \
@@ -143,7 +148,7 @@ crash: .make/dev
 soak: .make/dev
 	RECORDS=$${RECORDS:-100000} $(if $(SEED),SEED=$(SEED)) $(PYTEST) -s tests/crash/test_exactly_once_copy.py $(ARGS)
 
-# Only what is measured with Spark needs it.
+# Only benchmarks of Spark need Spark.
 bench: $(if $(filter spark --spark,$(ARGS)),.make/spark .make/spark-connector/jars,.make/dev)
 	$(RUN) -m bench $(ARGS)
 
@@ -153,7 +158,7 @@ hostile: .make/dev
 example-dual-write: .make/run
 	@$(RUN) examples/dual_write.py
 
-# Its clone installs what it needs.
+# The clone installs what it needs.
 first-hour:
 	@.ci/first_hour
 
@@ -173,7 +178,7 @@ example-graduation: .make/run .make/kafka/jars
 example-pipeline: .make/spark
 	@$(RUN) examples/pipeline.py $(ARGS)
 
-# Not -n: Spark waits ten seconds for a worker in Python to start, and no longer.
+# Without -n, because Spark only waits ten seconds for a Python worker to start.
 test-spark: .make/spark
 	$(RUN) -m pytest --timeout 600 tests/spark $(ARGS)
 
@@ -192,11 +197,11 @@ test-spark-connector: .make/dev .make/spark-connector/jars
 
 .PHONY: image-test lock audit
 
-# Root on Debian; KEEP_IMAGE=1 tests the image of the last time again.
+# Needs root on Debian. With KEEP_IMAGE=1, tests the last image again.
 image-test: .make/dev
 	.ci/image $(ARGS)
 
-# What the image installs, with the hash of every file, from the versions in pyproject.toml.
+# Locks everything that the image installs, with the hash of every file. The versions are those in pyproject.toml.
 lock: .make/dev
 	$(RUN) -m pip install --quiet --disable-pip-version-check uv==$(UV)
 	export UV_CUSTOM_COMPILE_COMMAND='make lock'; lock() { $(VENV)/bin/uv pip compile --quiet --universal \
@@ -207,7 +212,8 @@ lock: .make/dev
 audit: .make/audit/installed
 	@$(RUN) .ci/audit .make/audit/venv/bin/pip-audit
 
-# Most of the time one of them waits for a JVM. The long files first; DIFFERENTIAL is what compares answers one by one.
+# Most of the time, one of the two processes waits for a JVM. The long files come first. DIFFERENTIAL lists the files
+# that compare single responses.
 DIFFERENTIAL := $(addprefix tests/conformance/,test_same_answers_as_kafka.py test_same_transactions_as_kafka.py \
 	test_share_groups.py)
 conformance: .make/dev
@@ -217,26 +223,29 @@ conformance: .make/dev
 conformance-answers: .make/dev
 	$(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder $(DIFFERENTIAL) $(ARGS)
 
-# Old releases in folders of their own, below .make/history.
+# Old releases are installed in separate folders below .make/history.
 judge-history: .make/dev
 	$(PYTEST) --timeout 600 tests/client_lab/test_convictions.py tests/client_lab/test_suite_scenarios.py $(ARGS)
 
-# docs/verdicts.md: a tour of each client, judged (Java, Node, Go, Rust; installs them from their registries).
+# Writes docs/verdicts.md: judges a tour of each client (Java, Node, Go, Rust; installs the clients from their
+# registries).
 verdicts: .make/dev
 	$(RUN) -m tests.client_lab.verdicts_page > .make/verdicts.md
 	mv .make/verdicts.md docs/verdicts.md
 
-# tests/client_lab/played.toml, which `make verdicts` shows: the whole suite with each driver, 45 minutes.
+# Writes tests/client_lab/played.toml, which `make verdicts` shows. Runs the complete suite with each driver in 45
+# minutes.
 verdicts-suite: .make/dev
 	$(RUN) -m tests.client_lab.suite
 
-# docs/verdicts-presets.md: librdkafka, aiokafka and kafka-python in every preset, judged.
+# Writes docs/verdicts-presets.md: judges librdkafka, aiokafka and kafka-python in every preset.
 verdicts-presets: .make/dev
 	rm -rf .make/presets
 	$(RUN) -m tests.client_lab.presets_page > .make/verdicts-presets.md
 	mv .make/verdicts-presets.md docs/verdicts-presets.md
 
-# Tests of franz-go and of Apache Kafka's clients, and those here of its clients and tools, judged (Go; Java, the oracle kit).
+# Judges the tests of franz-go and of Apache Kafka's clients, and our own tests of Kafka's clients and tools (Go; Java,
+# the oracle kit).
 judge-suites: .make/dev
 	$(RUN) -m tests.client_lab.foreign_suites franz-go
 	$(RUN) -m tests.client_lab.foreign_suites java
@@ -254,7 +263,7 @@ old-clients: .make/dev
 clean:
 	rm -rf $(VENV) .make .compiled build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-# Done once, and again when the dependencies change.
+# These targets run once, and again when the dependencies change.
 
 .make/run: pyproject.toml | $(RUN)
 	@echo 'Installing what the broker needs into $(VENV) ...'
@@ -266,7 +275,7 @@ clean:
 	@$(INSTALL) --editable '.[dev]'
 	@mkdir -p .make && touch $@ .make/run
 
-# Spark is large, and only its own tests need it.
+# Spark is large, and only its tests need it.
 .make/spark: pyproject.toml | .make/dev
 	@echo 'Installing Spark into $(VENV) ...'
 	@$(INSTALL) --editable '.[dev,spark]'
@@ -276,7 +285,8 @@ clean:
 	@$(INSTALL) --editable '.[dev,spark,connect]'
 	@touch $@
 
-# In an environment of its own: what it needs must not decide what the broker is tested with.
+# Uses a separate environment, so that the dependencies of pip-audit cannot affect the versions that the broker is
+# tested with.
 .make/audit/installed: | $(RUN)
 	@$(RUN) -m venv .make/audit/venv
 	@.make/audit/venv/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==$(PIP_AUDIT)
@@ -286,8 +296,8 @@ clean:
 	@$(INSTALL) --editable '.[dev,page]'
 	@touch $@
 
-# Mermaid draws the diagrams of the site. Deno fetches it from npm with the packages that it needs; one file is kept,
-# which contains all of them.
+# Mermaid draws the diagrams of the site. Deno downloads it from npm with its dependencies. Only one file is kept, which
+# contains all of them.
 MERMAID := 11.12.0
 .make/docs: pyproject.toml .make/mermaid-$(MERMAID) | .make/dev
 	@$(INSTALL) --editable '.[dev,docs]'
@@ -299,7 +309,7 @@ MERMAID := 11.12.0
 	@cp .make/npm/npm/registry.npmjs.org/mermaid/$(MERMAID)/dist/mermaid.min.js .make/ && rm -r .make/npm
 	@touch $@
 
-# Spark 4.2 in an environment of its own, with its own Kafka connector from Maven Central.
+# Installs Spark 4.2 in a separate environment, with its Kafka connector from Maven Central.
 .make/spark-connector/jars: tests/spark_connector/pom.xml | $(RUN)
 	@echo 'Fetching the Kafka connector of Spark 4.2 ...'
 	@mkdir -p .make/spark-connector
