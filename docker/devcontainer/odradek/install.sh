@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs odradek into /opt/odradek, and what starts a broker with the container. It runs as root while the image of a
-# dev container is built. VERSION and SERVE are the options of devcontainer-feature.json. On Debian and Ubuntu Python is
-# installed where it is missing; elsewhere the image has to have 3.11 or later.
+# Installs odradek into /opt/odradek, and an entrypoint that starts a broker with the container. It runs as root while
+# the image of a dev container is built. VERSION and SERVE are the options of devcontainer-feature.json. If Python is
+# missing, it is installed on Debian and Ubuntu. On other systems, the image must contain Python 3.11 or later.
 set -eu
 version=${VERSION:-latest}
 package=odradek

@@ -1,3 +1,3 @@
 #!/bin/sh
-# What health checks, init containers and start-up jobs call; done by commands of odradek.
+# Health checks, init containers and start-up jobs call this script. Commands of odradek do the work.
 exec /opt/odradek/bin/python -m odradek.tools.container.kafka_tools kafka-metadata-quorum "$@"

@@ -1,3 +1,3 @@
 #!/bin/sh
-# Starts the broker, under a name that bitnami/kafka has for this.
+# Starts the broker. The script has the same name as in bitnami/kafka.
 exec /opt/odradek/bin/python -m odradek.tools.container
