@@ -118,6 +118,7 @@ class SimulatedBroker:
         """log_changes: for every topic's LogConfig."""
         self.disk = disk
         self.config = config
+        self.node_id = config.node_id
         self.offered = OFFERED
         self.rules = OFFERED.rules
         self.rng = rng
