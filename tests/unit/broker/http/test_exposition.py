@@ -18,6 +18,7 @@ from odradek.broker.http.measures import (
     DeadLetterMeasure,
     DiskMeasure,
     GroupMeasure,
+    LagMeasure,
     ListenerMeasure,
     LoopMeasure,
     Measures,
@@ -34,6 +35,7 @@ from odradek.broker.http.pages import readiness
 from odradek.broker.network.connection_host import LoginCounts
 from odradek.broker.partitions.partition import Partition
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.lag import GroupLag
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.storage.log import Origin
 from tests.support.broker_scene import NOW_MS, BrokerScene
@@ -74,6 +76,8 @@ MEASURES = Measures(
         {("classic", "Stable"): 2, ("classic", "Empty"): 1, ("streams", "NotReady"): 4},
         12,
         {"streams": 5, "share": 1},
+        [LagMeasure("g", GroupLag(30, 1)), LagMeasure("h", GroupLag(None, 4))],
+        2,
     ),
     transactions=TransactionMeasure({"Ongoing": 1, "CompleteCommit": 4}, 1_234, 1, 7),
     verification=VerificationMeasure(5, 20, 2),
@@ -172,6 +176,14 @@ def test_groups_are_counted_by_state_with_their_offsets() -> None:
     assert found[f"{prefix}_numgroupsstable",] == 2
     assert found[f"{prefix}_numgroupsdead",] == 0
     assert found[f"{prefix}_numoffsets",] == 12
+
+
+def test_lag_is_counted_by_group_and_tells_what_it_leaves_out() -> None:
+    found = samples(MEASURES)
+    assert found["odradek_group_lag_records", "g"] == 30
+    assert ("odradek_group_lag_records", "h") not in found
+    assert found["odradek_group_uncommitted_partitions", "h"] == 4
+    assert found["odradek_group_lag_left_out",] == 2
 
 
 def test_groups_are_counted_by_type() -> None:
