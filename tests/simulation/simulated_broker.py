@@ -119,6 +119,7 @@ class SimulatedBroker:
         self.disk = disk
         self.config = config
         self.node_id = config.node_id
+        self.steps = BrokerSteps()
         self.offered = OFFERED
         self.rules = OFFERED.rules
         self.rng = rng
@@ -242,7 +243,7 @@ class SimulatedBroker:
 
     @cached_property
     def shares(self) -> Shares:
-        return make_shares(cast(Broker, self), BrokerSteps())
+        return make_shares(cast(Broker, self), self.steps)
 
     def has_started(self, coordinator: str) -> bool:
         return coordinator in vars(self)

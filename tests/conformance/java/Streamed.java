@@ -44,9 +44,12 @@ public class Streamed {
 
         var streams = new KafkaStreams(builder.build(), settings);
         var over = new CountDownLatch(1);
+        var isClosing = new java.util.concurrent.atomic.AtomicBoolean();
         streams.setStateListener((now, before) -> {
             say("state " + now);
-            if (now == KafkaStreams.State.ERROR || now == KafkaStreams.State.NOT_RUNNING) over.countDown();
+            // A close that a test has requested prints its result after the state NOT_RUNNING.
+            if (now == KafkaStreams.State.ERROR || now == KafkaStreams.State.NOT_RUNNING && !isClosing.get())
+                over.countDown();
         });
         streams.setUncaughtExceptionHandler(error -> {
             Throwable cause = error;
@@ -63,6 +66,7 @@ public class Streamed {
         var reads = new Thread(() -> {
             var how = new java.util.Scanner(System.in).nextLine();
             var options = new KafkaStreams.CloseOptions().timeout(Duration.ofSeconds(30)).leaveGroup(how.equals("leave"));
+            isClosing.set(true);
             say("closed " + streams.close(options));
             over.countDown();
         });
