@@ -12,8 +12,8 @@ from tests.unit.tools.test_commands_of_the_page import with_values
 
 pytestmark = pytest.mark.skipif(IS_KAFKA, reason="Kafka has no such page")
 
-# In this order: each command finds what the ones before it made. For each the values that the page fills in, further
-# words that end the command in a test, and its standard input.
+# The commands in the order of the test, since each needs the result of earlier ones. A row has the command, the values
+# that the page fills in, further arguments that end the command in a test, and the standard input.
 STEPS = (
     ("odradek topics create orders --partitions 3", (), (), ""),
     ("odradek topics alter ${name} --partitions ${total + 1}", ("orders", "4"), (), ""),

@@ -27,7 +27,7 @@ from tests.support.ports import free_port
 from tests.support.wire import ClosedByBroker, Wire
 
 RECORDED = REPOSITORY / "odradek" / "broker" / "control" / "clusters" / "releases.json"
-# By the name with which a cluster is created: the release, and the features with which its directory is formatted.
+# The release and the features of a formatted directory, by the name with which a cluster emulates the release.
 RELEASES: Mapping[str, tuple[str, Mapping[str, int]]] = {
     "3.9": ("3.9.1", {}),
     "4.0": ("4.0.0", {}),

@@ -40,7 +40,7 @@ SESSION_MS, REBALANCE_MS, BEAT_MS = 10_000, 15_000, 1_000
 LOST = {ErrorCode.UNKNOWN_MEMBER_ID.value, ErrorCode.FENCED_MEMBER_EPOCH.value, ErrorCode.FENCED_INSTANCE_ID.value}
 # The broker is loading its groups, or has none yet. The member repeats its request.
 LATER = {ErrorCode.NOT_COORDINATOR.value, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value}
-STATELESS, STATEFUL = "lines", "words"  # topics, which have these names and partitions
+STATELESS, STATEFUL = "lines", "words"  # names of two topics
 TOPICS = {STATELESS: 3, STATEFUL: 4}
 TASKS = {("0", index) for index in range(3)} | {("1", index) for index in range(4)}
 TOPOLOGY = Topology(

@@ -166,7 +166,7 @@ class _Derivation:
 
 
 def _alter_replica_log_dirs(request: Any, code: int) -> Message:
-    """Leaves out the directories, by which the request is grouped."""
+    """Lists the topics without the directories by which the request groups them."""
     from odradek.protocol.messages.alter_replica_log_dirs_response import (
         AlterReplicaLogDirPartitionResult,
         AlterReplicaLogDirsResponse,

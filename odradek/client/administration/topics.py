@@ -31,7 +31,7 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic and its partitions. `topic_id` has 16 bytes; `is_internal` is true for topics of the broker's own."""
+    """A topic and its partitions. `topic_id` has 16 bytes; `is_internal` is true for the broker's internal topics."""
 
     topic: str
     topic_id: bytes

@@ -82,7 +82,7 @@ class StreamsConfig:
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """The settings on which decisions depend. The names are Kafka's property names with `_` for `.`, and the unit."""
+    """The settings on which decisions depend. They have Kafka's property names, with `_` for `.` and with the unit."""
 
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
