@@ -1,4 +1,4 @@
-"""JSON Schemas: canonical text, and whether documents of one schema are valid under another.
+"""Gives JSON Schemas a canonical text, and checks whether documents of one schema are valid under another one.
 
 The rules are those that Confluent documents for the evolution of JSON Schemas: a property may be added to a closed
 content model if it is optional or has a default, and removed from an open one. A keyword that these rules do not cover

@@ -5,7 +5,7 @@
     broker.ask(InitProducerIdRequest(), 4, InitProducerIdResponse(producer_id=7))
     assert trace.judged() == ...
 
-Unless a request says otherwise, it comes TURN_MS after the one before, which is more than the grace time.
+By default a request is sent TURN_MS after the previous one, which is more than the grace time.
 """
 
 from __future__ import annotations

@@ -204,7 +204,8 @@ class RecordRoutes:
     async def _stream(
         self, request: web.Request, reader: RecordReader, query: ReadQuery, media_type: str
     ) -> web.StreamResponse:
-        """Sends records as they come. Events end when the client goes; lines, when there is no record for wait_ms."""
+        """Sends records as soon as they are readable. Server-sent events end when the client disconnects. JSON lines
+        also end when no record arrives for `wait_ms`."""
         is_events = media_type == EVENTS
         clock = self._broker.steady_clock
         response = web.StreamResponse(headers={**self._headers, "Content-Type": media_type})
