@@ -28,7 +28,7 @@ def topic(broker: Broker, request: pytest.FixtureRequest) -> str:
 
 
 def rows(ran: Ran) -> list[dict[str, str]]:
-    """Returns the rows of a printed table by heading."""
+    """Returns each row of a printed table as its cells by column heading."""
     lines = [line for line in ran.lines if line.strip()]
     headings = lines[0].split()
     return [dict(zip(headings, line.split(), strict=False)) for line in lines[1:]]

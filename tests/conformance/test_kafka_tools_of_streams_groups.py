@@ -17,7 +17,7 @@ pytestmark = needs_kafka
 
 
 def rows(ran: Ran) -> list[dict[str, str]]:
-    """Returns the rows of a printed table by heading."""
+    """Returns each row of a printed table as its cells by column heading."""
     lines = [line for line in ran.lines if line.strip()]
     at = next(number for number, line in enumerate(lines) if line.startswith("GROUP "))
     heading = lines[at].replace("COORDINATOR (ID)", "COORDINATOR ID").split()

@@ -1,5 +1,7 @@
-"""Thousands of requests, each answered as a model predicts, from producers of both protocols, zombies, two-phase
-commits and their recoveries, and administrators, with restarts, held markers and changes of the level.
+"""Sends thousands of requests to a broker, and compares each answer with that of a model.
+
+The requests come from producers of both protocols, from zombies, from two-phase commits and their recoveries, and from
+administrators. The broker restarts, markers are held, and the level of transactions changes in between.
 
 `OPERATIONS=n` tries this many per seed. `SEED=n` repeats one seed. Rules: docs/spec/transactions.md#s2, #s3.
 """

@@ -1,5 +1,7 @@
-"""Detects broker processes that a signal has ended, such as the kernel's signal when memory is exhausted. Without this,
-a failed test does not show the cause: its client only sees refused connections."""
+"""Detects broker processes that a signal has ended, such as the kernel's signal when memory is exhausted.
+
+A failed test does not show such a cause itself, because its client only sees refused connections.
+"""
 
 import signal
 import subprocess

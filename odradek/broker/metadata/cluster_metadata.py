@@ -94,7 +94,7 @@ def as_decided(decision: Decision[Any]) -> Decision[Any]:
 
 @dataclass(slots=True)
 class QueuedDecision:
-    """A decision that waits for its turn, and its answer, which resolves once the decision is durable."""
+    """A decision that waits for its turn. Its `answer` resolves when the decision is durable."""
 
     decide: Callable[[MetadataImage], Decided[Any]]
     answer: Deferred[Any]

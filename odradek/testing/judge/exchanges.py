@@ -129,8 +129,8 @@ class Exchange:
     _named: dict[str | bytes, Topic] = field(default_factory=dict)
 
     def topic(self, name: str | None, topic_id: bytes) -> Topic:
-        """Returns the topic that the request or the response names by name, or by id if `name` is empty. It stays the
-        same for the whole exchange, even if the topic is deleted meanwhile."""
+        """Returns the topic with this name, or with this id if `name` is empty. All calls for one exchange return the
+        same topic, even if the topic is deleted in between."""
         key = name or topic_id
         found = self._named.get(key)
         if found is None:

@@ -209,7 +209,8 @@ def _client_property(name: str, value: str, ours: Mapping[str, str]) -> list[str
     raise Unsupported(f"the property {name} is not supported here")
 
 
-# Kinds of entities, with their short options in kafka-configs, and the options of `odradek configs` or `quotas`.
+# The option of kafka-configs that names an entity of each kind. `odradek configs` changes entities of these kinds, and
+# `odradek quotas` changes those of LIMITED.
 CONFIGURED: Mapping[str, str] = {
     "topics": "--topic",
     "brokers": "--broker",

@@ -234,8 +234,8 @@ class LiveShareFetch:
         return True
 
     def _has_min_bytes(self) -> bool:
-        """Returns whether at least the requested minimum of bytes can be acquired, estimated from the bytes that can be
-        read."""
+        """Returns whether the fetch can probably acquire its minimum of bytes. The estimate counts the bytes that the
+        fetch can read."""
         missing_bytes = self._min_bytes
         for wanted in self._partitions:
             try:
