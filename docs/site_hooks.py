@@ -1,7 +1,7 @@
 """Makes the site of this repository: mkdocs calls these functions while it builds.
 
 The pages at the root of the repository belong to the site, and code does not. Some pages are not kept in the repository
-but written when the site is built: `GENERATED`.
+but written when the site is built: `GENERATED` in tests/support/generated_pages.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
-from tests.support import commands_page, scenarios_page
+from tests.support.generated_pages import GENERATED, page_instead
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -37,7 +37,6 @@ WEIGHTS = {
     "scenarios.md": 1e-6,
 }
 WEIGHT_OF_A_GUIDE = 2.0
-GENERATED = {"commands.md": commands_page.page, "scenarios.md": scenarios_page.page}
 # A link to a file above docs/, from there or from a page at the root: what is left of its path once the steps upwards
 # are taken off.
 UPWARDS = re.compile(
@@ -91,6 +90,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         name, _, anchor = link[2].replace("../", "").partition("#")
         if name in AT_THE_ROOT:
             return f"[{link[1]}]({up}{AT_THE_ROOT[name]}{'#' + anchor if anchor else ''})"
+        if instead := page_instead(link[1], name):
+            return f"[{link[1]}]({up}{instead})"
         return f"`{link[1].strip('`')}`"  # code is not in the site
 
     if not up:

@@ -122,7 +122,7 @@ def page(found: Mapping[tuple[str, Tour], list[Software]], examined: list[Examin
     yield "# Verdicts under presets\n"
     yield f"Written by `python -m tests.client_lab.presets_page` on {when:%Y-%m-%d}.\n"
     presets = list(dict.fromkeys(preset for preset, _ in found))
-    shown = f"{len(presets)} of {len(PRESETS)} [presets](presets.md)"
+    shown = f"{len(presets)} of {len(PRESETS)} [presets](../odradek/broker/control/presets/table.py)"
     yield f"The short programs of [verdicts.md](verdicts.md) ran in {shown},"
     yield "each against a fresh broker, and [`odradek judge`](judge.md) judged them. A number says how many rules were"
     yield "kept; a rule that was broken is named; –: the client did not meet the preset. What a preset holds goes on"

@@ -1,4 +1,4 @@
-"""Presets of limits, rights and logins with a real client, and of several states at once (docs/presets.md)."""
+"""Presets of limits, rights and logins with a real client, and of several states at once."""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.generated_pages import GENERATED, WRITTEN_FROM, page_instead
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCS = REPOSITORY / "docs"
 CODE = ("odradek", "tests", "examples")
@@ -53,9 +55,13 @@ def code_files() -> Iterator[Path]:
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """Returns what may follow `#` in a link to this page: its explicit anchors, and those that GitHub derives from
-    headings."""
-    text = without_code(page.read_text())
+    """Returns what may follow `#` in a link to this page."""
+    return anchors_in(page.read_text())
+
+
+def anchors_in(page: str) -> frozenset[str]:
+    """Returns the anchors of the text of a page: the explicit ones, and those that GitHub derives from headings."""
+    text = without_code(page)
     found = set(EXPLICIT_ANCHOR.findall(text))
     for line in text.splitlines():
         if heading := HEADING.fullmatch(line):
@@ -84,6 +90,26 @@ def test_each_link_of_a_page_leads_somewhere(page: Path) -> None:
     links = LINK.findall(without_code(page.read_text()))
     relative = [link for link in links if not link.startswith(("https://", "http://"))]
     assert [link for link in relative if missing(link, page)] == []
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_each_link_of_a_generated_page_leads_somewhere(name: str) -> None:
+    text = GENERATED[name]()
+    relative = [link for link in LINK.findall(without_code(text)) if not link.startswith(("https://", "http://"))]
+    here = [link for link in relative if link.startswith("#")]
+    assert [link for link in relative if link not in here and missing(link, DOCS / name)] == []
+    assert [link for link in here if link[1:] not in anchors_in(text)] == []
+
+
+@pytest.mark.parametrize(("code", "target"), WRITTEN_FROM.items())
+def test_a_link_in_words_to_code_leads_on_the_site_to_the_page_that_is_written_from_it(code: str, target: str) -> None:
+    page, _, anchor = target.partition("#")
+    text = GENERATED[page]()
+    assert (REPOSITORY / code).exists()
+    assert not (DOCS / page).exists()
+    assert not anchor or anchor in anchors_in(text)
+    assert page_instead("rare states", code) == target
+    assert page_instead(f"`{code}`", code) is None
 
 
 def test_each_file_that_code_or_a_page_names_exists() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 
 from tests.client_lab.rows import NOT_SHOWN, ROWS
-from tests.unit.client_bugs import BY_CALLS, BY_NOTHING, BY_ODDITY, BY_PRESET, BY_RULES
+from tests.support.client_bugs import BY_CALLS, BY_NOTHING, BY_ODDITY, BY_PRESET, BY_RULES
 
 NO_REGISTRY = "the registry of its language, Hex or NuGet, is not at hand"
 ELSEWHERE: Mapping[str, str] = {

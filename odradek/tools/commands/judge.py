@@ -222,7 +222,7 @@ def _rare_answers(recent: Sequence[Mapping[str, Json]], recording: Path, seed: i
             start = request_start(entry.body)
             if start is not None:
                 numbers[start] = entry.exchange
-    yield "the command failed. Its broker had given it answers that are lawful but rare (docs/presets.md), last:"
+    yield "the command failed. Its broker had given it answers that are lawful but rare (docs/judge.md), last:"
     for each in recent[-MOST_RARE_SHOWN:]:
         if "api" not in each:
             yield f"  {each['name']}"

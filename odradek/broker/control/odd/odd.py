@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.records import Decision
     from odradek.protocol.struct import Message
 
-ODDITIES: Final[Mapping[str, tuple[int, str]]] = {  # default percentage and description; also used for docs/presets.md
+ODDITIES: Final[Mapping[str, tuple[int, str]]] = {  # default percentage and description, which `make docs` also uses
     "unknown tags": (20, "an answer of a flexible version ends with a tagged field that no version knows"),
     "other order": (
         30,

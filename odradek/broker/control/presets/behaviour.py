@@ -1,4 +1,5 @@
-"""How clients behave in the state that a preset creates, in Markdown. docs/presets.md is generated from these texts."""
+"""How clients behave in the state that a preset creates, in Markdown. `make docs` writes them into the page
+Presets of the site."""
 
 from __future__ import annotations
 

@@ -1,0 +1,28 @@
+"""Writes the page Served APIs of the documentation's site (`make docs`) from the table of served APIs."""
+
+from __future__ import annotations
+
+from odradek.broker.api.served import SERVED
+
+HEAD = """# Served APIs
+
+The APIs that this broker serves, with their versions. How they differ from Kafka: [compatibility.md](compatibility.md).
+`make docs` writes this page from `odradek/broker/api/served.py`.
+
+| key | API | versions |
+|---|---|---|
+"""
+
+
+def page() -> str:
+    """Returns the page: a row with the versions of each API."""
+    rows = [
+        f"| {key} | {name} | {lowest}{f'–{highest}' if highest > lowest else ''} |\n"
+        for key, (name, lowest, highest) in sorted(served().items())
+    ]
+    return HEAD + "".join(rows)
+
+
+def served() -> dict[int, tuple[str, int, int]]:
+    """Returns name, lowest and highest version of each API by its key."""
+    return {key.value: (key.kafka_name, each.min_version, each.max_version) for key, each in SERVED.items()}
