@@ -174,7 +174,7 @@ class Member:
         """Creates a member. `always` has fields for each heartbeat with which it joins."""
         self.scene, self.name = scene, name
         self.epoch = 0
-        self._always = {"process_id": f"process of {name}", **always}
+        self._always = {"process_id": f"process-of-{name}", **always}
 
     def join(self, wanted: Topology | None = None, *, version: int = LATEST, **fields: Any) -> Reply:
         joining: dict[str, Any] = {

@@ -8,7 +8,7 @@ import pytest
 
 from tests.clients.admin import create_topic
 from tests.clients.speakers import SPEAKERS, Message, wait_for
-from tests.conformance.tools import Ran, Tools
+from tests.conformance.tools import Tools
 from tests.support.broker_process import Broker
 from tests.support.oracle import needs_kafka
 
@@ -25,13 +25,6 @@ def at(broker: Broker) -> tuple[str, str]:
 @pytest.fixture
 def topic(broker: Broker, request: pytest.FixtureRequest) -> str:
     return create_topic(broker.bootstrap, request.node.name, partitions=2)
-
-
-def rows(ran: Ran) -> list[dict[str, str]]:
-    """Returns each row of a printed table as its cells by column heading."""
-    lines = [line for line in ran.lines if line.strip()]
-    headings = lines[0].split()
-    return [dict(zip(headings, line.split(), strict=False)) for line in lines[1:]]
 
 
 # --- topics
@@ -198,11 +191,11 @@ def test_consumer_groups_lists_describes_resets_and_deletes(tools: Tools, at: tu
     reading = ("--topic", topic, "--group", group, "--from-beginning", "--max-messages", 20, "--timeout-ms", 20_000)
     tools.run("console-consumer", *at, *reading)
     assert group in tools.run("consumer-groups", *at, "--list").lines
-    states = {row["GROUP"]: row["STATE"] for row in rows(tools.run("consumer-groups", *at, "--list", "--state"))}
+    states = {row["GROUP"]: row["STATE"] for row in tools.run("consumer-groups", *at, "--list", "--state").rows}
     assert states[group] == "Empty"
 
     def offsets() -> list[tuple[str, str, str, str]]:
-        described = rows(tools.run("consumer-groups", *at, "--describe", "--group", group))
+        described = tools.run("consumer-groups", *at, "--describe", "--group", group).rows
         wanted = ("PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG")
         return [tuple(row[name] for name in wanted) for row in described]  # type: ignore[misc]
 
@@ -233,7 +226,7 @@ def test_consumer_groups_shows_the_members_of_a_living_group(tools: Tools, at: t
 def test_groups_lists_the_type_of_each(tools: Tools, at: tuple[str, str], topic: str) -> None:
     member = CONFLUENT.join(at[1], topic, f"{topic}-g")
     wait_for("the assignment", lambda: member.poll() or member.assignment())
-    listed = {row["GROUP"]: (row["TYPE"], row.get("PROTOCOL")) for row in rows(tools.run("groups", *at, "--list"))}
+    listed = {row["GROUP"]: (row["TYPE"], row.get("PROTOCOL")) for row in tools.run("groups", *at, "--list").rows}
     assert listed[f"{topic}-g"] == ("Classic", "consumer")
     member.close()
 
@@ -259,5 +252,5 @@ def test_features_describes_the_finalised_levels(tools: Tools, at: tuple[str, st
 
 def test_cluster_names_its_id_and_endpoint(tools: Tools, at: tuple[str, str], broker: Broker) -> None:
     assert re.match(r"Cluster ID: [\w-]{22}$", tools.run("cluster", "cluster-id", *at).lines[0])
-    (row,) = rows(tools.run("cluster", "list-endpoints", *at))
+    (row,) = tools.run("cluster", "list-endpoints", *at).rows
     assert (row["ID"], f"{row['HOST']}:{row['PORT']}", row["STATE"]) == ("1", broker.bootstrap, "unfenced")

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer
 
 from tests.clients.admin import create_topic
 from tests.clients.speakers import SPEAKERS, Message, wait_for
-from tests.conformance.tools import Ran, Tools
+from tests.conformance.tools import Tools
 from tests.support.broker_process import Broker, new_broker
 from tests.support.oracle import needs_kafka
 
@@ -81,19 +81,12 @@ def member(broker: Broker, group: str, topic: str, **settings: object) -> Consum
     return own
 
 
-def rows(ran: Ran) -> list[dict[str, str]]:
-    lines = [line for line in ran.lines if line.strip()]
-    heading = next(at for at, line in enumerate(lines) if line.startswith("GROUP"))
-    headings = lines[heading].replace("COORDINATOR (ID)", "COORDINATOR ID").split()
-    return [dict(zip(headings, line.split(), strict=False)) for line in lines[heading + 1 :]]
-
-
 def test_consumer_groups_lists_by_state_and_type(tools: Tools, at: tuple[str, str], broker: Broker, topic: str) -> None:
     own = member(broker, f"{topic}-g", topic)
 
     def listed(*options: str) -> dict[str, tuple[str, ...]]:
-        ran = tools.run("consumer-groups", *at, "--list", *options)
-        return {row["GROUP"]: (row["TYPE"], row["STATE"]) for row in rows(ran)} if ran.stdout.strip() else {}
+        rows = tools.run("consumer-groups", *at, "--list", *options).rows
+        return {row["GROUP"]: (row["TYPE"], row["STATE"]) for row in rows}
 
     assert listed("--state", "--type")[f"{topic}-g"] == ("Consumer", "Stable")
     assert f"{topic}-g" in listed("--state", "Stable", "--type", "consumer")
@@ -108,7 +101,7 @@ def test_consumer_groups_describes_members_offsets_and_state(
     own = member(broker, group, topic, group_instance_id="here")
 
     def described(*options: str) -> list[dict[str, str]]:
-        return rows(tools.run("consumer-groups", *at, "--describe", "--group", group, *options))
+        return tools.run("consumer-groups", *at, "--describe", "--group", group, *options).rows
 
     offsets = described("--offsets")
     assert [(row["PARTITION"], row["CURRENT-OFFSET"], row["LOG-END-OFFSET"], row["LAG"]) for row in offsets] == [
@@ -141,7 +134,7 @@ def test_consumer_groups_resets_and_deletes_once_the_group_is_empty(
     own.close()
 
     def offsets() -> list[tuple[str, str]]:
-        described = rows(tools.run("consumer-groups", *at, "--describe", "--group", group))
+        described = tools.run("consumer-groups", *at, "--describe", "--group", group).rows
         return [(row["CURRENT-OFFSET"], row["LAG"]) for row in described]
 
     tools.run("consumer-groups", *at, *back)

@@ -28,13 +28,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield running
 
 
-def rows(ran: Ran) -> list[dict[str, str]]:
-    lines = [line for line in ran.lines if line.strip()]
-    heading = next(at for at, line in enumerate(lines) if line.startswith("GROUP"))
-    headings = lines[heading].replace("COORDINATOR (ID)", "COORDINATOR ID").split()
-    return [dict(zip(headings, line.split(), strict=False)) for line in lines[heading + 1 :]]
-
-
 def test_share_groups_are_described_reset_and_deleted(tools: Tools, broker: Broker) -> None:
     at = ("--bootstrap-server", broker.bootstrap)
     topic = create_topic(broker.bootstrap, "tooled", exact=True)
@@ -42,7 +35,7 @@ def test_share_groups_are_described_reset_and_deleted(tools: Tools, broker: Brok
     group = share_group(broker.bootstrap, "tooled-g")
 
     def described(*options: str) -> list[dict[str, str]]:
-        return rows(tools.run("share-groups", *at, "--describe", "--group", group, *options))
+        return tools.run("share-groups", *at, "--describe", "--group", group, *options).rows
 
     with worker(broker.bootstrap, topic, group) as consumer:
         for record in first_of(consumer)[:6]:

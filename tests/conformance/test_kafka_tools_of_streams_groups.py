@@ -16,15 +16,6 @@ from tests.unit.tools.inspect.test_as_kafka_dumps import entries, said, said_by_
 pytestmark = needs_kafka
 
 
-def rows(ran: Ran) -> list[dict[str, str]]:
-    """Returns each row of a printed table as its cells by column heading."""
-    lines = [line for line in ran.lines if line.strip()]
-    at = next(number for number, line in enumerate(lines) if line.startswith("GROUP "))
-    heading = lines[at].replace("COORDINATOR (ID)", "COORDINATOR ID").split()
-    found = [line.replace("process of a", "process").split(maxsplit=len(heading) - 1) for line in lines[at + 1 :]]
-    return [dict(zip(heading, (word.strip() for word in words), strict=True)) for words in found]
-
-
 def test_scenario_134_a_group_is_described_reset_and_deleted(
     tools: Tools, streams_broker: Broker, scene: Scene
 ) -> None:
@@ -39,16 +30,16 @@ def test_scenario_134_a_group_is_described_reset_and_deleted(
         return tools.run("streams-groups", "--bootstrap-server", streams_broker.bootstrap, *words)
 
     of_group = ("--group", scene.group)
-    (state,) = rows(run("--describe", *of_group, "--state", "--verbose"))
+    (state,) = run("--describe", *of_group, "--state", "--verbose").rows
     epochs = (state["GROUP-EPOCH"], state["TARGET-ASSIGNMENT-EPOCH"])
     assert (state["STATE"], *epochs, state["#MEMBERS"]) == ("Stable", "3", "3", "1")
-    (member,) = rows(run("--describe", *of_group, "--members", "--verbose"))
+    (member,) = run("--describe", *of_group, "--members", "--verbose").rows
     assert (member["TOPOLOGY-EPOCH"], member["MEMBER-PROTOCOL"], member["MEMBER-EPOCH"]) == ("0", "streams", "3")
     assert member["ASSIGNMENTS"] == "ACTIVE: 0:[0,1,2,3]; TARGET-ACTIVE: 0:[0,1,2,3];"
-    offsets = {row["PARTITION"]: row for row in rows(run("--describe", *of_group, "--offsets", "--verbose"))}
+    offsets = {row["PARTITION"]: row for row in run("--describe", *of_group, "--offsets", "--verbose").rows}
     assert {row["TOPIC"] for row in offsets.values()} == {I4}
     assert [offsets[index]["CURRENT-OFFSET"] for index in "0123"] == ["7", "-", "-", "-"]
-    assert {row["GROUP"]: row["STATE"] for row in rows(run("--list", "--state"))}[scene.group] == "Stable"
+    assert {row["GROUP"]: row["STATE"] for row in run("--list", "--state").rows}[scene.group] == "Stable"
     refused = f"Streams group '{scene.group}' is not EMPTY."
     assert refused in run("--delete", *of_group).stdout
 
@@ -56,9 +47,9 @@ def test_scenario_134_a_group_is_described_reset_and_deleted(
     assert f"Streams group '{scene.group}' has no active members." in run("--describe", *of_group, "--state").stdout
     to_earliest = ("--reset-offsets", *of_group, "--to-earliest", "--all-input-topics")
     reset = {"GROUP": scene.group, "TOPIC": I4, "PARTITION": "0", "NEW-OFFSET": "0"}
-    assert rows(run(*to_earliest, "--dry-run")) == [reset]
+    assert run(*to_earliest, "--dry-run").rows == [reset]
     assert fetch(scene, None, -1) == (ErrorCode.NONE, 7)
-    assert rows(run(*to_earliest, "--execute")) == [reset]
+    assert run(*to_earliest, "--execute").rows == [reset]
     assert fetch(scene, None, -1) == (ErrorCode.NONE, 0)
     deleted = run("--delete", *of_group, "--delete-all-internal-topics").stdout
     assert f"Deletion of requested streams groups ('{scene.group}') was successful." in deleted

@@ -61,6 +61,18 @@ class Ran:
     def lines(self) -> list[str]:
         return self.stdout.splitlines()
 
+    @property
+    def rows(self) -> list[dict[str, str]]:
+        """The rows of the printed table, each as its cells by column heading. Messages above a table of groups are
+        skipped. Only cells of the last column may contain spaces."""
+        lines = [line.strip() for line in self.lines if line.strip()]
+        if not lines:
+            return []
+        head = next((at for at, line in enumerate(lines) if line.startswith("GROUP ")), 0)
+        headings = lines[head].replace("COORDINATOR (ID)", "COORDINATOR ID").split()
+        cells = (line.split(maxsplit=len(headings) - 1) for line in lines[head + 1 :])
+        return [dict(zip(headings, each, strict=False)) for each in cells]
+
     def __str__(self) -> str:
         return f"status {self.status}\n--- stdout\n{self.stdout[-4000:]}\n--- stderr\n{self.stderr[-4000:]}"
 
