@@ -74,6 +74,7 @@ USES: Mapping[str, Mapping[str, str]] = {
         r'^import (?P<names>\{[^}]*\}) from "(?P<path>[^"]+)";$': OWN,
         r"^export const (?P<names>\w+|\{[^}]*\})": OWN,
     },
+    "odradek/broker/http/page/served.py": {"[0-9]+": ONE_PASS},
     "odradek/broker/handlers/cluster/features.py": {
         r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?": ONE_PASS,
     },

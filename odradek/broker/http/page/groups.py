@@ -9,7 +9,7 @@ from odradek.broker.facts.groups import group as group_named
 from odradek.broker.facts.groups import group_facts, lag_of, positions
 from odradek.broker.facts.streams_groups import StreamsFacts, streams_facts
 from odradek.broker.http.page.history import group_history
-from odradek.broker.http.page.served import SHOWN, Job, JsonValue, Query, View, ViewedBroker, order_of
+from odradek.broker.http.page.served import SHOWN, Job, JsonValue, Query, View, ViewedBroker, name_order, order_of
 from odradek.broker.runtime.workers import in_thread
 from odradek.files.checkpoints import topic_id_text
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -45,7 +45,7 @@ async def groups(served: ViewedBroker, query: Query) -> View | Job:
             found.extend((shard, each) for each in listed if part in each.group_id)
 
     await served.visit(broker.groups.shards, find)
-    found = await in_thread(broker.workers, lambda: sorted(found, key=lambda each: each[1].group_id))
+    found = await in_thread(broker.workers, lambda: sorted(found, key=lambda each: name_order(each[1].group_id)))
     rows: list[dict[str, JsonValue]] = []
 
     def show(each: tuple[Shard[GroupCore], ListedGroup]) -> None:

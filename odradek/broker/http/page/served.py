@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from odradek.broker.runtime.slices import visit_in_slices
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -28,6 +29,7 @@ Show: TypeAlias = (
 T = TypeVar("T")
 
 PAGE = "page"  # name of this work in the loop watch
+NUMBER = re.compile("[0-9]+")
 SHOWN = 200  # maximum number of rows in a list; `find` gives access to the others
 
 
@@ -51,9 +53,28 @@ class Order(NamedTuple):
         """Sorts rows by their property, those without a value last, and returns the part that is shown."""
         if self.by:
             found = [each for each in rows if each.get(self.by) is not None]
-            found.sort(key=lambda each: each[self.by], reverse=self.is_down)  # type: ignore[arg-type,return-value]
+            found.sort(key=lambda each: sort_key(each[self.by]), reverse=self.is_down)
             rows = found + [each for each in rows if each.get(self.by) is None]
         return rows[self.start : self.end]
+
+
+def sort_key(value: JsonValue) -> Any:
+    """Returns the key that sorts values of one column: names by `name_order`, all other values as they are."""
+    return name_order(value) if isinstance(value, str) else value
+
+
+def name_order(name: str) -> str:
+    """Returns a sort key which compares the numbers in names as numbers: t-2 is before t-10.
+
+    In the key, the number of its digits stands before each number. A group id may contain more digits than `int`
+    accepts.
+    """
+    return NUMBER.sub(with_length, name)
+
+
+def with_length(number: re.Match[str]) -> str:
+    digits = number[0].lstrip("0")
+    return chr(len(digits)) + digits
 
 
 def order_of(query: Query, properties: Sequence[str]) -> Order:

@@ -10,7 +10,7 @@ from odradek.broker.configuration.config_description import describe_topic
 from odradek.broker.http.page.history import steps_of, steps_start
 from odradek.broker.http.page.partition_timeline import runs_of, timeline
 from odradek.broker.http.page.picture import Lane, holds_of, picture, timeline_events
-from odradek.broker.http.page.served import SHOWN, Job, JsonValue, Query, View, ViewedBroker, order_of
+from odradek.broker.http.page.served import SHOWN, Job, JsonValue, Query, View, ViewedBroker, name_order, order_of
 from odradek.broker.http.page.transactions import (
     all_ids,
     bounds,
@@ -44,7 +44,9 @@ async def topics(served: ViewedBroker, query: Query) -> View | Job:
             members.setdefault(partition.topic, []).append(partition)
 
     await served.visit(served.broker.partitions, add)
-    names = sorted(members, key=lambda name: (name in INTERNAL_TOPICS, name))
+    keys: dict[str, tuple[bool, str]] = {}
+    await served.visit(list(members), lambda name: keys.update({name: (name in INTERNAL_TOPICS, name_order(name))}))
+    names = sorted(members, key=keys.__getitem__)
     rows: list[dict[str, JsonValue]] = []
     wanted = names if order.by else names[order.start : order.end]
     await served.visit(wanted, lambda name: rows.append(row(name, members[name])))

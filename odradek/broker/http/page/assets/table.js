@@ -28,10 +28,12 @@ const order = (sort = "") => {
   const isDown = sort.startsWith("-");
   return { by: isDown ? sort.slice(1) : sort, isDown };
 };
+// Numbers in names are compared as numbers: t-2 is before t-10. The broker sorts in the same way.
+const NAMES = new Intl.Collator("en", { numeric: true });
 const compare = (one, other, isDown) => {
   const isMissing = (value) => value === null || value === undefined;
   if (isMissing(one) || isMissing(other)) return Number(isMissing(one)) - Number(isMissing(other));
-  const found = typeof one === "number" ? one - other : String(one).localeCompare(String(other));
+  const found = typeof one === "number" ? one - other : NAMES.compare(String(one), String(other));
   return isDown ? -found : found;
 };
 const heading = ([name, kind, property], by, isDown) => {
