@@ -25,6 +25,7 @@ from odradek.protocol.messages.offset_commit_request import (
 )
 from odradek.protocol.struct import Message
 from odradek.protocol.topic_partition import GROUP_OFFSETS
+from tests.simulation.simulated_broker import Parts
 from tests.simulation.stage import GROUP, Stage
 from tests.simulation.transaction_world import NOW_MS
 from tests.support.fake_disk import Crashed, FakeDisk
@@ -61,10 +62,17 @@ class GroupStage(Stage):
     """A broker with one topic, and with the feature that the groups need."""
 
     def __init__(
-        self, disk: FakeDisk | None, now_ms: int, *, partitions: int, feature: str, settings: Mapping[str, str]
+        self,
+        disk: FakeDisk | None,
+        now_ms: int,
+        *,
+        partitions: int,
+        feature: str,
+        settings: Mapping[str, str],
+        parts: Parts | None = None,
     ) -> None:
         self._partitions, self._feature = partitions, feature
-        super().__init__(disk, now_ms, settings=settings)
+        super().__init__(disk, now_ms, settings=settings, parts=parts)
 
     def _make_topics(self) -> None:
         offsets = internal_topic(GROUP_OFFSETS, self.config)

@@ -27,6 +27,7 @@ from odradek.broker.coordinators.shard_records import ShardLog
 from odradek.broker.coordinators.share_coordinator import ShareCoordinator, ShareCoordinatorSettings
 from odradek.broker.coordinators.steps import BrokerSteps
 from odradek.broker.coordinators.stored_pending import stores_pending
+from odradek.broker.coordinators.target_computations import TargetComputations
 from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator, TransactionSettings
 from odradek.broker.coordinators.transaction_markers import LocalMarkerWriter, MarkerWriter
 from odradek.broker.coordinators.verification import Verifier
@@ -64,6 +65,24 @@ def log_as_it_is(log: ShardLog) -> ShardLog:
     return log
 
 
+def computing_at_once(timers: VirtualTimers) -> TargetComputations:
+    """Returns computations of targets, none of which is large enough here to be left for later."""
+    return TargetComputations()
+
+
+def computing_in_turns(timers: VirtualTimers) -> TargetComputations:
+    """Returns computations of targets that make one step per millisecond, even for the smallest group."""
+
+    def run(steps: Iterator[None]) -> None:
+        def turn() -> None:
+            if next(steps, steps) is not steps:
+                timers.after(1, turn)
+
+        timers.after(1, turn)
+
+    return TargetComputations(most_at_once=0, run=run)
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """Collaborators that a test may replace, say by ones that are wrong.
@@ -73,6 +92,7 @@ class Parts:
     partition_sync  makes what syncs the records of a transaction that becomes a two-phase commit
     coordinator     made with the arguments of TransactionCoordinator
     workers         the threads
+    targets         computes the target assignments of streams groups
     """
 
     markers: Callable[[MarkerWriter, VirtualTimers, Random], MarkerWriter] = markers_here
@@ -80,6 +100,7 @@ class Parts:
     partition_sync: Callable[[Partitions], PartitionSync] = LocalPartitionSync
     coordinator: Callable[..., TransactionCoordinator] = TransactionCoordinator
     workers: Callable[[VirtualTime, Life, Random], VirtualWorkers] = VirtualWorkers
+    targets: Callable[[VirtualTimers], TargetComputations] = computing_at_once
 
 
 class LogInTurns(CoordinatorLog):
@@ -181,7 +202,7 @@ class SimulatedBroker:
             open_log=lambda index: LogInTurns(self.partitions.get(GROUP_OFFSETS, index), self.workers),
             spawn=self._spawn,
             new_uuid=self.new_uuid,
-            cluster=ImageView(image, config.current_text),
+            cluster=ImageView(image, config.current_text, targets=parts.targets(self.timers)),
         )
         share_markers = ShareMarkers(
             lambda: self.share_coordinator, lambda: self.shares if self.has_started("shares") else None

@@ -51,6 +51,7 @@ class Stage:
         is_two_phase: bool = False,
         settings: Mapping[str, str] | None = None,
         begins_after_ms: int = 500,
+        parts: Parts | None = None,
     ) -> None:
         """
         is_durable       every acknowledgement waits for fsync
@@ -77,7 +78,7 @@ class Stage:
         self.answers: list[ErrorCode] = []
         rng = Random(0 if disk is None else now_ms)  # A restarted broker generates other ids than the first one.
         self.broker = SimulatedBroker(
-            self.disk, self.time, rng, self.config, log_changes={"segment_bytes": 1 << 20}, parts=Parts()
+            self.disk, self.time, rng, self.config, log_changes={"segment_bytes": 1 << 20}, parts=parts or Parts()
         )
         if disk is None:
             self._make_topics()

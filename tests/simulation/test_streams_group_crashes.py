@@ -37,6 +37,7 @@ from tests.simulation.group_crashes import (
     prepared_disk,
     waits,
 )
+from tests.simulation.simulated_broker import Parts, computing_in_turns
 from tests.simulation.stage import GROUP
 from tests.simulation.test_streams_groups import Task, task_ids, tasks_of
 from tests.simulation.transaction_world import NOW_MS
@@ -129,7 +130,7 @@ class StreamsGroupWorld(GroupWorld[Member]):
         if answer.error_code == ErrorCode.FENCED_MEMBER_EPOCH.value and member.standby:
             member.epoch = 0
             member.drop_all()
-            answer = self.stage.ask(member.request(), 1)
+            answer = self.joined(member, member.request)
         assert answer.error_code == 0, f"{member.name} at {member.epoch}: {answer.error_message}"
         assert answer.member_epoch >= member.epoch, "an epoch went back"
         member.epoch, member.tells_all = answer.member_epoch, answer.active_tasks is not None
@@ -159,19 +160,46 @@ class StreamsGroupWorld(GroupWorld[Member]):
         assert self.stage.offset() == 8
 
 
+def waits_for_steps(world: GroupWorld[Member]) -> None:
+    """Lets the computation of a target make some of its steps, which need about 15 ms in total."""
+    world.stage.wait(4)
+
+
+class LargeGroupWorld(StreamsGroupWorld):
+    """The same story for a broker that computes each target, and encodes its records, between requests. Some events
+    happen during a computation."""
+
+    story = tuple(each for event in StreamsGroupWorld.story for each in (event, waits_for_steps))
+
+    @staticmethod
+    def broker_on(disk: FakeDisk | None = None, now_ms: int = NOW_MS) -> GroupStage:
+        parts = Parts(targets=computing_in_turns)
+        return GroupStage(disk, now_ms, partitions=PARTITIONS, feature=STREAMS_VERSION, settings=SETTINGS, parts=parts)
+
+
+@pytest.fixture(params=[StreamsGroupWorld, LargeGroupWorld])
+def world(request: pytest.FixtureRequest) -> type[StreamsGroupWorld]:
+    kind: type[StreamsGroupWorld] = request.param
+    return kind
+
+
 @pytest.fixture(scope="module")
 def prepared() -> FakeDisk:
     return prepared_disk(StreamsGroupWorld.broker_on)
 
 
-def test_the_story_ends_well_without_a_crash(prepared: FakeDisk) -> None:
-    play_without_a_crash(StreamsGroupWorld, prepared)
+def test_the_story_ends_well_without_a_crash(world: type[StreamsGroupWorld], prepared: FakeDisk) -> None:
+    play_without_a_crash(world, prepared)
 
 
 @pytest.mark.parametrize("half_write", [False, True])
-def test_a_killed_broker_keeps_what_members_were_told(prepared: FakeDisk, half_write: bool) -> None:
-    kill_at_every_call(StreamsGroupWorld, prepared, half_write=half_write)
+def test_a_killed_broker_keeps_what_members_were_told(
+    world: type[StreamsGroupWorld], prepared: FakeDisk, half_write: bool
+) -> None:
+    kill_at_every_call(world, prepared, half_write=half_write)
 
 
-def test_a_power_failure_loses_nothing_that_members_were_told(prepared: FakeDisk) -> None:
-    fail_power_at_every_call(StreamsGroupWorld, prepared)
+def test_a_power_failure_loses_nothing_that_members_were_told(
+    world: type[StreamsGroupWorld], prepared: FakeDisk
+) -> None:
+    fail_power_at_every_call(world, prepared)

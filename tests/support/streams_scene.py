@@ -7,7 +7,7 @@ response has no lists of tasks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from odradek.broker.groups.common.group import CoordinatorRecord
@@ -16,6 +16,7 @@ from odradek.broker.groups.records import decode_record
 from odradek.broker.groups.streams.form import check_heartbeat
 from odradek.broker.groups.streams.group import StreamsGroup
 from odradek.broker.groups.streams.heartbeat import StreamsHeartbeat
+from odradek.broker.groups.streams.target import ComputedTarget
 from odradek.broker.groups.streams.topology import TopicInfo
 from odradek.broker.runtime.slices import completed
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -81,6 +82,12 @@ def subtopology(
 
 def topology(*subtopologies: wire.Subtopology, epoch: int = 0) -> wire.Topology:
     return wire.Topology(epoch=epoch, subtopologies=list(subtopologies))
+
+
+def _ended(result: ComputedTarget) -> Generator[None, None, ComputedTarget]:
+    """Returns a computation without further steps."""
+    return result
+    yield
 
 
 READS_I4 = subtopology("0", ["i4"])
@@ -228,6 +235,17 @@ class StreamsScene(Scene):
         """Ends the computation of a target that `cluster.computes_later` has left to the test."""
         computed = completed(self.cluster.computing.pop(group))
         self.turn(lambda core: core.target_computed(group, computed, self.now_ms))
+
+    def compute(self, steps: int, group: str = GROUP) -> bool:
+        """Makes some steps of such a computation. Returns whether further steps follow; the result is not recorded."""
+        computation = self.cluster.computing[group]
+        for _ in range(steps):
+            try:
+                next(computation)
+            except StopIteration as done:
+                self.cluster.computing[group] = _ended(done.value)
+                return False
+        return True
 
     # What tests can see.
 

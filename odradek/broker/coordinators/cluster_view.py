@@ -10,7 +10,7 @@ from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.configuration.settings import InvalidSetting
 from odradek.broker.configuration.topic_settings import GROUP_SETTINGS, clamped
-from odradek.broker.coordinators.target_computations import MOST_AT_ONCE, TargetComputations
+from odradek.broker.coordinators.target_computations import TargetComputations
 from odradek.broker.coordinators.topic_searches import TopicSearches, check_regex
 from odradek.broker.groups.common.registry import FoundTopics, TopicView
 
@@ -36,12 +36,12 @@ class ImageView:
         image: MetadataImage,
         broker_setting: Callable[[str], str | None],
         *,
-        most_at_once: int = MOST_AT_ONCE,
+        targets: TargetComputations | None = None,
     ) -> None:
         """Creates a view of this metadata image.
 
         broker_setting  returns the current value of a broker setting as text
-        most_at_once    maximum number of tasks and members whose assignment is computed within a request
+        targets         computes the targets of large groups; made here if None
         """
         self._image = image
         self._broker_setting = broker_setting
@@ -49,7 +49,7 @@ class ImageView:
         # The version of the topics and the racks of the brokers for which the views were created.
         self._views_of: tuple[int, list[str | None]] | None = None
         self._searches = TopicSearches(lambda: (image.topics_version, image.topics))
-        self._targets = TargetComputations(most_at_once)
+        self._targets = TargetComputations() if targets is None else targets
 
     @property
     def version(self) -> int:

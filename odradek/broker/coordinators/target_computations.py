@@ -22,13 +22,27 @@ T = TypeVar("T")
 MOST_AT_ONCE: Final = 1_000  # number of tasks and members; takes 2 to 5 ms
 
 
+class Tasks:
+    """Runs steps in slices, in a task of the running loop."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[None] | None = None  # The loop has only a weak reference to it.
+
+    def run(self, steps: Iterator[None]) -> None:
+        self._task = asyncio.get_running_loop().create_task(work_in_slices(steps))
+
+
 class TargetComputations:
-    def __init__(self, most_at_once: int = MOST_AT_ONCE) -> None:
-        """`most_at_once` is the most work that is done within the request that needs the target."""
+    def __init__(self, most_at_once: int = MOST_AT_ONCE, run: Callable[[Iterator[None]], None] | None = None) -> None:
+        """
+        most_at_once  the most work that is done within the request that needs the target
+        run           runs all steps later, with other work of the loop between them; by default `Tasks.run`
+        """
         self._most_at_once = most_at_once
+        self._run = Tasks().run if run is None else run
         self._notify: Callable[[str, Any], None] = _nobody
         self._steps: dict[str, Steps[Any]] = {}  # by group, in the order of the requests; the first one is running
-        self._task: asyncio.Task[None] | None = None
+        self._is_running = False
 
     def when_computed(self, notify: Callable[[str, Any], None]) -> None:
         """Registers `notify`, which is called with a group's id and the result of each computation that ends after
@@ -41,8 +55,9 @@ class TargetComputations:
             return completed(steps)
         if group_id not in self._steps:
             self._steps[group_id] = steps
-            if self._task is None:
-                self._task = asyncio.get_running_loop().create_task(work_in_slices(self._all_steps()))
+            if not self._is_running:
+                self._is_running = True
+                self._run(self._all_steps())
         return None
 
     def _all_steps(self) -> Iterator[None]:
@@ -57,7 +72,7 @@ class TargetComputations:
             if result is not None:
                 self._notify(group_id, result)
             yield
-        self._task = None
+        self._is_running = False
 
 
 def _nobody(group_id: str, result: object) -> None:

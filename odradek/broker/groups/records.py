@@ -74,6 +74,8 @@ def decode_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord |
 
 
 def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+    if record.prepared is not None:
+        return record.prepared.key, record.prepared.value
     key = SHORT.pack(record.key.API_KEY) + encode(record.key, KEY_VERSION)
     if record.value is None:
         return key, None

@@ -1,17 +1,25 @@
 """Streams groups whose target assignment is computed while other requests are served: `ClusterView.compute_target`."""
 
 import asyncio
+from collections.abc import Iterator
 from random import Random
 
 import pytest
 
 from odradek.broker.coordinators.target_computations import TargetComputations
-from odradek.broker.runtime.slices import Steps
+from odradek.broker.groups.records import decode_record, encode_record
+from odradek.broker.groups.streams.records import target_of, target_record
+from odradek.broker.runtime.slices import Steps, completed
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.streams_group_target_assignment_member_key import StreamsGroupTargetAssignmentMemberKey
+from odradek.protocol.messages.streams_group_target_assignment_member_value import (
+    StreamsGroupTargetAssignmentMemberValue,
+)
 from tests.support.streams_scene import StreamsScene, ToldTasks, subtopology, topology
 
 OK = ErrorCode.NONE.value
 DELAYED, MISSING_SOURCE = 5, 1
+TARGET, TARGET_EPOCH = 21, 20  # types of records
 
 
 def large_group(*, interval_ms: int = 0, delay_ms: int = 0) -> StreamsScene:
@@ -209,6 +217,110 @@ def test_no_task_has_two_owners_whenever_computations_end(seed: int) -> None:
 
 def expanded(text: str) -> list[str]:
     return [f"{part[0]}:{digit}" for part in text.split() for digit in part[2:]]
+
+
+# The records, which the last steps of a computation encode.
+
+
+def interrupted() -> Iterator[StreamsScene]:
+    """Yields the settled group with a third member, once after each number of steps of the computation of its target.
+    In the last scene, all records are encoded."""
+    number, has_more = 0, True
+    while has_more:
+        scene = settled_group()
+        scene.member("b")
+        has_more = scene.compute(number)
+        yield scene
+        number += 1
+
+
+def test_a_heartbeat_during_any_step_is_answered_with_the_current_tasks() -> None:
+    for scene in interrupted():
+        since = len(scene.log)
+        assert scene.beat("a") == ToldTasks(OK, 3, None, (DELAYED,))
+        assert scene.keys_written(since) == []
+        scene.end_computation()
+        assert scene.state == ("Reconciling", 4, 4)
+        assert sorted("".join(scene.target(name)[2:] for name in "abc")) == ["0", "1", "2", "3"]
+
+
+def test_a_member_that_leaves_during_any_step_gets_no_record_and_its_tasks_follow_later() -> None:
+    for scene in interrupted():
+        scene.beat("c", -1)
+        since = len(scene.log)
+        scene.end_computation()
+        keys = [record.key for record in scene.written(since)]
+        assert {key.member_id for key in keys if isinstance(key, StreamsGroupTargetAssignmentMemberKey)} <= {"a", "b"}
+        assert scene.state == ("Assigning", 5, 4)
+        scene.beat("a")
+        scene.end_computation()
+        assert scene.state[1:] == (5, 5)
+        assert sorted(scene.target("a")[2:] + scene.target("b")[2:]) == ["0", "1", "2", "3"]
+
+
+def test_a_member_that_leaves_and_comes_back_during_any_step_gets_the_record_that_its_departure_removed() -> None:
+    for scene in interrupted():
+        scene.beat("c", -1)
+        scene.member("c", process="C")
+        scene.end_computation()
+        assert scene.state == ("Assigning", 6, 4)
+        targets = scene.group_of().targets
+        assert targets["c"].active
+        scene.restart()
+        assert scene.group_of().targets == targets
+
+
+def test_a_member_that_joins_during_any_step_gets_its_tasks_from_the_next_target() -> None:
+    for scene in interrupted():
+        scene.member("d")
+        scene.end_computation()
+        assert (scene.state, scene.target("d")) == (("Assigning", 5, 4), "")
+        scene.beat("a")
+        scene.end_computation()
+        assert scene.state[1:] == (5, 5)
+        assert scene.target("d") != ""
+
+
+def test_nothing_is_recorded_for_a_group_that_was_deleted_during_any_step() -> None:
+    for scene in interrupted():
+        for name in "abc":
+            scene.beat(name, -1)
+        scene.turn(lambda core: core.delete_group("billing"))
+        since = len(scene.log)
+        scene.end_computation()
+        assert scene.keys_written(since) == []
+
+
+def test_the_records_of_a_target_are_one_batch_with_its_epoch_at_the_end() -> None:
+    scene = large_group()
+    for name in "abc":
+        scene.member(name)
+        scene.end_computation()
+    scene.member("d")
+    computed = completed(scene.cluster.computing.pop("billing"))
+    outcome = scene.core.target_computed("billing", computed, scene.now_ms)
+    assert [record.key.API_KEY for record in outcome.records] == [TARGET] * (len(outcome.records) - 1) + [TARGET_EPOCH]
+    assert len(outcome.records) > 2
+    assert not outcome.may_split
+
+
+def test_a_record_that_was_encoded_early_is_what_encoding_and_replaying_it_now_produces() -> None:
+    reads = topology(subtopology("0", ["i4"]), subtopology("1", ["i4"], ["log"]))
+    scene = StreamsScene(topics={"i4": 4, "log": 4}, reads=reads, standby=1)
+    scene.member("a")
+    scene.cluster.computes_later = True
+    scene.member("b")
+    computed = completed(scene.cluster.computing["billing"])
+    assert computed.records
+    for member_id, record in computed.records.items():
+        assert record.prepared is not None
+        key, value, content = record.prepared
+        plain = target_record("billing", member_id, computed.targets[member_id])
+        assert (key, value) == encode_record(plain)
+        decoded = decode_record(key, value)
+        assert decoded is not None
+        assert isinstance(decoded.value, StreamsGroupTargetAssignmentMemberValue)
+        assert content == target_of(decoded.value) == computed.targets[member_id]
 
 
 # The computations themselves.

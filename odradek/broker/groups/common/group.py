@@ -7,7 +7,7 @@ lists the other operations of a type.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
@@ -96,13 +96,29 @@ class Group(Protocol):
         """Returns further timers that must be stopped when the group is deleted."""
 
 
+class PreparedRecord(NamedTuple):
+    """The work on a large record that was done before the decision that writes the record.
+
+    key, value  the stored form
+    content     the value as its group stores it, which is what replaying the stored form produces
+    """
+
+    key: bytes
+    value: bytes
+    content: object
+
+
 @dataclass(frozen=True, slots=True)
 class CoordinatorRecord:
-    """A typed record of `__consumer_offsets` that is not encoded yet. It is a tombstone if it has no value."""
+    """A typed record of `__consumer_offsets`. It is a tombstone if it has no value.
+
+    prepared  the encoded record, or None if it is encoded when it is written
+    """
 
     key: Message
     value: Message | None
     value_version: int = 0
+    prepared: PreparedRecord | None = field(default=None, compare=False)
 
 
 class TimerKind(Enum):

@@ -25,6 +25,7 @@ from odradek.broker.groups.streams.records import (
 )
 from odradek.broker.groups.streams.tasks import HeldTasks, TaskRoles
 from odradek.broker.groups.streams.topology import Topology, topology_of
+from odradek.protocol.messages.streams_group_target_assignment_member_key import StreamsGroupTargetAssignmentMemberKey
 from odradek.protocol.messages.streams_group_topology_description_update_request import TopologyDescription
 
 
@@ -149,7 +150,12 @@ class StreamsGroup(ReconciledGroup[StreamsMember, StreamsMemory, TaskRoles]):
 
     def replay(self, record: CoordinatorRecord) -> None:
         """Applies one of the records with keys 17 and 19 to 23. Compaction may have removed any overwritten record."""
-        REPLAYS[record.key.API_KEY](self, record.key, record.value)
+        prepared = record.prepared
+        if prepared is not None and isinstance(prepared.content, TaskRoles):
+            assert isinstance(record.key, StreamsGroupTargetAssignmentMemberKey)
+            self.targets[record.key.member_id] = prepared.content
+        else:
+            REPLAYS[record.key.API_KEY](self, record.key, record.value)
 
     def _replay_metadata(self, key: Any, value: Any) -> None:
         self._replay_epoch(key, value)

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from odradek.broker.groups.common.group import CoordinatorRecord
+from odradek.broker.groups.common.group import CoordinatorRecord, PreparedRecord
+from odradek.broker.groups.records import encode_record
 from odradek.broker.groups.streams.member import Endpoint, StreamsMember, StreamsMemberState
 from odradek.broker.groups.streams.tasks import HeldTasks, Since, TaskRoles, Tasks, tasks_of
 from odradek.broker.groups.streams.topology import Topology, topology_value
@@ -139,6 +140,16 @@ def target_record(group_id: str, member_id: str, target: TaskRoles) -> Coordinat
             warmup_tasks=_target_tasks(target.warmup),
         ),
     )
+
+
+def prepared_target_record(group_id: str, member_id: str, target: TaskRoles) -> CoordinatorRecord:
+    """Returns the record of a target that may have very many tasks, already encoded, and decoded again as a replay does
+    it. Writing and replaying the record then costs little."""
+    record = target_record(group_id, member_id, target)
+    key, value = encode_record(record)
+    assert isinstance(record.value, StreamsGroupTargetAssignmentMemberValue)
+    assert value is not None
+    return replace(record, prepared=PreparedRecord(key, value, target_of(record.value)))
 
 
 def _target_tasks(tasks: Tasks) -> list[TargetTaskIds]:

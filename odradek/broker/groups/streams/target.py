@@ -1,19 +1,22 @@
 """The computation of the target assignment of a streams group.
 
 One decision about the group begins the computation with a snapshot of the group. If the group is large, other requests
-are served meanwhile, and a later decision records the result.
+are served meanwhile, and a later decision records the result. The computation ends by encoding the records, one member
+after another, so that this later decision only has to append them, in a single batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from odradek.broker.groups.common.group import CoordinatorRecord
 from odradek.broker.groups.streams.assignors.group_view import GroupView, MemberView, TargetAssignment
 from odradek.broker.groups.streams.assignors.sticky import assign_sticky
 from odradek.broker.groups.streams.configured_topology import ConfiguredTopology
 from odradek.broker.groups.streams.group import ReportedOffset, StreamsGroup
 from odradek.broker.groups.streams.member import StreamsMember
+from odradek.broker.groups.streams.records import prepared_target_record, target_record
 
 
 class ComputedTarget(NamedTuple):
@@ -22,11 +25,15 @@ class ComputedTarget(NamedTuple):
     epoch    the group epoch when the computation began
     inputs   `GroupMetadata.inputs` at that time
     targets  contains every member that the group had at that time
+    before   the group's targets at that time, by member id
+    records  the records of the members whose target is not the one in `before`
     """
 
     epoch: int
     inputs: tuple[object, ...]
     targets: TargetAssignment
+    before: TargetAssignment
+    records: Mapping[str, CoordinatorRecord]
 
     def is_usable_for(self, group: StreamsGroup) -> bool:
         """Returns whether the group may use this target, although members may have joined or left since the computation
@@ -41,6 +48,19 @@ class ComputedTarget(NamedTuple):
         if not group.assignment_epoch < self.epoch <= group.epoch or self.inputs != group.metadata.inputs:
             return False
         return group.epoch > self.epoch or group.members.keys() <= self.targets.keys()
+
+    def records_for(self, group: StreamsGroup) -> Iterator[CoordinatorRecord]:
+        """Yields a record for each member that is still in the group, and whose target differs from its current one."""
+        for member_id, target in self.targets.items():
+            if member_id not in group.members:
+                continue
+            current = group.targets.get(member_id)
+            record = self.records.get(member_id)
+            # The same object needs no comparison: it was compared when the records were encoded.
+            if current is None or current is not self.before.get(member_id):
+                record = None if current == target else record or target_record(group.group_id, member_id, target)
+            if record is not None:
+                yield record
 
 
 def work_of_target(group: StreamsGroup, configured: ConfiguredTopology, replicas: int) -> int:
@@ -58,7 +78,7 @@ def target_of_members(
     joining  the id of the member whose first heartbeat causes the assignment, or None
     """
     members, offsets = [*group.members.values()], group.memory.task_offsets
-    epoch, inputs = group.epoch, group.metadata.inputs
+    group_id, epoch, inputs, before = group.group_id, group.epoch, group.metadata.inputs, group.targets.copy()
 
     def steps() -> Generator[None, None, ComputedTarget]:
         views = {}
@@ -66,9 +86,23 @@ def target_of_members(
             views[member.member_id] = _view(member, offsets)
             yield
         view = GroupView(views, configured.task_counts, configured.stateful, replicas, joining)
-        return ComputedTarget(epoch, inputs, (yield from assign_sticky(view)))
+        targets = yield from assign_sticky(view)
+        records = yield from _changed_records(group_id, before, targets)
+        return ComputedTarget(epoch, inputs, targets, before, records)
 
     return steps()
+
+
+def _changed_records(
+    group_id: str, before: TargetAssignment, targets: TargetAssignment
+) -> Generator[None, None, Mapping[str, CoordinatorRecord]]:
+    """Encodes the records of the targets that differ from those in `before`. Yields after each member."""
+    records = {}
+    for member_id, target in targets.items():
+        if before.get(member_id) != target:
+            records[member_id] = prepared_target_record(group_id, member_id, target)
+        yield
+    return records
 
 
 def _view(member: StreamsMember, offsets: Mapping[str, Sequence[ReportedOffset]]) -> MemberView:

@@ -20,7 +20,6 @@ from odradek.broker.groups.streams.records import (
     group_record,
     member_tombstones,
     target_epoch_record,
-    target_record,
 )
 from odradek.broker.groups.streams.status import Status, StatusCode
 from odradek.broker.groups.streams.target import ComputedTarget, target_of_members, work_of_target
@@ -130,7 +129,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
             )
         else:
             targets = dict.fromkeys(group.members, TaskRoles())
-            computed = ComputedTarget(group.epoch, group.metadata.inputs, targets)
+            computed = ComputedTarget(group.epoch, group.metadata.inputs, targets, before={}, records={})
         if computed is None:
             return False
         self.put_target(computed)
@@ -141,9 +140,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         group = self.group
         if not computed.is_usable_for(group):
             return
-        for member_id, target in computed.targets.items():
-            if member_id in group.members and group.targets.get(member_id) != target:
-                self.write(target_record(group.group_id, member_id, target))
+        self.write(*computed.records_for(group))
         self.write(self.target_epoch_record(computed.epoch, self.now_ms))
 
     # Members.
