@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -46,6 +47,7 @@ from odradek.protocol.messages.offset_fetch_request import (
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
 from odradek.protocol.topic_partition import GROUP_OFFSETS
 from tests.support.broker_scene import answer_of
+from tests.support.fake_cluster import FakeCluster
 from tests.support.fake_disk import Crashed, Fault
 from tests.support.group_coordinator_scene import SETTINGS, Scene, code_of_commit
 from tests.support.turns import outcome_and_turns
@@ -339,6 +341,24 @@ async def test_several_groups_are_described_and_deleted_each_with_its_own_code()
     assert described.groups[0].authorized_operations == 3400
     deleted = answer_of(scene.ask(DeleteGroupsRequest(groups_names=["one", "one", "none"]), 2))
     assert [result.error_code for result in deleted.results] == [0, ErrorCode.GROUP_ID_NOT_FOUND.value]
+
+
+class SearchedCluster(FakeCluster):
+    """A cluster whose searches end when the test calls `found` with the id of the group."""
+
+    def when_found(self, notify: Callable[[str], None]) -> None:
+        self.found = notify
+
+
+async def test_a_search_that_ends_after_the_deletion_of_the_offsets_topic_is_forgotten() -> None:
+    cluster = SearchedCluster()
+    scene = Scene(cluster=cluster)
+    await scene.make_offsets_topic()
+    cluster.found("g")
+    assert cluster.forgotten == []
+    scene.groups.offsets_topic_deleted()
+    cluster.found("g")
+    assert cluster.forgotten == ["g"]
 
 
 async def test_an_offset_delete_answers_for_every_partition() -> None:

@@ -31,6 +31,7 @@ class FakeCluster:
         self.texts: dict[str, str] = {}
         self.computes_later = False  # whether `compute_target` leaves computations to the test
         self.computing: dict[str, Steps[Any]] = {}  # computations that have not been made, by group
+        self.forgotten: list[str] = []  # groups whose searches were forgotten
         self._topics: dict[str, TopicView] = {}
         self._made = 0
         self._searches = TopicSearches(lambda: (self.version, self._topics))
@@ -74,6 +75,10 @@ class FakeCluster:
         self, group_id: str, regexes: Collection[str], may_see: Callable[[str], bool]
     ) -> FoundTopics | None:
         return self._searches.find(group_id, regexes, may_see)
+
+    def forget_search(self, group_id: str) -> None:
+        self.forgotten.append(group_id)
+        self._searches.forget(group_id)
 
     def compute_target(self, group_id: str, work: int, steps: Steps[T]) -> T | None:
         if not self.computes_later:

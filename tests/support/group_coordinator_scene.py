@@ -10,6 +10,7 @@ from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.coordinators.cluster_view import ImageView
 from odradek.broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator, OffsetsTopic
 from odradek.broker.groups.common.outcome import GroupConfig
+from odradek.broker.groups.common.registry import ClusterView
 from odradek.broker.handlers.groups.classic_groups import heartbeat, join_group, leave_group, sync_group
 from odradek.broker.handlers.groups.group_administration import delete_groups, describe_groups, list_groups
 from odradek.broker.handlers.groups.group_offsets import offset_commit, offset_delete
@@ -67,7 +68,9 @@ HANDLERS: dict[type[Message], tuple[ApiKey, Any]] = {
 class Scene:
     """A broker with a topic `t` of two partitions. On request it starts with the offsets topic of an earlier broker."""
 
-    def __init__(self, disk: FakeDisk | None = None, image: MetadataImage | None = None) -> None:
+    def __init__(
+        self, disk: FakeDisk | None = None, image: MetadataImage | None = None, cluster: ClusterView | None = None
+    ) -> None:
         self.disk = disk or FakeDisk()
         self.scene = BrokerScene(self.disk, "/data")
         self._tasks: list[asyncio.Task[None]] = []
@@ -85,7 +88,7 @@ class Scene:
             open_log=lambda index: CoordinatorLog(self.scene.partition(GROUP_OFFSETS, index), self.scene.workers),
             spawn=lambda work: self._tasks.append(asyncio.ensure_future(work)),
             new_uuid=self._new_uuid,
-            cluster=ImageView(self.scene.image, BrokerConfig({}).current_text),
+            cluster=cluster or ImageView(self.scene.image, BrokerConfig({}).current_text),
         )
         self.scene.broker.groups = self.groups
         topic = self.scene.image.topics.get(GROUP_OFFSETS)

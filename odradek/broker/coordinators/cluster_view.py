@@ -91,6 +91,9 @@ class ImageView:
     ) -> FoundTopics | None:
         return self._searches.find(group_id, regexes, may_see)
 
+    def forget_search(self, group_id: str) -> None:
+        self._searches.forget(group_id)
+
     def when_found(self, notify: Callable[[str], None]) -> None:
         self._searches.when_found(notify)
 

@@ -222,10 +222,13 @@ class GroupCoordinator:
 
     def _topics_found(self, group_id: str) -> None:
         """Called when the search for the topics of a group's regular expressions has ended. Lets the group use the
-        result."""
-        shard = self.shard_for(group_id)
-        if shard.is_loaded:
-            shard.fire_soon(TimerKey(TimerKind.REGEX, group_id))
+        result, unless its partition was unloaded or deleted meanwhile."""
+        with suppress(KafkaError):
+            shard = self.shard_for(group_id)
+            if shard.is_loaded:
+                shard.fire_soon(TimerKey(TimerKind.REGEX, group_id))
+                return
+        self._cluster.forget_search(group_id)
 
     def _target_computed(self, group_id: str, computed: ComputedTarget) -> None:
         """Called when the computation of a large group's target has ended. Lets the group use the result."""

@@ -69,11 +69,12 @@ class TopicSearch:
 class Search:
     """The search of one group. `found` is None until the search has ended."""
 
-    __slots__ = ("found", "group_id", "regexes", "steps")
+    __slots__ = ("found", "group_id", "may_see", "regexes", "steps")
 
-    def __init__(self, group_id: str, regexes: frozenset[str]) -> None:
+    def __init__(self, group_id: str, regexes: frozenset[str], may_see: Callable[[str], bool]) -> None:
         self.group_id = group_id
         self.regexes = regexes
+        self.may_see = may_see
         self.found: FoundTopics | None = None
         self.steps: Steps[FoundTopics] | None = None
 
@@ -124,16 +125,16 @@ class TopicSearches:
             raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, what)
 
     def find(self, group_id: str, regexes: Collection[str], may_see: Callable[[str], bool]) -> FoundTopics | None:
-        """Finds the topics of a group; see `ClusterView.find_topics`. If the group's expressions have changed, its
-        previous search is given up."""
+        """Finds the topics of a group; see `ClusterView.find_topics`. If the group's expressions have changed, or a new
+        group with the same id asks for another client, the previous search is given up."""
         wanted = frozenset(regexes)
         search = self._searches.get(group_id)
-        if search is not None and search.regexes == wanted:
+        if search is not None and search.regexes == wanted and search.may_see is may_see:
             if search.found is not None:
                 del self._searches[group_id]
             return search.found
-        search = Search(group_id, wanted)
-        search.steps = self._search(search, may_see)
+        search = Search(group_id, wanted, may_see)
+        search.steps = self._search(search)
         self._searches[group_id] = search
         if self._task is None:
             for _ in self._steps_of(search):
@@ -146,6 +147,15 @@ class TopicSearches:
         else:
             self._waiting.append(search)
         return None
+
+    def forget(self, group_id: str) -> None:
+        """Forgets the search of a group; see `ClusterView.forget_search`."""
+        self._searches.pop(group_id, None)
+
+    @property
+    def count(self) -> int:
+        """The number of groups whose search is in progress, or whose result was not fetched."""
+        return len(self._searches)
 
     def _all_steps(self) -> Iterator[None]:
         """Runs the searches in turn until no search is left. Yields after each step."""
@@ -183,7 +193,7 @@ class TopicSearches:
         """Returns whether the search is still the group's current search."""
         return self._searches.get(search.group_id) is search
 
-    def _search(self, search: Search, may_see: Callable[[str], bool]) -> Steps[FoundTopics]:
+    def _search(self, search: Search) -> Steps[FoundTopics]:
         version = self._topics()[0]
         topics: dict[str, frozenset[str]] = {}
         for regex in search.regexes:
@@ -191,7 +201,7 @@ class TopicSearches:
             version = min(version, known.searched.version)
             seen = []
             for number, name in enumerate(known.matching, 1):
-                if may_see(name):
+                if search.may_see(name):
                     seen.append(name)
                 if number % NAMES_PER_STEP == 0:
                     yield

@@ -19,7 +19,7 @@ from odradek.broker.groups.classic.requests import (
     sync_classic_group,
 )
 from odradek.broker.groups.common.epochs import Partitions
-from odradek.broker.groups.common.group import Committer, CoordinatorRecord, Group, Timer, TimerKey
+from odradek.broker.groups.common.group import Committer, CoordinatorRecord, Group, Timer, TimerKey, TimerKind
 from odradek.broker.groups.common.outcome import GroupConfig, Outcome, Reply, Token
 from odradek.broker.groups.common.registry import ClusterView, GroupRegistry
 from odradek.broker.groups.consumer.classic_members import (
@@ -142,6 +142,10 @@ class GroupCore:
 
     def on_timer(self, key: TimerKey, now_ms: int) -> Outcome[None]:
         group = self.registry.groups.get(key.group_id)
+        if key.kind is TimerKind.REGEX and not isinstance(group, ConsumerGroup):
+            # The group was deleted, or has another type now, while its topics were searched.
+            self.registry.cluster.forget_search(key.group_id)
+            return Outcome()
         if group is None:
             return Outcome()
         return PROTOCOLS[group.group_type].on_timer(self.registry, group, key, now_ms)

@@ -2,9 +2,11 @@
 
 import pytest
 
+from odradek.broker.groups.common.group import TimerKey, TimerKind
 from odradek.broker.groups.common.outcome import ConsumerConfig
 from odradek.protocol.errors import ErrorCode
 from tests.support.consumer_scene import ConsumerScene, Told, refused
+from tests.support.group_scene import GROUP
 
 E = ErrorCode
 OK = E.NONE.value
@@ -186,3 +188,19 @@ def test_scenario_062_a_timer_that_runs_keeps_its_length() -> None:
     scene.beat("A")
     scene.advance(2_000)
     assert scene.groups() == {"billing": "Empty"}
+
+
+def test_a_search_is_forgotten_that_ends_after_its_group_was_deleted() -> None:
+    scene = topics("rx-a")
+    scene.member("A", regex="rx-.*")
+    scene.beat("A", -1)
+    scene.turn(lambda core: core.delete_group(GROUP))
+    scene.turn(lambda core: core.on_timer(TimerKey(TimerKind.REGEX, GROUP), scene.now_ms))
+    assert scene.cluster.forgotten == [GROUP]
+
+
+def test_a_search_is_forgotten_that_ends_after_its_group_has_resolved_its_expressions() -> None:
+    scene = resolved()
+    since = len(scene.log)
+    scene.turn(lambda core: core.on_timer(TimerKey(TimerKind.REGEX, GROUP), scene.now_ms))
+    assert (scene.cluster.forgotten, scene.keys_written(since)) == ([GROUP], [])

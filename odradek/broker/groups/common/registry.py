@@ -81,7 +81,11 @@ class ClusterView(Protocol):
     ) -> FoundTopics | None:
         """Returns the topics whose complete name matches each expression, including internal topics, limited to those
         that `may_see` allows. Returns None if the search takes longer. The group's REGEX timer then fires when the
-        result is available, and the caller can call this method again."""
+        result is available, and the caller can call this method again, with the same object `may_see`."""
+
+    def forget_search(self, group_id: str) -> None:
+        """Gives up the search for the topics of this group, or drops its result, because the group needs it no longer.
+        Does nothing if there is no search."""
 
     def compute_target(self, group_id: str, work: int, steps: Generator[None, None, T]) -> T | None:
         """Returns the result of a computation. Returns None if the computation takes longer; the callback of

@@ -64,6 +64,7 @@ def resolve(turn: ConsumerTurn) -> None:
     """
     group, memory = turn.group, turn.group.memory
     if memory.may_see is None:
+        turn.cluster.forget_search(group.group_id)
         return
     found = turn.cluster.find_topics(group.group_id, group.wanted_regexes(), memory.may_see)
     if found is None:

@@ -17,6 +17,10 @@ ROUND_WORK = STEPS_PER_ROUND * WORK_PER_STEP
 LARGEST_NAME_WORK = 10_000  # The end of a slice does not interrupt the work on one character.
 
 
+def is_public(name: str) -> bool:
+    return "secret" not in name
+
+
 class Cluster:
     def __init__(self, *names: str, most_work: int = 10**9) -> None:
         self.version = 1
@@ -30,7 +34,7 @@ class Cluster:
         self.version += 1
 
     def find(self, group_id: str, *regexes: str) -> dict[str, set[str]] | None:
-        found = self.searches.find(group_id, regexes, lambda name: "secret" not in name)
+        found = self.searches.find(group_id, regexes, is_public)
         return None if found is None else {regex: set(names) for regex, names in found.topics.items()}
 
     async def until_found(self, *group_ids: str) -> int:
@@ -114,7 +118,7 @@ def test_a_version_is_that_of_the_topics_when_the_search_began() -> None:
         cluster.find("g", HOSTILE)
         cluster.add("a" * 101)
         await cluster.until_found("g")
-        found = cluster.searches.find("g", [HOSTILE], lambda name: True)
+        found = cluster.searches.find("g", [HOSTILE], is_public)
         assert found is not None
         assert found.version == 1
         assert "a" * 101 not in found.topics[HOSTILE]
@@ -130,6 +134,36 @@ def test_a_search_that_its_group_has_given_up_is_not_finished() -> None:
         await cluster.until_found("g")
         assert cluster.find("g", "payments") == {"payments": set()}
         assert cluster.searches.work < 240 * 1_000
+
+    asyncio.run(scene())
+
+
+def test_a_new_group_does_not_get_the_result_of_an_earlier_group_with_its_id_and_other_rights() -> None:
+    async def scene() -> None:
+        cluster = Cluster(*LONG_NAMES, "a" * 101)
+        assert cluster.find("g", HOSTILE) is None
+        await cluster.until_found("g")
+        found = cluster.searches.find("g", [HOSTILE], sees_nothing := lambda name: False)
+        if found is None:
+            found = cluster.searches.find("g", [HOSTILE], sees_nothing)
+        assert found is not None
+        assert found.topics == {HOSTILE: frozenset()}
+
+    asyncio.run(scene())
+
+
+def test_a_forgotten_search_is_given_up_and_a_forgotten_result_is_dropped() -> None:
+    async def scene() -> None:
+        cluster = Cluster(*LONG_NAMES)
+        cluster.find("g", HOSTILE)
+        cluster.searches.forget("g")
+        cluster.find("h", "payments")
+        await cluster.until_found("h")
+        assert cluster.found_by == ["h"]
+        assert cluster.searches.count == 1
+        cluster.searches.forget("h")
+        assert cluster.searches.count == 0
+        cluster.searches.forget("never searched")
 
     asyncio.run(scene())
 
