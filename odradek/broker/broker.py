@@ -29,7 +29,7 @@ from odradek.broker.runtime.clock import Clock, LoopTimers, SteadyClock, SystemC
 from odradek.broker.runtime.loop_watch import LoopWatch, WatchedTimers
 from odradek.broker.runtime.slices import work_in_slices
 from odradek.broker.runtime.starting import CannotStart
-from odradek.broker.runtime.uuids import random_uuid
+from odradek.broker.runtime.uuids import random_below, random_uuid
 from odradek.broker.runtime.workers import Openers, ThreadWorkers, join
 from odradek.broker.transactions.producers import Seals, TwoPhaseProducers
 from odradek.files.checkpoints import topic_id_text
@@ -505,12 +505,6 @@ class Broker:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-def random_below(limit: int) -> int:
-    from random import randrange  # imported here because nothing needs it by default
-
-    return randrange(limit) if limit > 0 else 0
 
 
 def _way_out(error: OSError) -> str:

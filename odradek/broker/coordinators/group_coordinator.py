@@ -24,7 +24,7 @@ from odradek.broker.groups.common.outcome import (
     ShareConfig,
     StreamsConfig,
 )
-from odradek.broker.groups.common.registry import ClusterView
+from odradek.broker.groups.common.registry import ClusterView, half_of
 from odradek.broker.groups.core import GroupCore
 from odradek.broker.groups.records import decode_record, encode_record
 from odradek.broker.runtime.clock import Clock, Timers
@@ -114,15 +114,17 @@ class GroupCoordinator:
         cluster: ClusterView,
         member_id: Callable[[str], str] = str,
         first_epoch: Callable[[], int] = int,
+        random_below: Callable[[int], int] = half_of,
     ) -> None:
         """Creates a coordinator without partitions.
 
-        open_log     opens the log of a partition of `__consumer_offsets`; raises KafkaError if the log is unusable
-        spawn        runs a coroutine as a task of the loop
-        new_uuid     creates the random part of a member id
-        cluster      topics, and the settings of groups
-        member_id    replaces the generated id of a new member, or returns it unchanged
-        first_epoch  returns a number to add to the first epoch, or generation, of a new group
+        open_log      opens the log of a partition of `__consumer_offsets`; raises KafkaError if the log is unusable
+        spawn         runs a coroutine as a task of the loop
+        new_uuid      creates the random part of a member id
+        cluster       topics, and the settings of groups
+        member_id     replaces the generated id of a new member, or returns it unchanged
+        first_epoch   returns a number to add to the first epoch, or generation, of a new group
+        random_below  returns a random number below its argument
         """
         self.settings = settings
         self._new_uuid = new_uuid
@@ -132,7 +134,7 @@ class GroupCoordinator:
         cluster.when_computed(self._target_computed)
         self._scans = Scans(timers)
         record_format = RecordFormat(encode_record, decode_record, settings.compression)
-        new_core = partial(GroupCore, settings.groups, cluster, first_epoch)
+        new_core = partial(GroupCore, settings.groups, cluster, first_epoch, random_below)
         self.shards: Shards[GroupCore, ShardLog] = Shards(
             GROUP_OFFSETS,
             keys="groups",

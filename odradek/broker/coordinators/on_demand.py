@@ -27,7 +27,7 @@ from odradek.broker.coordinators.transaction_markers import (
 from odradek.broker.coordinators.verification import Verifier
 from odradek.broker.partitions.partition import CoordinatorLog
 from odradek.broker.partitions.registry import BrokerParts
-from odradek.broker.runtime.uuids import random_uuid
+from odradek.broker.runtime.uuids import random_below, random_uuid
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def start_groups(broker: CoordinatedBroker) -> GroupCoordinator:
         new_uuid=random_uuid,
         member_id=broker.steps.member_id,
         first_epoch=broker.steps.first_epoch,
+        random_below=random_below,
         cluster=ImageView(broker.metadata.image, broker.config.current_text),
     )
     groups.start(_partition_count(broker, GROUP_OFFSETS))

@@ -21,7 +21,7 @@ from odradek.broker.groups.classic.requests import (
 from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.common.group import Committer, CoordinatorRecord, Group, Timer, TimerKey, TimerKind
 from odradek.broker.groups.common.outcome import GroupConfig, Outcome, Reply, Token
-from odradek.broker.groups.common.registry import ClusterView, GroupRegistry
+from odradek.broker.groups.common.registry import ClusterView, GroupRegistry, half_of
 from odradek.broker.groups.consumer.classic_members import (
     heartbeat_consumer_group,
     join_consumer_group,
@@ -93,8 +93,14 @@ TRANSACTIONAL_GROUP_ID_NOT_FOUND_SINCE: Final = 6
 
 
 class GroupCore:
-    def __init__(self, config: GroupConfig, cluster: ClusterView, first_epoch: Callable[[], int] = int) -> None:
-        self.registry = GroupRegistry(config, cluster, first_epoch)
+    def __init__(
+        self,
+        config: GroupConfig,
+        cluster: ClusterView,
+        first_epoch: Callable[[], int] = int,
+        random_below: Callable[[int], int] = half_of,
+    ) -> None:
+        self.registry = GroupRegistry(config, cluster, first_epoch, random_below)
         # The number of times that the epoch of each consumer, share or streams group has advanced since this core was
         # created, except because members left. Kafka counts the same.
         self.rebalances: dict[str, int] = {}

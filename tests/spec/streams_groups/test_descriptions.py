@@ -4,7 +4,7 @@ import pytest
 
 from odradek.broker.facts.streams_groups import streams_facts
 from odradek.broker.groups.common.outcome import GroupConfig, StreamsConfig
-from odradek.broker.groups.streams.descriptions import DescriptionStatus
+from odradek.broker.groups.streams.descriptions import DescriptionStatus, pause_after
 from odradek.broker.metadata.image import MetadataImage
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.streams_group_metadata_value import StreamsGroupMetadataValue
@@ -116,6 +116,33 @@ def test_scenario_115_nobody_is_asked_again_before_a_pause_that_doubles() -> Non
         if is_asked(scene):
             asked.append(second)
     assert asked == [30, 90]
+
+
+@pytest.mark.parametrize(
+    ("times_asked", "usual_ms"), [(0, 30_000), (1, 60_000), (6, 1_920_000), (7, 3_600_000), (1_000, 3_600_000)]
+)
+def test_a_pause_is_up_to_a_fifth_shorter_or_longer_and_at_most_an_hour(times_asked: int, usual_ms: int) -> None:
+    limits = []
+
+    def drawn(number: int) -> int:
+        limits.append(number)
+        return number - 1
+
+    assert pause_after(times_asked, lambda limit: 0) == usual_ms * 8 // 10
+    assert pause_after(times_asked, drawn) == min(usual_ms * 12 // 10 - 1, 3_600_000)
+    assert limits == [usual_ms * 4 // 10]
+
+
+def test_a_group_is_asked_again_after_the_pause_that_was_drawn() -> None:
+    scene = scene_with_store()
+    scene.core.registry.random_below = lambda limit: 2_000
+    scene.member("a")
+    scene.advance(25_999)
+    scene.beat("a")
+    assert not is_asked(scene)
+    scene.advance(1)
+    scene.beat("a")
+    assert is_asked(scene)
 
 
 def test_scenario_112_a_description_is_shown_if_that_is_asked_for() -> None:

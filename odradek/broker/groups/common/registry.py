@@ -15,15 +15,30 @@ from odradek.broker.groups.offsets import Offsets
 T = TypeVar("T")
 
 
+def half_of(limit: int) -> int:
+    """Returns the middle of the range from which a random number would be drawn."""
+    return limit // 2
+
+
 class GroupRegistry:
     """The groups and offsets. Only `GroupCore.replay` and `GroupCore.settle` change them; requests of all types read
     them."""
 
-    __slots__ = ("cluster", "config", "first_epoch", "groups", "offsets")
+    __slots__ = ("cluster", "config", "first_epoch", "groups", "offsets", "random_below")
 
-    def __init__(self, config: GroupConfig, cluster: ClusterView, first_epoch: Callable[[], int] = int) -> None:
-        """`first_epoch` returns a number that is added to the first epoch or generation of a new group; 0 in Kafka."""
+    def __init__(
+        self,
+        config: GroupConfig,
+        cluster: ClusterView,
+        first_epoch: Callable[[], int] = int,
+        random_below: Callable[[int], int] = half_of,
+    ) -> None:
+        """
+        first_epoch   returns a number that is added to the first epoch or generation of a new group; 0 in Kafka
+        random_below  returns a random number from 0 to its argument - 1
+        """
         self.first_epoch = first_epoch
+        self.random_below = random_below
         self.config = config
         self.cluster = cluster
         self.groups: dict[str, Group] = {}

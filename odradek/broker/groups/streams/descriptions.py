@@ -6,7 +6,7 @@ docs/spec/streams-groups.md#s10.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
 
@@ -27,6 +27,7 @@ from odradek.protocol.messages.streams_group_topology_description_update_request
 
 FIRST_PAUSE_MS = 30_000  # pause after the first request for a description; doubled after each further request
 LONGEST_PAUSE_MS = 3_600_000
+JITTER_PERCENT = 20  # A pause is up to this much shorter or longer, so that not all groups are asked at the same time.
 
 
 class NodeType(Enum):
@@ -58,9 +59,16 @@ def asks_for_description(turn: StreamsTurn, member: StreamsMember) -> bool:
         or turn.now_ms < memory.ask_again_ms
     ):
         return False
-    pause_ms = min(FIRST_PAUSE_MS << min(memory.times_asked, LONGEST_PAUSE_MS.bit_length()), LONGEST_PAUSE_MS)
+    pause_ms = pause_after(memory.times_asked, turn.registry.random_below)
     turn.remember(replace(memory, times_asked=memory.times_asked + 1, ask_again_ms=turn.now_ms + pause_ms))
     return True
+
+
+def pause_after(times_asked: int, random_below: Callable[[int], int]) -> int:
+    """Returns the pause, in ms, after a request for a description. `times_asked` counts the earlier requests."""
+    usual_ms = min(FIRST_PAUSE_MS << min(times_asked, LONGEST_PAUSE_MS.bit_length()), LONGEST_PAUSE_MS)
+    jitter_ms = usual_ms * JITTER_PERCENT // 100
+    return min(usual_ms - jitter_ms + random_below(2 * jitter_ms), LONGEST_PAUSE_MS)
 
 
 def check_form(request: StreamsGroupTopologyDescriptionUpdateRequest) -> None:
