@@ -1,10 +1,18 @@
-"""The metric of rebalances of consumer, share and streams groups, as Kafka counts them: docs/spec/streams-groups.md#s9.
+"""What the metrics of groups count, as Kafka does: docs/spec/streams-groups.md#s9.
 
-A rebalance is a new group epoch for any reason except that members left.
+A rebalance of a consumer, share or streams group is a new group epoch for any reason except that members left.
 """
 
+from odradek.broker.groups.common.outcome import (
+    COMPLETED_REBALANCES,
+    OFFSET_COMMITS,
+    OFFSET_DELETIONS,
+    OFFSET_EXPIRATIONS,
+    GroupConfig,
+)
 from odradek.protocol.topic_partition import GROUP_OFFSETS
 from tests.support.consumer_scene import ConsumerScene
+from tests.support.group_scene import NOT_WRITTEN, Scene
 from tests.support.share_broker import GROUP, ShareBroker
 from tests.support.streams_scene import StreamsScene
 
@@ -69,3 +77,31 @@ def test_a_share_group_rebalances_when_its_topics_become_assignable() -> None:
     broker.member("A").heartbeat(0, ["T"])
     counted = broker.groups.shard_for(GROUP).look(lambda core: core.rebalances)
     assert counted["share"] >= 1
+
+
+def test_a_rebalance_of_a_classic_group_counts_when_the_leader_has_assigned() -> None:
+    scene = Scene()
+    asked = scene.join()
+    scene.advance(0)
+    joined = asked.answer
+    assert scene.core.counts == {}
+    scene.sync(joined.member_id, joined.generation_id, {joined.member_id: b"all"})
+    assert scene.core.counts == {COMPLETED_REBALANCES: 1}
+
+
+def test_committed_deleted_and_expired_offsets_are_counted() -> None:
+    scene = Scene(GroupConfig(offsets_retention_ms=1_000))
+    for partition in range(3):
+        scene.commit(7, partition=partition)
+    scene.delete_offset(partition=0)
+    assert scene.core.counts == {OFFSET_COMMITS: 3, OFFSET_DELETIONS: 1}
+    scene.now_ms += 1_000
+    scene.expire()
+    assert scene.core.counts[OFFSET_EXPIRATIONS] == 2
+
+
+def test_a_commit_that_could_not_be_written_is_not_counted() -> None:
+    scene = Scene()
+    scene.writes_fail = True
+    assert scene.commit(7) is NOT_WRITTEN
+    assert scene.core.counts == {}

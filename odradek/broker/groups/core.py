@@ -20,7 +20,18 @@ from odradek.broker.groups.classic.requests import (
 )
 from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.common.group import Committer, CoordinatorRecord, Group, Timer, TimerKey, TimerKind
-from odradek.broker.groups.common.outcome import GroupConfig, Outcome, Reply, Token
+from odradek.broker.groups.common.outcome import (
+    CLEANUP_CYCLES,
+    CLEANUP_ELIGIBLE,
+    DESCRIPTIONS_DELETED,
+    OFFSET_COMMITS,
+    OFFSET_DELETIONS,
+    OFFSET_EXPIRATIONS,
+    GroupConfig,
+    Outcome,
+    Reply,
+    Token,
+)
 from odradek.broker.groups.common.registry import ClusterView, GroupRegistry, half_of
 from odradek.broker.groups.consumer.classic_members import (
     heartbeat_consumer_group,
@@ -104,6 +115,7 @@ class GroupCore:
         # The number of times that the epoch of each consumer, share or streams group has advanced since this core was
         # created, except because members left. Kafka counts the same.
         self.rebalances: dict[str, int] = {}
+        self.counts: dict[str, int] = {}  # what has been counted since this core was created; see `Outcome.counted`
 
     # State.
 
@@ -132,6 +144,12 @@ class GroupCore:
             if outcome.is_rebalance:
                 group_type = group.group_type.value
                 self.rebalances[group_type] = self.rebalances.get(group_type, 0) + 1
+        for name, number in outcome.counted:
+            self.count(name, number)
+
+    def count(self, name: str, number: int = 1) -> None:
+        """Counts something for the metrics; `name` is one of `COUNTED`."""
+        self.counts[name] = self.counts.get(name, 0) + number
 
     def on_loaded(self, now_ms: int) -> Outcome[None]:
         asked = [
@@ -328,7 +346,8 @@ class GroupCore:
         is_told = version >= GROUP_ID_NOT_FOUND_SINCE
         groups, timers = self._committing(request.group_id, committer, now_ms, is_told_of_no_group=is_told)
         response, records = commit_records(request, self._config, now_ms)
-        return Outcome(response, records=records, groups=groups, timers=timers)
+        counted = ((OFFSET_COMMITS, len(records)),)
+        return Outcome(response, records=records, groups=groups, timers=timers, counted=counted)
 
     def commit_transactional_offsets(
         self, request: TxnOffsetCommitRequest, *, version: int, now_ms: int
@@ -348,7 +367,8 @@ class GroupCore:
         is_told = version >= TRANSACTIONAL_GROUP_ID_NOT_FOUND_SINCE
         groups, timers = self._committing(request.group_id, committer, now_ms, is_told_of_no_group=is_told)
         response, records = transactional_commit_records(request, self._config, now_ms)
-        return Outcome(response, records=records, groups=groups, timers=timers)
+        counted = ((OFFSET_COMMITS, len(records)),)
+        return Outcome(response, records=records, groups=groups, timers=timers, counted=counted)
 
     def fetch_offsets(
         self, request: OffsetFetchRequestGroup, *, require_stable: bool
@@ -390,7 +410,7 @@ class GroupCore:
             if not subscribed:
                 gone.update(dict.fromkeys((topic.name, index) for index in indexes if (topic.name, index) in known))
         records = [offset_tombstone(group_id, name, index) for name, index in gone]
-        return Outcome(response, records=records)
+        return Outcome(response, records=records, counted=((OFFSET_DELETIONS, len(records)),))
 
     def forget_topic(self, topic: str, topic_id: bytes) -> Outcome[None]:
         records = [*topic_tombstones(topic, topic_id, self._offsets), *share_state.missing_topic_records(self.registry)]
@@ -437,9 +457,10 @@ class GroupCore:
 
     def expire(self, now_ms: int) -> Outcome[None]:
         """Removes offsets that are older than `offsets.retention.minutes`, and empty groups without remaining
-        offsets."""
+        offsets. A streams group's description of its topology is removed with the group."""
         records: list[CoordinatorRecord] = []
         timers: list[Timer] = []
+        expirations = descriptions = 0
         for group_id, group in self.registry.groups.items():
             if group.keeps_offsets:
                 continue
@@ -449,11 +470,16 @@ class GroupCore:
                 if expires_at_ms <= now_ms
             ]
             records += expired
+            expirations += len(expired)
             if group.deletion_verdict() is not ErrorCode.NONE or self._offsets.open_positions(group_id):
                 continue
             if len(expired) == len(self._offsets.of(group_id)):
+                descriptions += self.has_description(group_id)
                 self._remove(group, records, timers)
-        return Outcome(records=records, timers=timers, may_split=True)
+        counted = [(OFFSET_EXPIRATIONS, expirations)]
+        if self._config.streams.keeps_descriptions:
+            counted += [(CLEANUP_CYCLES, 1), (CLEANUP_ELIGIBLE, descriptions), (DESCRIPTIONS_DELETED, descriptions)]
+        return Outcome(records=records, timers=timers, may_split=True, counted=counted)
 
     def expires_ms(self) -> int | None:
         """Returns the earliest time at which `expire` may have something to do, 0 for now, or None."""

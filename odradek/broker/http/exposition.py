@@ -39,6 +39,20 @@ STATES_OF_GROUPS = {
     "streams": ("Empty", "NotReady", "Assigning", "Reconciling", "Stable", "Dead"),
 }
 REBALANCED = ("consumer", "share", "streams")
+COUNTED = {  # Kafka's names of metrics of groups without `-count`
+    "offset-commit": "Offsets that were committed",
+    "offset-expiration": "Offsets that have expired",
+    "offset-deletion": "Offsets that OffsetDelete has removed",
+    "group-completed-rebalance": "Rebalances of classic groups that have ended",
+    "streams-group-topology-description-set-success": "Topology descriptions that were stored",
+    "streams-group-topology-description-set-error": "Topology descriptions that could not be stored; always 0",
+    "streams-group-topology-description-get-success": "Topology descriptions in answers to StreamsGroupDescribe",
+    "streams-group-topology-description-get-error": "Topology descriptions that could not be read; always 0",
+    "streams-group-topology-description-delete-success": "Topology descriptions that were removed with their group",
+    "streams-group-topology-description-delete-error": "Topology descriptions that could not be removed; always 0",
+    "streams-group-topology-description-cleanup-cycle": "Searches for groups that expire with their descriptions",
+    "streams-group-topology-description-cleanup-eligible": "Groups that expired with their descriptions",
+}
 RUNNING = 3  # Kafka's number for the state RUNNING
 
 # Key of a quota → type of Kafka's MBean, name of its rate, help text of that rate.
@@ -273,6 +287,9 @@ def groups(measures: Measures) -> Families:
             f"New epochs of groups of type {group_type}, except because members left",
             value=measures.groups.rebalances.get(group_type, 0),
         )
+    for name, what in COUNTED.items():
+        value = measures.groups.counts.get(name, 0)
+        yield CounterMetricFamily(f"{prefix}_{name.replace('-', '_')}", what, value=value)
     yield from lags(measures.groups)
 
 

@@ -151,6 +151,7 @@ class GroupMeasure(NamedTuple):
 
     offsets     the number of committed offsets of groups of all types
     rebalances  by type; see `GroupCore.rebalances`
+    counts      by the names of `groups.common.outcome.COUNTED`; see `GroupCore.counts`
     lags        at most `MOST_LAGS` groups that have an offset or a partition. Share groups have none
     left_out    number of such groups that `lags` lacks
     """
@@ -158,6 +159,7 @@ class GroupMeasure(NamedTuple):
     by_type_and_state: Mapping[tuple[str, str], int]
     offsets: int
     rebalances: Mapping[str, int]
+    counts: Mapping[str, int]
     lags: Sequence[LagMeasure] = ()
     left_out: int = 0
 
@@ -367,6 +369,7 @@ def partition_measure(partition: Partition, late_before_ms: int) -> PartitionMea
 async def group_measure(groups: GroupCoordinator, broker: Broker) -> GroupMeasure | None:
     states: Counter[tuple[str, str]] = Counter()
     rebalances: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     offsets = 0
     found: list[tuple[Shard[GroupCore], ListedGroup]] = []
     lags: list[LagMeasure] = []
@@ -377,6 +380,7 @@ async def group_measure(groups: GroupCoordinator, broker: Broker) -> GroupMeasur
         states.update((each.group_type, each.group_state) for each in listed)
         offsets += shard.look(lambda core: core.offset_count)
         rebalances.update(shard.look(lambda core: core.rebalances))
+        counts.update(shard.look(lambda core: core.counts))
         found.extend((shard, each) for each in listed if each.group_type != SHARE)
 
     def add_lag(place: tuple[Shard[GroupCore], ListedGroup]) -> None:
@@ -390,7 +394,7 @@ async def group_measure(groups: GroupCoordinator, broker: Broker) -> GroupMeasur
         await visit_in_slices(found[:MOST_LAGS], add_lag, broker.watch, METRICS)
     except KafkaError:  # the coordinator is loading
         return None
-    return GroupMeasure(states, offsets, rebalances, lags, max(0, len(found) - MOST_LAGS))
+    return GroupMeasure(states, offsets, rebalances, counts, lags, max(0, len(found) - MOST_LAGS))
 
 
 async def transaction_measure(

@@ -3,7 +3,14 @@
 import pytest
 
 from odradek.broker.facts.streams_groups import streams_facts
-from odradek.broker.groups.common.outcome import GroupConfig, StreamsConfig
+from odradek.broker.groups.common.outcome import (
+    CLEANUP_CYCLES,
+    CLEANUP_ELIGIBLE,
+    DESCRIPTIONS_DELETED,
+    DESCRIPTIONS_SET,
+    GroupConfig,
+    StreamsConfig,
+)
 from odradek.broker.groups.streams.descriptions import DescriptionStatus, pause_after
 from odradek.broker.metadata.image import MetadataImage
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -222,3 +229,26 @@ def test_the_page_shows_a_description_as_lines() -> None:
         "  Processor: count (stores: counts) → out",
         "  Sink: out (topic: results)",
     ]
+
+
+def test_stored_and_removed_descriptions_are_counted() -> None:
+    scene = scene_with_store()
+    scene.member("a")
+    push(scene)
+    push(scene)
+    scene.beat("a", -1)
+    scene.turn(lambda core: core.begin_description_removal(GROUP, scene.now_ms))
+    scene.turn(lambda core: core.description_removed(GROUP, scene.now_ms))
+    assert scene.core.counts == {DESCRIPTIONS_SET: 2, DESCRIPTIONS_DELETED: 1}
+
+
+def test_a_description_that_expires_with_its_group_is_counted() -> None:
+    scene = scene_with_store()
+    scene.member("a")
+    push(scene)
+    scene.turn(lambda core: core.expire(scene.now_ms))
+    scene.beat("a", -1)
+    scene.turn(lambda core: core.expire(scene.now_ms))
+    assert GROUP not in scene.core.registry.groups
+    counts = [scene.core.counts[name] for name in (CLEANUP_CYCLES, CLEANUP_ELIGIBLE, DESCRIPTIONS_DELETED)]
+    assert counts == [2, 1, 1]

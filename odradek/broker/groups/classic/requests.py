@@ -20,7 +20,7 @@ from odradek.broker.groups.classic.rebalance import (
 from odradek.broker.groups.classic.tables import HEARTBEAT, SYNC, GroupState, GroupVerdict
 from odradek.broker.groups.classic.turn import Turn, empty_group_record, group_metadata_record, member_of
 from odradek.broker.groups.common.group import CoordinatorRecord, Group, Timer, TimerKey, TimerKind
-from odradek.broker.groups.common.outcome import Outcome, Reply, Token
+from odradek.broker.groups.common.outcome import COMPLETED_REBALANCES, Outcome, Reply, Token
 from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.group_metadata_key import GroupMetadataKey
@@ -146,6 +146,7 @@ def settle_assignment(turn: Turn, request: SyncGroupRequest) -> None:
             turn.reply(member.awaiting_sync, assigned(group, member.member_id))
             turn.arm(TimerKind.SESSION, member.session_timeout_ms, member.member_id)
     group.move_to(GroupState.STABLE, turn.now_ms)
+    turn.counted.append((COMPLETED_REBALANCES, 1))
 
 
 def assigned(group: ClassicGroup, member_id: str) -> SyncGroupResponse:

@@ -24,7 +24,7 @@ class Turn:
     """A decision while it is being made. `group` is a copy that only this turn changes. The copy is discarded if the
     records cannot be written."""
 
-    __slots__ = ("config", "group", "now_ms", "records", "replies", "timers")
+    __slots__ = ("config", "counted", "group", "now_ms", "records", "replies", "timers")
 
     def __init__(self, group: ClassicGroup, config: GroupConfig, now_ms: int) -> None:
         self.group = group
@@ -33,6 +33,7 @@ class Turn:
         self.records: list[CoordinatorRecord] = []
         self.replies: list[Reply] = []
         self.timers: list[Timer] = []
+        self.counted: list[tuple[str, int]] = []
 
     def reply(self, token: Token, message: JoinGroupResponse | SyncGroupResponse) -> None:
         self.replies.append(Reply(token, message))
@@ -50,6 +51,7 @@ class Turn:
             groups=(self.group,),
             replies=tuple(self.replies),
             timers=tuple(self.timers),
+            counted=tuple(self.counted),
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 from mypy_extensions import mypyc_attr
 
@@ -22,6 +22,28 @@ Token = object
 """Represents a waiting request. The core stores the token and returns it; only the caller knows what it is."""
 
 R_co = TypeVar("R_co", covariant=True)
+
+# What `Outcome.counted` counts, by the names of Kafka's metrics without `-count`.
+OFFSET_COMMITS: Final = "offset-commit"
+OFFSET_EXPIRATIONS: Final = "offset-expiration"
+OFFSET_DELETIONS: Final = "offset-deletion"
+COMPLETED_REBALANCES: Final = "group-completed-rebalance"  # of classic groups
+DESCRIPTIONS_SET: Final = "streams-group-topology-description-set-success"
+DESCRIPTIONS_GOT: Final = "streams-group-topology-description-get-success"
+DESCRIPTIONS_DELETED: Final = "streams-group-topology-description-delete-success"
+CLEANUP_CYCLES: Final = "streams-group-topology-description-cleanup-cycle"
+CLEANUP_ELIGIBLE: Final = "streams-group-topology-description-cleanup-eligible"
+COUNTED: Final = (
+    OFFSET_COMMITS,
+    OFFSET_EXPIRATIONS,
+    OFFSET_DELETIONS,
+    COMPLETED_REBALANCES,
+    DESCRIPTIONS_SET,
+    DESCRIPTIONS_GOT,
+    DESCRIPTIONS_DELETED,
+    CLEANUP_CYCLES,
+    CLEANUP_ELIGIBLE,
+)
 
 
 class MigrationPolicy(Enum):
@@ -118,6 +140,7 @@ class Outcome(Generic[R_co]):
     must_sync     whether the response waits for an fdatasync regardless of the settings; never set for groups
     is_rebalance  whether the group's epoch has advanced so that members get other partitions or tasks, and not because
                   members have left; see `GroupCore.rebalances`
+    counted       what the metrics count once the records are written: a name of COUNTED, and how often
     markers       the transaction markers that the decision requires; empty for groups
     """
 
@@ -129,4 +152,5 @@ class Outcome(Generic[R_co]):
     may_split: bool = False
     must_sync: bool = False
     is_rebalance: bool = False
+    counted: Sequence[tuple[str, int]] = ()
     markers: ClassVar[Sequence[object]] = ()

@@ -11,7 +11,7 @@ from dataclasses import replace
 from enum import Enum
 
 from odradek.broker.groups.common.members import is_blank
-from odradek.broker.groups.common.outcome import Outcome
+from odradek.broker.groups.common.outcome import DESCRIPTIONS_DELETED, DESCRIPTIONS_SET, Outcome
 from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.streams.group import StreamsGroup
 from odradek.broker.groups.streams.member import StreamsMember
@@ -100,7 +100,7 @@ def description_stored(
     """Makes the second decision of StreamsGroupTopologyDescriptionUpdate: keeps the description."""
     turn = StreamsTurn(registry, _group(registry, request.group_id), now_ms)
     turn.remember(replace(turn.group.memory, description=request.topology_description))
-    return _with_described(turn, request.topology_epoch)
+    return replace(_with_described(turn, request.topology_epoch), counted=((DESCRIPTIONS_SET, 1),))
 
 
 def begin_removal(registry: GroupRegistry, group_id: str, now_ms: int) -> Outcome[bool]:
@@ -116,7 +116,7 @@ def removed(registry: GroupRegistry, group_id: str, now_ms: int) -> Outcome[bool
     """Makes the second decision of a removal: drops the description, and records that there is none."""
     turn = StreamsTurn(registry, _group(registry, group_id), now_ms)
     turn.remember(replace(turn.group.memory, description=None))
-    return _with_described(turn, NO_TOPOLOGY_EPOCH)
+    return replace(_with_described(turn, NO_TOPOLOGY_EPOCH), counted=((DESCRIPTIONS_DELETED, 1),))
 
 
 def _group(registry: GroupRegistry, group_id: str) -> StreamsGroup:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit, RequestContext
+from odradek.broker.groups.common.outcome import DESCRIPTIONS_GOT
 from odradek.broker.groups.streams.descriptions import check_form
 from odradek.broker.groups.streams.form import check_heartbeat
 from odradek.broker.groups.streams.heartbeat import StreamsHeartbeat
@@ -200,6 +201,8 @@ def _described(
         if not all(is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in _topics_of(group)):
             what = "The described group uses topics that the client is not authorized to describe."
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, what)
+        if group.topology_description is not None:
+            shard.look(lambda core: core.count(DESCRIPTIONS_GOT))
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code.value, error_message=error.message)
     return group

@@ -12,7 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from odradek.broker.api.dispatch import MOST_BITS
 from odradek.broker.broker import Broker
 from odradek.broker.coordinators.verification import TransactionalProducer, Unverified
-from odradek.broker.http.exposition import exposition
+from odradek.broker.groups.common import outcome
+from odradek.broker.http.exposition import COUNTED, exposition
 from odradek.broker.http.measures import (
     BlockingMeasure,
     DeadLetterMeasure,
@@ -76,6 +77,7 @@ MEASURES = Measures(
         {("classic", "Stable"): 2, ("classic", "Empty"): 1, ("streams", "NotReady"): 4},
         12,
         {"streams": 5, "share": 1},
+        {outcome.OFFSET_COMMITS: 70, outcome.DESCRIPTIONS_SET: 2},
         [LagMeasure("g", GroupLag(30, 1)), LagMeasure("h", GroupLag(None, 4))],
         2,
     ),
@@ -196,6 +198,15 @@ def test_groups_are_counted_by_type() -> None:
     assert found[f"{prefix}_consumer_group_count", "Assigning"] == 0
     rebalances = [found[f"{prefix}_{each}_group_rebalance_total",] for each in ("consumer", "share", "streams")]
     assert rebalances == [0, 1, 5]
+
+
+def test_what_groups_count_has_kafkas_names() -> None:
+    found = samples(MEASURES)
+    prefix = "kafka_server_group_coordinator_metrics"
+    assert found[f"{prefix}_offset_commit_total",] == 70
+    description = f"{prefix}_streams_group_topology_description"
+    assert (found[f"{description}_set_success_total",], found[f"{description}_set_error_total",]) == (2, 0)
+    assert set(outcome.COUNTED) <= set(COUNTED)
 
 
 def test_partitions_show_their_offsets_and_how_far_readers_of_committed_data_lag() -> None:
