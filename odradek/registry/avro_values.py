@@ -20,7 +20,7 @@ import avro.schema
 
 from odradek.registry.avro_schemas import AvroSchema
 from odradek.registry.schemas import Json
-from odradek.registry.values import DoesNotFitSchema
+from odradek.registry.values import DecodingBudget, DoesNotFitSchema, json_text
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 DAY: Final = timedelta(days=1)
@@ -77,19 +77,33 @@ def _timestamp(micros: int, precision: str) -> str:
     return (EPOCH + micros * MICROSECOND).replace(tzinfo=None).isoformat(timespec=precision) + "Z"
 
 
-def decode(payload: bytes, schema: AvroSchema) -> Json:
-    """Returns the value as JSON. Raises DoesNotFitSchema."""
+class _BudgetedReader(avro.io.DatumReader):
+    """Counts the values that it reads. The library itself limits only the values that take no bytes."""
+
+    def __init__(self, schema: avro.schema.Schema, budget: DecodingBudget) -> None:
+        super().__init__(schema)
+        self._budget = budget
+
+    def read_data(
+        self, writers_schema: avro.schema.Schema, readers_schema: avro.schema.Schema, decoder: avro.io.BinaryDecoder
+    ) -> object:
+        self._budget.take_values()
+        return super().read_data(writers_schema, readers_schema, decoder)
+
+
+def decode(payload: bytes, schema: AvroSchema, budget: DecodingBudget) -> str:
+    """Returns the value as JSON. Raises DoesNotFitSchema or TooMuchToDecode."""
     if _is_raw(schema.parsed):
-        return payload.decode("latin-1")
+        return json_text(payload.decode("latin-1"), budget)
     stream = BytesIO(payload)
     try:
-        found = avro.io.DatumReader(schema.parsed).read(_TextDecoder(stream))
+        found = _BudgetedReader(schema.parsed, budget).read(_TextDecoder(stream))
     except BAD_BYTES as error:
         raise DoesNotFitSchema(f"its bytes are no value of the schema: {error}") from error
     left = len(payload) - stream.tell()
     if left:
         raise DoesNotFitSchema(f"{left} bytes are left over behind its value")
-    return _as_json(found)
+    return json_text(_as_json(found), budget)
 
 
 def encode(value: Json, schema: AvroSchema) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Final
 
 import jsonschema.exceptions
 import jsonschema.validators
@@ -12,16 +13,27 @@ from referencing.jsonschema import DRAFT7
 
 from odradek.registry.json_schemas import JsonSchema
 from odradek.registry.schemas import Json
-from odradek.registry.values import DoesNotFitSchema
+from odradek.registry.values import DecodingBudget, DoesNotFitSchema
+
+ON_ONE_LINE: Final = str.maketrans("\r\n", "  ")  # line breaks of JSON are between its tokens, never inside a text
 
 
-def decode(payload: bytes, _schema: JsonSchema) -> Json:
-    """Returns the JSON. Like Confluent's deserializers by default, it does not validate values that others have
-    written."""
+def decode(payload: bytes, _schema: JsonSchema, budget: DecodingBudget) -> str:
+    """Returns the JSON as it was written, on one line. Raises DoesNotFitSchema or TooMuchToDecode.
+
+    Like Confluent's deserializers by default, it does not validate values that others have written.
+    """
     try:
-        return json.loads(payload)
+        text = payload.decode(json.detect_encoding(payload))
+        budget.take_characters(len(text))
+        json.loads(text, parse_int=str, parse_float=str, parse_constant=_refuse_constant)
     except ValueError as error:
         raise DoesNotFitSchema(f"it is no JSON: {error}") from error
+    return text.strip().translate(ON_ONE_LINE)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"JSON has no {name}")
 
 
 def encode(value: Json, schema: JsonSchema) -> bytes:

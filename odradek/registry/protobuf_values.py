@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from google.protobuf import json_format, message_factory
 from google.protobuf.descriptor import Descriptor
-from google.protobuf.message import DecodeError
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError, Message
 
 from odradek.registry.protobuf_schemas import ProtobufSchema
 from odradek.registry.schemas import Json
-from odradek.registry.values import DoesNotFitSchema, NotInWireFormat
+from odradek.registry.values import DecodingBudget, DoesNotFitSchema, NotInWireFormat, json_text
 
 FIRST_MESSAGE: Final = b"\0"  # stands for the list of indexes [0]
 MOST_INDEXES: Final = 100  # Protobuf's limit for messages within messages
 LONGEST_NUMBER: Final = 5  # bytes
+ANY: Final = "google.protobuf.Any"  # contains another message, encoded
 # The errors that Protobuf's library raises for values that have no JSON form, and for JSON that is not a message.
 REFUSALS: Final = (json_format.Error, ArithmeticError, ValueError, TypeError, LookupError, AttributeError)
 
 
-def decode(payload: bytes, schema: ProtobufSchema) -> Json:
-    """Returns the message as JSON. Raises NotInWireFormat and DoesNotFitSchema."""
+def decode(payload: bytes, schema: ProtobufSchema, budget: DecodingBudget) -> str:
+    """Returns the message as JSON. Raises NotInWireFormat, DoesNotFitSchema and TooMuchToDecode."""
     indexes, start = _indexes(payload)
     message = message_factory.GetMessageClass(_message(schema, indexes))()
     try:
         message.ParseFromString(payload[start:])
-        return json_format.MessageToDict(
+        _take_values(message, schema.pool, budget)
+        found = json_format.MessageToDict(
             message,
             preserving_proto_field_name=True,
             always_print_fields_with_no_presence=True,
@@ -33,6 +36,38 @@ def decode(payload: bytes, schema: ProtobufSchema) -> Json:
         )
     except (DecodeError, *REFUSALS) as error:
         raise DoesNotFitSchema(f"its bytes are no {message.DESCRIPTOR.full_name}: {error}") from error
+    return json_text(found, budget)
+
+
+def _take_values(message: Message, pool: DescriptorPool, budget: DecodingBudget) -> None:
+    """Counts the values of the JSON before it is made: every field of each message, since fields with their default
+    value are shown too, and the elements of lists and maps. Raises TooMuchToDecode."""
+    waiting = [message]
+    while waiting:
+        each = waiting.pop()
+        budget.take_values(1 + len(each.DESCRIPTOR.fields))
+        if each.DESCRIPTOR.full_name == ANY:
+            waiting.extend(_in_any(each, pool))
+            continue
+        for field, value in each.ListFields():
+            kind = field.message_type
+            if field.is_repeated:
+                budget.take_values(len(value))
+            if kind is not None and kind.GetOptions().map_entry:
+                if kind.fields_by_name["value"].message_type is not None:
+                    waiting.extend(value.values())
+            elif kind is not None:
+                waiting.extend(value if field.is_repeated else [value])
+
+
+def _in_any(message: Any, pool: DescriptorPool) -> list[Message]:
+    """Returns the message inside an Any; none if the schema does not know its type, for then it cannot be shown."""
+    try:
+        inner = message_factory.GetMessageClass(pool.FindMessageTypeByName(message.type_url.rpartition("/")[2]))()
+        inner.ParseFromString(message.value)
+    except (KeyError, DecodeError):
+        return []
+    return [inner]
 
 
 def encode(value: Json, schema: ProtobufSchema) -> bytes:

@@ -6,8 +6,11 @@ Each schema type has a separate module, which is imported with the first value o
 
 from __future__ import annotations
 
+import json
 import struct
+import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
@@ -27,12 +30,41 @@ class SchemaValueError(Exception):
     """A key or value cannot be decoded or encoded. The subclasses distinguish the reasons."""
 
 
+class TooMuchToDecode(SchemaValueError):
+    """Decoding needs more work than its budget allows."""
+
+
 class NotInWireFormat(SchemaValueError):
     """The bytes do not begin with a zero byte and a schema id, so no serializer of a registry wrote them."""
 
 
 class DoesNotFitSchema(SchemaValueError):
     """The bytes, or the JSON, are not a value of the schema."""
+
+
+@dataclass(slots=True)
+class DecodingBudget:
+    """The work that decoding may still do. The number of bytes does not limit it: in Avro, an array of a million nulls
+    takes a few bytes, and the name of a field, however long, is repeated with each value.
+
+    values      how many values may be read: numbers, texts, arrays, records and so on, with those inside them
+    characters  how long the JSON may be
+    """
+
+    values: int = sys.maxsize
+    characters: int = sys.maxsize
+
+    def take_values(self, count: int = 1) -> None:
+        """Raises TooMuchToDecode."""
+        self.values -= count
+        if self.values < 0:
+            raise TooMuchToDecode("it contains more values than are decoded here")
+
+    def take_characters(self, count: int) -> None:
+        """Raises TooMuchToDecode."""
+        self.characters -= count
+        if self.characters < 0:
+            raise TooMuchToDecode("its JSON is longer than what is decoded here")
 
 
 def schema_id_of(content: bytes) -> int:
@@ -47,14 +79,30 @@ def schema_id_of(content: bytes) -> int:
     return int(schema_id)
 
 
-def decode(content: bytes, schema_type: str, schema: ParsedSchema) -> Json:
-    """Returns a key or value in wire format as JSON. Raises SchemaValueError."""
+def decode(content: bytes, schema_type: str, schema: ParsedSchema, budget: DecodingBudget | None = None) -> str:
+    """Returns a key or value in wire format as JSON on one line, in which numbers are as they were written. Raises
+    SchemaValueError.
+
+    budget  limits the work, and is reduced by it. None means no limit
+    """
     schema_id_of(content)
     payload = content[HEADER.size :]
     try:
-        return _functions(schema_type)[0](payload, schema)
+        return _functions(schema_type)[0](payload, schema, budget or DecodingBudget())
     except RecursionError:
         raise DoesNotFitSchema("it is nested too deeply") from None
+
+
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
+
+
+def json_text(value: Json, budget: DecodingBudget) -> str:
+    """Returns a value as JSON. Raises TooMuchToDecode before the text gets longer than the budget allows."""
+    chunks = []
+    for chunk in _ENCODER.iterencode(value):
+        budget.take_characters(len(chunk))
+        chunks.append(chunk)
+    return "".join(chunks)
 
 
 def encode(value: Json, schema_id: int, schema_type: str, schema: ParsedSchema) -> bytes:
@@ -67,6 +115,8 @@ def encode(value: Json, schema_id: int, schema_type: str, schema: ParsedSchema) 
         raise DoesNotFitSchema("it is nested too deeply") from None
 
 
-def _functions(schema_type: str) -> tuple[Callable[[bytes, Any], Json], Callable[[Json, Any], bytes]]:
+def _functions(
+    schema_type: str,
+) -> tuple[Callable[[bytes, Any, DecodingBudget], str], Callable[[Json, Any], bytes]]:
     module = import_module(MODULES[schema_type])
     return module.decode, module.encode

@@ -49,7 +49,7 @@ class RecordDecoder:
             if schema is None:  # requested in a thread, so that a group does not miss heartbeats
                 schema = self._schemas[schema_id] = await asyncio.to_thread(_of_id, self.registry, schema_id)
             _require_type(schema, part, self.formats[part])
-            value = decode(content, schema.kind, schema.parsed)
+            text = decode(content, schema.kind, schema.parsed)
         except (SchemaValueError, CommandError) as error:
             status = {"status": error.status} if isinstance(error, CommandError) else {}
             raise CommandError(
@@ -57,7 +57,7 @@ class RecordDecoder:
                 f" decoded: {error}\nWithout --{part}-format its bytes are printed as they are.",
                 **status,
             ) from error
-        return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")
+        return text.encode("utf-8", "backslashreplace")
 
 
 @dataclass(slots=True)

@@ -9,9 +9,22 @@ from typing import Any
 import pytest
 
 from odradek.registry.schemas import AVRO, JSON, PROTOBUF, ParsedSchema, Reference, parse
-from odradek.registry.values import DoesNotFitSchema, NotInWireFormat, SchemaValueError, decode, encode, schema_id_of
+from odradek.registry.values import (
+    DecodingBudget,
+    DoesNotFitSchema,
+    NotInWireFormat,
+    SchemaValueError,
+    TooMuchToDecode,
+    decode,
+    encode,
+    schema_id_of,
+)
 
 HEAD = bytes.fromhex("00 00000007")  # magic byte 0, schema id 7
+
+
+def decoded(content: bytes, schema_type: str, schema: ParsedSchema) -> Any:
+    return json.loads(decode(content, schema_type, schema))
 
 
 def avro(schema: object) -> ParsedSchema:
@@ -96,7 +109,7 @@ def test_an_avro_value_is_json_for_people_and_the_same_bytes_again(
     schema: ParsedSchema, payload: str, value: object
 ) -> None:
     content = HEAD + bytes.fromhex(payload)
-    assert decode(content, AVRO, schema) == value
+    assert decoded(content, AVRO, schema) == value
     assert encode(value, 7, AVRO, schema) == content
 
 
@@ -159,12 +172,13 @@ def test_bytes_that_are_no_value_of_an_avro_schema_are_refused(schema: ParsedSch
 def test_a_protobuf_message_is_found_by_its_place_in_the_file() -> None:
     click = {"at": "3", "page_name": "a", "path": [1, 2]}
     fields = "08 03 12 01 61 1a 02 01 02"
-    assert decode(HEAD + bytes.fromhex("00" + fields), PROTOBUF, PROTO) == click
-    assert decode(HEAD + bytes.fromhex("02 00" + fields), PROTOBUF, PROTO) == click  # the same indexes in the long form
-    assert decode(HEAD + bytes.fromhex("02 02 0a 02 08 05"), PROTOBUF, PROTO) == {"line": {"count": 5}}
-    assert decode(HEAD + bytes.fromhex("04 02 00 08 05"), PROTOBUF, PROTO) == {"count": 5}
+    assert decoded(HEAD + bytes.fromhex("00" + fields), PROTOBUF, PROTO) == click
+    # the same indexes in the long form
+    assert decoded(HEAD + bytes.fromhex("02 00" + fields), PROTOBUF, PROTO) == click
+    assert decoded(HEAD + bytes.fromhex("02 02 0a 02 08 05"), PROTOBUF, PROTO) == {"line": {"count": 5}}
+    assert decoded(HEAD + bytes.fromhex("04 02 00 08 05"), PROTOBUF, PROTO) == {"count": 5}
     assert encode(click, 7, PROTOBUF, PROTO) == HEAD + bytes.fromhex("00" + fields)
-    assert decode(HEAD + b"\0", PROTOBUF, PROTO) == {"at": "0", "page_name": "", "path": []}
+    assert decoded(HEAD + b"\0", PROTOBUF, PROTO) == {"at": "0", "page_name": "", "path": []}
 
 
 @pytest.mark.parametrize(
@@ -190,10 +204,58 @@ def test_json_is_validated_before_it_is_written() -> None:
     )
     good = {"price": {"cents": 5}}
     assert encode(good, 7, JSON, schema) == HEAD + b'{"price":{"cents":5}}'
-    assert decode(HEAD + b'{"price": {"cents": 5}}', JSON, schema) == good
+    assert decoded(HEAD + b'{"price": {"cents": 5}}', JSON, schema) == good
     with pytest.raises(DoesNotFitSchema, match=r"\$\.price.*'cents' is a required property"):
         encode({"price": {}}, 7, JSON, schema)
     with pytest.raises(DoesNotFitSchema, match="no infinite numbers"):
         encode({"more": float("inf")}, 7, JSON, schema)
     with pytest.raises(DoesNotFitSchema, match="it is no JSON"):
         decode(HEAD + b"{", JSON, schema)
+
+
+def test_json_stays_as_it_was_written_on_one_line() -> None:
+    schema = parse(JSON, "{}")
+    written = b'{"price": 10.00,\r\n "id": 9007199254740993, "id": 1, "text": "\\u00e9\\n\xc3\xa9"}\n'
+    shown = '{"price": 10.00,   "id": 9007199254740993, "id": 1, "text": "\\u00e9\\né"}'
+    assert decode(HEAD + written, JSON, schema) == shown
+    assert decode(HEAD + b"1" * 10_000, JSON, schema) == "1" * 10_000  # more digits than Python converts by default
+    with pytest.raises(DoesNotFitSchema, match="JSON has no NaN"):
+        decode(HEAD + b"[NaN]", JSON, schema)
+
+
+def test_longs_of_avro_are_whole_numbers_and_protobuf_writes_them_as_texts() -> None:
+    assert decode(HEAD + bytes.fromhex("82 80 80 80 80 80 80 20"), AVRO, avro("long")) == "9007199254740993"
+    click = HEAD + b"\0\x08" + bytes.fromhex("81 80 80 80 80 80 80 10")
+    assert '"at": "9007199254740993"' in decode(click, PROTOBUF, PROTO)
+
+
+NAMED = {"type": "record", "name": "Named", "fields": [{"name": "n" * 1_000, "type": "null"}]}
+NULLS = {"type": "array", "items": "null"}
+WIDE = parse(
+    PROTOBUF,
+    'syntax = "proto3"; import "google/protobuf/any.proto"; message Top { repeated Wide inside = 1;'
+    " map<int32, Wide> by = 2; google.protobuf.Any any = 3; repeated int32 numbers = 4; }"
+    "message Wide {" + " ".join(f"int32 f{number} = {number};" for number in range(1, 1001)) + "}",
+)
+IN_ANY = b"\x0a\x06x/Wide"
+
+
+@pytest.mark.parametrize(
+    ("schema_type", "schema", "payload"),
+    [
+        (AVRO, avro(NULLS), bytes.fromhex("80 89 7a 00")),  # a million nulls in four bytes
+        (AVRO, record(field("a", NULLS), field("b", NULLS)), bytes.fromhex("90 4e 00 90 4e 00")),
+        (AVRO, avro({"type": "array", "items": "int"}), b"\xd0\x0f" + bytes(1000) + b"\xd0\x0f" + bytes(1001)),
+        (AVRO, avro({"type": "array", "items": NAMED}), b"\x14\0"),  # ten times a name of 1,000 characters
+        (JSON, parse(JSON, "{}"), b"1" * 9_000),
+        (PROTOBUF, WIDE, b"\0" + b"\x0a\0" * 2),
+        (PROTOBUF, WIDE, b"\0" + b"\x12\0\x12\2\x08\1"),
+        (PROTOBUF, WIDE, b"\0" + (b"\x1a\x08" + IN_ANY) + b"\x0a\0"),
+        (PROTOBUF, WIDE, b"\0" + b"\x22\xd0\x0f" + bytes(2_000)),
+    ],
+)
+def test_few_bytes_cannot_cause_more_work_than_the_budget(
+    schema_type: str, schema: ParsedSchema, payload: bytes
+) -> None:
+    with pytest.raises(TooMuchToDecode):
+        decode(HEAD + payload, schema_type, schema, DecodingBudget(values=1_999, characters=8_000))
