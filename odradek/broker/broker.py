@@ -11,9 +11,9 @@ import errno
 import gc
 import logging
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from odradek.broker.api.served import SERVED, Offered
 from odradek.broker.configuration.listeners import Listener, advertise
@@ -41,10 +41,8 @@ from odradek.storage.log import LogWriteFailed
 from odradek.storage.log_directory import DirectoryId, LogDirectory, WrongDirectory
 from odradek.storage.staging import TailCache
 
-EncodeBySubject: TypeAlias = "Callable[[str, object, str], Awaitable[bytes]]"
-"""Encodes a JSON value by the latest schema of a subject, for the client at an address. Raises KafkaError."""
-
 if TYPE_CHECKING:
+    from odradek.broker.api.schema_values import SchemaValues
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
     from odradek.broker.coordinators.share_coordinator import ShareCoordinator
@@ -122,7 +120,7 @@ class Broker:
         self._known_logs: Mapping[TopicPartition, KnownLog] = known_logs or {}
         self.loop = loop
         self.clock: Clock = clock or SystemClock()
-        self.encode_by_subject: EncodeBySubject | None = None  # set by the schema registry, if it is on
+        self.schema_values: SchemaValues | None = None  # set by the schema registry, if it is on
         self.timers: Timers = timers or LoopTimers(loop)
         self.steady_clock: Clock = steady_clock or SteadyClock(self.clock, loop.time)
         self.is_alone = is_alone

@@ -1,6 +1,7 @@
 """A person browses a topic's records in one list, which can be searched, expanded, copied, followed and paused."""
 
 import json
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,16 +13,26 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.page.opened import opened
 from tests.support.broker_process import BrokerProcess
+from tests.support.registry_caller import SETTINGS, RegistryCaller
 
 WRITTEN = '{"id":9007199254740993,"price":10.00,"id":1,"text":"\\u00e9","deep":' + "[" * 3_000 + "]" * 3_000 + "}"
 LINES = '{\n  "id": 9007199254740993,\n  "price": 10.00,\n  "id": 1,\n  "text": "\\u00e9",\n  "deep": ['
 LARGE = json.dumps({"list": ["1.50"] * 900_000, "end": "here"})  # more than 8 MB
 MANY = 100_000
+AVRO = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "fields": [{"name": "id", "type": "long"}, {"name": "lines", "type": {"type": "array", "items": "int"}}],
+    }
+)
+FIRST = bytes.fromhex("82 80 80 80 80 80 80 20")  # the long 9007199254740993
+ORDER, LONG_ORDER = FIRST + b"\x02\x06\0", FIRST + b"\x90\x4e" + bytes(5_000) + b"\0"
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    settings = {"message.max.bytes": "16000000"}
+    settings = {"message.max.bytes": "16000000", **SETTINGS}
     with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", settings) as running:
         assert isinstance(running, BrokerProcess)
         admin = AdminClient({"bootstrap.servers": running.bootstrap})
@@ -34,6 +45,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         producer.produce("written", WRITTEN, headers=[("trace", b"abc")])
         producer.produce("large", LARGE)
         producer.produce("headed", b"1", headers=[(f"h-{number}", f"header {number}") for number in range(45)])
+        status, answer = RegistryCaller(running).ask("POST", "/subjects/avro-value/versions", {"schema": AVRO})
+        assert status == 200, answer
+        for schema_id, payload in ((answer["id"], ORDER), (answer["id"], LONG_ORDER), (99, b"\xff")):
+            producer.produce("avro", struct.pack(">bI", 0, schema_id) + payload)
         for number in range(MANY):
             producer.produce("many", f'{{"number":{number}}}')
             if number % 20_000 == 0:
@@ -101,6 +116,56 @@ def test_json_is_shown_as_it_was_written(browser: Browser, broker: BrokerProcess
     expect(page.get_by_text("Header trace")).to_be_visible()
     page.get_by_role("button", name="As written").click()
     assert value.inner_text() == WRITTEN
+    page.close()
+
+
+def test_a_value_of_the_schema_registry_is_decoded_and_its_bytes_stay_reachable(
+    browser: Browser, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    page = visited(browser, broker, "records?topic=avro")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    values = page.locator("table.records tbody tr td:nth-child(6)")
+    expect(values.nth(2)).to_have_text('{"id": 9007199254740993, "lines": [3]}')
+    page.get_by_role("button", name="Record 0 of partition 0").click()
+    opened_record = page.locator("tr.open")
+    expect(opened_record).to_contain_text("Decoded by schema avro-value version 1 (AVRO, id 1)")
+    expect(opened_record.locator("pre.whole")).to_have_text('{\n  "id": 9007199254740993,\n  "lines": [\n    3\n  ]\n}')
+    page.get_by_role("button", name="Stored bytes").click()
+    expect(opened_record.locator("pre.whole")).to_have_text("00 00 00 00 01 82 80 80 80 80 80 80 20 02 06 00")
+    page.get_by_role("button", name="Copy").click()
+    expect(page.locator(".open [role=status]")).to_have_text("copied")
+    copied = page.evaluate("async () => await navigator.clipboard.readText()")
+    assert bytes.fromhex(copied) == struct.pack(">bI", 0, 1) + ORDER
+    with page.expect_download() as downloaded:
+        page.get_by_role("link", name="Download").click()
+    downloaded.value.save_as(tmp_path / "bytes")
+    assert (tmp_path / "bytes").read_bytes() == struct.pack(">bI", 0, 1) + ORDER
+    page.get_by_role("button", name="Decoded", exact=True).click()
+    with page.expect_download() as downloaded:
+        page.get_by_role("link", name="Download").click()
+    assert downloaded.value.suggested_filename == "avro-0-0.json"
+    downloaded.value.save_as(tmp_path / "json")
+    assert (tmp_path / "json").read_text() == '{"id": 9007199254740993, "lines": [3]}'
+    page.close()
+
+
+def test_a_value_that_the_list_does_not_decode_is_decoded_when_it_is_opened(
+    browser: Browser, broker: BrokerProcess
+) -> None:
+    page = visited(browser, broker, "records?topic=avro")
+    page.get_by_role("button", name="Record 1 of partition 0").click()
+    expect(page.locator("tr.open pre.whole")).to_contain_text('"id": 9007199254740993')
+    expect(page.locator("tr.open")).to_contain_text("Decoded by schema avro-value version 1")
+    page.close()
+
+
+def test_bytes_of_an_unknown_schema_are_shown_with_the_reason(browser: Browser, broker: BrokerProcess) -> None:
+    page = visited(browser, broker, "records?topic=avro")
+    page.get_by_role("button", name="Record 2 of partition 0").click()
+    expect(page.locator("tr.open")).to_contain_text("Not decoded by schema id 99: Schema 99 not found.")
+    expect(page.locator("tr.open pre.whole")).to_have_text("00 00 00 00 63 ff")
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
     page.close()
 
 

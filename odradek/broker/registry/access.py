@@ -115,9 +115,13 @@ class Rights:
         return RegistryError(40301, f"{self.context.connection.principal} is denied: {words}")
 
 
-def rights_of(authorizer: Authorizer, client_host: str, user: str | None, now_ms: int) -> Rights:
-    """Returns the rights of a user at an address, or of User:ANONYMOUS."""
-    connection = ConnectionInfo(NO_CONNECTION, client_host, 0)
+def rights_of(authorizer: Authorizer, client: ConnectionInfo, now_ms: int) -> Rights:
+    return Rights(authorizer, RequestContext(ApiKey.PRODUCE, 0, 0, None, now_ms, client, authorizer))
+
+
+def client_at(client_host: str, user: str | None) -> ConnectionInfo:
+    """Returns the client of an HTTP request: a user at an address, or User:ANONYMOUS."""
+    client = ConnectionInfo(NO_CONNECTION, client_host, 0)
     if user is not None:
-        connection.principal = f"User:{user}"
-    return Rights(authorizer, RequestContext(ApiKey.PRODUCE, 0, 0, None, now_ms, connection, authorizer))
+        client.principal = f"User:{user}"
+    return client

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from odradek.broker.api.context import IPV4_IN_IPV6, Authorizer
 from odradek.broker.http.connections import HttpLimits, serve_http
-from odradek.broker.registry.access import RegistryUsers, Rights, basic_login, rights_of, unauthorized
+from odradek.broker.registry.access import RegistryUsers, Rights, basic_login, client_at, rights_of, unauthorized
 from odradek.broker.runtime.workers import in_thread
 from odradek.protocol.acls import Operation
 from odradek.protocol.errors import KafkaError
@@ -404,7 +404,7 @@ class RegistryRoutes:
             if not await in_thread(self._workers, lambda: self._accounts.knows(user, password, now_ms)):
                 raise unauthorized("User and password are not those of a user of the broker")
         host = (request.remote or "").removeprefix(IPV4_IN_IPV6)
-        return rights_of(self._authorizer, host, None if login is None else login[0], now_ms)
+        return rights_of(self._authorizer, client_at(host, None if login is None else login[0]), now_ms)
 
     @web.middleware
     async def _errors(

@@ -63,6 +63,11 @@ class RegistryService:
             except NotGathered as missing:
                 await self._gather(facts, missing)
 
+    async def in_thread(self, job: Callable[[], T]) -> T:
+        """Runs a short job beside the loop, in its turn among the requests that parse small schemas."""
+        async with self._threads:
+            return await in_thread(self._workers, job)
+
     async def _gather(self, facts: GatheredFacts, missing: NotGathered) -> None:
         """Finds one fact beside the loop. Each request waits for its turn between two facts, so a request that compares
         many schemas lets others pass."""

@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, TypeAlias
 from odradek.broker.configuration.listener_settings import HTTP_LISTENER, SSL_PROTOCOLS
 from odradek.broker.in_process.client import client_of_the_broker
 from odradek.broker.network.server import bind
-from odradek.broker.registry.access import RegistryUsers, rights_of
+from odradek.broker.registry.access import RegistryUsers
 from odradek.broker.registry.service import RegistryService
 from odradek.broker.registry.topic import SchemaTopic
+from odradek.broker.registry.values import RegistryValues
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.runtime.workers import in_thread
 from odradek.broker.security.sasl.plain import NAME as PLAIN
-from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.registry.core import Registry
-from odradek.registry.errors import RegistryError
-from odradek.registry.values import SchemaValueError, encode
 
 if TYPE_CHECKING:
     import socket
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
     from odradek.broker.security.sasl.mechanism import Mechanism
 
 log = logging.getLogger("odradek.registry")
-
-FORBIDDEN = 403
 
 
 def bind_registry(config: BrokerConfig) -> socket.socket:
@@ -67,13 +63,6 @@ def import_http() -> Serve:
     return serve
 
 
-def encoded(registry: Registry, subject: str, value: object) -> bytes:
-    """Returns a JSON value in the wire format of the latest schema of a subject. Raises RegistryError or
-    SchemaValueError."""
-    version = registry.version(subject, "latest")
-    return encode(value, version.schema_id, version.text.schema_type, registry.parsed(version.text))
-
-
 class RunningRegistry:
     """The registry of a broker that has started."""
 
@@ -104,25 +93,11 @@ class RunningRegistry:
         self._following = asyncio.get_running_loop().create_task(self._topic.follow(self._service.lock))
         broker = self._broker
         accounts = RegistryUsers(self._plain, lambda: broker.metadata.image.scram_credentials)
-        broker.encode_by_subject = self.encode
+        broker.schema_values = RegistryValues(self._service, self._authorizer, broker.clock)
         self._end = await serve(broker, self._service, self._authorizer, accounts, self._bound, self._tls())
 
-    async def encode(self, subject: str, value: object, client_host: str) -> bytes:
-        """Returns a JSON value in the wire format of the latest schema of a subject, for a client at an address that
-        has no login. Raises KafkaError."""
-        rights = rights_of(self._authorizer, client_host, None, self._broker.clock.now_ms())
-        try:
-            rights.require_read(subject)
-            return await self._service.parse(lambda registry: encoded(registry, subject, value))
-        except RegistryError as error:
-            is_denied = error.status == FORBIDDEN
-            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED if is_denied else ErrorCode.INVALID_RECORD
-            raise KafkaError(code, error.message) from None
-        except SchemaValueError as error:
-            raise KafkaError(ErrorCode.INVALID_RECORD, f"The value does not fit {subject}: {error}.") from None
-
     async def stop(self) -> None:
-        self._broker.encode_by_subject = None
+        self._broker.schema_values = None
         if self._end is not None:
             await self._end()
         else:

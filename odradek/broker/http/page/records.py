@@ -2,33 +2,39 @@
 
 The list has the records of all partitions or of some, in the order of time, and the start of each key and value. The
 work for one request is bounded (`record_browsing`); `next` tells where the following request resumes.
+
+If the schema registry is on, a key or value whose bytes name a schema is decoded too: `key_schema` and `value_schema`
+name the schema and contain the start of the JSON, or the reason why the bytes cannot be decoded.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from odradek.broker.api.schema_values import DecodedContent, DecodingLimits, StoredContent
 from odradek.broker.http.page.record_browsing import (
     ABORTED,
     COMMITTED,
     CONTROL,
     OPEN,
     PLAIN,
+    Browsed,
     FoundRecord,
     RecordSource,
     browse,
 )
 from odradek.broker.http.page.record_filter import SearchedPart, WantedRecords, json_path
+from odradek.broker.runtime.workers import in_thread
 from odradek.protocol.batch_header import batches
-from odradek.protocol.decoded.internal_records import control_fields, fields_of
+from odradek.protocol.decoded.internal_records import control_fields, fields_of, plain_fields
 from odradek.protocol.decoded.messages import json_value
 from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from odradek.protocol.records import Record, records_of
 
 if TYPE_CHECKING:
-    from odradek.broker.http.page.served import Job, JsonValue, Query, View, ViewedBroker
+    from odradek.broker.http.page.served import Job, JsonValue, Query, SchemaDecoder, View, ViewedBroker
     from odradek.broker.partitions.partition import Partition
     from odradek.storage.log_reader import LogReader
 
@@ -37,8 +43,11 @@ SHOWN_BYTES = 512  # in the list, longer keys, values and headers are truncated,
 SHOWN_HEADERS = 20
 MOST_PARTITIONS = 256  # partitions of a list; a query can name others
 PIECE_BYTES = 256 * 1024
+DECODED_IN_A_LIST = DecodingLimits(100_000, 4 << 20, values_each=2_000, characters_each=64 << 10)
+DECODED_ALONE = DecodingLimits(300_000, 32 << 20, values_each=300_000, characters_each=32 << 20)
 STATES = frozenset({COMMITTED, OPEN, ABORTED, CONTROL, PLAIN})
 NEWEST, OLDEST = "newest", "oldest"
+KEY, VALUE, HEADER = "key", "value", "header"
 
 
 class LogPositions(NamedTuple):
@@ -52,7 +61,7 @@ class LogPositions(NamedTuple):
     open_ids: Mapping[int, int]
 
 
-def records(served: ViewedBroker, query: Query) -> Job:
+def records(served: ViewedBroker, query: Query) -> Job | Awaitable[View]:
     """Lists records of `topic`. Raises KafkaError.
 
     `partition`  numbers with commas; without it, all partitions of the topic
@@ -73,7 +82,7 @@ def records(served: ViewedBroker, query: Query) -> Job:
     chosen, left_out = chosen_partitions(served, topic, query)
     positions = [positions_of(each) for each in chosen]
 
-    def job() -> View:
+    def look() -> Browsed:
         sources = []
         for each in positions:
             end = each.last_stable_offset if is_committed else each.high_watermark
@@ -87,7 +96,9 @@ def records(served: ViewedBroker, query: Query) -> Job:
             elif at is not None:
                 start = min(max(at, start), end)
             sources.append(RecordSource(each.partition, each.reader, start, end, each.open_ids))
-        browsed = browse(sources, wanted, newest_first=order == NEWEST, most=SHOWN)
+        return browse(sources, wanted, newest_first=order == NEWEST, most=SHOWN)
+
+    def shown_view(browsed: Browsed, rows: Sequence[JsonValue]) -> View:
         return {
             "topic": topic,
             "partitions": [
@@ -101,14 +112,61 @@ def records(served: ViewedBroker, query: Query) -> Job:
             ],
             "partitions_left_out": left_out,
             "order": order,
-            "records": [row(topic, each) for each in browsed.found],
+            "records": rows,
             "looked_at": browsed.looked_at,
             "next": resuming(browsed.positions),
             "is_done": browsed.is_done,
             "ends": resuming({each.partition: each.high_watermark for each in positions}),
         }
 
-    return job
+    def job() -> View:
+        browsed = look()
+        return shown_view(browsed, [row(topic, each) for each in browsed.found])
+
+    if served.decoder is None or fields_of(topic) is not plain_fields:
+        return job
+    return _with_schemas(served, served.decoder, topic, look, shown_view)
+
+
+async def _with_schemas(
+    served: ViewedBroker,
+    decoder: SchemaDecoder,
+    topic: str,
+    look: Callable[[], Browsed],
+    shown_view: Callable[[Browsed, Sequence[JsonValue]], View],
+) -> View:
+    """Returns the list with keys and values decoded by the schema registry."""
+
+    def job() -> tuple[Browsed, list[dict[str, JsonValue]]]:
+        browsed = look()
+        return browsed, [row(topic, each) for each in browsed.found]
+
+    browsed, rows = await in_thread(served.broker.workers, job)
+    places: list[tuple[dict[str, JsonValue], str]] = []
+    contents: list[StoredContent] = []
+    for found, fields in zip(browsed.found, rows, strict=True):
+        for part, data in ((KEY, found.record.key), (VALUE, found.record.value)):
+            if data is not None and not found.header.is_control:
+                places.append((fields, part))
+                contents.append(StoredContent(part, data))
+    decoded = await decoder.decode(topic, contents, DECODED_IN_A_LIST)
+    for (fields, part), content in zip(places, decoded, strict=True):
+        if content is not None:
+            fields[f"{part}_schema"] = shown_schema(content)
+    return shown_view(browsed, rows)
+
+
+def shown_schema(content: DecodedContent) -> Mapping[str, JsonValue]:
+    """Returns the names of a schema, and the start of the JSON or the reason why there is none."""
+    fields: dict[str, JsonValue] = {"id": content.schema_id}
+    if content.kind is not None:
+        fields |= {"type": content.kind, "subject": content.subject, "version": content.version}
+    if content.json is None:
+        return fields | {"error": content.error, "is_large": content.is_large}
+    fields["text"] = content.json[:SHOWN_BYTES]
+    if len(content.json) > SHOWN_BYTES:
+        fields["size"] = len(content.json.encode())
+    return fields
 
 
 def wanted_by(query: Query) -> WantedRecords:
@@ -188,7 +246,7 @@ def positions_of(partition: Partition) -> LogPositions:
     )
 
 
-def row(topic: str, found: FoundRecord) -> JsonValue:
+def row(topic: str, found: FoundRecord) -> dict[str, JsonValue]:
     header, record = found.header, found.record
     fields: dict[str, JsonValue] = {
         "partition": found.partition,
@@ -229,20 +287,17 @@ def shown(data: bytes | None) -> JsonValue:
     return text
 
 
-KEY, VALUE, HEADER = "key", "value", "header"
-
-
-def record(served: ViewedBroker, query: Query) -> Job:
+def record(served: ViewedBroker, query: Query) -> Job | Awaitable[View]:
     """Shows the record at `topic`, `partition` and `offset`: its headers whole, and a piece of its key or value.
 
-    `of`    `value` (default), `key`, or `header:N` with the number of the header
-    `from`  the first byte of the piece. `next` is the first byte of the following one, or None at the end
+    `of`       `value` (default), `key`, or `header:N` with the number of the header
+    `from`     the first byte of the piece. `next` is the first byte of the following one, or None at the end
+    `decoded`  `true` for the JSON of the key or value, decoded by the schema registry
     """
     part = content_at(served, query)
     start = max(0, whole(query, "from") or 0)
 
-    def job() -> View:
-        found, data = part()
+    def view(found: Record, data: bytes | None) -> View:
         return {
             "topic": query["topic"],
             "offset": found.offset,
@@ -252,7 +307,30 @@ def record(served: ViewedBroker, query: Query) -> Job:
             **piece(data, start),
         }
 
-    return job
+    async def decoded_view() -> View:
+        found, data = await in_thread(served.broker.workers, part)
+        return view(found, (await decoded_json(served, query, data)).encode())
+
+    return decoded_view() if is_decoded(query) else lambda: view(*part())
+
+
+def is_decoded(query: Query) -> bool:
+    return one_of(query, "decoded", ("true", "false"), "false") == "true"
+
+
+async def decoded_json(served: ViewedBroker, query: Query, data: bytes | None) -> str:
+    """Returns the JSON of a key or value that `content_at` has read. Raises KafkaError that says why there is none."""
+    part = query.get("of") or VALUE
+    if served.decoder is None:
+        raise invalid("the schema registry is off: set odradek.schema.registry.enable=true")
+    if part not in (KEY, VALUE) or data is None:
+        raise invalid("only keys and values that are not null can be decoded")
+    (found,) = await served.decoder.decode(query["topic"], [StoredContent(part, data)], DECODED_ALONE)
+    if found is None:
+        raise invalid(f"the bytes of the {part} do not name a schema")
+    if found.json is None:
+        raise invalid(f"the {part} cannot be decoded by schema {found.schema_id}: {found.error}")
+    return found.json
 
 
 def piece(data: bytes | None, start: int) -> Mapping[str, JsonValue]:

@@ -37,20 +37,25 @@ def of_cluster(like: ApiKey) -> Right:
 
 
 def require_right(
-    needed: Right, query: Query, client_host: str, authorizer: Authorizer, now_ms: int, *, audit: Audit = Audit.CHECK
+    needed: Right,
+    query: Query,
+    client: ConnectionInfo,
+    authorizer: Authorizer,
+    now_ms: int,
+    *,
+    audit: Audit = Audit.CHECK,
 ) -> None:
     """Raises KafkaError if the permission is missing, with the code for that type of resource.
 
     Raises KeyError, with the name of the parameter, if the query does not name the resource.
     """
     name = CLUSTER_NAME if needed.parameter is None else query[needed.parameter]
-    connection = ConnectionInfo(NO_CONNECTION, client_host, 0)
-    context = RequestContext(needed.like, 0, 0, None, now_ms, connection, authorizer)
+    context = RequestContext(needed.like, 0, 0, None, now_ms, client, authorizer)
     if authorizer.allows(context, needed.operation, needed.resource, name, audit=audit):
         return
     what = "the cluster" if needed.parameter is None else f"{needed.resource.name.lower().replace('_', ' ')} {name}"
     raise KafkaError(
         refused(needed.resource, needed.like).code,
         f"This needs {needed.operation.name} on {what}. The page has no logins, so an ACL must allow it to"
-        f" {connection.principal}. If you set odradek.http.token, everybody with the token sees everything.",
+        f" {client.principal}. If you set odradek.http.token, everybody with the token sees everything.",
     )

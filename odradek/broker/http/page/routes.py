@@ -18,12 +18,13 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import quote
 
 from aiohttp import web
 
-from odradek.broker.api.context import IPV4_IN_IPV6, Audit, Authorizer
+from odradek.broker.api.context import IPV4_IN_IPV6, Audit, Authorizer, ConnectionInfo
 from odradek.broker.http.guard import LOCAL, refusal
 from odradek.broker.http.page.actions import ACTIONS as DATA_ACTIONS
 from odradek.broker.http.page.actions import Fields, PageAction
@@ -31,11 +32,11 @@ from odradek.broker.http.page.clusters import cluster, clusters
 from odradek.broker.http.page.document import document
 from odradek.broker.http.page.groups import group, groups
 from odradek.broker.http.page.overview import connections, overview, warnings
-from odradek.broker.http.page.records import content_at, record, records
-from odradek.broker.http.page.rights import Right, of_cluster, require_right
+from odradek.broker.http.page.records import content_at, decoded_json, is_decoded, record, records
+from odradek.broker.http.page.rights import NO_CONNECTION, Right, of_cluster, require_right
 from odradek.broker.http.page.security import acls, quotas, users
 from odradek.broker.http.page.security_actions import SECURITY_ACTIONS
-from odradek.broker.http.page.served import ControlledClusters, Query, Show, View, ViewedBroker
+from odradek.broker.http.page.served import ControlledClusters, Query, SchemaDecoder, Show, View, ViewedBroker
 from odradek.broker.http.page.shares import shares
 from odradek.broker.http.page.topics import partition, topic, topics
 from odradek.broker.http.page.transactions import transaction, transactions
@@ -172,6 +173,10 @@ HEADERS = {
 }
 
 
+def client_of(request: web.Request) -> ConnectionInfo:
+    return ConnectionInfo(NO_CONNECTION, (request.remote or "").removeprefix(IPV4_IN_IPV6), 0)
+
+
 def add_page(
     app: web.Application, broker: Broker, traffic: Traffic, warnings: Sequence[LogRecord], metrics: Handler
 ) -> Page:
@@ -269,21 +274,24 @@ class Page:
         return response
 
     async def download(self, request: web.Request) -> web.Response:
-        """Returns the bytes of a key, value or header as a file. Parameters: those of the view `record`."""
+        """Returns the bytes of a key, value or header, or the JSON of a key or value, as a file. Parameters: those of
+        the view `record`."""
+        query = request.query
         try:
             self._require(READ_TOPIC, request)
-            job = content_at(self.served_by(request), request.query)
-            _, data = await in_thread(self._broker.workers, job)
+            served = self.served_by(request)
+            _, data = await in_thread(self._broker.workers, content_at(served, query))
+            if is_decoded(query):
+                data = (await decoded_json(served, query, data)).encode()
         except KeyError as missing:
             return web.json_response({"error": f"the parameter {missing} is missing"}, status=400)
         except KafkaError as error:
             status = FORBIDDEN if error.code in DENIED else NOT_FOUND
             return web.json_response({"error": str(error), "code": error.code.name}, status=status)
-        name = quote(
-            "-".join(request.query[each] for each in ("topic", "partition", "offset") if each in request.query)
-        )
-        disposition = {"Content-Disposition": f"attachment; filename*=UTF-8''{name}"}
-        return web.Response(body=data or b"", content_type="application/octet-stream", headers=HEADERS | disposition)
+        name = quote("-".join(query[each] for each in ("topic", "partition", "offset") if each in query))
+        suffix, media_type = (".json", JSON) if is_decoded(query) else ("", "application/octet-stream")
+        disposition = {"Content-Disposition": f"attachment; filename*=UTF-8''{name}{suffix}"}
+        return web.Response(body=data or b"", content_type=media_type, headers=HEADERS | disposition)
 
     async def stop(self, app: web.Application) -> None:
         self.stopping.set()
@@ -304,12 +312,16 @@ class Page:
 
         If a token is configured, the request has already presented it, and may see everything.
         """
-        if not self._broker.config.odradek_http_token:
-            client_host = (request.remote or "").removeprefix(IPV4_IN_IPV6)
+        client = self._restricted(request)
+        if client is not None:
             now_ms = self._broker.clock.now_ms()
             require_right(
-                needed, request.query if query is None else query, client_host, self._authorizer, now_ms, audit=audit
+                needed, request.query if query is None else query, client, self._authorizer, now_ms, audit=audit
             )
+
+    def _restricted(self, request: web.Request) -> ConnectionInfo | None:
+        """Returns the client whose ACLs decide what it may see, or None if it may see everything."""
+        return None if self._broker.config.odradek_http_token else client_of(request)
 
     async def _text(self, name: str, request: web.Request, *, is_first: bool) -> str:
         try:
@@ -332,10 +344,16 @@ class Page:
         return await in_thread(self._broker.workers, shown) if callable(shown) else shown
 
     def served_by(self, request: web.Request) -> ViewedBroker:
-        """Returns the broker of the cluster that the query names. Raises KafkaError if there is none."""
+        """Returns the broker of the cluster that the query names, with a decoder for this client if it has a schema
+        registry. Raises KafkaError if there is no such cluster."""
         controlled = request.app.get(CONTROLLED)
         if controlled is not None:
-            return controlled.served(request.query.get("cluster", ""), self._served)
-        if "cluster" in request.query:
+            served = controlled.served(request.query.get("cluster", ""), self._served)
+        elif "cluster" in request.query:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Control is off, so there is only one cluster.")
-        return self._served
+        else:
+            served = self._served
+        values = served.broker.schema_values
+        if values is None:
+            return served
+        return replace(served, decoder=SchemaDecoder(values, self._restricted(request)))

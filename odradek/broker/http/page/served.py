@@ -13,6 +13,8 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from logging import LogRecord
 
+    from odradek.broker.api.context import ConnectionInfo
+    from odradek.broker.api.schema_values import DecodedContent, DecodingLimits, SchemaValues, StoredContent
     from odradek.broker.broker import Broker
     from odradek.broker.http.measures import Traffic
 
@@ -112,12 +114,30 @@ def nothing_held() -> Sequence[View]:
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaDecoder:
+    """Decodes keys and values by the schema registry, for the client of one request.
+
+    client  None if it may see everything
+    """
+
+    values: SchemaValues
+    client: ConnectionInfo | None
+
+    async def decode(
+        self, topic: str, contents: Sequence[StoredContent], limits: DecodingLimits
+    ) -> Sequence[DecodedContent | None]:
+        """Returns None for bytes that do not name a schema."""
+        return await self.values.decode(topic, contents, self.client, limits)
+
+
+@dataclass(frozen=True, slots=True)
 class ViewedBroker:
     """The broker that the views show.
 
     warnings  the most recent warnings of the log, oldest first
     clusters  None if control is off
     holds     returns the holds at which something waits, in the form of `GET /control/v1/holds`
+    decoder   None if the broker has no schema registry
     """
 
     broker: Broker
@@ -125,6 +145,7 @@ class ViewedBroker:
     warnings: Sequence[LogRecord]
     clusters: ControlledClusters | None = None
     holds: Callable[[], Sequence[View]] = nothing_held
+    decoder: SchemaDecoder | None = None
 
     async def visit(self, items: Iterable[T], look: Callable[[T], None]) -> None:
         """Calls `look` for each item, in slices, so that clients are served in between.

@@ -26,7 +26,7 @@ from odradek.broker.http.page.record_writing import (
     produce,
     produce_unanswered,
 )
-from odradek.broker.http.page.routes import HEADERS
+from odradek.broker.http.page.routes import HEADERS, client_of
 from odradek.broker.http.records.calls import (
     ACKS,
     EVENTS,
@@ -50,6 +50,7 @@ from odradek.broker.in_process.client import InProcessClient
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.api.dispatch import Dispatcher
     from odradek.broker.broker import Broker
     from odradek.broker.handlers.handler_broker import HandlerBroker
@@ -114,7 +115,7 @@ class RecordRoutes:
             return self._error(400, f"the body is not JSON: {error}")
         client = InProcessClient(self._dispatcher, request.remote or "", 0)
         try:
-            written = await self._written(client, request.match_info["topic"], body, request.remote or "")
+            written = await self._written(client, request.match_info["topic"], body, client_of(request))
         except KafkaError as error:
             return self._refused(error)
         finally:
@@ -127,7 +128,10 @@ class RecordRoutes:
             status = HTTP_STATUS.get(failed.code, CONFLICT)
         return web.json_response(answer, status=status, headers=self._headers)
 
-    async def _written(self, client: InProcessClient, topic: str, body: object, client_host: str) -> list[RecordResult]:
+    async def _written(
+        self, client: InProcessClient, topic: str, body: object, reader: ConnectionInfo
+    ) -> list[RecordResult]:
+        """reader: the client whose ACLs decide which schemas may be used"""
         if not isinstance(body, Mapping):
             raise invalid("the body must be a JSON object: a record, or an object with the field records")
         common = {name: body[name] for name in TOP_FIELDS & body.keys()}
@@ -146,8 +150,8 @@ class RecordRoutes:
             records = [parse_record(row, f"records[{number}].") for number, row in enumerate(rows)]
         else:
             records = [parse_record(given)]
-        keys = [await self._encoded(each.key, common.get("key_subject"), client_host) for each in records]
-        values = [await self._encoded(each.value, common.get("value_subject"), client_host) for each in records]
+        keys = [await self._encoded(each.key, common.get("key_subject"), reader) for each in records]
+        values = [await self._encoded(each.value, common.get("value_subject"), reader) for each in records]
         may_create = self._broker.config.auto_create_topics_enable
         places = placed(records, keys, await partition_count(client.ask, topic, may_create=may_create))
         now_ms = self._broker.clock.now_ms()
@@ -157,7 +161,7 @@ class RecordRoutes:
             return [RecordResult(partition, None) for partition in places]
         return await produce(client.ask, topic, places, new, ALL if acks == "all" else acks)
 
-    async def _encoded(self, content: SentContent, subject: object, client_host: str) -> bytes | None:
+    async def _encoded(self, content: SentContent, subject: object, reader: ConnectionInfo) -> bytes | None:
         """Returns the bytes of a key or value, encoded by the latest schema of a subject if one is given."""
         if subject is None or content.data is None:
             return content.data
@@ -165,10 +169,10 @@ class RecordRoutes:
             raise invalid("key_subject and value_subject must be names of subjects")
         if content.value is None:
             raise invalid("a key or value in base64 cannot be encoded by a subject")
-        encode = self._broker.encode_by_subject
-        if encode is None:
+        values = self._broker.schema_values
+        if values is None:
             raise invalid("the schema registry is off: set odradek.schema.registry.enable=true")
-        return await encode(subject, content.value, client_host)
+        return await values.encode(subject, content.value, reader)
 
     async def read(self, request: web.Request) -> web.StreamResponse:
         topic = request.match_info["topic"]

@@ -92,6 +92,43 @@ class Pieces extends Part {
 
 export const Content = Pieces;
 
+// Returns one line for a key or value of the list: its JSON if the schema registry decodes it, or else its bytes.
+export const briefly = (each, part) => {
+  const schema = each[`${part}_schema`];
+  return schema?.text !== undefined ? schema.text : brief(each[part]);
+};
+
+const named = (schema) =>
+  schema.subject ? `${schema.subject} version ${schema.version} (${schema.type}, id ${schema.id})` : `id ${schema.id}`;
+
+// A key or value whose bytes name a schema. Shows its JSON, and on demand the stored bytes. schema: the schema, and the
+// JSON as far as the list has it, or the reason why the bytes cannot be decoded.
+class OfSchema extends Part {
+  state = { isStored: this.props.schema.error !== undefined && !this.props.schema.is_large };
+
+  render() {
+    const { title, where, of, shown, schema } = this.props;
+    const { isStored } = this.state;
+    const isRefused = schema.error !== undefined && !schema.is_large;
+    const text = { text: schema.text ?? "", size: schema.text === undefined ? null : schema.size };
+    const onClick = () => this.setState({ isStored: !isStored });
+    const other = h(
+      "p",
+      { class: "buttons" },
+      isStored ? `Stored bytes of schema ${named(schema)} ` : `Decoded by schema ${named(schema)} `,
+      h("button", { type: "button", class: "act", onClick }, isStored ? "Decoded" : "Stored bytes"),
+    );
+    return [
+      isStored
+        ? h(Content, { key: "stored", title, where, of, shown })
+        : h(Content, { key: "decoded", title, where: { ...where, decoded: true }, of, shown: text }),
+      isRefused ? h("p", { class: "lead" }, `Not decoded by schema ${named(schema)}: ${schema.error}.`) : other,
+    ];
+  }
+}
+
+export const Decoded = OfSchema;
+
 // The clipboard API exists only on pages that come from this machine or over TLS.
 const toClipboard = (text) => {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);

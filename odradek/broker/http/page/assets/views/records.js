@@ -1,5 +1,5 @@
 import { find, go, link } from "../address.js";
-import { brief, Content } from "../content.js";
+import { brief, briefly, Content, Decoded } from "../content.js";
 import { color, empty, Group, h, note, Part, tag, title } from "../elements.js";
 import { count, when, whole } from "../text.js";
 
@@ -133,8 +133,8 @@ class Row extends Part {
       whole(each.offset),
       when(each.timestamp),
       state(each),
-      brief(each.key),
-      brief(each.data !== undefined ? each.data : each.value),
+      briefly(each, "key"),
+      each.data !== undefined ? brief(each.data) : briefly(each, "value"),
     ];
     return h(
       Group,
@@ -187,7 +187,10 @@ const state = (each) => [
 ];
 const details = (topic, each) => {
   const where = { topic, partition: each.partition, offset: each.offset };
-  const part = (title, of, shown) => h(Content, { key: of, title, where, of, shown });
+  const part = (title, of, shown) => {
+    const schema = each[`${of}_schema`];
+    return h(schema ? Decoded : Content, { key: of, title, where, of, shown, schema });
+  };
   const facts = [
     `producer ${each.producer_id}, epoch ${each.producer_epoch}`,
     each.compression === "none" ? "" : `, ${each.compression}`,
