@@ -18,6 +18,7 @@ class Coordinator(Enum):
 
     GROUP = auto()
     TRANSACTION = auto()
+    SHARE = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,10 @@ class ApiFacts:
     throttled_from         first version whose throttle time the client has to wait, because the broker responds
                            immediately (KIP-219); None: clients continue. Source: `shouldClientThrottle` of the classes
                            derived from `org.apache.kafka.common.requests.AbstractResponse`
-    coordinator            the coordinator that serves it; None: any broker, or the leader of a partition
-    passing_codes          transient errors, which a client may receive at any time and should retry
+    coordinator            the coordinator that serves it; None: any broker, or the leader of a partition. A broker that
+                           is not the coordinator answers NOT_COORDINATOR
+    passing_codes          transient errors with which the odd broker (`broker/control/odd`) refuses requests at random,
+                           because a client has to retry them; not all transient errors of the API
     is_login               it authenticates its connection
     has_secrets            its request or response may contain passwords, tokens or their keys
     is_of_brokers          brokers send it to each other; the request quota does not apply to it
@@ -41,8 +44,8 @@ class ApiFacts:
     absent_values          values of fields in an error response that mean "none", where the default would mean
                            something else
     code_repeated_to       the last version that contains the code both at the top and in each element
-    may_be_raised          no release after 4.3 has raised its version, so one more version can be offered to a client
-                           that knows no newer one
+    may_be_raised          the odd broker may list 1 to 3 versions that do not exist. Clients have to use an older one,
+                           since none knows them: no release after 4.3 has raised the version of this API
     """
 
     throttled_from: int | None = None
@@ -61,7 +64,7 @@ class ApiFacts:
     may_be_raised: bool = False
 
 
-GROUP, TRANSACTION = Coordinator.GROUP, Coordinator.TRANSACTION
+GROUP, TRANSACTION, SHARE = Coordinator.GROUP, Coordinator.TRANSACTION, Coordinator.SHARE
 _MOVING: Final = (E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR)
 _NO_FACTS: Final = ApiFacts()
 _FACTS: Final[Mapping[ApiKey, ApiFacts]] = {
@@ -161,15 +164,17 @@ _FACTS: Final[Mapping[ApiKey, ApiFacts]] = {
     ApiKey.SHARE_GROUP_DESCRIBE: ApiFacts(coordinator=GROUP, refuses_without_words=True),
     ApiKey.SHARE_FETCH: ApiFacts(is_of_connection=True, refuses_without_words=True),
     ApiKey.SHARE_ACKNOWLEDGE: ApiFacts(is_of_connection=True, refuses_without_words=True),
-    ApiKey.INITIALIZE_SHARE_GROUP_STATE: ApiFacts(is_of_brokers=True),
-    ApiKey.READ_SHARE_GROUP_STATE: ApiFacts(is_of_brokers=True),
-    ApiKey.WRITE_SHARE_GROUP_STATE: ApiFacts(is_of_brokers=True),
-    ApiKey.DELETE_SHARE_GROUP_STATE: ApiFacts(is_of_brokers=True),
-    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: ApiFacts(is_of_brokers=True),
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: ApiFacts(coordinator=SHARE, is_of_brokers=True),
+    ApiKey.READ_SHARE_GROUP_STATE: ApiFacts(coordinator=SHARE, is_of_brokers=True),
+    ApiKey.WRITE_SHARE_GROUP_STATE: ApiFacts(coordinator=SHARE, is_of_brokers=True),
+    ApiKey.DELETE_SHARE_GROUP_STATE: ApiFacts(coordinator=SHARE, is_of_brokers=True),
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: ApiFacts(coordinator=SHARE, is_of_brokers=True),
     ApiKey.STREAMS_GROUP_HEARTBEAT: ApiFacts(coordinator=GROUP, passing_codes=_MOVING, refuses_without_words=True),
     ApiKey.STREAMS_GROUP_DESCRIBE: ApiFacts(coordinator=GROUP, refuses_without_words=True),
     ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: ApiFacts(coordinator=GROUP, refuses_without_words=True),
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: ApiFacts(refuses_without_words=True),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: ApiFacts(coordinator=GROUP, refuses_without_words=True),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: ApiFacts(coordinator=GROUP),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: ApiFacts(coordinator=GROUP),
 }
 
 

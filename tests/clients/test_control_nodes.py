@@ -14,14 +14,23 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as Place
 
+from odradek.broker.api.served import SERVED
 from odradek.client import ShareRecord
 from odradek.client import TopicPartition as ClientTopicPartition
 from odradek.client.sync import Admin
+from odradek.protocol.api_facts import Coordinator, facts_of
+from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages import request_class
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
+from odradek.protocol.messages.list_transactions_response import ListTransactionsResponse
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.metadata_response import MetadataResponse
+from odradek.protocol.schema import Field, Schema, load
+from odradek.protocol.struct import Message, Struct
 from odradek.testing.sync import Cluster, Odradek, Refused, Unmet
 from tests.clients.admin import list_topics
 from tests.clients.client_work import CLIENTS, GROUP, TOPIC, TRANSACTIONAL_ID
@@ -394,6 +403,80 @@ def test_a_node_lists_the_groups_that_it_coordinates(kafka: Cluster) -> None:
     assert sorted(each.group_id for each in listed.valid) == groups
     told = [each["answer"]["groups"] for each in kafka.requests(api="ListGroups")]
     assert sorted(len(each) for each in told) == [1, 1, 1]
+
+
+def test_a_node_lists_the_transactions_that_it_coordinates(kafka: Cluster) -> None:
+    for node, transactional_id in zip(NODES, "abc", strict=True):
+        Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": transactional_id}).init_transactions(20)
+        kafka.move_coordinator("transaction", transactional_id, node)
+    for node, transactional_id in zip(NODES, "abc", strict=True):
+        with Wire(address(kafka, node)) as wire:
+            listed = wire.ask(ListTransactionsRequest(), 2, ListTransactionsResponse).transaction_states
+        assert [each.transactional_id for each in listed] == [transactional_id]
+
+
+# The first id of each kind of coordinator, as `filled` puts it into a request.
+KEYS = {
+    Coordinator.GROUP: ("group", "g"),
+    Coordinator.TRANSACTION: ("transaction", "t"),
+    Coordinator.SHARE: ("share", "g:AAAAAAAAAAAAAAAAAAAAAA:0"),
+}
+COORDINATED = [api for api in SERVED if facts_of(api).coordinator is not None]
+
+
+def filled(struct: Struct, schema: Schema, fields: tuple[Field, ...], version: int) -> Struct:
+    """Fills in group `g`, transactional id `t` and one element of each array."""
+    module = __import__(type(struct).__module__, fromlist=["*"])
+    for field in fields:
+        name = field.attribute
+        if version not in field.versions:
+            continue
+        value: object = "t" if "transaction" in name else "g"
+        if field.is_array and field.is_struct:
+            element = filled(getattr(module, field.type)(), schema, schema.structs[field.type], version)
+            setattr(struct, name, [element])
+        elif field.is_array and field.type in ("string", "int32"):
+            setattr(struct, name, [value if field.type == "string" else 0])
+        elif field.type == "string" and ("group_id" in name or name.endswith("transactional_id")):
+            setattr(struct, name, value)
+    return struct
+
+
+def codes_in(answer: object) -> set[int]:
+    """Returns the error codes of a response and of everything in it."""
+    if isinstance(answer, list):
+        return {code for each in answer for code in codes_in(each)}
+    if not isinstance(answer, Struct):
+        return set()
+    found = {getattr(answer, name) for name in type(answer).__slots__ if name == "error_code"}
+    return found | {code for name in type(answer).__slots__ for code in codes_in(getattr(answer, name))}
+
+
+def address(kafka: Cluster, node_id: int) -> str:
+    (node,) = [each for each in kafka.nodes() if each["id"] == node_id]
+    return f"{node['host']}:{node['port']}"
+
+
+def test_a_node_that_is_not_the_coordinator_says_so_for_each_api(kafka: Cluster) -> None:
+    coordinator, *others = NODES
+    with Wire(kafka.bootstrap.split(",")[0]) as wire:
+        for key_type, (kind, key) in enumerate(KEYS.values()):
+            wire.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 6)
+            kafka.move_coordinator(kind, key, coordinator)
+    answers: dict[int, dict[ApiKey, set[int]]] = {}
+    for node in NODES:
+        answers[node] = {}
+        for api in COORDINATED:
+            message = request_class(api.value)
+            schema, version = load(message.__module__.rpartition(".")[2]), SERVED[api].max_version
+            request = filled(message(), schema, schema.fields, version)
+            assert isinstance(request, Message)
+            with Wire(address(kafka, node)) as wire:
+                answers[node][api] = codes_in(wire.ask(request, version))
+    refused = ErrorCode.NOT_COORDINATOR.value
+    for node in others:
+        assert [api for api, codes in answers[node].items() if codes - {0} != {refused}] == []
+    assert [api for api, codes in answers[coordinator].items() if refused in codes] == []
 
 
 def test_a_reassignment_that_leaves_the_leader_out_moves_it(kafka: Cluster) -> None:

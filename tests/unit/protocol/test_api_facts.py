@@ -3,9 +3,43 @@
 import pytest
 
 from odradek.broker.api.served import SERVED
-from odradek.protocol.api_facts import API_OF_KEY, client_waits, facts_of
+from odradek.protocol.api_facts import API_OF_KEY, Coordinator, client_waits, facts_of
 from odradek.protocol.api_keys import ApiKey
-from odradek.protocol.messages import response_class
+from odradek.protocol.messages import request_class, response_class
+from odradek.protocol.schema import Field, load
+
+COORDINATED_IDS = {
+    "group_id": Coordinator.GROUP,
+    "group_ids": Coordinator.GROUP,
+    "groups": Coordinator.GROUP,
+    "groups_names": Coordinator.GROUP,
+    "transactional_id": Coordinator.TRANSACTION,
+    "transactional_ids": Coordinator.TRANSACTION,
+    "transactions": Coordinator.TRANSACTION,
+}
+# Requests with a group or a transactional id that go to the leader of a partition.
+TO_LEADERS = {ApiKey.PRODUCE, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE, ApiKey.TXN_SHARE_ACKNOWLEDGE}
+
+
+def request_fields(api: ApiKey) -> tuple[Field, ...]:
+    return load(request_class(api.value).__module__.rpartition(".")[2]).fields
+
+
+def test_a_request_that_names_groups_or_transactions_goes_to_a_coordinator_or_a_leader() -> None:
+    named = {
+        api: {COORDINATED_IDS[each.attribute] for each in request_fields(api) if each.attribute in COORDINATED_IDS}
+        for api in SERVED
+    }
+    for api, coordinators in named.items():
+        coordinator = facts_of(api).coordinator
+        match coordinator:
+            case None:
+                assert not coordinators or api in TO_LEADERS, api
+            case Coordinator.SHARE:  # the share coordinator of a share partition, which has a group and a topic
+                assert coordinators == {Coordinator.GROUP}, api
+                assert "topics" in {each.attribute for each in request_fields(api)}, api
+            case _:
+                assert coordinator in coordinators, api
 
 
 def test_only_an_answer_with_a_throttle_time_is_waited_out() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from odradek.broker.api.dispatch import Dispatcher
 from odradek.broker.fetch.replicas import ReplicaFetch, Replicas
@@ -20,15 +20,17 @@ from odradek.broker.handlers.handler_broker import HandlerBroker
 from odradek.broker.handlers.records.administration import describe_producers
 from odradek.broker.handlers.records.fetch import fetched
 from odradek.broker.handlers.shares.share_group_offsets import describe_share_group_offsets
+from odradek.broker.handlers.transactions.administration import list_transactions
 from odradek.broker.metadata.replicas import ElectionType, elect_leader
 from odradek.broker.network.request_filter import RequestFilter
 from odradek.broker.partitions.registry import LedPartitions
 from odradek.broker.security.authorization import authorizer_of
+from odradek.broker.shares.core.state import SharePartitionKey, coordinator_key
 from odradek.protocol.api_facts import API_OF_KEY, Coordinator, facts_of
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.exchange import api_and_version, read_request
-from odradek.protocol.topic_partition import GROUP_OFFSETS, TRANSACTION_STATE
+from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.transaction_markers import TopicMarkerWriter
     from odradek.broker.coordinators.verification import Verifier
     from odradek.broker.fetch.sessions import FetchSessions
+    from odradek.broker.handlers.shares.share_group_state import AskedPartition, AskedRequest
     from odradek.broker.metadata.cluster_metadata import ClusterMetadata
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.metadata.topic_creation import TopicCreation
@@ -72,6 +75,8 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.fetch_response import FetchResponse
     from odradek.protocol.messages.list_groups_request import ListGroupsRequest
     from odradek.protocol.messages.list_groups_response import ListGroupsResponse
+    from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
+    from odradek.protocol.messages.list_transactions_response import ListTransactionsResponse
     from odradek.protocol.struct import Buffer, Struct
     from odradek.storage.log_directory import LogDirectory
 
@@ -83,9 +88,10 @@ TRANSACTION_FIELDS: Final = (
     "v3_and_below_transactional_id",
     "transactions",
 )
-COORDINATED: Final = {
-    Coordinator.GROUP: (GROUP_OFFSETS, GROUP_FIELDS),
-    Coordinator.TRANSACTION: (TRANSACTION_STATE, TRANSACTION_FIELDS),
+STATE_TOPICS: Final = {
+    Coordinator.GROUP: GROUP_OFFSETS,
+    Coordinator.TRANSACTION: TRANSACTION_STATE,
+    Coordinator.SHARE: SHARE_GROUP_STATE,
 }
 
 
@@ -269,6 +275,18 @@ class NodeHandlers:
         ]
         return answer
 
+    async def list_transactions(
+        self, request: ListTransactionsRequest, context: RequestContext, view: HandlerBroker
+    ) -> ListTransactionsResponse:
+        """Lists the transactional ids that this node coordinates."""
+        answer = await list_transactions(request, context, view)
+        answer.transaction_states = [
+            each
+            for each in answer.transaction_states
+            if coordinator_of(self._whole, TRANSACTION_STATE, each.transactional_id) == self._node_id
+        ]
+        return answer
+
     async def elect_leaders(
         self, request: ElectLeadersRequest, context: RequestContext, view: HandlerBroker
     ) -> ElectLeadersResponse:
@@ -324,8 +342,8 @@ def node_dispatcher(
 class NodeRequests(RequestFilter):
     """Refuses requests whose coordinator is another node. Implements `RequestReceiver` of `connection_host.py`.
 
-    A request may name several groups or transactions; admin clients send one such request to each coordinator. It is
-    refused only if this node coordinates none of them.
+    A request may name several groups, transactions or share partitions; clients send one such request to each
+    coordinator. It is refused only if this node coordinates none of them.
     """
 
     def __init__(self, dispatcher: Dispatcher[HandlerBroker], broker: Broker, node_id: int) -> None:
@@ -347,7 +365,8 @@ class NodeRequests(RequestFilter):
         return self.dispatcher.refusal(frame, connection, code)
 
     def _coordinators(self, frame: memoryview) -> Collection[int | None]:
-        """Returns the nodes that coordinate the groups or transactions of a request; empty if it names none."""
+        """Returns the nodes that coordinate the groups, transactions or share partitions of a request. The result is
+        empty if the request names none."""
         asked = api_and_version(frame)
         if asked is None:
             return ()
@@ -356,10 +375,10 @@ class NodeRequests(RequestFilter):
         coordinator = None if api is None else facts_of(api).coordinator
         if coordinator is None or not self.dispatcher.serves(number, version):
             return ()
-        topic, fields = COORDINATED[coordinator]
+        topic = STATE_TOPICS[coordinator]
         if topic not in self._broker.metadata.image.topics:
             return ()
-        return {self.coordinator(topic, key) for key in keys_in(read_request(frame).message, fields)}
+        return {self.coordinator(topic, key) for key in keys_of(read_request(frame).message, coordinator)}
 
     def coordinator(self, topic: str, key: str) -> int | None:
         return coordinator_of(self._broker, topic, key)
@@ -367,8 +386,30 @@ class NodeRequests(RequestFilter):
 
 def coordinator_of(broker: Broker, topic: str, key: str) -> int | None:
     """Returns the node that leads the partition of `topic` for this key, or None while the partition has no leader."""
-    index = (broker.groups if topic == GROUP_OFFSETS else broker.transactions).partition_for(key)
-    return broker.metadata.image.topics[topic].partitions[index].leader
+    return broker.metadata.image.topics[topic].partitions[state_partition(broker, topic, key)].leader
+
+
+def state_partition(broker: Broker, topic: str, key: str) -> int:
+    """Returns the partition of a coordinator's topic that holds the state of this key."""
+    if topic == GROUP_OFFSETS:
+        return broker.groups.partition_for(key)
+    if topic == TRANSACTION_STATE:
+        return broker.transactions.partition_for(key)
+    return broker.share_coordinator.shards.partition_for(key)
+
+
+def keys_of(request: Struct, coordinator: Coordinator) -> Iterator[str]:
+    """Yields the keys by which clients look up the coordinators of a request."""
+    match coordinator:
+        case Coordinator.GROUP:
+            yield from keys_in(request, GROUP_FIELDS)
+        case Coordinator.TRANSACTION:
+            yield from keys_in(request, TRANSACTION_FIELDS)
+        case Coordinator.SHARE:
+            asked = cast("AskedRequest[AskedPartition]", request)
+            for topic in asked.topics:
+                for each in topic.partitions:
+                    yield coordinator_key(SharePartitionKey(asked.group_id, topic.topic_id, each.partition))
 
 
 def keys_in(request: Struct, fields: Collection[str]) -> Iterator[str]:

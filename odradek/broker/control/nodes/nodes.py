@@ -15,7 +15,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
-from odradek.broker.control.nodes.node_view import NodeRequests, node_dispatcher
+from odradek.broker.control.nodes.node_view import NodeRequests, node_dispatcher, state_partition
 from odradek.broker.control.problems import Problem, bad, unknown, whole
 from odradek.broker.fetch.replicas import Replicas
 from odradek.broker.metadata.image import NO_LEADER
@@ -294,15 +294,7 @@ class Nodes:
         topic, broker = STATE_TOPICS[kind], self._serving.broker
         if topic not in broker.metadata.image.topics:
             raise Problem(409, f"{topic} does not exist yet: it is created when a client first looks for a coordinator")
-        await self.move(topic, self._partition_of(kind, key), node)
-
-    def _partition_of(self, kind: str, key: str) -> int:
-        broker = self._serving.broker
-        if kind == "group":
-            return broker.groups.partition_for(key)
-        if kind == "transaction":
-            return broker.transactions.partition_for(key)
-        return broker.share_coordinator.shards.partition_for(key)
+        await self.move(topic, state_partition(broker, topic, key), node)
 
     async def _listen(self, node: Node) -> None:
         serving, config = self._serving, self._serving.broker.config
