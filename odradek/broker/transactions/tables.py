@@ -116,7 +116,7 @@ Cell = TxnVerdict | ErrorCode
 BUMP, FENCE, KEEP, ADD, LOOK = TxnVerdict.BUMP, TxnVerdict.FENCE, TxnVerdict.KEEP, TxnVerdict.ADD, TxnVerdict.LOOK
 COMMIT, ABORT, AGAIN = TxnVerdict.COMMIT, TxnVerdict.ABORT, TxnVerdict.AGAIN
 FENCED, UNMAPPED = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING
-WAIT, WRONG = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE
+WAIT, INVALID = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE
 
 # While a decided transaction waits for its markers, requests from every producer wait. The producer id may be about to
 # change, so a request may come from the producer that already has the next id. Hence the rows full of WAIT.
@@ -134,15 +134,15 @@ INIT_PRODUCER_ID: Final = _grid(
     # RETRY is the epoch before the last bump. With an open transaction only the id is compared: a producer that has the
     # id may end the transaction, and learns on its next attempt whether it is still the owner.
     (Claim.NONE, Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
-    S.EMPTY:           (BUMP,  BUMP,  AGAIN, FENCED, FENCED),
-    S.ONGOING:         (FENCE, FENCE, FENCE, FENCE,  FENCED),
+    S.EMPTY:           (BUMP,  BUMP,  AGAIN,  FENCED, FENCED),
+    S.ONGOING:         (FENCE, FENCE, FENCE,  FENCE,  FENCED),
     # A request with a pair comes from a recovery, which must not end a transaction that a later recovery has taken
     # over.
     KEPT:              (FENCE, FENCE, FENCED, FENCED, FENCED),
-    S.PREPARE_COMMIT:  (WAIT,  WAIT,  WAIT,  WAIT,   WAIT),
-    S.PREPARE_ABORT:   (WAIT,  WAIT,  WAIT,  WAIT,   WAIT),
-    S.COMPLETE_COMMIT: (BUMP,  BUMP,  AGAIN, FENCED, FENCED),
-    S.COMPLETE_ABORT:  (BUMP,  BUMP,  AGAIN, FENCED, FENCED),
+    S.PREPARE_COMMIT:  (WAIT,  WAIT,  WAIT,   WAIT,   WAIT),
+    S.PREPARE_ABORT:   (WAIT,  WAIT,  WAIT,   WAIT,   WAIT),
+    S.COMPLETE_COMMIT: (BUMP,  BUMP,  AGAIN,  FENCED, FENCED),
+    S.COMPLETE_ABORT:  (BUMP,  BUMP,  AGAIN,  FENCED, FENCED),
 })
 # An external coordinator may already have decided a two-phase commit, so a superseded producer must not end it.
 INIT_PRODUCER_ID_TWO_PHASE: Final[Grid] = {**INIT_PRODUCER_ID, **_grid(
@@ -153,80 +153,84 @@ INIT_PRODUCER_ID_TWO_PHASE: Final[Grid] = {**INIT_PRODUCER_ID, **_grid(
 # without a second request, so an old epoch is refused immediately.
 INIT_PRODUCER_ID_KEEPING: Final[Grid] = {**INIT_PRODUCER_ID, **_grid(
     (Claim.NONE, Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
-    S.ONGOING:         (KEEP,  KEEP,  FENCED, FENCED, FENCED),
-    KEPT:              (KEEP,  KEEP,  FENCED, FENCED, FENCED),
+    S.ONGOING:         (KEEP, KEEP, FENCED, FENCED, FENCED),
+    KEPT:              (KEEP, KEEP, FENCED, FENCED, FENCED),
 })}
 
 ADD_PARTITIONS: Final = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
-    S.EMPTY:           (ADD,  FENCED, UNMAPPED),
-    S.ONGOING:         (ADD,  FENCED, UNMAPPED),
-    KEPT:              (WRONG, FENCED, UNMAPPED),
-    S.PREPARE_COMMIT:  (WAIT, WAIT,   WAIT),
-    S.PREPARE_ABORT:   (WAIT, WAIT,   WAIT),
-    S.COMPLETE_COMMIT: (ADD,  FENCED, UNMAPPED),
-    S.COMPLETE_ABORT:  (ADD,  FENCED, UNMAPPED),
+    S.EMPTY:           (ADD,     FENCED, UNMAPPED),
+    S.ONGOING:         (ADD,     FENCED, UNMAPPED),
+    KEPT:              (INVALID, FENCED, UNMAPPED),
+    S.PREPARE_COMMIT:  (WAIT,    WAIT,   WAIT),
+    S.PREPARE_ABORT:   (WAIT,    WAIT,   WAIT),
+    S.COMPLETE_COMMIT: (ADD,     FENCED, UNMAPPED),
+    S.COMPLETE_ABORT:  (ADD,     FENCED, UNMAPPED),
 })
 
 VERIFY_PARTITIONS: Final = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
-    S.EMPTY:           (LOOK, FENCED, UNMAPPED),
-    S.ONGOING:         (LOOK, FENCED, UNMAPPED),
-    KEPT:              (WRONG, FENCED, UNMAPPED),
-    S.PREPARE_COMMIT:  (WAIT, FENCED, UNMAPPED),
-    S.PREPARE_ABORT:   (WAIT, FENCED, UNMAPPED),
-    S.COMPLETE_COMMIT: (LOOK, FENCED, UNMAPPED),
-    S.COMPLETE_ABORT:  (LOOK, FENCED, UNMAPPED),
+    S.EMPTY:           (LOOK,    FENCED, UNMAPPED),
+    S.ONGOING:         (LOOK,    FENCED, UNMAPPED),
+    KEPT:              (INVALID, FENCED, UNMAPPED),
+    S.PREPARE_COMMIT:  (WAIT,    FENCED, UNMAPPED),
+    S.PREPARE_ABORT:   (WAIT,    FENCED, UNMAPPED),
+    S.COMPLETE_COMMIT: (LOOK,    FENCED, UNMAPPED),
+    S.COMPLETE_ABORT:  (LOOK,    FENCED, UNMAPPED),
 })
 
-# EndTxn up to version 4. The epoch does not change, so a retry cannot be distinguished from the end of the next
-# transaction. The response has no fields for the pair after a kept transaction.
-END_TXN_COMMIT_0: Final = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
-    S.EMPTY:           (WRONG,  FENCED, UNMAPPED),
-    S.ONGOING:         (COMMIT, FENCED, UNMAPPED),
-    KEPT:              (WRONG,  FENCED, UNMAPPED),
-    S.PREPARE_COMMIT:  (WAIT,   FENCED, UNMAPPED),
-    S.PREPARE_ABORT:   (WAIT,   FENCED, UNMAPPED),
-    S.COMPLETE_COMMIT: (AGAIN,  FENCED, UNMAPPED),
-    S.COMPLETE_ABORT:  (WRONG,  FENCED, UNMAPPED),
+# TV0 and TV2 are versions of transactions, as in `transaction.version`. An EndTxn up to request version 4 uses
+# transaction version 0. A later one uses 2, or 0 if `transaction.version` is 0. Version 1 has no grids: it only changes
+# the form of the records.
+#
+# TV0: the epoch does not change, so a retry cannot be distinguished from the end of the next transaction. The response
+# has no fields for the pair after a kept transaction.
+END_TXN_COMMIT_TV0: Final = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
+    S.EMPTY:           (INVALID, FENCED, UNMAPPED),
+    S.ONGOING:         (COMMIT,  FENCED, UNMAPPED),
+    KEPT:              (INVALID, FENCED, UNMAPPED),
+    S.PREPARE_COMMIT:  (WAIT,    FENCED, UNMAPPED),
+    S.PREPARE_ABORT:   (WAIT,    FENCED, UNMAPPED),
+    S.COMPLETE_COMMIT: (AGAIN,   FENCED, UNMAPPED),
+    S.COMPLETE_ABORT:  (INVALID, FENCED, UNMAPPED),
 })
-END_TXN_ABORT_0: Final = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
-    S.EMPTY:           (WRONG,  FENCED, UNMAPPED),
-    S.ONGOING:         (ABORT,  FENCED, UNMAPPED),
-    KEPT:              (WRONG,  FENCED, UNMAPPED),
-    S.PREPARE_COMMIT:  (WAIT,   FENCED, UNMAPPED),
-    S.PREPARE_ABORT:   (WAIT,   FENCED, UNMAPPED),
-    S.COMPLETE_COMMIT: (WRONG,  FENCED, UNMAPPED),
-    S.COMPLETE_ABORT:  (AGAIN,  FENCED, UNMAPPED),
+END_TXN_ABORT_TV0: Final = _grid((Claim.CURRENT, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
+    S.EMPTY:           (INVALID, FENCED, UNMAPPED),
+    S.ONGOING:         (ABORT,   FENCED, UNMAPPED),
+    KEPT:              (INVALID, FENCED, UNMAPPED),
+    S.PREPARE_COMMIT:  (WAIT,    FENCED, UNMAPPED),
+    S.PREPARE_ABORT:   (WAIT,    FENCED, UNMAPPED),
+    S.COMPLETE_COMMIT: (INVALID, FENCED, UNMAPPED),
+    S.COMPLETE_ABORT:  (AGAIN,   FENCED, UNMAPPED),
 })
 
-# EndTxn from version 5 on. Every end bumps the epoch; RETRY is the epoch before the bump.
-END_TXN_COMMIT_2: Final = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
-    S.EMPTY:           (WRONG,  FENCED, FENCED, UNMAPPED),
-    S.ONGOING:         (COMMIT, FENCED, FENCED, UNMAPPED),
-    KEPT:              (COMMIT, FENCED, FENCED, UNMAPPED),
-    S.PREPARE_COMMIT:  (WAIT,   WAIT,   WAIT,   WAIT),
-    S.PREPARE_ABORT:   (WAIT,   WAIT,   WAIT,   WAIT),
-    S.COMPLETE_COMMIT: (WRONG,  AGAIN,  FENCED, UNMAPPED),
-    # A commit that arrived after an abort by the coordinator. Kafka 4.3.1 answers INVALID_TXN_STATE, which is fatal to
-    # clients; later releases answer like this broker (KAFKA-20785).
-    S.COMPLETE_ABORT:  (WRONG,  FENCED, FENCED, UNMAPPED),
+# TV2: every end bumps the epoch; RETRY is the epoch before the bump.
+END_TXN_COMMIT_TV2: Final = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
+    S.EMPTY:           (INVALID, FENCED, FENCED, UNMAPPED),
+    S.ONGOING:         (COMMIT,  FENCED, FENCED, UNMAPPED),
+    KEPT:              (COMMIT,  FENCED, FENCED, UNMAPPED),
+    S.PREPARE_COMMIT:  (WAIT,    WAIT,   WAIT,   WAIT),
+    S.PREPARE_ABORT:   (WAIT,    WAIT,   WAIT,   WAIT),
+    S.COMPLETE_COMMIT: (INVALID, AGAIN,  FENCED, UNMAPPED),
+    # The cell of RETRY is a commit that arrived after an abort by the coordinator. Kafka 4.3.1 answers it with
+    # INVALID_TXN_STATE, which is fatal to clients; later releases answer like this broker (KAFKA-20785).
+    S.COMPLETE_ABORT:  (INVALID, FENCED, FENCED, UNMAPPED),
 })
-END_TXN_ABORT_2: Final = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
-    S.EMPTY:           (ABORT,  FENCED, FENCED, UNMAPPED),
-    S.ONGOING:         (ABORT,  FENCED, FENCED, UNMAPPED),
-    KEPT:              (ABORT,  FENCED, FENCED, UNMAPPED),
-    S.PREPARE_COMMIT:  (WAIT,   WAIT,   WAIT,   WAIT),
-    S.PREPARE_ABORT:   (WAIT,   WAIT,   WAIT,   WAIT),
-    S.COMPLETE_COMMIT: (ABORT,  WRONG,  FENCED, UNMAPPED),
-    S.COMPLETE_ABORT:  (ABORT,  AGAIN,  FENCED, UNMAPPED),
+END_TXN_ABORT_TV2: Final = _grid((Claim.CURRENT, Claim.RETRY, Claim.OTHER_EPOCH, Claim.OTHER_ID), {
+    S.EMPTY:           (ABORT, FENCED,  FENCED, UNMAPPED),
+    S.ONGOING:         (ABORT, FENCED,  FENCED, UNMAPPED),
+    KEPT:              (ABORT, FENCED,  FENCED, UNMAPPED),
+    S.PREPARE_COMMIT:  (WAIT,  WAIT,    WAIT,   WAIT),
+    S.PREPARE_ABORT:   (WAIT,  WAIT,    WAIT,   WAIT),
+    S.COMPLETE_COMMIT: (ABORT, INVALID, FENCED, UNMAPPED),
+    S.COMPLETE_ABORT:  (ABORT, AGAIN,   FENCED, UNMAPPED),
 })
 # fmt: on
 
-# The key is whether the request commits, and the transaction version that it uses.
+# The key is whether the request commits, and the transaction version that it uses: 0 or 2.
 END_TXN: Final[Mapping[tuple[bool, int], Grid]] = {
-    (True, 0): END_TXN_COMMIT_0,
-    (False, 0): END_TXN_ABORT_0,
-    (True, 2): END_TXN_COMMIT_2,
-    (False, 2): END_TXN_ABORT_2,
+    (True, 0): END_TXN_COMMIT_TV0,
+    (False, 0): END_TXN_ABORT_TV0,
+    (True, 2): END_TXN_COMMIT_TV2,
+    (False, 2): END_TXN_ABORT_TV2,
 }
 
 

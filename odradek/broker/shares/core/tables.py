@@ -78,7 +78,9 @@ class Effect(Enum):
     EXTEND = auto()  # stays ACQUIRED, and the lock lasts its full duration from now
     APPLY = auto()  # ACKNOWLEDGED or DEAD_LETTER, according to the acknowledgement
     RETURN = auto()  # stays ACQUIRED if the member still has its session and its lock, else RETRY
-    END_TRANSACTION = auto()  # stays TX_PENDING until its transaction has been aborted or decided otherwise
+    # Stays TX_PENDING, and its transaction is aborted. `leader/overdue.py` says when the record leaves the state if the
+    # transaction is decided otherwise, or its coordinator does not answer.
+    END_TRANSACTION = auto()
 
 
 class CellRefusal(NamedTuple):
@@ -103,16 +105,19 @@ _EVENTS = (
     Event.LOCK_EXPIRED, Event.SESSION_ENDED, Event.DATA_GONE, Event.TXN_ABORTED,
     Event.TXN_ACKNOWLEDGE, Event.COMMIT_MARKER, Event.ABORT_MARKER, Event.COPIED,
 )
-TAKEN, DONE, GONE, PEND = S.ACQUIRED, S.ACKNOWLEDGED, S.ARCHIVED, S.TX_PENDING
-WRONG, NO_TX = NOT_ACQUIRED, NOT_TO_PEND
+TAKEN, ACKED, GONE, PEND = S.ACQUIRED, S.ACKNOWLEDGED, S.ARCHIVED, S.TX_PENDING
+NOACK, NO_TX = NOT_ACQUIRED, NOT_TO_PEND
 _ROWS: Mapping[RecordState, tuple[Cell, ...]] = {
-    #               take   accept free   reject gap    renew   late   ended  gone   undone pend   commit abort   copied
-    S.AVAILABLE:   (TAKEN, WRONG, WRONG, WRONG, WRONG, WRONG,  LEAVE, LEAVE, GONE,  LEAVE, NO_TX, LEAVE, LEAVE,  LEAVE),
-    S.ACQUIRED:    (LEAVE, DONE,  RETRY, QUEUE, GONE,  EXTEND, RETRY, RETRY, LEAVE, GONE,  PEND,  LEAVE, LEAVE,  LEAVE),
-    S.TX_PENDING:  (LEAVE, WRONG, WRONG, WRONG, WRONG, WRONG,  END,   LEAVE, LEAVE, LEAVE, NO_TX, APPLY, RETURN, LEAVE),
-    S.ACKNOWLEDGED:(LEAVE, WRONG, WRONG, WRONG, WRONG, WRONG,  LEAVE, LEAVE, LEAVE, LEAVE, NO_TX, LEAVE, LEAVE,  LEAVE),
-    S.ARCHIVING:   (LEAVE, WRONG, WRONG, WRONG, WRONG, WRONG,  LEAVE, LEAVE, LEAVE, LEAVE, NO_TX, LEAVE, LEAVE,  GONE),
-    S.ARCHIVED:    (LEAVE, WRONG, WRONG, WRONG, WRONG, WRONG,  LEAVE, LEAVE, LEAVE, LEAVE, NO_TX, LEAVE, LEAVE,  LEAVE),
+    # One column for each of _EVENTS. Their names take three lines.
+    #               ACQUIRE              REJECT                LOCK_EXPIRED         TXN_ABORTED          ABORT_MARKER
+    #                      ACCEPT               GAP                   SESSION_ENDED        TXN_ACKNOWLEDGE       COPIED
+    #                             RELEASE              RENEW                 DATA_GONE            COMMIT_MARKER
+    S.AVAILABLE:   (TAKEN, NOACK, NOACK, NOACK, NOACK, NOACK,  LEAVE, LEAVE, GONE,  LEAVE, NO_TX, LEAVE, LEAVE,  LEAVE),
+    S.ACQUIRED:    (LEAVE, ACKED, RETRY, QUEUE, GONE,  EXTEND, RETRY, RETRY, LEAVE, GONE,  PEND,  LEAVE, LEAVE,  LEAVE),
+    S.TX_PENDING:  (LEAVE, NOACK, NOACK, NOACK, NOACK, NOACK,  END,   LEAVE, LEAVE, LEAVE, NO_TX, APPLY, RETURN, LEAVE),
+    S.ACKNOWLEDGED:(LEAVE, NOACK, NOACK, NOACK, NOACK, NOACK,  LEAVE, LEAVE, LEAVE, LEAVE, NO_TX, LEAVE, LEAVE,  LEAVE),
+    S.ARCHIVING:   (LEAVE, NOACK, NOACK, NOACK, NOACK, NOACK,  LEAVE, LEAVE, LEAVE, LEAVE, NO_TX, LEAVE, LEAVE,  GONE),
+    S.ARCHIVED:    (LEAVE, NOACK, NOACK, NOACK, NOACK, NOACK,  LEAVE, LEAVE, LEAVE, LEAVE, NO_TX, LEAVE, LEAVE,  LEAVE),
 }
 # fmt: on
 GRID: Mapping[RecordState, Mapping[Event, Cell]] = {
