@@ -1,7 +1,7 @@
 """The markers of a decided transaction, from its record in the coordinator's log to the last partition.
 
     outcome's markers → MarkerRound.prepared → MarkerWriter → the leaders' logs → MarkerRound.written
-                      → MarkerRound.completed, or late → the core's next turn
+                      → MarkerRound.completed, or report_unfinished → the core's next turn
 
 Only `MarkerWriter` knows that coordinator and leaders run in one process: its parameters and results are the contents
 of a WriteTxnMarkers request and its response.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("odradek.transactions")
 
 NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
-FIRST_TOLD: Final = 2  # the same refusal of a marker is logged when it occurs for the second time
+TOLD_AT_REFUSAL: Final = 2  # the same refusal of a marker is logged when it occurs for the second time
 OnWritten = Callable[[Sequence[PartitionCodes]], None]
 
 
@@ -132,7 +132,7 @@ class MarkerRound:
             self._pending &= partitions
             partitions -= self._pending
             if not partitions:  # nothing to do until the writer reports
-                self._rounds.late[owed.transactional_id] = self
+                self._rounds.unfinished[owed.transactional_id] = self
                 return
         if not partitions:
             self.completed()
@@ -157,7 +157,7 @@ class MarkerRound:
                 owed.transactional_id,
             )
             self._pending -= partitions
-            self.late(NO_PARTITIONS)
+            self.report_unfinished(NO_PARTITIONS)
 
     def written(self, results: Sequence[PartitionCodes]) -> None:
         """Processes the leaders' responses. A partition without a response is pending, and a later call will report
@@ -172,26 +172,27 @@ class MarkerRound:
                 refused.append(each)
         if refused or pending:
             self._pending = frozenset(pending)
-            self.late(asked.difference(refused, pending))
+            self.report_unfinished(asked.difference(refused, pending))
             return
         self._pending = NO_PARTITIONS
         self._done = self._done | asked if self._done else asked
         if self._done.issuperset(self.owed.partitions):
             self.completed()
         else:  # Other partitions have refused the marker, and wait for the timer.
-            self.late(asked)
+            self.report_unfinished(asked)
 
     def completed(self) -> None:
-        """Lets the coordinator record the completion after the current turn."""
-        if self._rounds.late:
-            self._rounds.late.pop(self.owed.transactional_id, None)
+        """Tells the coordinator, after the current turn, that the transaction is complete. The coordinator appends the
+        record of the completion with the next record of the transactional id, or after a delay."""
+        if self._rounds.unfinished:
+            self._rounds.unfinished.pop(self.owed.transactional_id, None)
         self._rounds.shard.follow_up(self._report)
 
-    def late(self, done: frozenset[TopicPartition]) -> None:
-        """Lets the coordinator answer the client. Its timer will resend the markers that are neither done nor
-        pending."""
+    def report_unfinished(self, done: frozenset[TopicPartition]) -> None:
+        """Tells the coordinator, after the current turn, which markers are written, so that it answers the client. Its
+        timer will resend the markers that are neither done nor pending."""
         self._done |= done
-        self._rounds.late[self.owed.transactional_id] = self
+        self._rounds.unfinished[self.owed.transactional_id] = self
         self._rounds.shard.follow_up(self._report)
 
     def _report(self) -> None:
@@ -205,7 +206,7 @@ class MarkerRound:
             logger.warning(
                 "the end of transaction %r could not be recorded; trying again: %s", owed.transactional_id, error
             )
-            rounds.late[owed.transactional_id] = self
+            rounds.unfinished[owed.transactional_id] = self
             shard.tidy(lambda core, _: core.send_later(owed.transactional_id))
 
     def not_to_be_asked_for(self) -> frozenset[TopicPartition]:
@@ -228,7 +229,7 @@ class MarkerRound:
         if self._refusals is None:
             self._refusals = Counter()
         self._refusals[topic_partition, code] += 1
-        if self._refusals[topic_partition, code] != FIRST_TOLD:
+        if self._refusals[topic_partition, code] != TOLD_AT_REFUSAL:
             return
         logger.warning(
             "%s: the %s of transaction %r waits for %s-%d, which answered the marker with %s; trying again",
@@ -266,7 +267,9 @@ class MarkerRounds:
         self.exists = exists
         self.moment = moment
         self._new_round = new_round
-        self.late: dict[str, MarkerRound] = {}  # by transactional id; kept because a round remembers earlier refusals
+        # Rounds that have reported refused or pending markers, by transactional id. They are kept because a round
+        # remembers its pending markers and earlier refusals.
+        self.unfinished: dict[str, MarkerRound] = {}
 
     def send(self, markers: Sequence[MarkersOwed], failure: KafkaError | None) -> None:
         """Sends the markers of a decision that is as durable as the settings require. If it is not, `failure` is the
@@ -277,12 +280,12 @@ class MarkerRounds:
                 logger.error("%s: a decision may not be on the disk, so its coordinator stops: %s", self.name, failure)
                 self.shard.unload()
                 return
-            late = self.late.pop(owed.transactional_id, None) if self.late else None
-            if late is None:
+            begun = self.unfinished.pop(owed.transactional_id, None) if self.unfinished else None
+            if begun is None:
                 self._new_round(self, owed).prepared()
             else:
-                late.owed = owed
-                late.send()
+                begun.owed = owed
+                begun.send()
 
 
 class LocalMarkerWriter:

@@ -3,11 +3,12 @@ waiting.
 
     EMPTY, COMPLETE_* → ONGOING → PREPARE_COMMIT or PREPARE_ABORT → markers in every partition → COMPLETE_*
 
-A core changes in exactly two ways. `replay` applies a record of the log. `settle` applies the part of a decision that
-is only in memory, once the decision's records are in the log: which markers are still owed, which requests wait for the
-end of a transaction, which transactions are complete but not yet recorded as such, and the producer id of a
-transactional id without a record. (`unload` ends the core.) A request method only decides: its caller appends
-`Outcome.records`, replays them and settles. If the whole request is refused, the method raises `KafkaError`.
+A loaded core changes in exactly two ways. `replay` applies a record of the log. `settle` applies the part of a decision
+that is only in memory, once the decision's records are in the log: which markers are still owed, which requests wait
+for the end of a transaction, which transactions are complete but not yet recorded as such, and the producer id of a
+transactional id without a record. A request method only decides: its caller appends `Outcome.records`, replays them and
+settles. If the whole request is refused, the method raises `KafkaError`. (`on_loaded` ends the loading: it shows the
+seals of this core to the partitions. `unload` ends the core.)
 
 A decided transaction owes a marker to each of its partitions. The caller sends `Outcome.markers` and reports the result
 to `markers_written`, in a separate turn. Failed markers are retried by a timer without limit. After the last marker the
@@ -165,7 +166,8 @@ class TransactionCore:
                     self._awaited[transactional_id] = reply
 
     def on_loaded(self, now_ms: int) -> Outcome[None]:
-        """Resumes decided transactions, and removes deleted topics that a crash left in the records."""
+        """Resumes decided transactions, and removes deleted topics that a crash left in the records. From now on the
+        partitions see the seals of this core."""
         self._known_seals.by_producer.update(self._seals.by_producer)
         self._seals = self._known_seals
         forgotten = self._without(self._is_gone)
@@ -254,8 +256,8 @@ class TransactionCore:
     def end_txn(
         self, request: EndTxnRequest, token: Token, *, asked_version: int, moment: Moment
     ) -> Outcome[EndTxnResponse]:
-        """Decides the end of a transaction; see `requests.end_txn`. `token` is answered when all markers are written or
-        one of them has failed."""
+        """Decides the end of a transaction; see `requests.end_txn`. `token` is answered when all markers are written,
+        or as soon as one of them is reported as refused or still pending."""
         txn = self._require(request.transactional_id)
         decided = end_txn(txn, request, asked_version, moment)
         if decided is PRODUCER_ID_NEEDED:
@@ -289,10 +291,8 @@ class TransactionCore:
             return Outcome(0)  # the markers belong to an earlier decision
         remaining = self._remaining[transactional_id] - written
         if remaining:
-            later = self._wait_for_markers(transactional_id, None if remaining <= pending else MARKER_RETRY_MS)
-            later.response = len(remaining)
-            later.remaining = {transactional_id: remaining}
-            return later
+            retry_ms = None if remaining <= pending else MARKER_RETRY_MS
+            return self._answer_before_markers(transactional_id, len(remaining), retry_ms, remaining)
         complete = completed(txn, now_ms=moment.now_ms, transaction_version=moment.transaction_version)
         delay_ms = self._config.completion_delay_ms
         timers = [Timer(transactional_id, None)]
@@ -307,18 +307,29 @@ class TransactionCore:
             awaited={transactional_id: None},
         )
 
-    def send_later(self, transactional_id: str) -> Outcome[int]:
-        """Answers the waiting requests, since the decision is recorded, and retries the markers later."""
-        return self._wait_for_markers(transactional_id, MARKER_RETRY_MS)
+    def send_later(self, transactional_id: str) -> Outcome[None]:
+        """Answers the request that waits, since the decision is recorded, and sends the markers again later."""
+        return self._answer_before_markers(transactional_id, None, MARKER_RETRY_MS)
 
-    def _wait_for_markers(self, transactional_id: str, retry_ms: int | None) -> Outcome[int]:
-        """Answers the requests that wait for the end of the transaction. `retry_ms` is None if no marker has to be sent
-        again."""
+    def _answer_before_markers(
+        self,
+        transactional_id: str,
+        response: R,
+        retry_ms: int | None,
+        remaining: frozenset[TopicPartition] | None = None,
+    ) -> Outcome[R]:
+        """Answers the request that waits for the end of the transaction, although markers are still owed.
+
+        response   the response of the current turn
+        retry_ms   when to send markers again; None if no marker has to be sent again
+        remaining  the partitions that still need a marker; None if they have not changed
+        """
         return Outcome(
-            0,
+            response,
             replies=self._awaiting(transactional_id),
             timers=(Timer(transactional_id, retry_ms),),
             awaited={transactional_id: None},
+            remaining=None if remaining is None else {transactional_id: remaining},
         )
 
     # Actions of timers and other internal events.

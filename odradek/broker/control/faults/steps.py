@@ -170,13 +170,13 @@ def faulty_round(plain: type[MarkerRound]) -> Callable[[Faults, MarkerRounds, Ma
 
             pause(self._faults, point, self._occurrence(), unless_away, is_begun_again=True)
 
-        def late(self, done: frozenset[TopicPartition]) -> None:
+        def report_unfinished(self, done: frozenset[TopicPartition]) -> None:
             """Takes over the retries of the missing markers if rules refuse all of them until the rules are removed.
 
             This round retries as often as the coordinator would. When a test moves the clock ahead, these attempts are
             skipped, since all of them would be refused.
             """
-            super().late(done)
+            super().report_unfinished(done)
             if self._again is not None:
                 self._again.cancel()
                 self._again = None
