@@ -137,7 +137,7 @@ class Route(Generic[B]):
 class PendingRequest(RequestContext, Generic[B]):
     """A request without a response so far, and everything needed to answer it."""
 
-    __slots__ = ("_answer", "_dispatcher", "_request", "_route", "deferred", "parked_s", "size_bytes", "started_s")
+    __slots__ = ("_chunks", "_dispatcher", "_request", "_route", "deferred", "parked_s", "size_bytes", "started_s")
 
     deferred: Deferred[Message | NoResponse]
     started_s: float  # time of the request's arrival, by `perf_counter`
@@ -163,7 +163,7 @@ class PendingRequest(RequestContext, Generic[B]):
         self.size_bytes = size_bytes  # of the frame
         self._dispatcher = dispatcher
         self._route = route
-        self._answer: list[Chunk] | None = None  # the encoded response of a long request, or a long response
+        self._chunks: list[Chunk] | None = None  # the encoded response of a long request, or a long response
 
     @property
     def overlapping_key(self) -> int | None:
@@ -189,8 +189,8 @@ class PendingRequest(RequestContext, Generic[B]):
         route, now_s = self._route, perf_counter()
         route.remote_s += now_s - self.parked_s
         route.answered_in[int((now_s - self.started_s) * 1e6).bit_length()] += 1
-        if self._answer is not None:
-            return self._answer
+        if self._chunks is not None:
+            return self._chunks
         try:
             answer = self.deferred.outcome()
         except CloseConnection:
@@ -278,7 +278,7 @@ class PendingRequest(RequestContext, Generic[B]):
         from odradek.broker.api.error_replies import error_answer
 
         workers, request = self._dispatcher.workers, self._request
-        assert workers is not None, "it was read by one"
+        assert workers is not None, "a request is long only with workers"
         if isinstance(error, CloseConnection):
             self.deferred.fail(error)
             return
@@ -287,19 +287,20 @@ class PendingRequest(RequestContext, Generic[B]):
 
     def _encode_long(self, answer: Message | NoResponse) -> None:
         workers = self._dispatcher.workers
-        assert workers is not None, "it was read by one"
+        assert workers is not None, "a request is long only with workers"
         if answer is NO_RESPONSE:
             self.deferred.resolve(answer)
             return
-        self._settle(answer)
+        self._throttle(answer)
         workers.run(lambda: self._bytes_of(answer), self._long_encoded)
 
     def _long_encoded(self, encoded: JobResult[list[Chunk]]) -> None:
-        self._answer = encoded.result()
+        self._chunks = encoded.result()
         self.deferred.resolve(NO_RESPONSE)
 
-    def _settle(self, answer: Message) -> None:
-        """Does the work for a response that must happen on the loop. It does not include encoding."""
+    def _throttle(self, answer: Message) -> None:
+        """Does nothing, because no quota applies to this client. `MeteredRequest` overrides it. Called on the loop,
+        before the response is encoded."""
 
     def refuse(self, frame: Buffer, position: int, error: KafkaError) -> list[Chunk]:
         """Returns a response with this error, without handling the request. Raises MalformedMessage."""
@@ -373,10 +374,10 @@ class Dispatcher(Generic[B]):
             if route.keeps_frame and frame.readonly:
                 frame = memoryview(bytearray(frame))
             client_id, position = read_client_id(frame, client_id_size, route.has_tags)
-            exchange = make(self, route, correlation_id, client_id, self.now_ms(), connection, size_bytes)
-            reply = exchange.begin(frame, position)
-            exchange.started_s = started_s
-            exchange.parked_s = ended_s = perf_counter()
+            pending = make(self, route, correlation_id, client_id, self.now_ms(), connection, size_bytes)
+            reply = pending.begin(frame, position)
+            pending.started_s = started_s
+            pending.parked_s = ended_s = perf_counter()
             if isinstance(reply, list):
                 route.answered_in[int((ended_s - started_s) * 1e6).bit_length()] += 1
         route.requests += 1
@@ -387,12 +388,16 @@ class Dispatcher(Generic[B]):
             self.took_long(route.api_key, took_s)
         return reply
 
-    logins = None  # there are no logins without SASL
+    # On listeners without SASL, connections pass their frames to the dispatcher. With SASL, they pass them to
+    # `SaslRequests`, which implements the next three members for logins.
+
+    logins = None
 
     def connected(self, connection: ConnectionInfo) -> None:
         """Does nothing, because the client's principal was set when it connected."""
 
     def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
+        """Returns None, so that the connection is closed without a response."""
         return None
 
     def refusal(self, frame: Buffer, connection: ConnectionInfo, code: ErrorCode) -> list[Chunk]:
@@ -403,8 +408,8 @@ class Dispatcher(Generic[B]):
         kind, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
         route = self._routes.get(kind) or self.find_route(frame, kind)
         client_id, position = read_client_id(frame, client_id_size, route.has_tags)
-        exchange = PendingRequest(self, route, correlation_id, client_id, self.now_ms(), connection, len(frame))
-        return exchange.refuse(frame, position, KafkaError(code))
+        pending = PendingRequest(self, route, correlation_id, client_id, self.now_ms(), connection, len(frame))
+        return pending.refuse(frame, position, KafkaError(code))
 
     def serves(self, number: int, version: int) -> bool:
         """Returns whether requests of this API key and version are handled."""

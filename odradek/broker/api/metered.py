@@ -143,10 +143,10 @@ class MeteredRequest(PendingRequest[B]):
     # The answer.
 
     def _encoded(self, answer: Message | NoResponse) -> list[Chunk]:
-        self._settle(answer)
+        self._throttle(answer)
         return super()._encoded(answer)
 
-    def _settle(self, answer: Message | NoResponse) -> None:
+    def _throttle(self, answer: Message | NoResponse) -> None:
         throttle_ms = self._throttle_ms(answer)
         if throttle_ms:
             if hasattr(answer, "throttle_time_ms"):

@@ -71,7 +71,7 @@ async def synced(sync: PartitionSync, partitions: Collection[TopicPartition]) ->
     """Waits until these partitions are synced. Raises COORDINATOR_NOT_AVAILABLE if that fails, so that the client
     retries."""
     ended: Deferred[None] = Deferred()
-    sync.sync(partitions, ended.settle)
+    sync.sync(partitions, ended.complete)
     try:
         await ended
     except KafkaError as failure:

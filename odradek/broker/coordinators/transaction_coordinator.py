@@ -404,7 +404,7 @@ class TransactionCoordinator:
         before_again: Callable[[int], None] | None,
     ) -> R:
         new_id: Deferred[int] = Deferred()
-        self._producer_ids.take(new_id.settle)
+        self._producer_ids.take(new_id.complete)
         producer_id = await new_id
         if before_again is not None:
             before_again(producer_id)

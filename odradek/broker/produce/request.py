@@ -122,11 +122,11 @@ class PendingProduce:
             self._take_one(topic, data, answers, take_records)
 
     def take_many(self, topics: list[TopicProduceData]) -> Steps[Deferred[ProduceResponse | NoResponse]]:
-        """Writes all batches of a request with very many batches, one in each step."""
+        """Checks and stages all batches of a request with very many batches, one in each step."""
         for topic in topics:
             answers = self._answers_for(topic)
             for data in topic.partition_data:
-                self._take_one(topic, data, answers, self.write_unguarded)
+                self._take_one(topic, data, answers, self.stage_unguarded)
                 yield
         self.one_done()
         return self.reply
@@ -156,17 +156,18 @@ class PendingProduce:
             if refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 self._tell_leader(topic, answer)
 
-    def write_unguarded(self, partition: Partition, records: Buffer | None, answer: PartitionProduceResponse) -> None:
+    def stage_unguarded(self, partition: Partition, records: Buffer | None, answer: PartitionProduceResponse) -> None:
         self._take_records(partition, records, answer, None)
 
-    def write(
+    def stage_verified(
         self,
         partition: Partition,
         records: Buffer | None,
         answer: PartitionProduceResponse,
         guard: VerificationGuard | None,
     ) -> None:
-        """Writes a batch that had to wait. Never raises; an error is reported in the response."""
+        """Checks and stages a batch that had to wait for the transaction coordinator. Never raises; an error is part of
+        the response."""
         try:
             if partition.is_deleted:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -211,7 +212,7 @@ class PendingProduce:
         answer: PartitionProduceResponse,
         guard: VerificationGuard | None,
     ) -> None:
-        if records is None:  # Kafka never answers such a request
+        if records is None:  # Kafka never answers such a request. Odradek does, so that the client need not time out.
             raise RefusedRecords(ErrorCode.INVALID_RECORD, "no records", found_by_log=False)
         refusal = self.refusal_by_request(partition)
         if refusal is not None:

@@ -105,7 +105,7 @@ class TransactionalProduce:
             if isinstance(result, KafkaError):
                 pending.refuse(each.answer, self._told(result), None)
             else:
-                pending.write(each.partition, each.records, each.answer, result)
+                pending.stage_verified(each.partition, each.records, each.answer, result)
         pending.one_done()
 
     def _told(self, refusal: KafkaError) -> KafkaError:

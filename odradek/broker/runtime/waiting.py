@@ -50,7 +50,7 @@ class Deferred(Generic[M]):
         `CloseConnection` closes the connection."""
         self._finish(error)
 
-    def settle(self, outcome: M | KafkaError) -> None:
+    def complete(self, outcome: M | KafkaError) -> None:
         """Answers as `fail` does if the outcome is a `KafkaError`, otherwise as `resolve` does. For callbacks that may
         get either."""
         self._finish(outcome)

@@ -38,7 +38,7 @@ def produce(
     if sum(len(topic.partition_data) for topic in request.topic_data) > ENTRIES_PER_SLICE:
         return in_slices(pending.take_many(request.topic_data))
     for topic in request.topic_data:
-        pending.take(topic, pending.write_unguarded)
+        pending.take(topic, pending.stage_unguarded)
     pending.one_done()
     return pending.reply
 

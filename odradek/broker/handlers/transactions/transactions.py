@@ -44,10 +44,11 @@ async def init_producer_id(
     """Answers InitProducerId (key 22), versions 0-6: a producer id and epoch, with or without a transactional id.
 
     v2: flexible. v3: the producer's current id and epoch. v4: the client knows PRODUCER_FENCED. v5: the client knows
-    TRANSACTION_ABORTABLE. v6 (KIP-939, which no Kafka serves yet): Enable2Pc and KeepPreparedTxn; the response contains
-    the kept transaction. Needs IDEMPOTENT_WRITE on the cluster, or WRITE on any topic. With a transactional id it needs
-    WRITE on that, and for Enable2Pc also TWO_PHASE_COMMIT. An open transaction of the id is kept if the request asks
-    for that. Otherwise it is aborted, and the client retries after CONCURRENT_TRANSACTIONS.
+    TRANSACTION_ABORTABLE. v6 (KIP-939, which Kafka lists only with `unstable.api.versions.enable`): Enable2Pc and
+    KeepPreparedTxn; the response contains the kept transaction. Needs IDEMPOTENT_WRITE on the cluster, or WRITE on any
+    topic. With a transactional id it needs WRITE on that, and for Enable2Pc also TWO_PHASE_COMMIT. An open transaction
+    of the id is kept if the request asks for that. Otherwise it is aborted, and the client retries after
+    CONCURRENT_TRANSACTIONS.
     """
     transactional_id = request.transactional_id
     if transactional_id is None:
@@ -71,7 +72,7 @@ async def init_producer_id(
 
 async def for_idempotence(broker: HandlerBroker) -> InitProducerIdResponse:
     producer_id: Deferred[int] = Deferred()
-    broker.producer_ids.take(producer_id.settle)
+    broker.producer_ids.take(producer_id.complete)
     return InitProducerIdResponse(producer_id=await producer_id, producer_epoch=0)
 
 

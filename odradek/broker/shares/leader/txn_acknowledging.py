@@ -168,10 +168,10 @@ async def make_pending(wanted: Named, who: Acknowledger, broker: ShareBroker) ->
             live.make_pending(who.member_id, who.member_epoch, acknowledgements, who.transaction, must_sync=must_sync)
         )
     answers = await each_of([each.stored for each in writes])
-    return dict(zip(wanted, settle(writes, answers), strict=True))
+    return dict(zip(wanted, apply_or_undo(writes, answers), strict=True))
 
 
-def settle(writes: Sequence[PendingWrite], answers: Sequence[bool | KafkaError]) -> list[AcknowledgeResult]:
+def apply_or_undo(writes: Sequence[PendingWrite], answers: Sequence[bool | KafkaError]) -> list[AcknowledgeResult]:
     """Applies the stored writes, or undoes them if another write failed. If a crash prevents that, nothing is committed
     either, because the producer must abort.
 

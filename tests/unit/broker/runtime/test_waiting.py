@@ -260,8 +260,8 @@ def test_a_client_that_goes_away_after_the_answer_is_not_heard_of() -> None:
 
 def test_what_is_settled_with_a_refusal_has_failed_with_anything_else_is_resolved() -> None:
     refused, answered = Deferred[str](), Deferred[str]()
-    refused.settle(KafkaError(ErrorCode.NOT_COORDINATOR))
-    answered.settle("fine")
+    refused.complete(KafkaError(ErrorCode.NOT_COORDINATOR))
+    answered.complete("fine")
     assert answered.outcome() == "fine"
     with pytest.raises(KafkaError, match="NOT_COORDINATOR"):
         refused.outcome()
