@@ -37,7 +37,7 @@ from odradek.protocol.errors import KafkaError
 from odradek.protocol.kafka_rules import KafkaRules
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, TopicPartition
 from odradek.storage.disk import DirectoryInUse, RealDisk
-from odradek.storage.log import LogWriteFailed
+from odradek.storage.log import LogFailed
 from odradek.storage.log_directory import DirectoryId, LogDirectory, WrongDirectory
 from odradek.storage.staging import TailCache
 
@@ -205,7 +205,7 @@ class Broker:
     async def close(self, *, keeps_data: bool = True) -> None:
         """Stops the broker's parts. Called when no more requests arrive.
 
-        keeps_data: whether the directory will be used for another start. Raises LogWriteFailed or OSError if the log
+        keeps_data: whether the directory will be used for another start. Raises LogFailed or OSError if the log
         could not be left clean; the next start then reads it again.
         """
         if self.has_started("shares"):
@@ -231,7 +231,7 @@ class Broker:
             return
         try:
             await self._work(self.metadata.closing())
-        except (LogWriteFailed, OSError):
+        except (LogFailed, OSError):
             await self._work(self.log_directory.abandoning())
             raise
         await self._work(self.log_directory.closing(self.metadata.broker_epoch))

@@ -19,7 +19,7 @@ from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.serving import ServingBroker
 from odradek.protocol.variant import variant, variant_for_people
 from odradek.storage.disk import allow_many_open_files
-from odradek.storage.log import LogWriteFailed
+from odradek.storage.log import LogFailed
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -251,7 +251,7 @@ def _add_control(clusters: Clusters, app: web.Application) -> None:
 async def _stopped_cleanly(serving: ServingBroker) -> bool:
     try:
         await serving.stop(IN_FLIGHT_TIMEOUT_S)
-    except (LogWriteFailed, OSError) as error:
+    except (LogFailed, OSError) as error:
         log.critical("the broker could not stop cleanly, so the next start will read the whole log: %s", error)
         return False
     log.info("stopped; everything that was acknowledged is on the disk")

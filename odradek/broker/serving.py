@@ -246,7 +246,7 @@ class ServingBroker:
     async def stop(self, in_flight_timeout_s: float, *, keeps_data: bool = True) -> None:
         """Answers the requests in flight and stops the broker.
 
-        keeps_data: whether the directory will be used for another start. Raises LogWriteFailed or OSError if the log
+        keeps_data: whether the directory will be used for another start. Raises LogFailed or OSError if the log
         could not be left clean; the next start then reads it again.
         """
         self.broker.end_housekeeping()

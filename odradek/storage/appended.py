@@ -6,8 +6,14 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.disk import Buffer
 
 
-class LogWriteFailed(KafkaError):
-    """A write failed. No part of the staged batches stays in the log."""
+class LogFailed(KafkaError):
+    """The disk refused an operation of a log, or the log is offline. The method that raises it decides what that means:
+
+    `write_staged`                   no part of the staged batches is in the log, unless undoing the write failed
+    `finish_sync`, `start_close`,    the written batches are in the log, but it is unknown whether they are on the disk;
+    `finish_close`                   the log is offline
+    `roll`, `retention`              the log continues in its old segment, or keeps its old segments
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)

@@ -1,6 +1,7 @@
 """The log of one partition: appending, the high watermark, the last stable offset, and producer state.
 
-Owned by the loop thread. Appending has two steps, so that all appends of a loop tick share one write:
+Owned by the loop thread. Appending has two steps, so that several appends can share one write. The appends of clients
+in one tick of the loop do (`broker/partitions/group_commit.py`):
 
     append (checks, offsets, producer state: memory only) … append … → write_staged (one pwritev) → readable
 
@@ -18,7 +19,7 @@ from odradek.files.names import SEGMENT_SUFFIXES, SNAPSHOT, offset_file
 from odradek.protocol.batch_header import CONTROL, LOG_APPEND_TIME
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.records import BatchHeader, assign, read_batch_header
-from odradek.storage.appended import Appended, LogWriteFailed, refusal
+from odradek.storage.appended import Appended, LogFailed, refusal
 from odradek.storage.directory_guard import DirectoryGuard
 from odradek.storage.disk import Disk
 from odradek.storage.log_config import INT64_MAX, LogConfig
@@ -31,7 +32,7 @@ from odradek.storage.segment_removal import SegmentRemoval, SegmentReplacement, 
 from odradek.storage.staging import StagedRun, Staging, TailCache
 from odradek.storage.verification import VerificationGuard
 
-__all__ = ["Appended", "Log", "LogWriteFailed", "Origin", "ReadResult", "SyncTicket", "TimestampOffset"]
+__all__ = ["Appended", "Log", "LogFailed", "Origin", "ReadResult", "SyncTicket", "TimestampOffset"]
 
 
 def no_jitter(limit_ms: int) -> int:
@@ -195,16 +196,16 @@ class Log:
         producers, staging = self._producers, self._staging
         base_offset = staging.next_offset
         is_control = header.attributes & CONTROL
-        is_data = header.producer_id >= 0 and not is_control  # records of a producer that has a state
+        has_producer = header.producer_id >= 0 and not is_control  # False for ordinary records without a producer id
         marker = None
-        if is_data:
+        if has_producer:
             original = producers.check_data(header, origin, guard)
             if original is not None:
                 return Appended(original.first_offset, original.last_offset, original.timestamp, is_duplicate=True)
         elif is_control and header.producer_id >= 0:
             marker = producers.check_marker(batch, header, transaction_version, base_offset)
         run = staging.stage(batch, size_bytes, header, self.config, now_ms)
-        if is_data:
+        if has_producer:
             producers.apply_data(header, base_offset)
         elif marker is not None:
             aborted = producers.apply_marker(marker, transaction_version)
@@ -218,7 +219,8 @@ class Log:
         """Writes the staged batches and makes them readable. If the log `needs_sync`, they become readable after the
         sync.
 
-        raises   LogWriteFailed: no part of them is in the log. If even undoing the write fails, the log goes offline.
+        raises   LogFailed: no part of them is in the log, unless undoing the write fails too. Then the log goes
+                 offline, and the next start decides which part of them is valid.
         """
         staging = self._staging
         runs = staging.runs
@@ -229,7 +231,7 @@ class Log:
                 run.segment.file.write_at(run.buffers, run.position)
         except OSError as error:
             self._take_back(runs)
-            raise LogWriteFailed(f"{self}: {error}") from error
+            raise LogFailed(f"{self}: {error}") from error
         staging.runs = []
         self._active_is_saved = False
         if self._producers.has_changed:
@@ -333,14 +335,14 @@ class Log:
         return self._ticket
 
     def finish_sync(self, ticket: SyncTicket) -> None:
-        """Applies the result of a sync. If it failed, raises LogWriteFailed; that is permanent, because it is unknown
+        """Applies the result of a sync. If it failed, raises LogFailed; that is permanent, because it is unknown
         what was lost."""
         assert ticket is self._ticket
         self._ticket = None
         if ticket.error is not None:
             self.go_offline(f"{self}: fsync failed: {ticket.error}")
         if self.offline_reason is not None:
-            raise LogWriteFailed(self.offline_reason) from ticket.error
+            raise LogFailed(self.offline_reason) from ticket.error
         self.recovery_point = max(self.recovery_point, ticket.end_offset)
         if ticket.end_offset >= self.high_watermark:
             self.high_watermark, self._stable_offset = ticket.end_offset, self._stable_at_sync
@@ -370,7 +372,7 @@ class Log:
         relied_on  producers whose open transactions are kept, regardless of the log's age and size
         returns    the file operations that remain, for a thread; None if no segment is to be removed, or while a sync
                    or a replacement is running that may include them
-        raises     LogWriteFailed if a new segment is needed and cannot be created
+        raises     LogFailed if a new segment is needed and cannot be created
         """
         if self.is_busy or self.offline_reason is not None or self.high_watermark != self.log_end_offset:
             return None
@@ -388,7 +390,7 @@ class Log:
         try:
             removal = SegmentRemoval(self._disk, self.directory, gone, guard=self._guard)
         except OSError as error:
-            raise LogWriteFailed(f"{self}: {error}") from error
+            raise LogFailed(f"{self}: {error}") from error
         if count == len(self.segments):
             self.roll(now_ms)
         self._segments.remove(gone)
@@ -445,7 +447,7 @@ class Log:
         return self._replacement is not None and not self._replacement.is_finished
 
     def roll(self, now_ms: int) -> None:
-        """Continues in a new, empty segment, unless the active one is already empty. Raises LogWriteFailed."""
+        """Continues in a new, empty segment, unless the active one is already empty. Raises LogFailed."""
         assert not self._staging.runs, f"{self}: a segment ends between writes"
         if self._active.size_bytes == 0:
             return
@@ -453,7 +455,7 @@ class Log:
         try:
             segment.create_file()
         except OSError as error:
-            raise LogWriteFailed(f"{self}: {error}") from error
+            raise LogFailed(f"{self}: {error}") from error
         self._rolled_to(segment, self._snapshot(self.log_end_offset))
         self._staging.go_on_in(segment, self.log_end_offset)
 
@@ -471,11 +473,11 @@ class Log:
         read the log. Returns None if everything is durable already. Nothing may be staged or syncing; nothing can be
         appended afterwards.
 
-        raises   LogWriteFailed if the log is offline: the next start must not assume a clean shutdown
+        raises   LogFailed if the log is offline: the next start must not assume a clean shutdown
         """
         assert not self._staging.runs, f"{self}: closed between append and write"
         if self.offline_reason is not None:
-            raise LogWriteFailed(self.offline_reason)
+            raise LogFailed(self.offline_reason)
         self.go_offline(f"{self} is closed")
         self._tail.clear()
         snapshot = self._snapshot(self.log_end_offset)
@@ -491,15 +493,15 @@ class Log:
         return self.start_sync()
 
     def finish_close(self, ticket: SyncTicket) -> None:
-        """Applies the result of the last sync. Raises LogWriteFailed if it failed."""
+        """Applies the result of the last sync. Raises LogFailed if it failed."""
         self._ticket = None
         if ticket.error is not None:
-            raise LogWriteFailed(f"{self}: {ticket.error}") from ticket.error
+            raise LogFailed(f"{self}: {ticket.error}") from ticket.error
         self.recovery_point = self.high_watermark = self.log_end_offset
         self.noted |= ticket.noted
 
     def close(self) -> None:
-        """Makes everything durable. Waits for the disk. Raises LogWriteFailed."""
+        """Makes everything durable. Waits for the disk. Raises LogFailed."""
         ticket = self.start_close()
         if ticket is not None:
             ticket.run()
@@ -512,4 +514,4 @@ class Log:
         self.reader = self.reader.ended()
         self._tail.clear()
         self._guard.take_away()
-        self.go_offline(f"{self} was deleted")
+        self.go_offline(f"{self} was deleted, or another log has its files")

@@ -46,7 +46,7 @@ from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.checkpoint_files import CheckpointFiles, CheckpointWrite
 from odradek.storage.disk import Disk, HeldLock, make_directory_durably, remove_directory_tree
 from odradek.storage.leftovers import remember_refusal
-from odradek.storage.log import Log, LogWriteFailed, SyncTicket, no_jitter
+from odradek.storage.log import Log, LogFailed, SyncTicket, no_jitter
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_state import KnownLog, LogState
 from odradek.storage.log_sync import running_together
@@ -374,7 +374,7 @@ class LogDirectory:
     def close(self, *, broker_epoch: int = -1) -> None:
         """Closes every log, and marks the directory as cleanly shut down if that succeeds. Waits for the disk.
 
-        raises   LogWriteFailed, OSError: the next start will read the logs. The lock is released in any case.
+        raises   LogFailed, OSError: the next start will read the logs. The lock is released in any case.
         """
         for _ in self.closing(broker_epoch):
             pass
@@ -382,7 +382,7 @@ class LogDirectory:
     def closing(self, broker_epoch: int) -> Iterator[None]:
         """Like `close`, but as a sequence of steps."""
         try:
-            failure: LogWriteFailed | None = None
+            failure: LogFailed | None = None
             tickets: list[tuple[Log, SyncTicket]] = []
             for log in list(self.logs.values()):
                 yield
@@ -390,13 +390,13 @@ class LogDirectory:
                     ticket = log.start_close()
                     if ticket is not None:
                         tickets.append((log, ticket))
-                except LogWriteFailed as error:
+                except LogFailed as error:
                     failure = failure or error
             yield from running_together(self._disk, self.path, [ticket for _, ticket in tickets])
             for log, ticket in tickets:
                 try:
                     log.finish_close(ticket)
-                except LogWriteFailed as error:
+                except LogFailed as error:
                     failure = failure or error
             yield
             self.write_checkpoints()

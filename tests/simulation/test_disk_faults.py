@@ -14,7 +14,7 @@ import pytest
 
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.records import NewRecord, build_batch
-from odradek.storage.log import Log, LogWriteFailed
+from odradek.storage.log import Log, LogFailed
 from tests.simulation.storage_session import CONFIG, Promises, Session, check_promises, contents
 from tests.support.fake_disk import FakeDisk, Fault
 
@@ -33,7 +33,7 @@ class CarefulSession(Session):
     def step(self, action: Callable[..., object], *arguments: object) -> bool:
         try:
             action(*arguments)
-        except (LogWriteFailed, OSError) as error:
+        except (LogFailed, OSError) as error:
             self.refusals.append(error)
             return False
         except KafkaError as error:
@@ -112,7 +112,7 @@ def test_when_there_is_room_again_a_log_that_could_take_back_a_failed_write_goes
     session.append("t", b"before")
     session.stage("t", b"fails")
     session.disk.fail(1, fault)
-    with pytest.raises(LogWriteFailed):
+    with pytest.raises(LogFailed):
         session.write("t")
     assert log.offline_reason is None
     session.append("t", b"after")
@@ -127,7 +127,7 @@ def test_a_failed_write_leaves_offsets_sequences_and_segments_as_they_were() -> 
     session.stage("t", b"fails")
     session.stage("t", b"fails too" * 30)  # in a new segment
     session.disk.fail(3, Fault.ENOSPC)  # write, create, *write*
-    with pytest.raises(LogWriteFailed):
+    with pytest.raises(LogFailed):
         session.write("t")
     assert (log.log_end_offset, log.producers(), log.last_stable_offset, log.size_bytes, len(log.segments)) == before
     assert session.disk.list_directory(log.directory) == ["partition.metadata", "00000000000000000000.log"]
@@ -139,7 +139,7 @@ def test_a_failed_write_that_cannot_be_taken_back_either_takes_the_log_offline()
     session.append("t", b"before")
     session.stage("t", b"fails")
     session.disk.fail_from(1, Fault.EIO, 2)  # the write, and the truncation after it
-    with pytest.raises(LogWriteFailed):
+    with pytest.raises(LogFailed):
         session.write("t")
     assert_refuses_appends(log)
     assert [*contents(log, 0).values()] == [b"before.0"]
@@ -151,11 +151,11 @@ def test_a_failed_fsync_is_final() -> None:
     session.append("t", b"written")
     synced_offset = log.synced_offset
     session.disk.fail(1, Fault.EIO)
-    with pytest.raises(LogWriteFailed):
+    with pytest.raises(LogFailed):
         session.sync("t")
     assert log.synced_offset == synced_offset
     assert_refuses_appends(log)
-    with pytest.raises(LogWriteFailed):
+    with pytest.raises(LogFailed):
         session.sync("t")  # The disk works again, but it is unknown what it lost.
     assert log.synced_offset == synced_offset
     assert [*contents(log, 0).values()] == [b"written.0"]
@@ -166,9 +166,9 @@ def test_a_directory_with_an_offline_log_is_not_marked_as_cleanly_shut_down() ->
     session.create("t")
     session.append("t", b"written")
     session.disk.fail(1, Fault.EIO)
-    with pytest.raises(LogWriteFailed):
+    with pytest.raises(LogFailed):
         session.sync("t")
-    with pytest.raises(LogWriteFailed):
+    with pytest.raises(LogFailed):
         session.close()
     assert not session.disk.exists("/data/.kafka_cleanshutdown")
 
@@ -198,7 +198,7 @@ def test_a_shutdown_that_failed_is_no_clean_one(fault: Fault) -> None:
         disk.fail(call, fault)
         try:
             session.close()
-        except (OSError, LogWriteFailed):
+        except (OSError, LogFailed):
             for state in disk.after_power_failure(call):
                 check_promises(state.disk, promises, killed=False)
             check_promises(disk.after_kill(), promises, killed=True)

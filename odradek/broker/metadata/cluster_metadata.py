@@ -70,7 +70,7 @@ from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.struct import Message
 from odradek.protocol.topic_partition import CLUSTER_METADATA
 from odradek.storage.disk import Disk
-from odradek.storage.log import Log, LogWriteFailed, SyncTicket
+from odradek.storage.log import Log, LogFailed, SyncTicket
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_directory import LogDirectory
 
@@ -305,7 +305,7 @@ class ClusterMetadata:
         """Records that this broker has stopped cleanly. Waits for the disk. The log itself is closed with its
         directory.
 
-        raises  LogWriteFailed
+        raises  LogFailed
         """
         self._holds += 1  # prevents further decisions
         self._steps = None
@@ -411,7 +411,7 @@ class ClusterMetadata:
     def _synced(self, queued: QueuedDecision, decision: Decision[Any], ticket: SyncTicket) -> None:
         try:
             self._log.finish_sync(ticket)
-        except LogWriteFailed as error:
+        except LogFailed as error:
             log.critical("the metadata log failed, so topics and settings cannot be changed until a restart: %s", error)
             queued.answer.fail(error)
             self._committed()

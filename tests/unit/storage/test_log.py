@@ -9,7 +9,7 @@ import pytest
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import NewRecord, batches, build_batch, read_batch_header
 from odradek.storage.disk import WouldBlock
-from odradek.storage.log import Appended, LogWriteFailed, Origin
+from odradek.storage.log import Appended, LogFailed, Origin
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_reader import ReadResult
 from odradek.storage.staging import TailCache
@@ -63,7 +63,7 @@ def test_a_log_whose_first_write_fails_goes_on_and_its_file_is_durable_with_the_
     given = LogOnDisk()
     given.stage()
     given.disk.fail(call, Fault.ENOSPC)
-    with pytest.raises(LogWriteFailed):
+    with pytest.raises(LogFailed):
         given.log.write_staged()
     assert given.log.offline_reason is None
     given.stage()
@@ -419,7 +419,7 @@ def test_a_log_that_could_not_be_closed_says_so() -> None:
     given = LogOnDisk()
     given.append()
     given.disk.fail(1, Fault.EIO)
-    with pytest.raises(LogWriteFailed):
+    with pytest.raises(LogFailed):
         given.log.close()
 
 

@@ -13,7 +13,7 @@ from odradek.files.releases import Releases, releases_in
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.storage.disk import DirectoryInUse, RealDisk
-from odradek.storage.log import LogWriteFailed
+from odradek.storage.log import LogFailed
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_directory import DirectoryId, LogDirectory, WrongDirectory
 from tests.support.fake_disk import Crashed, FakeDisk, Fault
@@ -354,7 +354,7 @@ def test_a_file_system_that_cannot_be_synced_leaves_no_mark_of_a_clean_shutdown(
         disk.fail(call, Fault.EIO)
         try:
             directory.close()
-        except (OSError, LogWriteFailed):
+        except (OSError, LogFailed):
             if disk.log[call - 1].startswith("sync_file_system"):
                 failed += 1
                 assert not disk.exists("/data/.kafka_cleanshutdown")

@@ -39,7 +39,7 @@ from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.serving import Prepare, ServingBroker
 from odradek.protocol.errors import KafkaError
 from odradek.storage.disk import NotingDisk
-from odradek.storage.log import LogWriteFailed
+from odradek.storage.log import LogFailed
 from odradek.storage.log_state import CopiedLogs, KnownLog
 
 if TYPE_CHECKING:
@@ -430,7 +430,7 @@ class Clusters:
         if serving is not None:
             try:
                 await serving.stop(0, keeps_data=keeps_data)
-            except (LogWriteFailed, OSError) as error:
+            except (LogFailed, OSError) as error:
                 log.warning(
                     "cluster %s could not stop cleanly, so its next start has to read its logs: %s", cluster.id, error
                 )
