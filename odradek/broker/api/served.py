@@ -1,5 +1,5 @@
-"""SERVED: the APIs and versions that are served and that ApiVersions lists. For other requests the connection is
-closed.
+"""SERVED: the APIs and versions that are served and that ApiVersions lists. Any other request closes its connection,
+except an ApiVersions of an unknown version, which is answered (KIP-511).
 
 A row names the module in `odradek/broker/handlers` with the API's handler, which is a function with the API's name.
 """
@@ -14,7 +14,8 @@ from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 
 @dataclass(frozen=True, slots=True)
 class ServedApi:
-    """One API: the module of its handler, and the versions that ApiVersions lists, which are those of Kafka 4.4.0.
+    """One API: the module of its handler, and the versions that ApiVersions lists. They are those of Kafka 4.4.0, and
+    InitProducerId v6, which Kafka lists only with `unstable.api.versions.enable`.
 
     `served_from`: older versions are listed, but close the connection (Kafka lists Produce 0-2 only for librdkafka).
     `keeps_frame`: the handler writes into the frame or uses it after returning, so the frame must not be shared.
@@ -124,7 +125,7 @@ SERVED: Final[Mapping[ApiKey, ServedApi]] = {
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: ServedApi(0, 0, "shares.share_group_offsets"),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: ServedApi(0, 0, "shares.share_group_offsets"),
     ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: ServedApi(0, 0, "groups.streams_groups"),
-    # Gated by a feature: handlers/cluster/features.py.
+    # Listed only if share.version is at least 2: handlers/cluster/features.py.
     ApiKey.TXN_SHARE_ACKNOWLEDGE: ServedApi(0, 0, "shares.txn_share_acknowledge"),
     ApiKey.UNREGISTER_CONTROLLER: ServedApi(0, 0, "cluster.cluster"),
 }

@@ -1,12 +1,16 @@
 """A shard: one core of a coordinator with its partition of an internal topic. It runs one turn at a time.
 
-    decide → append → replay → settle → arm timers → send replies          all in one turn of the loop
-                                                   → send markers, then the turns that follow (`FollowUps`)
+    decide → append → replay → settle → arm timers → replies, markers, response      all in one turn of the loop
+                                                   → the turns that follow (`FollowUps`)
 
-A turn whose records cannot be written leaves no trace: the core is unchanged, and the client gets NOT_COORDINATOR or a
-similar code. Replies are sent last, so a crash between any two steps loses only changes that no client knows of.
-Replies wait for a sync if the partition's settings require it. So do responses without records, because they may depend
-on records that are still being synced.
+If the records of a turn cannot be written, the core is unchanged. The client gets NOT_COORDINATOR or another code of
+`error_translations.py`, for instance UNKNOWN_SERVER_ERROR for a batch that is too large. The exception is an outcome
+with `may_split`: its records may be written as several batches. If one of them fails, the batches before it stay in the
+log and have been replayed, but the outcome is not settled.
+
+Nothing is sent before the records are appended, so a crash between any two steps loses only changes that no client and
+no partition knows of. Everything that is sent waits for a sync if the partition's settings require it. So do responses
+without records, because they may depend on records that are still being synced.
 """
 
 from __future__ import annotations
@@ -44,7 +48,8 @@ RETRY_TIMER_MS: Final = 1_000
 
 
 class OutcomeLike(Protocol[R_co]):
-    """A decision with records that are not encoded yet; `broker.groups.common.outcome.Outcome` describes the parts."""
+    """The members that the decisions of all cores have. Each core has an `Outcome` class of its own, whose docstring
+    describes the parts: in `groups/common/outcome.py`, `transactions/turn.py` and `shares/core/state.py`."""
 
     @property
     def response(self) -> R_co | None: ...
@@ -177,10 +182,8 @@ class Shard(Generic[C]):
                 return response
             answer: Deferred[R] = Deferred()
             self._release_later(outcome, must_sync, answer, response)
-            if not answer.is_done:
-                return answer
-            answer.outcome()  # raises an error, because the sync has failed already
-            return response
+            # The answer is done only if an earlier sync has failed. Then `outcome` raises the error.
+            return answer.outcome() if answer.is_done else answer
 
     def follow_up(self, turn: Callable[[], None]) -> None:
         """Runs a turn after the current one has ended, or immediately if there is none."""
@@ -363,7 +366,7 @@ class Shard(Generic[C]):
         answer: Deferred[R] | None = None,
         response: R | None = None,
     ) -> None:
-        """Sends the replies and the response within a turn, then the markers.
+        """Sends the replies, the response if it had to wait, and then the markers, all within one turn.
 
         error  why the outcome is not durable, or None
         """

@@ -134,9 +134,11 @@ class PartitionRead:
     def check(self) -> PartitionAnswer | None:
         """Returns the answer if nothing has to be read, or None if `read` must be called. Raises KafkaError.
 
-        OFFSET_OUT_OF_RANGE has two reasons: the offset is below the start of the log or above its end, or the epoch
-        that the reader has read last never existed in this log (`_divergence`). In both cases a consumer looks for a
-        new position. Source: docs/spec/client-rules.md#fet-13; KIP-320, KIP-595
+        OFFSET_OUT_OF_RANGE has two reasons here: the offset is below the start of the log or above its end, or the
+        epoch that the reader has read last is newer than all epochs of this log (`_divergence`). In both cases a
+        consumer looks for a new position. Two other places raise the code: `FollowerRead.check` for a follower that
+        lags, and `LogReader` if the log has lost the offset since this check.
+        Source: docs/spec/client-rules.md#fet-13; KIP-320, KIP-595
         """
         partition, wanted, log = self._partition, self._wanted, self._partition.log
         check_leader_epoch(partition, wanted.current_leader_epoch)

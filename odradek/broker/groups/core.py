@@ -2,7 +2,8 @@
 
 State changes through records (`replay`) and, for the part that is not recorded, through decisions whose records have
 been written (`settle`). A request method only decides; its caller appends `Outcome.records`, replays them and calls
-`settle`. Errors of a whole request are raised as `KafkaError`.
+`settle`. An error of a whole request is raised as `KafkaError`, or it is the response of the outcome: JoinGroup,
+SyncGroup and LeaveGroup are refused in both ways.
 """
 
 from __future__ import annotations
@@ -229,8 +230,9 @@ class GroupCore:
             case _:
                 return Outcome(nobody_left(request))
 
-    # Requests of consumer groups (KIP-848), share groups (KIP-932) and streams groups (KIP-1071). Groups of other types
-    # are reported as not found.
+    # Requests of consumer groups (KIP-848), share groups (KIP-932) and streams groups (KIP-1071). A group of another
+    # type is reported as not found. The exception is a member that joins a classic group: a ConsumerGroupHeartbeat may
+    # upgrade the group, and a StreamsGroupHeartbeat replaces it if it is empty.
 
     def consumer_heartbeat(self, beat: Heartbeat, now_ms: int) -> Outcome[ConsumerGroupHeartbeatResponse]:
         return heartbeat(self.registry, beat, now_ms)

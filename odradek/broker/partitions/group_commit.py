@@ -1,10 +1,14 @@
-"""Group commit: one write per partition and turn of the loop, and one fdatasync for all replies that wait for it.
+"""Group commit: clients' appends in one turn of the loop share one write per partition, and all replies that wait for
+the disk share one fdatasync.
 
     append, append, … → (end of the turn) write each dirty partition → replies → parked fetches
                                            └ if configured: fdatasync in a thread → replies → parked fetches
 
 A write to the page cache costs less than switching to a thread, so it runs on the loop; an fdatasync does not. While
 one fdatasync is running, the next group accumulates. Syncs of different logs run in parallel.
+
+Markers and the records of coordinators are not part of a group: `Partition.append_now` writes them at once, after the
+batches that are already staged. Only their fdatasync is shared.
 """
 
 from __future__ import annotations

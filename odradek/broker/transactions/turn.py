@@ -83,7 +83,8 @@ class MarkersOwed:
 
 @dataclass(slots=True)
 class Reply:
-    """A message to the request that the token represents, to be sent once its records are durable."""
+    """A message to the request that the token represents, to be sent once its records are durable. The groups have a
+    `Reply` of their own, which is frozen and holds only responses to JoinGroup and SyncGroup."""
 
     token: Token
     message: Response
@@ -91,7 +92,8 @@ class Reply:
 
 @dataclass(slots=True)
 class Timer:
-    """Re-arms the timer of this transactional id, or disarms it if there is no delay."""
+    """Re-arms the timer of this transactional id, or disarms it if there is no delay. The timers of groups have a class
+    of their own, because their keys are tuples."""
 
     key: str
     delay_ms: int | None
@@ -100,7 +102,8 @@ class Timer:
 @mypyc_attr(native_class=False)  # mypyc 2.4 makes generic dataclasses that cannot be imported
 @dataclass(slots=True)
 class Outcome(Generic[R_co]):
-    """A decision.
+    """A decision of `TransactionCore`. `GroupCore` and `StateCore` have outcomes of their own, with other parts; the
+    parts that all have are in `coordinators/shard.py::OutcomeLike`.
 
     response           the response; None if the request's token is stored until the transaction is complete
     records            to append, all or none unless `may_split`; then to replay in order

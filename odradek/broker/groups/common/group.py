@@ -142,7 +142,8 @@ class TimerKey(NamedTuple):
 
 
 class Timer(NamedTuple):
-    """Restarts the timer of this key, or stops it if `delay_ms` is None."""
+    """Restarts the timer of this key, or stops it if `delay_ms` is None. Transactions have a `Timer` class of their
+    own, whose key is a transactional id."""
 
     key: TimerKey
     delay_ms: int | None

@@ -111,7 +111,11 @@ class ReconciledGroup(EpochGroup[M, S, T]):
 
     def not_released(self, member_id: str, instance_id: str, holder_id: str) -> KafkaError:
         """Returns the refusal of a member that joins with the instance id of a member that has not left. As in Kafka, a
-        request with the same member id is refused too; a member that omits the instance id may rejoin."""
+        request with the same member id is refused too; a member that omits the instance id may rejoin.
+
+        Raised in `consumer/membership.py` and `streams/heartbeat.py`. Source: docs/spec/consumer-groups.md#s1-3,
+        docs/spec/streams-groups.md#s2-5
+        """
         what = f"Static member {member_id} with instance id {instance_id} cannot join the group"
         what = f"{what} because the instance id is owned by {holder_id} member."
         return KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, what)

@@ -123,7 +123,9 @@ class GroupConfig:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The response to a waiting request, or to the current request if the token is its own."""
+    """The response to a waiting request, or to the current request if the token is its own.
+
+    Transactions have a `Reply` class of their own, for any response."""
 
     token: Token
     message: JoinGroupResponse | SyncGroupResponse
@@ -132,7 +134,8 @@ class Reply:
 @mypyc_attr(native_class=False)  # mypyc 2.4 compiles generic native dataclasses into classes that cannot be imported
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[R_co]):
-    """A decision.
+    """A decision of `GroupCore`. `TransactionCore` and `StateCore` have outcomes of their own, with other parts; the
+    parts that all have are in `coordinators/shard.py::OutcomeLike`.
 
     response      the response; None if the request waits or its response is among `replies`
     records       appended all or none (unless `may_split`), and then replayed in order

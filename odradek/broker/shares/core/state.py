@@ -243,7 +243,8 @@ class StateSummary(NamedTuple):
 
 
 class Outcome(NamedTuple, Generic[R_co]):
-    """A decision of the core; it has the members of `odradek.broker.coordinators.shard.OutcomeLike`."""
+    """A decision of `StateCore`, with only the members of `odradek.broker.coordinators.shard.OutcomeLike`. The cores of
+    groups and transactions have outcomes of their own, with more parts."""
 
     response: R_co | None = None
     records: Sequence[StateRecord] = ()
