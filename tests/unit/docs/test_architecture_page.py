@@ -17,6 +17,9 @@ READERS_PAGES = ("architecture.md", "glossary.md", "reading.md")
 # A class, or a member of a class such as `Shard.carry_out`.
 CLASS = re.compile(r"`([A-Z][a-z]+\w*)(?:\.(\w+))?`")
 STEP = re.compile(r"`([a-z_/]+\.py)::([\w.]+)`")
+# A file of the reading list, and how many lines it has.
+LISTED = re.compile(r"^\d+\. \*\*\[`([a-z_/]+\.py)`\]\(\S+\)\*\* \((\d+)\s+lines\)", re.MULTILINE)
+IN_ALL = re.compile(r"Together they have about ([\d,]+) lines")
 WALKS = (
     "The usual Produce",
     "The general Produce",
@@ -85,3 +88,14 @@ def test_every_class_and_method_that_the_pages_for_readers_name_exists() -> None
     }
     assert len(named) > 20
     assert sorted(named - defined) == []
+
+
+def test_the_files_of_the_reading_list_are_about_as_long_as_it_says() -> None:
+    page = (DOCS / "reading.md").read_text(encoding="utf-8")
+    stated = {file: int(lines) for file, lines in LISTED.findall(page)}
+    actual = {file: (CODE / file).read_text(encoding="utf-8").count("\n") for file in stated}
+    assert len(stated) >= 15
+    assert [file for file in stated if abs(stated[file] - actual[file]) > max(20, actual[file] // 10)] == []
+    in_all = IN_ALL.search(page)
+    assert in_all is not None
+    assert abs(int(in_all[1].replace(",", "")) - sum(actual.values())) <= 200
