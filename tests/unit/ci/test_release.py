@@ -89,7 +89,7 @@ def test_a_copy_of_another_version_is_named(checkout: Path, name: str) -> None:
 
 
 def test_a_tag_is_that_of_the_version_and_its_changes_are_told(checkout: Path) -> None:
-    assert "tells no change" in run(checkout, "check", f"v{odradek.__version__}").stderr
+    assert "describes no change" in run(checkout, "check", f"v{odradek.__version__}").stderr
     run(checkout, "set", "7.8.9")
     assert "the tag v7.8.10 is not v7.8.9" in run(checkout, "check", "v7.8.10").stderr
 
@@ -108,7 +108,7 @@ def test_notes_are_one_section_with_links_that_lead_somewhere(checkout: Path) ->
 
 def test_what_is_no_new_version_changes_nothing(checkout: Path) -> None:
     before = {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()}
-    for version, why in (("1.0", "is no version"), ("v1.0.0", "is no version"), ("0.0.9", "already")):
+    for version, why in (("1.0", "is not a version"), ("v1.0.0", "is not a version"), ("0.0.9", "already")):
         refused = run(checkout, "set", version)
         assert refused.returncode == 1
         assert why in refused.stderr
@@ -117,5 +117,5 @@ def test_what_is_no_new_version_changes_nothing(checkout: Path) -> None:
 
 def test_a_version_without_changes_is_refused(checkout: Path) -> None:
     run(checkout, "set", "7.8.9")
-    assert "tells no change under Unreleased" in run(checkout, "set", "7.9.0").stderr
-    assert "tells no change of 5.5.5" in run(checkout, "notes", "5.5.5").stderr
+    assert "describes no change under Unreleased" in run(checkout, "set", "7.9.0").stderr
+    assert "describes no change of 5.5.5" in run(checkout, "notes", "5.5.5").stderr
