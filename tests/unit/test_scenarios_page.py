@@ -79,6 +79,7 @@ def test_the_page_lists_each_test_of_a_row_of_kafka_4_4() -> None:
         ("T1 and T11 of docs/spec/kafka-4.4.md#s5-2: the id.", ["T1", "T11"]),
         ("docs/spec/kafka-4.4.md#s5-5, O6. A topic.", ["O6"]),
         ("A1 to A3.", ["A1", "A2", "A3"]),
+        ("The rows M1 to\n    M3, and M6\n    to M7.", ["M1", "M2", "M3", "M6", "M7"]),
     ],
 )
 def test_a_docstring_cites_single_rows_and_ranges_of_rows(docstring: str, rows: list[str]) -> None:
