@@ -21,7 +21,7 @@ from odradek.protocol.acls import Operation, PatternType, Permission, ResourceTy
 from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from odradek.protocol.records import NewRecord, build_batch
-from tests.support.asked_broker import AskedBroker
+from tests.support.in_process_broker import InProcessBroker
 from tests.support.requests import produce_request
 
 ROUNDS, DECISIONS, REQUESTS = 15, 20_000, 1_000
@@ -49,21 +49,21 @@ def best_us(action: Callable[[], object], count: int) -> float:
     return best / count * 1e6
 
 
-class Producing:
+class ProduceRequests:
     """A topic, and a frame that writes to it repeatedly."""
 
-    def __init__(self, asked: AskedBroker) -> None:
+    def __init__(self, asked: InProcessBroker) -> None:
         topic = CreatableTopic(name="topic-7", num_partitions=1, replication_factor=1)
         asked.ask(asked.connection("User:admin"), CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7)
         fill(asked.broker.metadata.image.acls)
         records = build_batch([NewRecord(None, bytes(1024), int(time.time() * 1000))])
         request = produce_request("topic-7", records, acks=1)
         self._frame = bytes(request_bytes(request, VERSION, 1, "bench"))[4:]
-        self._asked = asked
+        self._requests = asked
         self._connection = asked.connection(ALICE)
 
     async def once(self) -> None:
-        reply = self._asked.dispatcher.start(memoryview(self._frame), self._connection)
+        reply = self._requests.dispatcher.start(memoryview(self._frame), self._connection)
         assert not isinstance(reply, list), "it did not take the fast path"
         while not reply.is_done:
             await asyncio.sleep(0)
@@ -74,14 +74,14 @@ class Producing:
             await self.once()
 
 
-def broker(folder: str, *, has_authorizer: bool) -> AskedBroker:
+def broker(folder: str, *, has_authorizer: bool) -> InProcessBroker:
     settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:admin"} if has_authorizer else {}
-    return AskedBroker(Path(folder) / "data", settings)
+    return InProcessBroker(Path(folder) / "data", settings)
 
 
 def produce_us(*, has_authorizer: bool) -> float:
     with tempfile.TemporaryDirectory() as folder, broker(folder, has_authorizer=has_authorizer) as asked:
-        producing = Producing(asked)
+        producing = ProduceRequests(asked)
         return best_us(lambda: asked.loop.run_until_complete(producing.times(REQUESTS)), 1) / REQUESTS
 
 
@@ -92,7 +92,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.count is not None:
         with tempfile.TemporaryDirectory() as folder, broker(folder, has_authorizer=options.authorizer) as asked:
-            asked.loop.run_until_complete(Producing(asked).times(options.count))
+            asked.loop.run_until_complete(ProduceRequests(asked).times(options.count))
         return
     acls = Acls()
     fill(acls)
@@ -103,7 +103,7 @@ def main() -> None:
         acls.changes += 1
         authorizer.decide(*QUESTION)
 
-    print(f"decision, kept {kept:.2f} µs; after a change {best_us(anew, DECISIONS):.2f} µs")
+    print(f"decision: cached {kept:.2f} µs; after a change {best_us(anew, DECISIONS):.2f} µs")
     without, with_one = produce_us(has_authorizer=False), produce_us(has_authorizer=True)
     print(f"produce {without:.1f} µs without an authorizer, {with_one:.1f} µs with one")
 

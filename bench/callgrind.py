@@ -24,7 +24,7 @@ class CountedBroker(BrokerProcess):
         tool = ["valgrind", "--tool=callgrind", "--quiet", "--instr-atstart=no"]
         return [*tool, f"--callgrind-out-file={self.counts}", *super().command(ready_file)]
 
-    def tell(self, *words: str) -> None:
+    def run_control(self, *words: str) -> None:
         subprocess.run(["callgrind_control", *words, str(self.pid)], check=True, capture_output=True)
 
 
@@ -37,13 +37,13 @@ def instructions(broker: BrokerProcess, turn: Callable[[], int], requests: int =
     assert isinstance(broker, CountedBroker)
     found = f"{broker.counts.name}*"
     before = set(broker.counts.parent.glob(found))
-    broker.tell("--zero")
-    broker.tell("--instr=on")
+    broker.run_control("--zero")
+    broker.run_control("--instr=on")
     done = 0
     while done < requests:
         done += turn()
-    broker.tell("--instr=off")
-    broker.tell("--dump")
+    broker.run_control("--instr=off")
+    broker.run_control("--dump")
     dumps = set(broker.counts.parent.glob(found)) - before
     totals = re.findall(r"^(?:summary|totals): (\d+)", "".join(each.read_text() for each in dumps), re.MULTILINE)
     return max(int(total) for total in totals) / done

@@ -49,19 +49,19 @@ STARTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Controlled:
+class ControlledProcess:
     """A process with the control interface, and its process id."""
 
     odradek: Odradek
     pid: int
 
-    def left(self) -> tuple[int, int]:
+    def open_resources(self) -> tuple[int, int]:
         """Returns its number of file descriptors and its number of threads."""
         return len(os.listdir(f"/proc/{self.pid}/fd")), len(os.listdir(f"/proc/{self.pid}/task"))
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class BenchedCluster:
     """The broker that `Bystander` queries."""
 
     bootstrap: str
@@ -69,11 +69,11 @@ class Asked:
 
 
 @contextmanager
-def controlled(work: Path) -> Iterator[Controlled]:
+def controlled(work: Path) -> Iterator[ControlledProcess]:
     broker = BrokerProcess(work / "controlled", {"odradek.control.enable": "true"})
     with broker:
         assert broker.pid is not None
-        yield Controlled(Odradek("127.0.0.1", int(broker.ready["http_port"])), broker.pid)
+        yield ControlledProcess(Odradek("127.0.0.1", int(broker.ready["http_port"])), broker.pid)
 
 
 def timed(action: Callable[[], object]) -> float:
@@ -83,7 +83,7 @@ def timed(action: Callable[[], object]) -> float:
     return (time.perf_counter() - begun) * 1000
 
 
-def say(name: str, times_ms: Sequence[float]) -> None:
+def print_times(name: str, times_ms: Sequence[float]) -> None:
     times_ms = sorted(times_ms)
     print(f"{name:54} {statistics.median(times_ms):9.2f} ms  p99 {highest_but(0.99, times_ms):9.2f} ms", flush=True)
 
@@ -103,23 +103,23 @@ def fill(cluster: Cluster, partitions: int = PARTITIONS) -> None:
             wire.receive_bytes()
 
 
-def calls(process: Controlled) -> None:
+def calls(process: ControlledProcess) -> None:
     odradek = process.odradek
     made: list[Cluster] = []
     odradek.cluster().delete()  # The first cluster also imports modules, so it does not count.
     creates = [timed(lambda: made.append(odradek.cluster())) for _ in range(CALLS)]
-    say("create", creates)
+    print_times("create", creates)
     firsts = [timed(partial(first_answer, each.bootstrap)) for each in made]
-    say("first answer of a new cluster, with its connection", firsts)
-    say("delete", [timed(each.delete) for each in made])
+    print_times("first answer of a new cluster, with its connection", firsts)
+    print_times("delete", [timed(each.delete) for each in made])
     with odradek.cluster() as cluster:
         fill(cluster)
         forks: list[Cluster] = []
         size = f"{PARTITIONS} partitions, {FILLED_BYTES / 1e6:.0f} MB"
-        say(f"fork of {size}", [timed(lambda: forks.append(odradek.cluster(fork=cluster))) for _ in range(20)])
-        say("delete of such", [timed(each.delete) for each in forks])
-        say(f"checkpoint of {size}", [timed(lambda: cluster.checkpoint("a")) for _ in range(20)])
-        say(f"rewind to {size}", [timed(lambda: cluster.rewind("a")) for _ in range(20)])
+        print_times(f"fork of {size}", [timed(lambda: forks.append(odradek.cluster(fork=cluster))) for _ in range(20)])
+        print_times("delete of such", [timed(each.delete) for each in forks])
+        print_times(f"checkpoint of {size}", [timed(lambda: cluster.checkpoint("a")) for _ in range(20)])
+        print_times(f"rewind to {size}", [timed(lambda: cluster.rewind("a")) for _ in range(20)])
 
 
 def use(cluster: Cluster) -> None:
@@ -136,23 +136,24 @@ def use(cluster: Cluster) -> None:
         raise RuntimeError("the record was not read")
 
 
-def alive(process: Controlled, count: int, lives: int) -> None:
+def alive(process: ControlledProcess, count: int, lives: int) -> None:
     """Measures the memory of `count` clusters, of which `lives` are used."""
     odradek = process.odradek
-    before, left = rss_bytes(process.pid), process.left()
+    before, left = rss_bytes(process.pid), process.open_resources()
     made = [odradek.cluster() for _ in range(count)]
     idle = rss_bytes(process.pid)
     print(f"{count:,} clusters alive: RSS {idle / MIB:.0f} MiB, {(idle - before) / count / 1024:.0f} KiB each")
     for cluster in made[:lives]:
         use(cluster)
-    used, threads = rss_bytes(process.pid), process.left()[1]
-    print(f"{lives:,} of them used: RSS {used / MIB:.0f} MiB, {threads:,} threads", flush=True)
+    used, threads = rss_bytes(process.pid), process.open_resources()[1]
+    print(f"after {lives:,} of them were used: RSS {used / MIB:.0f} MiB, {threads:,} threads", flush=True)
     for cluster in made[:lives]:
         odradek.cluster(fork=cluster).delete()
     for cluster in made:
         cluster.delete()
     time.sleep(1)  # librdkafka closes its sockets in the meantime.
-    print(f"all deleted: RSS {rss_bytes(process.pid) / MIB:.0f} MiB; descriptors, threads {left} → {process.left()}")
+    rss_mib, after = rss_bytes(process.pid) / MIB, process.open_resources()
+    print(f"all deleted: RSS {rss_mib:.0f} MiB; descriptors, threads {left} → {after}")
 
 
 def others(work: Path, with_kafka: bool) -> None:
@@ -171,7 +172,7 @@ def others(work: Path, with_kafka: bool) -> None:
             broker = make(work / f"{name.replace(' ', '-')}-{number}")
             times.append(timed(lambda broker=broker: first_answer(broker.start().bootstrap)))  # type: ignore[misc]
             broker.kill9()
-        say(name, times)
+        print_times(name, times)
 
 
 def control(work: Path) -> None:
@@ -275,15 +276,15 @@ def noises_of_topics(wire: Wire, partitions: int) -> Iterator[Noise]:
         yield Noise(f"DeleteTopics, {what}", delete, prepare=partial(make, topics, size))
 
 
-def neighbours(process: Controlled, only: str) -> None:
+def neighbours(process: ControlledProcess, only: str) -> None:
     """Measures how long a client of another cluster waits during each noise whose name contains `only`."""
     with (
         process.odradek.cluster() as quiet,
-        Bystander(Asked(quiet.bootstrap, process.pid), loop_seconds) as bystander,
+        Bystander(BenchedCluster(quiet.bootstrap, process.pid), loop_seconds) as bystander,
     ):
         for noise in noises(process.odradek):
             if only in noise.name:
-                tell_waits(noise.name, [beside(noise, bystander) for _ in range(1 + CALLS_BESIDE)][1:])
+                print_waits(noise.name, [beside(noise, bystander) for _ in range(1 + CALLS_BESIDE)][1:])
 
 
 def beside(noise: Noise, bystander: Bystander) -> Waits:
@@ -296,7 +297,7 @@ def beside(noise: Noise, bystander: Bystander) -> Waits:
     return waits
 
 
-def tell_waits(name: str, waits: Sequence[Waits]) -> None:
+def print_waits(name: str, waits: Sequence[Waits]) -> None:
     """Prints the median and the maximum of the longest wait in each call."""
     wall, cpu = (
         f"{statistics.median(longest) * 1e3:5.1f} max {max(longest) * 1e3:5.1f} ms"
@@ -307,10 +308,10 @@ def tell_waits(name: str, waits: Sequence[Waits]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=[], help="of those above; all if none is named")
+    parser.add_argument("parts", nargs="*", default=[], help="parts to measure, from the list above; default: all")
     parser.add_argument("--alive", type=int, default=1000)
-    parser.add_argument("--lives", type=int, default=1000, help="how many of them are used")
-    parser.add_argument("--only", default="", help="neighbours: calls whose name has it")
+    parser.add_argument("--lives", type=int, default=1000, help="number of these clusters that are used")
+    parser.add_argument("--only", default="", help="for the neighbours: only calls whose name contains this")
     parser.add_argument("--kafka", action="store_true")
     options = parser.parse_args()
 

@@ -96,7 +96,7 @@ async def fill_broker(bootstrap: str, items: int) -> None:
             acls = [
                 Acl(ResourceType.TOPIC, f"t{each:06}", "User:u", Operation.READ, Permission.ALLOW) for each in names
             ]
-            await create_acls(admin.asking, acls)
+            await create_acls(admin.requests, acls)
         for names in chunks:
             await admin.alter_group_offsets(GROUP, {TopicPartition(WIDE, each): OffsetAndMetadata(0) for each in names})
 
@@ -158,8 +158,12 @@ def cost(bootstrap: str, words: Sequence[str], stdin: Path) -> Cost:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench commands", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--items", type=int, default=ITEMS, metavar="N", help=f"of each; default: {ITEMS:,}")
-    parser.add_argument("--only", default="", metavar="WORDS", help="commands whose name holds these")
+    parser.add_argument(
+        "--items", type=int, default=ITEMS, metavar="N", help=f"number of items of each kind; default: {ITEMS:,}"
+    )
+    parser.add_argument(
+        "--only", default="", metavar="WORDS", help="measure only commands whose name contains these words"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
         lines, nothing = Path(work, "lines"), Path(work, "nothing")
@@ -170,7 +174,10 @@ def main() -> None:
             asyncio.run(fill_broker(broker.bootstrap, options.items))
             fill_groups(broker.bootstrap, options.items)
             fill(broker.bootstrap, options.items)
-            print(f"{options.items:,} of each; the broker has {rss_bytes(broker.pid) / MIB:,.0f} MiB", flush=True)
+            print(
+                f"{options.items:,} items of each kind; the broker has {rss_bytes(broker.pid) / MIB:,.0f} MiB",
+                flush=True,
+            )
             print("| command | CPU | elapsed | first | memory | wait |\n|---|---|---|---|---|---|", flush=True)
             for name, words, stdin in commands(options.items):
                 if options.only not in name:
@@ -178,7 +185,7 @@ def main() -> None:
                 try:
                     used = cost(broker.bootstrap, words, nothing if stdin is None else lines)
                 except RuntimeError as error:
-                    print(f"| {name} | fails: {error} |", flush=True)
+                    print(f"| {name} | failed: {error} |", flush=True)
                     continue
                 print(
                     f"| {name} | {used.cpu_s:.1f} s | {used.elapsed_s:.1f} s | {used.first_s:.1f} s"

@@ -47,8 +47,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gigabytes", type=float, default=5.0)
     parser.add_argument("--batch-bytes", type=int, default=16 * 1024)
-    parser.add_argument("--spark", action="store_true", help="end to end in one session, too (needs odradek[spark])")
-    parser.add_argument("--keep", type=Path, help="where to write the directory, and to leave it")
+    parser.add_argument(
+        "--spark", action="store_true", help="also measure a whole Spark session (needs odradek[spark])"
+    )
+    parser.add_argument("--keep", type=Path, help="write the directory here, and keep it")
     options = parser.parse_args()
     with directory(options.keep) as data:
         records = write(data, int(options.gigabytes * GB), options.batch_bytes)

@@ -24,14 +24,14 @@ REBALANCE_TIMEOUT_MS: Final = 60_000
 ROUND_S: Final = 0.005  # pause after a round of heartbeats that changed nothing
 
 
-class Assigned(Protocol):
+class AssignmentResponse(Protocol):
     """The partitions or the tasks in one entry of an assignment."""
 
     @property
     def partitions(self) -> Sequence[int]: ...
 
 
-A = TypeVar("A", bound=Assigned)
+A = TypeVar("A", bound=AssignmentResponse)
 
 
 @dataclass(slots=True)

@@ -350,17 +350,17 @@ def create_known_topic(bootstrap: str) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench hostile", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="a tenth of the work, without Kafka")
-    parser.add_argument("--only", default="", metavar="WORDS", help="attacks whose name holds these")
-    parser.add_argument("--brokers", default="", metavar="NAMES", help="of pure,compiled,kafka")
-    parser.add_argument("--bombs", type=int, help="how many batches of 500 MiB")
+    parser.add_argument("--quick", action="store_true", help="do a tenth of the work, and leave out Kafka")
+    parser.add_argument("--only", default="", metavar="WORDS", help="run only attacks whose name contains these words")
+    parser.add_argument("--brokers", default="", metavar="NAMES", help="brokers to attack, from pure,compiled,kafka")
+    parser.add_argument("--bombs", type=int, help="number of batches of 500 MiB")
     options = parser.parse_args()
     extent = QUICK if options.quick else FULL
     if options.bombs:
         extent = replace(extent, bombs=options.bombs)
     names = options.brokers.split(",") if options.brokers else [PURE] if options.quick else [PURE, KAFKA]
     failures = []
-    print("waits of another client in ms (median · 99 % · worst), memory in MiB beyond that before (peak · after)\n")
+    print("waits of another client in ms (median · 99 % · worst), and memory in MiB above that before (peak · after)\n")
     print(f"| attack | {' | '.join(f'{name}: ms | MiB' for name in names)} |")
     print(f"|---|{'---|' * 2 * len(names)}")
     with tempfile.TemporaryDirectory() as work, ExitStack() as brokers:

@@ -149,7 +149,7 @@ def judge(recording: Path) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--exchanges", type=int, default=400_000)
-    parser.add_argument("--recording", type=Path, help="judge this one, and make none")
+    parser.add_argument("--recording", type=Path, help="judge this recording instead of creating one")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="odradek-bench-") as name:
         folder = Path(name)

@@ -124,10 +124,16 @@ def send(subject: Subject, frame: bytes, array: LongArray, entries: int) -> None
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench.long_arrays", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", default="", metavar="WORDS", help="arrays whose name holds these")
-    parser.add_argument("--sizes", default="2000,20000,100000", metavar="NUMBERS", help="of entries, in this order")
-    parser.add_argument("--kinds", default=",".join(KINDS), metavar="NAMES", help="of entries")
-    parser.add_argument("--judge", action="store_true", help="long waits fail too, not only costs that grow")
+    parser.add_argument(
+        "--only", default="", metavar="WORDS", help="measure only arrays whose name contains these words"
+    )
+    parser.add_argument(
+        "--sizes", default="2000,20000,100000", metavar="NUMBERS", help="sizes to measure, in entries, in this order"
+    )
+    parser.add_argument("--kinds", default=",".join(KINDS), metavar="NAMES", help="kinds of entries to measure")
+    parser.add_argument(
+        "--judge", action="store_true", help="treat long waits as failures too, not only costs that grow"
+    )
     options = parser.parse_args(arguments)
     sizes = [int(size) for size in options.sizes.split(",")]
     failures = []

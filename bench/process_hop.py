@@ -23,7 +23,7 @@ REQUEST, ANSWER = bytes(1024), bytes(50)
 HOPS, ROUNDS = 20_000, 5
 
 
-class Answering(asyncio.BufferedProtocol):
+class AnsweringServer(asyncio.BufferedProtocol):
     """Responds to each complete request."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Answering(asyncio.BufferedProtocol):
             self._transport.write(ANSWER)
 
 
-class Asking(asyncio.BufferedProtocol):
+class AskingClient(asyncio.BufferedProtocol):
     """Keeps `in_flight` requests in progress until HOPS requests have been answered."""
 
     def __init__(self, in_flight: int) -> None:
@@ -78,14 +78,14 @@ class Asking(asyncio.BufferedProtocol):
 
 def serve(path: str) -> None:
     async def until_killed() -> None:
-        await asyncio.get_running_loop().create_unix_server(Answering, path)
+        await asyncio.get_running_loop().create_unix_server(AnsweringServer, path)
         await asyncio.Event().wait()
 
     uvloop.run(until_killed())
 
 
 async def ask(path: str, in_flight: int) -> None:
-    transport, protocol = await asyncio.get_running_loop().create_unix_connection(lambda: Asking(in_flight), path)
+    transport, protocol = await asyncio.get_running_loop().create_unix_connection(lambda: AskingClient(in_flight), path)
     await protocol.is_done
     transport.close()
 
@@ -116,7 +116,7 @@ def main() -> None:
             while not os.path.exists(path):
                 time.sleep(0.01)
             assert server.pid is not None
-            print("| requests at a time | elapsed | CPU of who asks | CPU of who answers |\n|---|---|---|---|")
+            print("| requests at a time | elapsed | CPU of the client | CPU of the server |\n|---|---|---|---|")
             for in_flight in (1, 32):
                 elapsed, asks, answers = measure(path, server.pid, in_flight)
                 print(f"| {in_flight} | {elapsed:.1f} µs | {asks:.1f} µs | {answers:.1f} µs |")

@@ -129,14 +129,14 @@ def sample(name: str, broker: BrokerProcess, turn: Turn, samples: Path) -> None:
     told = subprocess.run(script, capture_output=True, text=True, check=True).stdout
     stacks = [stack.split() for stack in told.split("\n\n") if stack.strip()]
     if not stacks:
-        raise SystemExit("perf took no samples: see kernel.perf_event_paranoid")
+        raise SystemExit("perf took no samples. Check kernel.perf_event_paranoid")
     found = sum(any(map(AT_ITS_RECORDING.match, stack)) for stack in stacks)
     print(f"{name:32} {found / len(stacks):6.1%} of {len(stacks)} samples", flush=True)
 
 
 def sample_all(work: Path) -> None:
     if os.environ.get("ODRADEK_VARIANT") != "compiled":
-        raise SystemExit("perf sees the functions of the compiled variant only: ODRADEK_VARIANT=compiled")
+        raise SystemExit("perf only sees the functions of the compiled variant. Set ODRADEK_VARIANT=compiled")
     broker = BrokerProcess(work / "data", CONTROL)
     with broker, attached(broker), ExitStack() as opened:
         for operation in OPERATIONS:
@@ -202,8 +202,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=16)
     parser.add_argument("--control", action="store_true")
-    parser.add_argument("--instructions", action="store_true", help="counted by callgrind, in place of CPU time")
-    parser.add_argument("--samples", action="store_true", help="taken by perf, of a compiled broker with a judge")
+    parser.add_argument(
+        "--instructions", action="store_true", help="count instructions with callgrind instead of measuring CPU time"
+    )
+    parser.add_argument("--samples", action="store_true", help="let perf sample a compiled broker with a judge")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="odradek-bench-") as folder, ExitStack() as stack:
         work = Path(folder)

@@ -20,7 +20,7 @@ from bench.transactions import LibrdkafkaTransactions, RawTransactions
 Figures = Mapping[str, float]
 
 
-class Against(Enum):
+class Comparison(Enum):
     """The figure with which a goal compares ours. The value is the unit of the goal in the table."""
 
     KAFKA = "×"
@@ -34,7 +34,7 @@ class Goal:
 
     bound: float
     at_least: bool
-    against: Against = Against.KAFKA
+    against: Comparison = Comparison.KAFKA
 
     def is_met(self, value: float) -> bool:
         """Returns whether the goal is met. `value` is the ratio, or the figure itself."""
@@ -53,15 +53,15 @@ def at_most(ratio: float) -> Goal:
 
 
 def at_least_of_kfake(ratio: float) -> Goal:
-    return Goal(ratio, at_least=True, against=Against.KFAKE)
+    return Goal(ratio, at_least=True, against=Comparison.KFAKE)
 
 
 def no_more_than(figure: float) -> Goal:
-    return Goal(figure, at_least=False, against=Against.ITSELF)
+    return Goal(figure, at_least=False, against=Comparison.ITSELF)
 
 
 def no_less_than(figure: float) -> Goal:
-    return Goal(figure, at_least=True, against=Against.ITSELF)
+    return Goal(figure, at_least=True, against=Comparison.ITSELF)
 
 
 @dataclass(frozen=True, slots=True)

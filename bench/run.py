@@ -42,13 +42,13 @@ def main() -> int:
     print(f"{about['cpus']} CPUs, {about['model']}, Python {about['python']}, load {about['load_average'][0]:.1f}\n")
     with tempfile.TemporaryDirectory(prefix="odradek-bench-") as work:
         wanted = options.only or DEFAULT | ({KAFKA} if options.kafka else set())
-        subjects = found_subjects(wanted, Path(work), options.kafka_release)
+        subjects = available_subjects(wanted, Path(work), options.kafka_release)
         try:
             for number, measurement in enumerate(chosen, 1):
                 print(f"[{number}/{len(chosen)}] {measurement.name}:", end="", flush=True)
                 measure(measurement, subjects, results, is_quick=options.quick)
         except KeyboardInterrupt:
-            print("interrupted: what there is so far", file=sys.stderr)
+            print("interrupted: these are the results so far", file=sys.stderr)
         finally:
             for subject in subjects:
                 subject.end()
@@ -59,7 +59,7 @@ def main() -> int:
     return 1 if results.failures else 0
 
 
-def found_subjects(wanted: Collection[str], work: Path, kafka_release: str) -> list[Subject]:
+def available_subjects(wanted: Collection[str], work: Path, kafka_release: str) -> list[Subject]:
     """Returns the available brokers in the order of the columns."""
     found = []
     for name in (PURE, COMPILED, KAFKA, KFAKE):
@@ -77,19 +77,21 @@ def rounds(measurement: Measurement, who: str) -> int:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kafka", action="store_true", help="measure Apache Kafka too (needs Java and the oracle kit)")
+    parser.add_argument(
+        "--kafka", action="store_true", help="also measure Apache Kafka (needs Java and the oracle kit)"
+    )
     parser.add_argument(
         "--kafka-release",
         default=KAFKA_RELEASE,
         metavar="RELEASE",
-        help=f"of Apache Kafka, in place of {KAFKA_RELEASE}; rows of streams groups need 4.4.0",
+        help=f"release of Apache Kafka, instead of {KAFKA_RELEASE}; rows of streams groups need 4.4.0",
     )
-    parser.add_argument("--only", type=subject_names, metavar="A,B", help="of pure, compiled, kafka, kfake")
-    parser.add_argument("--rows", type=row_names, metavar="A,B", help="only these")
     parser.add_argument(
-        "--quick", action="store_true", help="one short round each: whether it runs, not how fast it is"
+        "--only", type=subject_names, metavar="A,B", help="measure only these, from pure, compiled, kafka, kfake"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="every sample, for programs")
+    parser.add_argument("--rows", type=row_names, metavar="A,B", help="measure only these rows")
+    parser.add_argument("--quick", action="store_true", help="run each row once and briefly, to test whether it works")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample to this file")
     return parser.parse_args()
 
 
@@ -127,7 +129,7 @@ def measure(measurement: Measurement, subjects: Sequence[Subject], results: Resu
             for subject in subjects:
                 if not rounds(measurement, subject.name):
                     continue
-                say(f"{subject.name} warms up")
+                print_progress(f"{subject.name} warms up")
                 # The measured rounds will report the error.
                 with nullcontext() if subject.name in OURS else suppress(RuntimeError):
                     warm_up(subject, measurement)
@@ -135,15 +137,15 @@ def measure(measurement: Measurement, subjects: Sequence[Subject], results: Resu
         for turn in range(min(1, most) if is_quick else most):
             for subject in subjects:
                 if turn < rounds(measurement, subject.name):
-                    say(subject.name)
+                    print_progress(subject.name)
                     try:
                         results.add(measurement, subject.name, measurement.measure(subject, share))
                     except RuntimeError as error:
                         if subject.name in OURS:
                             raise
-                        say(f"failed ({error})")  # Our own figures are still useful.
+                        print_progress(f"failed ({error})")  # Our own figures are still useful.
             if measurement.baseline is not None and turn < measurement.rounds:
-                say(BASELINE)
+                print_progress(BASELINE)
                 with suppress(NoCompiler):  # The row itself can be measured without a compiler.
                     results.add(measurement, BASELINE, measurement.baseline(share / 2))
     except NoCompiler as reason:
@@ -156,7 +158,7 @@ def measure(measurement: Measurement, subjects: Sequence[Subject], results: Resu
     print(f" ({time.monotonic() - begun:.0f} s)\n    {told}", flush=True)
 
 
-def say(what: str) -> None:
+def print_progress(what: str) -> None:
     """Prints the current activity on the line of its row."""
     print(f" {what}", end="", flush=True)
 

@@ -31,7 +31,7 @@ USER, PASSWORD = "alice", "pw"
 
 
 @dataclass(frozen=True, slots=True)
-class Secured:
+class SecuredSubject:
     subject: Subject
     ca_file: Path
     tls: str
@@ -48,11 +48,11 @@ def certificates() -> tuple[Path, Path]:
 
 
 # The key is the name of the subject.
-_secured: dict[str, Secured] = {}
+_secured: dict[str, SecuredSubject] = {}
 _authorized: dict[str, Subject] = {}
 
 
-def secured(subject: Subject) -> Secured:
+def secured(subject: Subject) -> SecuredSubject:
     """Returns a broker with a listener of each kind. The first listener is open to everybody. Each kind of broker is
     started only once."""
     if subject.name in _secured:
@@ -75,7 +75,7 @@ def secured(subject: Subject) -> Secured:
             "controller.quorum.voters": f"1@127.0.0.1:{ports['CONTROLLER']}",
             "listener.security.protocol.map": ",".join(f"{name}:{name}" for name in clients) + ",CONTROLLER:PLAINTEXT",
         }
-    made = Secured(
+    made = SecuredSubject(
         subject.variant("secured", settings, ports["PLAINTEXT"]),
         ca_file,
         f"127.0.0.1:{ports['SSL']}",
@@ -93,7 +93,7 @@ def secured(subject: Subject) -> Secured:
 
 async def add_user(bootstrap: str) -> None:
     async with Admin(bootstrap_servers=bootstrap) as admin:
-        await set_password(admin.asking, USER, PASSWORD, ScramMechanism.SHA_256)
+        await set_password(admin.requests, USER, PASSWORD, ScramMechanism.SHA_256)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,4 +196,4 @@ async def add_acls(bootstrap: str) -> None:
         sasl_username="admin",
         sasl_password=PASSWORD,
     ) as admin:
-        await create_acls(admin.asking, acls)
+        await create_acls(admin.requests, acls)

@@ -89,8 +89,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--tasks", type=int, default=2, help="at a time, and to write; default: %(default)s")
-    parser.add_argument("--only", choices=("kafka", "odradek"), help="one of the two")
+    parser.add_argument("--tasks", type=int, default=2, help="number of tasks, also for writing; default: %(default)s")
+    parser.add_argument("--only", choices=("kafka", "odradek"), help="measure only this source and sink")
     parser.add_argument("--what", nargs="+", choices=WHAT, default=WHAT, help="default: all")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, BrokerProcess(Path(folder) / "data", TWO_PHASE) as broker:

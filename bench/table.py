@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.rows import MEASUREMENTS, Against, Measurement, Row
+from bench.rows import MEASUREMENTS, Comparison, Measurement, Row
 from bench.subjects import COMPILED, KAFKA, KFAKE, PURE
 
 HEADINGS = ("row", "goal", "pure", "compiled", "Kafka", "kfake", "ratio", "met", "baseline", "of baseline")
@@ -53,7 +53,7 @@ class Line:
     def ratio(self) -> float | None:
         """The ratio to the broker that the goal names, or otherwise to Kafka."""
         goal = self.row.goal
-        return _ratio(self.ours, self.kfake if goal is not None and goal.against is Against.KFAKE else self.kafka)
+        return _ratio(self.ours, self.kfake if goal is not None and goal.against is Comparison.KFAKE else self.kafka)
 
     @property
     def of_baseline(self) -> float | None:
@@ -64,7 +64,7 @@ class Line:
         goal = self.row.goal
         if goal is None:
             return None
-        value = self.ours if goal.against is Against.ITSELF else self.ratio
+        value = self.ours if goal.against is Comparison.ITSELF else self.ratio
         return None if value is None else goal.is_met(value)
 
     def cells(self) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from pathlib import Path
 from bench.callgrind import CountedBroker, instructions
 from bench.guard.base import NoBase, find_base, unpack
 from bench.guard.comparison import MARGIN, Attempt, Verdict, cost, verdict
-from bench.guard.operations import OPERATIONS, Operation, Refused, Turn
+from bench.guard.operations import OPERATIONS, Operation, RequestRefused, Turn
 from bench.process_usage import cpu_seconds
 from tests.support.broker_process import BrokerProcess
 from tests.support.oracle import REPOSITORY
@@ -80,7 +80,7 @@ def attempt(operation: Operation, before: Side, after: Side) -> Attempt:
         new = operation.begin(after.broker.bootstrap, stack)
         try:
             old = operation.begin(before.broker.bootstrap, stack)
-        except Refused as reason:
+        except RequestRefused as reason:
             raise NoBase(f"not served before ({reason})") from None
         turns = [(before, old), (after, new)]
         costs: list[list[float]] = [[], []]
@@ -149,14 +149,16 @@ def parse(environment: Mapping[str, str]) -> argparse.Namespace:
     parser.add_argument(
         "--base",
         default=environment.get("BASE") or None,
-        help="compare with the commit where HEAD left this one, also by $BASE; HEAD: what is not committed yet",
+        help="compare with the commit where HEAD left this one (also $BASE); HEAD compares uncommitted changes",
     )
     parser.add_argument("--margin", type=float, default=MARGIN, help="default: %(default)s times the CPU of the base")
-    parser.add_argument("--only", default="", metavar="WORDS", help="operations with these words in their names")
+    parser.add_argument(
+        "--only", default="", metavar="WORDS", help="measure only operations whose name contains these words"
+    )
     parser.add_argument(
         "--instructions",
         action="store_true",
-        help="count them with callgrind, and compare nothing: repeatable on a busy machine, and slow",
+        help="count instructions with callgrind, which is slow, but repeatable on a busy machine; compare nothing",
     )
     return parser.parse_args()
 
@@ -167,14 +169,14 @@ def main() -> int:
     try:
         base = find_base(options.base)
         measure = "instructions" if options.instructions else f"CPU (more than {options.margin:g} × fails)"
-        print(f"{measure} per operation, {base.title} → the code as it is", flush=True)
+        print(f"{measure} per operation, {base.title} → the current code", flush=True)
         with tempfile.TemporaryDirectory(prefix="odradek-base-") as folder:
             if options.instructions:
                 count(unpack(base, Path(folder).resolve()), chosen)
                 return 0
             slower = run(unpack(base, Path(folder).resolve()), chosen, options.margin)
     except NoBase as reason:
-        print(f"nothing to compare with: {reason}")
+        print(f"there is nothing to compare with: {reason}")
         return 0
     if slower:
         print(f"more than {options.margin:g} × the CPU of {base.title}: {', '.join(one.name for one in slower)}")

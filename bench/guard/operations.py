@@ -66,7 +66,7 @@ SESSION_TIMEOUT_MS = 600_000
 Turn: TypeAlias = Callable[[], int]  # sends requests, waits for all responses, and returns the number of operations
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request was answered with an error, so its cost is meaningless."""
 
 
@@ -97,7 +97,9 @@ class Bursts:
             for _ in range(BURST):
                 answer = self._wire.receive_bytes()
                 if answer[self._error_at : self._error_at + 2] != b"\0\0":
-                    raise Refused(f"error {int.from_bytes(answer[self._error_at : self._error_at + 2], signed=True)}")
+                    raise RequestRefused(
+                        f"error {int.from_bytes(answer[self._error_at : self._error_at + 2], signed=True)}"
+                    )
         return self._bursts * BURST
 
     def one_by_one(self) -> int:
@@ -150,7 +152,7 @@ def fetch_at_the_tail(value_bytes: int, bursts: int) -> Callable[[str, ExitStack
         frame = request_bytes(request, FETCH_VERSION, 1, "guard")
         wire.send_bytes(frame)
         if len(wire.receive_bytes()) < value_bytes:
-            raise Refused("nothing was fetched")
+            raise RequestRefused("nothing was fetched")
         # The sum covers correlation id, tags and throttle time. The error code of the complete response follows.
         return Bursts(wire, frame, 4 + 1 + 4, bursts)
 
@@ -180,7 +182,7 @@ def heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
     )
     synced = wire.ask(sync, SYNC_VERSION, SyncGroupResponse)
     if joined.error_code or synced.error_code:
-        raise Refused(f"no group: errors {joined.error_code}, {synced.error_code}")
+        raise RequestRefused(f"no group: errors {joined.error_code}, {synced.error_code}")
     request = HeartbeatRequest(group_id=group_id, generation_id=joined.generation_id, member_id=joined.member_id)
     # The sum covers correlation id, tags and throttle time.
     return Bursts(wire, request_bytes(request, HEARTBEAT_VERSION, 1, "guard"), 4 + 1 + 4, 10)
@@ -206,7 +208,7 @@ def streams_heartbeat(bootstrap: str, stack: ExitStack) -> Turn:
     try:
         group.until_stable(1)
     except NotServed as reason:
-        raise Refused(str(reason)) from None
+        raise RequestRefused(str(reason)) from None
     # The sum covers correlation id, tags and throttle time.
     return Bursts(wire, group.heartbeats(), 4 + 1 + 4, 10)
 
@@ -268,7 +270,7 @@ class TransactionalProducer:
 
 def check(error_code: int) -> None:
     if error_code:
-        raise Refused(f"error {error_code}")
+        raise RequestRefused(f"error {error_code}")
 
 
 def transactions(bootstrap: str, stack: ExitStack) -> Turn:

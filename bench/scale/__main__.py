@@ -99,9 +99,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--only", type=lambda text: text.split(","), default=names, metavar="A,B", help=", ".join(names)
     )
-    parser.add_argument("--largest", type=int, metavar="N", help="leave larger sizes out (the log's are in MB)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="keep the figures, with those of other axes in it")
-    parser.add_argument("--from", type=Path, dest="kept", metavar="FILE", help="measure nothing, take these figures")
+    parser.add_argument("--largest", type=int, metavar="N", help="leave out larger sizes (those of the log are in MB)")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the figures to this file, next to those of other axes"
+    )
+    parser.add_argument(
+        "--from", type=Path, dest="kept", metavar="FILE", help="measure nothing, and use the figures in this file"
+    )
     parser.add_argument("--charts", type=Path, metavar="DIR", help="write an SVG for each axis")
     options = parser.parse_args()
     if unknown := set(options.only) - set(names):
