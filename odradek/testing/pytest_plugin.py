@@ -31,23 +31,23 @@ OPTION = "--odradek"
 CONTROL = "ODRADEK_CONTROL"  # environment variable with the value of the option, for a test run in several languages
 TOKEN = "ODRADEK_TOKEN"
 ADDRESS = "odradek_address"  # member of pytest-xdist's `workerinput`
-SHOWN = 20  # number of exchanges at the end of a report
-LINE = 400  # maximum characters of one exchange
-SHARE = pytest.StashKey["Share"]()
+MOST_EXCHANGES = 20  # number of exchanges at the end of a report
+MOST_CHARACTERS = 400  # maximum characters of one exchange
+SHARED_PROCESS = pytest.StashKey["SharedProcess"]()
 CLUSTER = pytest.StashKey["Cluster"]()
 HAS_FAILED = pytest.StashKey[bool]()
 
 Address = tuple[str, int]
 
 
-class Share:
+class SharedProcess:
     """A socket in the process that runs pytest. Its workers connect to it, and receive the address of the control
     interface as a line of JSON. The first connection starts the Odradek process; it ends when the tests of this process
     end."""
 
     def __init__(self, start: Callable[[], Odradek]) -> None:
-        self._start = start
-        self._started: Odradek | None = None
+        self._start_odradek = start
+        self._odradek: Odradek | None = None
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._thread = Thread(target=self._answer, daemon=True)
@@ -58,8 +58,8 @@ class Share:
             self._listener.shutdown(socket.SHUT_RDWR)  # makes `accept` in the thread return
         self._listener.close()
         self._thread.join()  # the thread may still be starting the process
-        if self._started is not None:
-            self._started.stop()
+        if self._odradek is not None:
+            self._odradek.stop()
 
     def _answer(self) -> None:
         while True:
@@ -68,26 +68,26 @@ class Share:
             except OSError:
                 return
             with connection, suppress(OSError):
-                connection.sendall(json.dumps(self._told()).encode())
+                connection.sendall(json.dumps(self._address()).encode())
 
-    def _told(self) -> Mapping[str, Json]:
+    def _address(self) -> Mapping[str, Json]:
         try:
-            if self._started is None:
-                self._started = self._start()
+            if self._odradek is None:
+                self._odradek = self._start_odradek()
         except RuntimeError as error:
             return {"error": str(error)}
-        return {"host": self._started.host, "port": self._started.port}
+        return {"host": self._odradek.host, "port": self._odradek.port}
 
 
-def shared(port: int) -> Odradek:
+def shared_odradek(port: int) -> Odradek:
     """Returns the Odradek process that all workers share. Raises RuntimeError if it did not start."""
     from odradek.testing.sync import Odradek
 
     with socket.create_connection(("127.0.0.1", port)) as connection, connection.makefile("rb") as answer:
-        told = json.loads(answer.read())
-    if "error" in told:
-        raise RuntimeError(told["error"])
-    return Odradek(told["host"], told["port"])
+        address = json.loads(answer.read())
+    if "error" in address:
+        raise RuntimeError(address["error"])
+    return Odradek(address["host"], address["port"])
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -113,14 +113,14 @@ def pytest_configure_node(node: Any) -> None:
     from odradek.testing.sync import Odradek
 
     config: pytest.Config = node.config
-    if SHARE not in config.stash:
-        config.stash[SHARE] = Share(Odradek.start)
-    node.workerinput[ADDRESS] = config.stash[SHARE].port
+    if SHARED_PROCESS not in config.stash:
+        config.stash[SHARED_PROCESS] = SharedProcess(Odradek.start)
+    node.workerinput[ADDRESS] = config.stash[SHARED_PROCESS].port
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if SHARE in config.stash:
-        config.stash[SHARE].close()
+    if SHARED_PROCESS in config.stash:
+        config.stash[SHARED_PROCESS].close()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -137,8 +137,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     ours = [name for name in (MARK, ASYNC_MARK) if name in names]
     others = [name for name in names if name not in ours]
     scopes = [definitions[name][-1].scope if name in definitions else None for name in others]
-    place = scopes.index(FUNCTION) if FUNCTION in scopes else len(others)
-    names[:] = [*others[:place], *ours, *others[place:]]
+    position = scopes.index(FUNCTION) if FUNCTION in scopes else len(others)
+    names[:] = [*others[:position], *ours, *others[position:]]
 
 
 @pytest.fixture(scope="session")
@@ -155,7 +155,7 @@ def odradek(request: pytest.FixtureRequest) -> Iterator[Odradek]:
             raise pytest.UsageError(f"{OPTION} {address}: the form is HOST:PORT")
         yield Odradek(host, int(port), token=os.environ.get(TOKEN))
     elif ADDRESS in worker:
-        yield shared(worker[ADDRESS])
+        yield shared_odradek(worker[ADDRESS])
     else:
         with Odradek.start() as started:
             yield started
@@ -203,40 +203,40 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
         item.stash[HAS_FAILED] = True
         try:
-            story = story_of(item.stash[CLUSTER])
+            description = describe_cluster(item.stash[CLUSTER])
         # The cluster was deleted or has crashed; the reader needs the failure of the test more than this one.
         except (Refused, OSError) as error:
-            story = f"the state of its cluster is unknown: {error}"
-        report.sections.append(("Kafka: the last exchanges", story))
+            description = f"the state of its cluster is unknown: {error}"
+        report.sections.append(("Kafka: the last exchanges", description))
     return report
 
 
-def story_of(cluster: Cluster) -> str:
+def describe_cluster(cluster: Cluster) -> str:
     """Describes the state of a cluster: waiting clients at each hold, the matches of each rule, and the last exchanges,
     the oldest first."""
     lines = [f"{waiting} at hold {name}" for name, waiting in cluster.holds().items()]
     lines += [f"rule {each['name']}: {each['matched']} matched, {each['hits']} hits" for each in cluster.faults()]
-    exchanges = cluster.requests()[-SHOWN:]
+    exchanges = cluster.requests()[-MOST_EXCHANGES:]
     for exchange in exchanges:
-        lines += lines_of(exchange, exchanges[0]["received_ms"])
+        lines += exchange_lines(exchange, exchanges[0]["received_ms"])
     return "\n".join(lines) or "no client has sent a request"
 
 
-def lines_of(exchange: Mapping[str, Json], begin_ms: int) -> list[str]:
-    what = f"{exchange['api']} v{exchange['version']}"
-    asked = f"+{exchange['received_ms'] - begin_ms} ms {exchange['client_id']} {what} {short(exchange.get('request'))}"
+def exchange_lines(exchange: Mapping[str, Json], begin_ms: int) -> list[str]:
+    after_ms, request = exchange["received_ms"] - begin_ms, shortened_json(exchange.get("request"))
+    request_line = f"+{after_ms} ms {exchange['client_id']} {exchange['api']} v{exchange['version']} {request}"
     if exchange["answered_ms"] is None:
-        return [asked, f"    no answer{', the connection is closed' if exchange.get('closed') else ' yet'}"]
+        return [request_line, f"    no answer{', the connection is closed' if exchange.get('closed') else ' yet'}"]
     errors = "".join(f" {name}" for name in errors_in(exchange.get("answer")))
     return [
-        asked,
-        f"    {exchange['answered_ms'] - exchange['received_ms']} ms{errors} {short(exchange.get('answer'))}",
+        request_line,
+        f"    {exchange['answered_ms'] - exchange['received_ms']} ms{errors} {shortened_json(exchange.get('answer'))}",
     ]
 
 
-def short(value: Json) -> str:
+def shortened_json(value: Json) -> str:
     text = json.dumps(value)
-    return text if len(text) <= LINE else text[:LINE] + "…"
+    return text if len(text) <= MOST_CHARACTERS else text[:MOST_CHARACTERS] + "…"
 
 
 def errors_in(answer: Json) -> list[str]:

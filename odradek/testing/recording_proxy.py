@@ -25,13 +25,13 @@ from odradek.protocol.recording_masks import safe_answer, safe_request, sasl_ans
 from odradek.testing.advertised import Address, addresses_in, is_same_place
 
 TICK_S: Final = 0.005
-LOOKS_UP_S: Final = 2.0  # how long `close` waits for names that are still being resolved
+ADDRESS_CHECK_S: Final = 2.0  # how long `close` waits for names that are still being resolved
 MOST_ADDRESSES: Final = 1000
 CORRELATION_ID: Final = slice(4, 8)  # position in a request without its length
 
 
 class RecordingProxy:
-    """Serves until it is closed. `port` is set by `start`. `exchanges` counts requests. `elsewhere` lists the
+    """Serves until it is closed. `port` is set by `start`. `exchanges` counts requests. `bypassing_addresses` lists the
     advertised addresses that do not belong to the proxy."""
 
     def __init__(
@@ -39,31 +39,31 @@ class RecordingProxy:
     ) -> None:
         """Creates a proxy that has not started. `warn` is called once for each advertised address that bypasses the
         proxy. Raises OSError if the recording cannot be written."""
-        self.upstream = upstream
-        self.elsewhere: list[Address] = []
+        self.broker_address = upstream
+        self.bypassing_addresses: list[Address] = []
         self._warn = warn
         self._host = ""
         self._addresses: set[Address] = set()  # addresses that were already checked
-        self._looking: set[asyncio.Task[None]] = set()
+        self._address_checks: set[asyncio.Task[None]] = set()
         self.port = 0
         self.exchanges = 0
         self._began_ns = time.monotonic_ns()
         self._file = recording.open("wb")
         self._file.write(pack_head(time.time_ns() // 1_000_000))
-        self._waiting: list[RecordingEntry] = []
+        self._entries: list[RecordingEntry] = []
         self._ticks_us = (0, 0)
         self._ticker: asyncio.TimerHandle | None = None
         self._server: asyncio.Server | None = None
         self._connections = 0
-        self._open: set[_ProxySide] = set()
+        self._sides: set[_ProxySide] = set()
 
     async def start(self, host: str, port: int) -> None:
         """Starts to listen; port 0 chooses a free port. Raises OSError."""
         loop = asyncio.get_running_loop()
         self._host = host
-        self._server = await loop.create_server(self._accepted, host, port)
+        self._server = await loop.create_server(self._accept, host, port)
         self.port = self._server.sockets[0].getsockname()[1]
-        self._tick()
+        self._on_tick()
 
     async def close(self) -> None:
         """Closes all connections, and writes the rest of the recording. Raises OSError."""
@@ -71,63 +71,63 @@ class RecordingProxy:
             self._server.close()
         if self._ticker is not None:
             self._ticker.cancel()
-        for side in list(self._open):
+        for side in list(self._sides):
             side.abort()
-        while self._open:
+        while self._sides:
             await asyncio.sleep(0)
-        if self._looking:
-            await asyncio.wait(self._looking, timeout=LOOKS_UP_S)
+        if self._address_checks:
+            await asyncio.wait(self._address_checks, timeout=ADDRESS_CHECK_S)
         self._write()
         self._file.close()
 
-    def advertised(self, addresses: Iterable[Address]) -> None:
+    def check_advertised(self, addresses: Iterable[Address]) -> None:
         """Checks addresses that a response has given to clients."""
         for address in addresses:
             if address not in self._addresses and len(self._addresses) < MOST_ADDRESSES:
                 self._addresses.add(address)
-                task = asyncio.ensure_future(self._look_at(address))
-                self._looking.add(task)
-                task.add_done_callback(self._looking.discard)
+                task = asyncio.ensure_future(self._check_address(address))
+                self._address_checks.add(task)
+                task.add_done_callback(self._address_checks.discard)
 
-    async def _look_at(self, address: Address) -> None:
+    async def _check_address(self, address: Address) -> None:
         if await is_same_place(address, (self._host, self.port)):
             return
-        self.elsewhere.append(address)
-        told = {"elsewhere": f"{address[0]}:{address[1]}"}
-        self.add(RecordingEntry(Kind.TOLD, 0, 0, self.now_us(), json.dumps(told).encode()))
+        self.bypassing_addresses.append(address)
+        details = {"elsewhere": f"{address[0]}:{address[1]}"}
+        self.add_entry(RecordingEntry(Kind.TOLD, 0, 0, self.now_us(), json.dumps(details).encode()))
         self._warn(address)
 
-    def opened(self, side: _ProxySide) -> None:
-        self._open.add(side)
+    def add_side(self, side: _ProxySide) -> None:
+        self._sides.add(side)
 
-    def closed(self, side: _ProxySide) -> None:
-        self._open.discard(side)
+    def remove_side(self, side: _ProxySide) -> None:
+        self._sides.discard(side)
 
     def now_us(self) -> int:
         return (time.monotonic_ns() - self._began_ns) // 1000
 
-    def arrived_us(self) -> int:
+    def earliest_arrival_us(self) -> int:
         """Returns the earliest time at which bytes that are handled now may have arrived. Everything that arrived
         before the last tick but one has been handled."""
         return min(self.now_us(), self._ticks_us[0])
 
-    def add(self, entry: RecordingEntry) -> None:
-        self._waiting.append(entry)
+    def add_entry(self, entry: RecordingEntry) -> None:
+        self._entries.append(entry)
 
-    def _accepted(self) -> _ClientSide:
+    def _accept(self) -> _ClientSide:
         self._connections += 1
         return _ClientSide(self, self._connections)
 
-    def _tick(self) -> None:
+    def _on_tick(self) -> None:
         self._ticks_us = (self._ticks_us[1], self.now_us())
         self._write()
-        self._ticker = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+        self._ticker = asyncio.get_running_loop().call_later(TICK_S, self._on_tick)
 
     def _write(self) -> None:
-        if self._waiting:
-            self._file.write(pack_block(pack_entries(self._waiting)))
+        if self._entries:
+            self._file.write(pack_block(pack_entries(self._entries)))
             self._file.flush()
-            self._waiting.clear()
+            self._entries.clear()
 
 
 class _ProxySide(asyncio.Protocol):
@@ -143,7 +143,7 @@ class _ProxySide(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        self.proxy.opened(self)
+        self.proxy.add_side(self)
 
     def data_received(self, data: bytes) -> None:
         self._data += data
@@ -153,11 +153,11 @@ class _ProxySide(asyncio.Protocol):
                 break
             frame = bytes(self._data[:end])
             del self._data[:end]
-            self.frame(frame)
+            self.handle_frame(frame)
         if self.other is not None and self.other.transport is not None:
             self.other.transport.write(data)
 
-    def frame(self, frame: bytes) -> None:
+    def handle_frame(self, frame: bytes) -> None:
         raise NotImplementedError
 
     def abort(self) -> None:
@@ -173,7 +173,7 @@ class _ProxySide(asyncio.Protocol):
             self.other.transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.proxy.closed(self)
+        self.proxy.remove_side(self)
         if self.other is not None and self.other.transport is not None:
             self.other.transport.close()
 
@@ -196,34 +196,34 @@ class _ClientSide(_ProxySide):
         self.number = number
         self.is_authenticated = True
         self.sends_tokens = False
-        self.asked: deque[_UnansweredRequest] = deque()
-        self._early = bytearray()  # bytes that arrived before the connection to the broker was established
+        self.unanswered: deque[_UnansweredRequest] = deque()
+        self._unsent = bytearray()  # bytes that arrived before the connection to the broker was established
         self._unwritten: list[int] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         host, port = transport.get_extra_info("peername")[:2]
         about = {"node": 0, "listener": "PROXY", "host": host, "port": port, "is_sasl": False}
-        self.note(Kind.OPENED, 0, json.dumps(about).encode())
+        self.record(Kind.OPENED, 0, json.dumps(about).encode())
         self.other = _BrokerSide(self.proxy, self)
-        self._reaching = asyncio.ensure_future(self._reach(self.other))
+        self._connecting = asyncio.ensure_future(self._connect_upstream(self.other))
 
-    async def _reach(self, broker: _ProxySide) -> None:
+    async def _connect_upstream(self, broker: _ProxySide) -> None:
         try:
-            await asyncio.get_running_loop().create_connection(lambda: broker, *self.proxy.upstream)
+            await asyncio.get_running_loop().create_connection(lambda: broker, *self.proxy.broker_address)
         except OSError:
             self.abort()
             return
         assert broker.transport is not None
-        broker.transport.write(bytes(self._early))
-        self._early.clear()
+        broker.transport.write(bytes(self._unsent))
+        self._unsent.clear()
 
     def data_received(self, data: bytes) -> None:
         if self.other is not None and self.other.transport is None:
-            self._early += data
+            self._unsent += data
         super().data_received(data)
 
-    def frame(self, frame: bytes) -> None:
+    def handle_frame(self, frame: bytes) -> None:
         request = safe_request(
             memoryview(frame)[LENGTH_BYTES:], is_authenticated=self.is_authenticated, sends_tokens=self.sends_tokens
         )
@@ -232,55 +232,55 @@ class _ClientSide(_ProxySide):
             self.sends_tokens = request.version == 0
         self.proxy.exchanges += 1
         number, now_us = self.proxy.exchanges, self.proxy.now_us()
-        waited_us = now_us - self.proxy.arrived_us()
-        is_behind = bool(self.asked) or bool(self._unwritten)
-        self.proxy.add(
+        waited_us = now_us - self.proxy.earliest_arrival_us()
+        is_behind = bool(self.unanswered) or bool(self._unwritten)
+        self.proxy.add_entry(
             RecordingEntry(
                 Kind.RECEIVED, self.number, number, now_us, request.body, waited_us, request.is_masked, is_behind
             )
         )
-        asked = _UnansweredRequest(number, request.api, request.version, frame[LENGTH_BYTES:][CORRELATION_ID])
-        self.asked.append(asked)
+        waiting = _UnansweredRequest(number, request.api, request.version, frame[LENGTH_BYTES:][CORRELATION_ID])
+        self.unanswered.append(waiting)
 
-    def answered(self, frame: bytes) -> None:
+    def record_response(self, frame: bytes) -> None:
         """Records a response. Responses come in the order of the requests, so an earlier request that is still waiting
         will get no response."""
-        while self.asked:
-            asked = self.asked.popleft()
-            if asked.correlation_id != frame[LENGTH_BYTES : 2 * LENGTH_BYTES] and not self.sends_tokens:
-                self.note(Kind.UNANSWERED, asked.exchange)
+        while self.unanswered:
+            request = self.unanswered.popleft()
+            if request.correlation_id != frame[LENGTH_BYTES : 2 * LENGTH_BYTES] and not self.sends_tokens:
+                self.record(Kind.UNANSWERED, request.exchange)
                 continue
-            body, is_masked = safe_answer(memoryview(frame), asked.api, asked.version)
-            if asked.api is ApiKey.SASL_AUTHENTICATE:
-                told = sasl_answer(memoryview(frame), asked.version)
-                self.is_authenticated = told is not None and told.error_code == ErrorCode.NONE.value
-            if asked.api is not None and facts_of(asked.api).names_brokers:
-                self.proxy.advertised(addresses_in(body, asked.api, asked.version))
-            self.proxy.add(
+            body, is_masked = safe_answer(memoryview(frame), request.api, request.version)
+            if request.api is ApiKey.SASL_AUTHENTICATE:
+                login = sasl_answer(memoryview(frame), request.version)
+                self.is_authenticated = login is not None and login.error_code == ErrorCode.NONE.value
+            if request.api is not None and facts_of(request.api).names_brokers:
+                self.proxy.check_advertised(addresses_in(body, request.api, request.version))
+            self.proxy.add_entry(
                 RecordingEntry(
-                    Kind.ANSWERED, self.number, asked.exchange, self.proxy.now_us(), body, is_masked=is_masked
+                    Kind.ANSWERED, self.number, request.exchange, self.proxy.now_us(), body, is_masked=is_masked
                 )
             )
-            self._unwritten.append(asked.exchange)
-            asyncio.get_running_loop().call_soon(self.look)
+            self._unwritten.append(request.exchange)
+            asyncio.get_running_loop().call_soon(self.record_written)
             return
 
-    def look(self) -> None:
+    def record_written(self) -> None:
         """Records the responses that have been sent completely."""
         if self.transport is not None and not self.transport.is_closing():
             if self.transport.get_write_buffer_size() == 0:
                 for exchange in self._unwritten:
-                    self.note(Kind.WRITTEN, exchange)
+                    self.record(Kind.WRITTEN, exchange)
                 self._unwritten.clear()
             elif self._unwritten:
-                asyncio.get_running_loop().call_later(TICK_S, self.look)
+                asyncio.get_running_loop().call_later(TICK_S, self.record_written)
 
-    def note(self, kind: Kind, exchange: int, body: bytes = b"") -> None:
-        self.proxy.add(RecordingEntry(kind, self.number, exchange, self.proxy.now_us(), body))
+    def record(self, kind: Kind, exchange: int, body: bytes = b"") -> None:
+        self.proxy.add_entry(RecordingEntry(kind, self.number, exchange, self.proxy.now_us(), body))
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.asked.clear()
-        self.note(Kind.CLOSED, 0)
+        self.unanswered.clear()
+        self.record(Kind.CLOSED, 0)
         super().connection_lost(error)
 
 
@@ -291,12 +291,12 @@ class _BrokerSide(_ProxySide):
         super().__init__(proxy)
         self.other = self.client = client
 
-    def frame(self, frame: bytes) -> None:
-        self.client.answered(frame)
+    def handle_frame(self, frame: bytes) -> None:
+        self.client.record_response(frame)
 
     def connection_lost(self, error: Exception | None) -> None:
         client = self.client
         if client.transport is not None and not client.transport.is_closing():
-            while client.asked:
-                client.note(Kind.HUNG_UP, client.asked.popleft().exchange)
+            while client.unanswered:
+                client.record(Kind.HUNG_UP, client.unanswered.popleft().exchange)
         super().connection_lost(error)

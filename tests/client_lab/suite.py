@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from odradek.testing.judge.verdicts import BROKEN, KEPT, verdicts
-from odradek.testing.suite.running import NO_SUCH_VERB, Outcome, run
+from odradek.testing.suite.running import NO_SUCH_COMMAND, Outcome, run
 from odradek.testing.suite.scenarios import SCENARIOS
 from tests.client_lab.installing import DRIVERS, install
 from tests.support.broker_process import REFERENCE
@@ -55,7 +55,7 @@ CLIENTS: Mapping[str, Callable[[], Sequence[str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class SuiteResult:
     """The rules, grouped by how the complete suite ended for a client.
 
     unmet    rules whose scenario prepared a situation that the client did not reach
@@ -95,12 +95,12 @@ def outcome(command: Sequence[str], folder: Path, *rules: str) -> dict[str, set[
     found = verdicts(chain.from_iterable(played))
     broken = {each.rule.id for one in found for each in one.of(BROKEN)}
     kept = {each.rule.id for one in found for each in one.of(KEPT)} - broken
-    without = {end.scenario.rule for end in ends if (end.skipped or "").startswith(NO_SUCH_VERB)} - broken - kept
+    without = {end.scenario.rule for end in ends if (end.skipped or "").startswith(NO_SUCH_COMMAND)} - broken - kept
     return {BROKEN: broken, KEPT: kept, WITHOUT: without, UNMET: set(rules) - broken - kept - without}
 
 
-def read_played(path: Path = PLAYED) -> list[Played]:
-    return [Played(**row) for row in tomllib.loads(path.read_text(encoding="utf-8"))["played"]]
+def read_played(path: Path = PLAYED) -> list[SuiteResult]:
+    return [SuiteResult(**row) for row in tomllib.loads(path.read_text(encoding="utf-8"))["played"]]
 
 
 def main() -> None:
@@ -109,7 +109,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="suite-") as folder:
             found = outcome(CLIENTS[client](), Path(folder), *rules)
         ends = {name: sorted(found[name] & {*rules, *found[BROKEN]}) for name in (KEPT, BROKEN, UNMET, WITHOUT)}
-        now = Played(client, datetime.now(UTC).date(), ends[KEPT], ends[BROKEN], ends[UNMET], ends[WITHOUT])
+        now = SuiteResult(client, datetime.now(UTC).date(), ends[KEPT], ends[BROKEN], ends[UNMET], ends[WITHOUT])
         others = {each.client: each for each in read_played()} | {client: now}
         entries = [others[name].lines() for name in CLIENTS if name in others]
         head = "# How `odradek judge --suite` ended for each client: written by `python -m tests.client_lab.suite`."

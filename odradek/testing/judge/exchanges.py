@@ -65,7 +65,7 @@ class Connection:
         return self.shows_broker or (self.sends_markers and not self.sends_others)
 
     @property
-    def kin(self) -> tuple[str, str, str, str | None]:
+    def similarity(self) -> tuple[str, str, str, str | None]:
         """Identifies similar connections: those with equal values may belong to one client. This is never enough
         evidence against a client."""
         return self.host, self.software, self.software_version, self.client_id
@@ -126,15 +126,15 @@ class Exchange:
     answered_us: int = 0
     written_us: int | None = None
     _batches: list[Batch] | None = None
-    _named: dict[str | bytes, Topic] = field(default_factory=dict)
+    _topics_by_key: dict[str | bytes, Topic] = field(default_factory=dict)
 
     def topic(self, name: str | None, topic_id: bytes) -> Topic:
         """Returns the topic with this name, or with this id if `name` is empty. All calls for one exchange return the
         same topic, even if the topic is deleted in between."""
         key = name or topic_id
-        found = self._named.get(key)
+        found = self._topics_by_key.get(key)
         if found is None:
-            found = self._named[key] = self.topics.find(name, topic_id)
+            found = self._topics_by_key[key] = self.topics.find(name, topic_id)
         return found
 
     @property
@@ -197,15 +197,15 @@ def _zeros(records: RecordChunks | None) -> memoryview | None:
     if records is None:
         return None
     size = records_size(records)
-    if size > len(_shared[0]):
-        _shared[0] = memoryview(bytes(size))
-    return _shared[0][:size]
+    if size > len(_shared_zeros[0]):
+        _shared_zeros[0] = memoryview(bytes(size))
+    return _shared_zeros[0][:size]
 
 
-_shared: Final = [memoryview(b"")]
+_shared_zeros: Final = [memoryview(b"")]
 
 
-def knows(request: Exchange, answered: Exchange) -> bool:
+def knows_response(request: Exchange, answered: Exchange) -> bool:
     """Returns whether the client must have known the response when it sent the request. This is never the case for a
     response that was not written completely, or that was written shortly before its connection was closed."""
     written_us, closed_us = answered.written_us, answered.connection.closed_us

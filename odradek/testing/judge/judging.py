@@ -16,7 +16,7 @@ from odradek.protocol.recording import Kind, RecordingEntry
 from odradek.protocol.struct import Message
 from odradek.testing.judge.brokers import note_sender
 from odradek.testing.judge.exchanges import AnswerFate, Connection, Exchange, forget_records
-from odradek.testing.judge.rule import Look
+from odradek.testing.judge.rule import RuleFunction
 from odradek.testing.judge.rules import FAMILIES
 from odradek.testing.judge.scene import Client, Scene
 from odradek.testing.judge.topic_names import note_topics
@@ -45,10 +45,10 @@ def pipelined(entries: Iterable[RecordingEntry]) -> set[int]:
     return {entry.connection for entry in entries if entry.is_behind}
 
 
-class Judging:
+class JudgedRecording:
     """One pass over a recording. `exchanges` counts the judged exchanges.
 
-    elsewhere             addresses given to clients that bypass the recording
+    bypassing_addresses   addresses given to clients that bypass the recording
     is_of_bootstrap_only  whether clients have sent only requests that they send to any broker before they connect to
                           leaders and coordinators
     """
@@ -56,31 +56,31 @@ class Judging:
     def __init__(self, pipelined_connections: set[int]) -> None:
         self.scene = Scene()
         self.exchanges = 0
-        self.elsewhere: list[str] = []
+        self.bypassing_addresses: list[str] = []
         self.is_of_bootstrap_only = True
         self._pipelined = pipelined_connections
         self._connections: dict[int, Connection] = {}
         self._open: dict[int, Exchange] = {}  # exchanges whose response is not yet written, by number
-        self._all_sent = [look for family in FAMILIES for look in family.all_sent]
-        self._all_answered = [look for family in FAMILIES for look in family.all_answered]
-        self._sent: dict[ApiKey, list[Look]] = {}
-        self._answered: dict[ApiKey, list[Look]] = {}
+        self._all_sent = [function for family in FAMILIES for function in family.on_every_request]
+        self._all_answered = [function for family in FAMILIES for function in family.on_every_response]
+        self._sent: dict[ApiKey, list[RuleFunction]] = {}
+        self._answered: dict[ApiKey, list[RuleFunction]] = {}
         for family in FAMILIES:
-            for api, looks in family.sent.items():
-                self._sent.setdefault(api, []).extend(looks)
-            for api, looks in family.answered.items():
-                self._answered.setdefault(api, []).extend(looks)
+            for api, functions in family.on_request.items():
+                self._sent.setdefault(api, []).extend(functions)
+            for api, functions in family.on_response.items():
+                self._answered.setdefault(api, []).extend(functions)
 
-    def take(self, entry: RecordingEntry) -> None:
+    def add_entry(self, entry: RecordingEntry) -> None:
         self.scene.move_to(entry.time_us)
         match entry.kind:
             case Kind.OPENED:
-                told = json.loads(entry.body)
+                details = json.loads(entry.body)
                 self._connections[entry.connection] = Connection(
                     entry.connection,
-                    told.get("node", 0),
-                    told.get("host", ""),
-                    told.get("is_sasl", False),
+                    details.get("node", 0),
+                    details.get("host", ""),
+                    details.get("is_sasl", False),
                     entry.connection in self._pipelined,
                     entry.time_us,
                 )
@@ -95,7 +95,7 @@ class Judging:
             case Kind.TOLD:
                 elsewhere = json.loads(entry.body).get("elsewhere")
                 if elsewhere is not None:
-                    self.elsewhere.append(elsewhere)
+                    self.bypassing_addresses.append(elsewhere)
             case Kind.CLOSED:
                 connection = self._connections.pop(entry.connection, None)
                 if connection is not None:
@@ -122,9 +122,9 @@ class Judging:
         connection.last_us = entry.time_us
         if exchange.client_id is not None:
             connection.client_id = exchange.client_id
-        self._look(self._all_sent, exchange)
+        self._apply_rules(self._all_sent, exchange)
         if exchange.api is not None and exchange.request is not None:
-            self._look(self._sent.get(exchange.api, ()), exchange)
+            self._apply_rules(self._sent.get(exchange.api, ()), exchange)
         if exchange.batches:  # `batches` has decoded the records, so they are no longer needed
             forget_records(exchange.request)
         connection.requests += 1
@@ -144,15 +144,15 @@ class Judging:
             exchange.fate = AnswerFate.UNANSWERED if entry.kind is Kind.UNANSWERED else AnswerFate.HUNG_UP
             del self._open[exchange.number]
         note_topics(exchange, self.scene.topics)
-        self._look(self._all_answered, exchange)
+        self._apply_rules(self._all_answered, exchange)
         if exchange.api is not None and exchange.request is not None:
-            self._look(self._answered.get(exchange.api, ()), exchange)
+            self._apply_rules(self._answered.get(exchange.api, ()), exchange)
         forget_records(exchange.answer)
 
-    def _look(self, looks: Iterable[Look], exchange: Exchange) -> None:
+    def _apply_rules(self, functions: Iterable[RuleFunction], exchange: Exchange) -> None:
         scene = self.scene
-        for look in looks:
-            look(exchange, scene)
+        for function in functions:
+            function(exchange, scene)
 
 
 def _exchange(entry: RecordingEntry, connection: Connection, topics: Topics) -> Exchange:
@@ -207,9 +207,9 @@ def _answer(entry: RecordingEntry, exchange: Exchange) -> Message | None:
         return None
 
 
-def judge(entries: Callable[[], Iterable[RecordingEntry]]) -> Judging:
+def judge(entries: Callable[[], Iterable[RecordingEntry]]) -> JudgedRecording:
     """Judges a recording. `entries` is called twice, and returns all entries from the beginning each time."""
-    judging = Judging(pipelined(entries()))
+    judged = JudgedRecording(pipelined(entries()))
     for entry in entries():
-        judging.take(entry)
-    return judging
+        judged.add_entry(entry)
+    return judged

@@ -13,7 +13,7 @@ from odradek.testing.judge.rules import RULES
 from odradek.testing.judge.verdicts import BROKEN, KEPT, NOT_EXERCISED, UNDECIDED, RuleVerdict, Software, counts_against
 
 # Attributes, and the elements that they count.
-ENDS: Final = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+COUNTED_ELEMENTS: Final = {"failures": "failure", "errors": "error", "skipped": "skipped"}
 
 
 def lines(found: Iterable[Software], ignored: Mapping[str, str], *, everything: bool = False) -> Iterator[str]:
@@ -23,12 +23,12 @@ def lines(found: Iterable[Software], ignored: Mapping[str, str], *, everything: 
         yield f"{software.title}: {software.clients} clients, {software.connections} connections"
         for verdict in software.verdicts.values():
             if verdict.verdict == BROKEN:
-                yield from _broken(verdict, ignored)
+                yield from _violation_lines(verdict, ignored)
             elif verdict.verdict == KEPT:
-                yield f"  kept     {_named(verdict)} ({verdict.kept} times)"
+                yield f"  kept     {_rule_line(verdict)} ({verdict.kept} times)"
             elif everything:
                 rule = verdict.rule
-                yield f"  {'-':8} {_named(verdict)}: {rule.needs or f'not exercised; it is decided by {rule.when}'}"
+                yield f"  {'-':8} {_rule_line(verdict)}: {rule.needs or f'not exercised; it is decided by {rule.when}'}"
         for state, words in ((NOT_EXERCISED, "not exercised"), (UNDECIDED, "not decided by traffic")):
             names = [each.rule.id for each in software.of(state)]
             if names and not everything:
@@ -36,19 +36,19 @@ def lines(found: Iterable[Software], ignored: Mapping[str, str], *, everything: 
         yield ""
 
 
-def _named(verdict: RuleVerdict) -> str:
+def _rule_line(verdict: RuleVerdict) -> str:
     return f"{verdict.rule.id:7} {verdict.rule.level.value}  {verdict.rule.text} [{verdict.rule.clause}]"
 
 
-def _broken(verdict: RuleVerdict, ignored: Mapping[str, str]) -> Iterator[str]:
+def _violation_lines(verdict: RuleVerdict, ignored: Mapping[str, str]) -> Iterator[str]:
     reason = ignored.get(verdict.rule.id)
-    yield f"  {'BROKEN' if reason is None else 'ignored':8} {_named(verdict)} ({verdict.broken} times)"
+    yield f"  {'BROKEN' if reason is None else 'ignored':8} {_rule_line(verdict)} ({verdict.broken} times)"
     yield f"           {verdict.why}" + ("" if reason is None else f"; ignored: {reason}")
     for exchange in verdict.proof:
-        yield f"           {_short(exchange)}"
+        yield f"           {_exchange_line(exchange)}"
 
 
-def _short(exchange: Exchange) -> str:
+def _exchange_line(exchange: Exchange) -> str:
     name = "?" if exchange.api is None else exchange.api.kafka_name
     return (
         f"{exchange.received_us / 1000:.1f} ms  exchange {exchange.number}, connection {exchange.connection.number}:"
@@ -102,7 +102,7 @@ class _Suite:
 
 def _counts(cases: list[str], took_s: float) -> str:
     """Returns the attributes that a suite and the whole report have in common."""
-    ends = {name: sum(f"<{element}" in case for case in cases) for name, element in ENDS.items()}
+    ends = {name: sum(f"<{element}" in case for case in cases) for name, element in COUNTED_ELEMENTS.items()}
     counts = " ".join(f'{name}="{count}"' for name, count in ends.items())
     return f'tests="{len(cases)}" {counts} time="{took_s:.3f}"'
 
@@ -116,7 +116,7 @@ def _case(software: Software, verdict: RuleVerdict, ignored: Mapping[str, str], 
     if rule.id in ignored:
         body = f"<skipped message={quoteattr(ignored[rule.id])}/>"
     elif counts_against(verdict, strict=strict):
-        proof = escape("\n".join([rule.clause, *map(_short, verdict.proof)]))
+        proof = escape("\n".join([rule.clause, *map(_exchange_line, verdict.proof)]))
         body = f"<failure message={quoteattr(verdict.why)}>{proof}</failure>"
     elif verdict.verdict in (NOT_EXERCISED, UNDECIDED):
         body = f"<skipped message={quoteattr(rule.needs or 'not exercised')}/>"

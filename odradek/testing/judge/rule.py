@@ -53,19 +53,23 @@ class ProtocolRule:
         return self.id.partition(".")[0]
 
 
-Look: TypeAlias = "Callable[[Exchange, Scene], None]"
+RuleFunction: TypeAlias = "Callable[[Exchange, Scene], None]"
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Rules that are decided together. Their functions examine every request (`all_sent`, `all_answered`), or those of
-    certain APIs; either when the request arrives (`sent`) or when its response is sent (`answered`)."""
+    """Rules that are decided together.
+
+    on_request, on_response              functions by API: they examine a request when it arrives, or when its response
+                                         is sent
+    on_every_request, on_every_response  functions for the requests and responses of all APIs
+    """
 
     rules: tuple[ProtocolRule, ...]
-    sent: Mapping[ApiKey, tuple[Look, ...]] = field(default_factory=dict)
-    answered: Mapping[ApiKey, tuple[Look, ...]] = field(default_factory=dict)
-    all_sent: tuple[Look, ...] = ()
-    all_answered: tuple[Look, ...] = ()
+    on_request: Mapping[ApiKey, tuple[RuleFunction, ...]] = field(default_factory=dict)
+    on_response: Mapping[ApiKey, tuple[RuleFunction, ...]] = field(default_factory=dict)
+    on_every_request: tuple[RuleFunction, ...] = ()
+    on_every_response: tuple[RuleFunction, ...] = ()
 
 
 def undecided(id_: str, level: Level, text: str, needs: str) -> ProtocolRule:

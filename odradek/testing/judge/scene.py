@@ -69,14 +69,14 @@ class Scene:
         self.now_us = 0
         self.topics = Topics()
         self._states: dict[type, OrderedDict[Hashable, object]] = {}
-        self._joined: dict[int, int] = {}  # for each connection, an earlier connection of the same client
+        self._earlier_connection: dict[int, int] = {}  # for each connection, an earlier connection of the same client
         self._seen_at: OrderedDict[Hashable, int] = OrderedDict()  # for each id, a connection that used it
         self._connections: dict[int, Connection] = {}
         self._tallies: dict[int, dict[str, Tally]] = {}
-        self._due: list[tuple[int, int, Callable[[], None]]] = []
-        self._dues = 0
+        self._actions: list[tuple[int, int, Callable[[], None]]] = []
+        self._action_count = 0
 
-    def at(self, kind: type[T], *key: Hashable) -> T:
+    def state(self, kind: type[T], *key: Hashable) -> T:
         """Returns the state of this type and key, and creates it on first use."""
         states = self._states.get(kind)
         if states is None:
@@ -91,17 +91,17 @@ class Scene:
         assert isinstance(found, kind)
         return found
 
-    def seen(self, kind: type[T], *key: Hashable) -> T | None:
+    def find_state(self, kind: type[T], *key: Hashable) -> T | None:
         """Returns the state of this type and key, or None if it does not exist."""
         states = self._states.get(kind)
         found = None if states is None else states.get(key)
         assert found is None or isinstance(found, kind)
         return found
 
-    def kept(self, rule: str, exchange: Exchange) -> None:
+    def record_kept(self, rule: str, exchange: Exchange) -> None:
         self._tally(rule, exchange).kept += 1
 
-    def broken(self, rule: str, exchange: Exchange, why: str, *before: Exchange | None) -> None:
+    def record_broken(self, rule: str, exchange: Exchange, why: str, *before: Exchange | None) -> None:
         """Records that an exchange breaks a rule. `before` lists the exchanges that prove it, oldest first."""
         tally = self._tally(rule, exchange)
         tally.broken += 1
@@ -111,19 +111,19 @@ class Scene:
 
     def decide(self, rule: str, is_kept: bool, exchange: Exchange, why: str, *before: Exchange | None) -> None:
         if is_kept:
-            self.kept(rule, exchange)
+            self.record_kept(rule, exchange)
         else:
-            self.broken(rule, exchange, why, *before)
+            self.record_broken(rule, exchange, why, *before)
 
-    def later(self, delay_us: int, action: Callable[[], None]) -> None:
+    def run_later(self, delay_us: int, action: Callable[[], None]) -> None:
         """Runs `action` before the first event that is at least `delay_us` later; never, if the recording ends before
         that."""
-        self._dues += 1
-        heapq.heappush(self._due, (self.now_us + delay_us, self._dues, action))
+        self._action_count += 1
+        heapq.heappush(self._actions, (self.now_us + delay_us, self._action_count, action))
 
     def move_to(self, now_us: int) -> None:
-        while self._due and self._due[0][0] <= now_us:
-            self.now_us, _, action = heapq.heappop(self._due)
+        while self._actions and self._actions[0][0] <= now_us:
+            self.now_us, _, action = heapq.heappop(self._actions)
             action()
         self.now_us = now_us
 
@@ -137,10 +137,10 @@ class Scene:
         if other != connection.number:
             one, two = sorted((self._client_of(other), self._client_of(connection.number)))
             if one != two:
-                self._joined[two] = one
+                self._earlier_connection[two] = one
 
     def _client_of(self, number: int) -> int:
-        while (earlier := self._joined.get(number)) is not None:
+        while (earlier := self._earlier_connection.get(number)) is not None:
             number = earlier
         return number
 

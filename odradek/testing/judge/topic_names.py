@@ -19,11 +19,11 @@ def note_topics(exchange: Exchange, topics: Topics) -> None:
         for each in exchange.answer.responses:
             if not each.error_code:
                 topics.delete(each.name or topics.name_of(each.topic_id))
-    for name, topic_id in _told(exchange):
+    for name, topic_id in _topic_ids(exchange):
         topics.link(name, topic_id)
 
 
-def _told(exchange: Exchange) -> Iterator[tuple[str, bytes]]:
+def _topic_ids(exchange: Exchange) -> Iterator[tuple[str, bytes]]:
     answer = exchange.answer
     if isinstance(answer, MetadataResponse | DescribeTopicPartitionsResponse | CreateTopicsResponse):
         for topic in answer.topics:

@@ -41,7 +41,7 @@ class RuleVerdict:
             "kept": self.kept,
             "broken": self.broken,
             "why": self.why or None,
-            "proof": [told(exchange) for exchange in self.proof],
+            "proof": [exchange_json(exchange) for exchange in self.proof],
         }
 
 
@@ -122,7 +122,7 @@ def counts_against(verdict: RuleVerdict, *, strict: bool) -> bool:
     return verdict.verdict == BROKEN and verdict.rule.level in levels
 
 
-def told(exchange: Exchange) -> dict[str, Json]:
+def exchange_json(exchange: Exchange) -> dict[str, Json]:
     """Returns an exchange, decoded, for JSON. Times are in ms since the recording began."""
     return {
         "exchange": exchange.number,

@@ -15,7 +15,7 @@ from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.records import records_of
 from odradek.protocol.schema import Field, Schema, load
 from odradek.protocol.struct import Message, Struct
-from odradek.testing.replay.ids import KINDS, Ids
+from odradek.testing.replay.ids import KINDS, IdMap
 
 OPEN: Final = frozenset(
     {
@@ -54,7 +54,7 @@ class ComparedAnswers:
     live_errors: set[int]
 
 
-def compare(recorded: Message, live: Message, version: int, ids: Ids) -> ComparedAnswers:
+def compare(recorded: Message, live: Message, version: int, ids: IdMap) -> ComparedAnswers:
     schema = load(type(recorded).__module__.rpartition(".")[2])
     found = ComparedAnswers([], errors_of(recorded, version), errors_of(live, version))
     found.differences += _struct(recorded, live, schema.fields, schema, version, ids, "")
@@ -80,7 +80,7 @@ def _errors(struct: Struct, fields: tuple[Field, ...], schema: Schema, version: 
 
 
 def _struct(
-    recorded: Struct, live: Struct, fields: tuple[Field, ...], schema: Schema, version: int, ids: Ids, above: Path
+    recorded: Struct, live: Struct, fields: tuple[Field, ...], schema: Schema, version: int, ids: IdMap, above: Path
 ) -> Iterator[Difference]:
     for field in fields:
         if version not in field.versions or field.name in OPEN:
@@ -102,7 +102,7 @@ def _struct(
             yield from _plain(one, other, field, ids, path)
 
 
-def _plain(one: Any, other: Any, field: Field, ids: Ids, path: Path) -> Iterator[Difference]:
+def _plain(one: Any, other: Any, field: Field, ids: IdMap, path: Path) -> Iterator[Difference]:
     kind = KINDS.get(field.name)
     if field.is_array:
         if kind is not None:
@@ -117,7 +117,7 @@ def _plain(one: Any, other: Any, field: Field, ids: Ids, path: Path) -> Iterator
 
 
 def _lists(
-    one: list[Any], other: list[Any], fields: tuple[Field, ...], schema: Schema, version: int, ids: Ids, path: Path
+    one: list[Any], other: list[Any], fields: tuple[Field, ...], schema: Schema, version: int, ids: IdMap, path: Path
 ) -> Iterator[Difference]:
     keys = [field for field in fields if field.map_key and version in field.versions]
     keys = keys or [field for field in fields if field.name in KEYS and version in field.versions]
@@ -150,7 +150,7 @@ def _lists(
         yield from _struct(recorded, live, fields, schema, version, ids, f"{path}[].")
 
 
-def _live_key(value: Any, field: Field, ids: Ids) -> Any:
+def _live_key(value: Any, field: Field, ids: IdMap) -> Any:
     kind = KINDS.get(field.name)
     return value if kind is None else ids.live(kind, value)
 
@@ -163,7 +163,7 @@ def _joined(records: Any) -> bytes:
     return b"".join(records) if isinstance(records, list) else bytes(records)
 
 
-def _records(one: bytes, other: bytes, ids: Ids, path: Path) -> Iterator[Difference]:
+def _records(one: bytes, other: bytes, ids: IdMap, path: Path) -> Iterator[Difference]:
     """Compares records. The number of records in a response is open, but not whether there are any."""
     try:
         recorded, live = _by_offset(one, ids), _by_offset(other, None)
@@ -178,7 +178,7 @@ def _records(one: bytes, other: bytes, ids: Ids, path: Path) -> Iterator[Differe
             return
 
 
-def _by_offset(data: bytes, ids: Ids | None) -> dict[int, tuple[Any, ...]]:
+def _by_offset(data: bytes, ids: IdMap | None) -> dict[int, tuple[Any, ...]]:
     """Returns each record with the producer fields of its batch. Leaves out timestamps that the broker sets: with
     LogAppendTime, and of markers."""
     found: dict[int, tuple[Any, ...]] = {}

@@ -35,7 +35,7 @@ READS_AND_WRITES: Final[dict[Api, tuple[frozenset[str], frozenset[str]]]] = {
 NOTHING: Final[tuple[frozenset[str], frozenset[str]]] = (frozenset(), frozenset())
 
 
-class Underway:
+class RequestsInFlight:
     """The exchanges of a recording that are in progress, by their numbers."""
 
     def __init__(self) -> None:

@@ -31,7 +31,7 @@ _PRODUCER_AT: Final = 43
 _CRC_AT: Final = 17
 
 
-class Ids:
+class IdMap:
     """The live id for each recorded id, learned from pairs of responses."""
 
     def __init__(self) -> None:

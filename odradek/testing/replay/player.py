@@ -27,8 +27,8 @@ from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.recording import Kind, RecordingEntry
 from odradek.protocol.struct import Message
 from odradek.testing.replay.comparing import Difference, compare, errors_of
-from odradek.testing.replay.concurrency import Underway
-from odradek.testing.replay.ids import Ids
+from odradek.testing.replay.concurrency import RequestsInFlight
+from odradek.testing.replay.ids import IdMap
 from odradek.testing.sync import Refused
 
 Entries = Callable[[], Iterable[RecordingEntry]]
@@ -36,7 +36,7 @@ Control = Callable[[str, str, object], object]  # method, path below the cluster
 PATIENCE_S: Final = 30.0
 PAUSE_S: Final = 0.05  # pause before a request is repeated
 CORRELATION_BYTES: Final = 4
-TEMPORARY: Final = frozenset(
+TEMPORARY_ERRORS: Final = frozenset(
     code.value
     for code in (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -50,7 +50,7 @@ TEMPORARY: Final = frozenset(
     )
 )
 # The prefixes of client ids of Kafka's own brokers, which talk to each other through their advertised listener.
-BROKERS_OWN: Final = (
+BROKER_CLIENT_IDS: Final = (
     "broker-",
     "AddPartitionsManager-client-",
     "Persister-client-",
@@ -74,7 +74,7 @@ class ReplayResult:
     reason."""
 
     compared: int = 0
-    asked_again: int = 0
+    repeated_requests: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     differences: list[FoundDifference] = field(default_factory=list)
 
@@ -113,30 +113,30 @@ class RecordingPlayer:
         self._with_pauses = with_pauses
         self._is_exact = is_exact
         self._patience_s = patience_s
-        self._ids = Ids()
+        self._ids = IdMap()
         self._result = ReplayResult()
         self._connections: dict[int, _LiveConnection] = {}
         self._sent: dict[int, _PlayedRequest] = {}
-        self._underway = Underway()
+        self._in_flight = RequestsInFlight()
         self._refused: set[int] = set()
 
     async def play(self, entries: Entries) -> ReplayResult:
         """Plays a recording and returns the result. `entries` is called twice, and returns all entries from the
         beginning each time. Raises MalformedMessage, OSError."""
         if not self._is_exact:
-            self._refused = refused_for_a_while(entries(), calls_again=self._control is not None)
+            self._refused = temporarily_refused(entries(), calls_again=self._control is not None)
         began_s = time.monotonic()
         try:
             for entry in entries():
                 if self._with_pauses:
                     await asyncio.sleep(began_s + entry.time_us / 1e6 - time.monotonic())
-                await self._take(entry)
+                await self._play_entry(entry)
         finally:
             for connection in self._connections.values():
                 connection.close()
         return self._result
 
-    async def _take(self, entry: RecordingEntry) -> None:
+    async def _play_entry(self, entry: RecordingEntry) -> None:
         match entry.kind:
             case Kind.RECEIVED:
                 await self._send(entry)
@@ -146,16 +146,16 @@ class RecordingPlayer:
                 await self._hung_up(entry)
             case Kind.UNANSWERED:
                 if self._sent.pop(entry.exchange, None) is not None:
-                    self._underway.end(entry.exchange)
+                    self._in_flight.end(entry.exchange)
                     self._result.left_out["were not answered"] += 1
             case Kind.CLOSED:
                 connection = self._connections.pop(entry.connection, None)
                 if connection is not None:
                     connection.close()
             case Kind.TOLD:
-                called = _called(entry)
-                if called is not None:
-                    await self._call(**called)
+                call = _control_call(entry)
+                if call is not None:
+                    await self._call(**call)
             case _:
                 pass
 
@@ -189,16 +189,16 @@ class RecordingPlayer:
             self._result.left_out["are no known request"] += 1
         elif entry.exchange in self._refused and not facts_of(api).creates_topics:
             self._result.left_out["were refused for a while"] += 1
-        elif _client_id(entry.body).startswith(BROKERS_OWN):
+        elif _client_id(entry.body).startswith(BROKER_CLIENT_IDS):
             self._result.left_out["are the broker's own"] += 1
         else:
-            frame, version, has_answer = self._live(entry.body)
+            frame, version, has_answer = self._with_live_ids(entry.body)
             connection = await self._connection(entry.connection)
             answer = connection.send(frame, has_answer=has_answer)
             self._sent[entry.exchange] = _PlayedRequest(api, version, entry.connection, frame, answer)
-            self._underway.begin(entry.exchange, api)
+            self._in_flight.begin(entry.exchange, api)
 
-    def _live(self, frame: bytes) -> tuple[bytes, int, bool]:
+    def _with_live_ids(self, frame: bytes) -> tuple[bytes, int, bool]:
         """Returns the frame with live ids, its version, and whether the broker responds to it."""
         version = int.from_bytes(frame[2:4], signed=True)
         try:
@@ -225,7 +225,7 @@ class RecordingPlayer:
         recorded = None if entry.lacks_records else _answer(entry.body, played)
         live = await self._answer_of(played)
         if recorded is None:
-            self._underway.end(entry.exchange)
+            self._in_flight.end(entry.exchange)
             why = "have answers that lack their records" if entry.lacks_records else "have answers that cannot be read"
             self._result.left_out[why] += 1
             return
@@ -236,29 +236,29 @@ class RecordingPlayer:
             if again is None or again.is_waiting:  # another request waits for its response on this connection
                 break
             await asyncio.sleep(PAUSE_S)
-            self._result.asked_again += 1
+            self._result.repeated_requests += 1
             played.answer = again.send(played.frame)
             live = await self._answer_of(played)
-        is_raced = self._underway.end(entry.exchange)
+        is_raced = self._in_flight.end(entry.exchange)
         self._result.compared += 1
         if live is None:
-            self._found(entry, played, [Difference("", "an answer", "none, or it hung up")], is_open=False)
+            self._add_differences(entry, played, [Difference("", "an answer", "none, or it hung up")], is_open=False)
             return
         found = compare(recorded, live, played.version, self._ids)
         errors = (found.recorded_errors ^ found.live_errors) - {0}
-        is_temporary = not self._is_exact and bool(errors) and errors <= TEMPORARY
-        self._found(entry, played, found.differences, is_open=is_raced or is_temporary)
+        is_temporary = not self._is_exact and bool(errors) and errors <= TEMPORARY_ERRORS
+        self._add_differences(entry, played, found.differences, is_open=is_raced or is_temporary)
 
     async def _hung_up(self, entry: RecordingEntry) -> None:
         played = self._sent.pop(entry.exchange, None)
         if played is None:
             return
-        self._underway.end(entry.exchange)
+        self._in_flight.end(entry.exchange)
         self._result.compared += 1
         if await self._answer_of(played) is not None:
-            self._found(entry, played, [Difference("", "it hung up", "an answer")], is_open=False)
+            self._add_differences(entry, played, [Difference("", "it hung up", "an answer")], is_open=False)
 
-    def _found(
+    def _add_differences(
         self, entry: RecordingEntry, played: _PlayedRequest, differences: Iterable[Difference], *, is_open: bool
     ) -> None:
         self._result.differences += [
@@ -283,29 +283,29 @@ def _client_id(frame: bytes) -> str:
         return ""
 
 
-def _called(entry: RecordingEntry) -> dict[str, Any] | None:
+def _control_call(entry: RecordingEntry) -> dict[str, Any] | None:
     """Returns the call of the control interface that the entry records, if any."""
     return json.loads(entry.body).get("called") if entry.kind is Kind.TOLD else None
 
 
-def refused_for_a_while(entries: Iterable[RecordingEntry], *, calls_again: bool) -> set[int]:
+def temporarily_refused(entries: Iterable[RecordingEntry], *, calls_again: bool) -> set[int]:
     """Returns the exchanges in which every part was refused with a temporary error.
 
     calls_again  whether calls of the control interface are repeated. If so, and the recording has any, returns no
                  exchange, because fault rules count the requests that they refuse.
     """
-    asked: dict[int, _PlayedRequest] = {}
+    requests: dict[int, _PlayedRequest] = {}
     found = set()
-    nobody: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+    no_answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
     for entry in entries:
         if entry.kind is Kind.RECEIVED and not entry.is_masked and len(entry.body) >= LENGTH_BYTES:
             api = API_OF_KEY.get(int.from_bytes(entry.body[:2], signed=True))
             if api is not None:
                 version = int.from_bytes(entry.body[2:4], signed=True)
-                asked[entry.exchange] = _PlayedRequest(api, version, entry.connection, b"", nobody)
-        elif calls_again and _called(entry) is not None:
+                requests[entry.exchange] = _PlayedRequest(api, version, entry.connection, b"", no_answer)
+        elif calls_again and _control_call(entry) is not None:
             return set()
-        elif entry.kind is Kind.ANSWERED and (played := asked.pop(entry.exchange, None)) is not None:
+        elif entry.kind is Kind.ANSWERED and (played := requests.pop(entry.exchange, None)) is not None:
             answer = _answer(entry.body, played)
             if answer is not None and _is_refusal(answer, played.version):
                 found.add(entry.exchange)
@@ -314,7 +314,7 @@ def refused_for_a_while(entries: Iterable[RecordingEntry], *, calls_again: bool)
 
 def _is_refusal(answer: Message, version: int) -> bool:
     errors = errors_of(answer, version)
-    return bool(errors) and errors <= TEMPORARY
+    return bool(errors) and errors <= TEMPORARY_ERRORS
 
 
 def _answer(frame: bytes, played: _PlayedRequest) -> Message | None:

@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import IO, Final
 
 PATIENCE_S: Final = 45.0  # limit for one command; longer than the timeouts of the clients whose drivers are included
-STARTS_S: Final = 120.0  # limit for the first command, because some drivers are compiled at that point
-ENDS_S: Final = 15.0
+START_TIMEOUT_S: Final = 120.0  # limit for the first command, because some drivers are compiled at that point
+EXIT_TIMEOUT_S: Final = 15.0
 MOST_READ_BYTES: Final = 1 << 16
 
 
@@ -42,15 +42,15 @@ class DrivenClient:
             command, env={**os.environ, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
         )
         self._unread = b""
-        self._patience_s = STARTS_S
+        self._time_limit_s = START_TIMEOUT_S
 
-    def say(self, *words: str) -> list[str]:
+    def run_command(self, *words: str) -> list[str]:
         """Sends a command and waits for its reply. Returns the values of the records that the application received,
         which only `poll` produces. Raises ApplicationFailed, Unimplemented."""
-        self.begin(*words)
-        return self.heard(" ".join(words))
+        self.send_command(*words)
+        return self.read_reply(" ".join(words))
 
-    def begin(self, *words: str) -> None:
+    def send_command(self, *words: str) -> None:
         """Sends a command without waiting for its reply. Raises DriverGone if the driver has exited."""
         assert self._process.stdin is not None
         try:
@@ -59,23 +59,23 @@ class DrivenClient:
         except OSError:
             raise DriverGone(f"the driver has ended before `{words[0]}`") from None
 
-    def heard(self, what: str) -> list[str]:
+    def read_reply(self, what: str) -> list[str]:
         """Waits for the reply to the last command, which `what` names in errors. Returns the values of received
         records. Raises ApplicationFailed, Unimplemented."""
-        line = self._line(time.monotonic() + self._patience_s, what)
-        self._patience_s = PATIENCE_S
+        line = self._read_line(time.monotonic() + self._time_limit_s, what)
+        self._time_limit_s = PATIENCE_S
         try:
-            told = json.loads(line)
-            records = [str(each) for each in told.get("records", [])]
+            reply = json.loads(line)
+            records = [str(each) for each in reply.get("records", [])]
         except (ValueError, AttributeError, TypeError):
             raise ApplicationFailed(f"`{what}` was answered by what is no line of JSON: {line[:200]!r}") from None
-        if told.get("unimplemented"):
+        if reply.get("unimplemented"):
             raise Unimplemented(what)
-        if "error" in told:
-            raise ApplicationFailed(f"`{what}` raised {told['error']}", records)
+        if "error" in reply:
+            raise ApplicationFailed(f"`{what}` raised {reply['error']}", records)
         return records
 
-    def _line(self, until_s: float, what: str) -> bytes:
+    def _read_line(self, until_s: float, what: str) -> bytes:
         out = self._process.stdout
         assert out is not None
         while b"\n" not in self._unread:
@@ -96,7 +96,7 @@ class DrivenClient:
         with suppress(OSError):
             self._process.stdin.close()
         try:
-            self._process.wait(ENDS_S)
+            self._process.wait(EXIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from odradek.client.common.values import TopicPartition
-from odradek.client.consuming.assignors import Subscribed, subscription_bytes
+from odradek.client.consuming.assignors import MemberSubscription, subscription_bytes
 from odradek.client.network.cluster import Cluster as ClientCluster
 from odradek.client.network.cluster import CoordinatorType
 from odradek.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
@@ -30,20 +30,20 @@ from odradek.testing.suite.stage import (
     POLL_MS,
     TOPIC,
     ScenarioCluster,
-    polled,
-    polled_by,
+    poll_drivers,
+    poll_values,
 )
 from odradek.testing.sync import Cluster, Unmet
 
 FULL, FINAL = 0, -1
 CLAIM_MS: Final = 10_000
 # By then, fetches that were sent before the change have been answered, whatever fetch.max.wait.ms is.
-SETTLES_S: Final = 1.5
+SETTLE_S: Final = 1.5
 Requests = Iterable[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
+class HandOver:
     """The result of a hand-over.
 
     got           the values that both applications received
@@ -51,74 +51,76 @@ class Handed:
     has_sessions  whether the first driver uses fetch sessions, in which a partition is fetched until it is forgotten
     """
 
-    got: list[str]
-    kept_up: set[int]
+    received: list[str]
+    still_fetched: set[int]
     has_sessions: bool
 
 
-def hand_over(stage: ScenarioCluster, **settings: str) -> Handed:
+def hand_over(stage: ScenarioCluster, **settings: str) -> HandOver:
     """Runs a topic of two partitions that one driver reads until a second one joins. `settings` are set in both
     drivers. Raises Unimplemented, ApplicationFailed, Unmet."""
     stage.topic(partitions=2)
     for partition, value in enumerate("ab"):
         stage.send(value, partition=partition)
-    first = member(stage, settings)
-    got = polled_by([first], 2)
-    first.say("ack")
-    mine = {each["connection"] for each in stage.kafka.requests(api="Fetch", client_id=JUDGED)}
-    second = member(stage, settings)
-    got += settle(stage, [first, second])
-    time.sleep(SETTLES_S)
+    first = start_member(stage, settings)
+    received = poll_drivers([first], 2)
+    first.run_command("ack")
+    first_connections = {each["connection"] for each in stage.kafka.requests(api="Fetch", client_id=JUDGED)}
+    second = start_member(stage, settings)
+    received += poll_until_stable(stage, [first, second])
+    time.sleep(SETTLE_S)
     for partition, value in enumerate("cd"):
         stage.send(value, partition=partition)
     settled = stage.kafka.requests()[-1]["number"]
-    got += polled_by([first, second], 2)
-    time.sleep(SETTLES_S)
+    received += poll_drivers([first, second], 2)
+    time.sleep(SETTLE_S)
     asked = stage.kafka.requests(api="Fetch", client_id=JUDGED)
-    theirs = fetched((each for each in asked if each["connection"] not in mine), settled)
-    firsts = [each for each in asked if each["connection"] in mine]
-    has_sessions = any(each["request"].get("sessionEpoch", FINAL) > FULL for each in firsts)
-    return Handed(got, fetched(firsts, settled) & theirs, has_sessions)
+    second_partitions = fetched_partitions(
+        (each for each in asked if each["connection"] not in first_connections), settled
+    )
+    first_fetches = [each for each in asked if each["connection"] in first_connections]
+    has_sessions = any(each["request"].get("sessionEpoch", FINAL) > FULL for each in first_fetches)
+    return HandOver(received, fetched_partitions(first_fetches, settled) & second_partitions, has_sessions)
 
 
-def member(stage: ScenarioCluster, settings: Mapping[str, str]) -> DrivenClient:
+def start_member(stage: ScenarioCluster, settings: Mapping[str, str]) -> DrivenClient:
     driver = stage.driver(group=GROUP)
     for name, value in settings.items():
-        driver.say("set", name, value)
-    driver.say("subscribe", TOPIC)
+        driver.run_command("set", name, value)
+    driver.run_command("subscribe", TOPIC)
     return driver
 
 
-def reader(
+def start_reader(
     stage: ScenarioCluster, settings: Mapping[str, str], *, partitions: int = 1, acknowledges: bool = True
 ) -> tuple[DrivenClient, list[str]]:
     """Returns a member that has received the topic's only record, and the values it received."""
     stage.topic(partitions=partitions)
     stage.send("a")
-    driver = member(stage, settings)
-    got = polled(driver, 1)
+    driver = start_member(stage, settings)
+    received = poll_values(driver, 1)
     if acknowledges:
-        driver.say("ack")
-    return driver, got
+        driver.run_command("ack")
+    return driver, received
 
 
-def settle(stage: ScenarioCluster, drivers: list[DrivenClient]) -> list[str]:
+def poll_until_stable(stage: ScenarioCluster, drivers: list[DrivenClient]) -> list[str]:
     """Polls in turn until all drivers are members of a stable group. Returns the values they received. Raises Unmet."""
-    got: list[str] = []
+    received: list[str] = []
     until_s = time.monotonic() + PATIENCE_S
     while True:
         for driver in drivers:
-            got += driver.say("poll", str(POLL_MS))
+            received += driver.run_command("poll", str(POLL_MS))
         try:
             stage.kafka.wait(group=GROUP, state="Stable", members=len(drivers), timeout_s=0.01)
         except Unmet:
             if time.monotonic() > until_s:
                 raise
         else:
-            return got
+            return received
 
 
-def fetched(asked: Requests, since: int) -> set[int]:
+def fetched_partitions(asked: Requests, since: int) -> set[int]:
     """Returns the partitions that Fetch requests with a number above `since` want, directly or through their fetch
     sessions."""
     found: set[int] = set()
@@ -135,12 +137,12 @@ def fetched(asked: Requests, since: int) -> set[int]:
     return found
 
 
-async def claim(kafka: Cluster, generation: int) -> None:
+async def join_with_claim(kafka: Cluster, generation: int) -> None:
     """Joins as a member that claims both partitions with this generation, and leaves after the rebalance."""
     owned = frozenset(TopicPartition(TOPIC, partition) for partition in range(2))
-    metadata = subscription_bytes(Subscribed(frozenset({TOPIC}), owned, generation))
-    asking = ClientCluster(kafka.bootstrap, client_id=CLIENT_ID)
-    await asking.start()
+    metadata = subscription_bytes(MemberSubscription(frozenset({TOPIC}), owned, generation))
+    cluster = ClientCluster(kafka.bootstrap, client_id=CLIENT_ID)
+    await cluster.start()
     request = JoinGroupRequest(
         group_id=GROUP,
         session_timeout_ms=CLAIM_MS,
@@ -150,11 +152,11 @@ async def claim(kafka: Cluster, generation: int) -> None:
     )
     kind = CoordinatorType.GROUP
     for _ in range(2):  # the first response contains the member id (KIP-394)
-        told = await asking.ask_coordinator(GROUP, kind, request, JoinGroupResponse, timeout_ms=2 * CLAIM_MS)
-        request.member_id = told.member_id
-    sync = SyncGroupRequest(group_id=GROUP, generation_id=told.generation_id, member_id=told.member_id)
+        joined = await cluster.ask_coordinator(GROUP, kind, request, JoinGroupResponse, timeout_ms=2 * CLAIM_MS)
+        request.member_id = joined.member_id
+    sync = SyncGroupRequest(group_id=GROUP, generation_id=joined.generation_id, member_id=joined.member_id)
     sync.protocol_type, sync.protocol_name = "consumer", "cooperative-sticky"
-    await asking.ask_coordinator(GROUP, kind, sync, SyncGroupResponse, timeout_ms=2 * CLAIM_MS)
-    leaving = LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=told.member_id)])
-    await asking.ask_coordinator(GROUP, kind, leaving, LeaveGroupResponse)
-    await asking.close()
+    await cluster.ask_coordinator(GROUP, kind, sync, SyncGroupResponse, timeout_ms=2 * CLAIM_MS)
+    leave = LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=joined.member_id)])
+    await cluster.ask_coordinator(GROUP, kind, leave, LeaveGroupResponse)
+    await cluster.close()

@@ -19,9 +19,9 @@ from odradek.testing.suite.scenarios.scenario import Scenario
 from odradek.testing.suite.stage import CLIENT_ID, ScenarioCluster
 from odradek.testing.sync import Cluster, Odradek, Process, Unmet
 
-READS_BYTES: Final = 1 << 20
-STARTS_S: Final = 10.0
-NO_SUCH_VERB: Final = "the driver has no "
+READ_BYTES: Final = 1 << 20
+START_TIMEOUT_S: Final = 10.0
+NO_SUCH_COMMAND: Final = "the driver has no "
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Outcome:
 
 
 def run(
-    command: Sequence[str], scenarios: Iterable[Scenario], folder: Path, told: Callable[[Outcome], None]
+    command: Sequence[str], scenarios: Iterable[Scenario], folder: Path, on_outcome: Callable[[Outcome], None]
 ) -> Iterator[list[Client]]:
     """Runs scenarios. For each, yields the driver's clients, with the verdicts on their traffic and on the results that
     the application saw.
@@ -55,11 +55,11 @@ def run(
         odradek = Odradek("127.0.0.1", process.ready["http_port"])
         for scenario in scenarios:
             recording = folder / f"{scenario.rule}.recording"
-            outcome = _played(command, scenario, odradek, recording)
-            found = [each for each in _judged(recording) if each.client_ids != {CLIENT_ID}]
+            outcome = _play(command, scenario, odradek, recording)
+            found = [each for each in _judge(recording) if each.client_ids != {CLIENT_ID}]
             if not found and outcome.skipped is None:
                 outcome = Outcome(scenario, skipped=f"no client came; {outcome.broken or 'it said nothing'}")
-            told(outcome)
+            on_outcome(outcome)
             if outcome.skipped is None and (scenario.decides or outcome.broken is not None):
                 tally = found[0].tallies.setdefault(scenario.rule, Tally())
                 finding = None
@@ -71,7 +71,7 @@ def run(
         process.stop()
 
 
-def _played(command: Sequence[str], scenario: Scenario, odradek: Odradek, recording: Path) -> Outcome:
+def _play(command: Sequence[str], scenario: Scenario, odradek: Odradek, recording: Path) -> Outcome:
     kafka = odradek.cluster(nodes=scenario.nodes, settings=scenario.settings)
     reader = _Reader(odradek, kafka, recording)
     with recording.with_suffix(".log").open("wb") as log:
@@ -80,7 +80,7 @@ def _played(command: Sequence[str], scenario: Scenario, odradek: Odradek, record
         try:
             broken = scenario.play(stage)
         except Unimplemented as missing:
-            skipped = f"{NO_SUCH_VERB}{missing}"
+            skipped = f"{NO_SUCH_COMMAND}{missing}"
         except ApplicationFailed as failed:
             broken = str(failed)
         except Unmet as unmet:
@@ -102,10 +102,10 @@ class _Reader:
     def __init__(self, odradek: Odradek, kafka: Cluster, path: Path) -> None:
         self._connection = HTTPConnection(odradek.host, odradek.port)
         self._path = path
-        self._began = Event()
+        self._is_reading = Event()
         self._thread = Thread(target=self._read, args=(f"{BASE}/clusters/{kafka.id}{RECORDING.path}",), daemon=True)
         self._thread.start()
-        self._began.wait(STARTS_S)
+        self._is_reading.wait(START_TIMEOUT_S)
 
     def join(self) -> None:
         self._thread.join()
@@ -114,14 +114,14 @@ class _Reader:
         self._connection.request("GET", path)
         response = self._connection.getresponse()
         assert response.status == HTTPStatus.OK, response.read()
-        self._began.set()
+        self._is_reading.set()
         with self._path.open("wb") as file:
-            while data := response.read1(READS_BYTES):
+            while data := response.read1(READ_BYTES):
                 file.write(data)
         self._connection.close()
 
 
-def _judged(recording: Path) -> list[Client]:
+def _judge(recording: Path) -> list[Client]:
     def entries() -> Iterator[RecordingEntry]:
         with recording.open("rb") as file:
             yield from Recording(file.read).entries()

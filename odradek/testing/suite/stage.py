@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from odradek.client import Admin
 
 T = TypeVar("T")
-Starting: TypeAlias = Callable[[dict[str, str], IO[bytes]], DrivenClient]
+StartDriver: TypeAlias = Callable[[dict[str, str], IO[bytes]], DrivenClient]
 CLIENT_ID: Final = "odradek-suite"  # client id of the suite's own clients, which are not judged
 JUDGED: Final = "judged"  # client id of drivers
 TOPIC: Final = "orders"
 GROUP: Final = "g"
 PATIENCE_S: Final = 30.0
 POLL_MS: Final = 500
-READS_S: Final = 5.0
+READ_TIMEOUT_S: Final = 5.0
 
 
 class ScenarioCluster:
@@ -44,11 +44,11 @@ class ScenarioCluster:
     def topic(self, partitions: int = 1) -> None:
         from odradek.client import NewTopic
 
-        self._administer(lambda admin: admin.create_topics([NewTopic(TOPIC, partitions=partitions)]))
+        self._run_admin_call(lambda admin: admin.create_topics([NewTopic(TOPIC, partitions=partitions)]))
 
     def create_again(self) -> None:
         """Deletes the topic, and creates a new one with the same name."""
-        self._administer(lambda admin: admin.delete_topics([TOPIC]))
+        self._run_admin_call(lambda admin: admin.delete_topics([TOPIC]))
         self.topic()
 
     def read_from_the_start(self) -> None:
@@ -56,14 +56,14 @@ class ScenarioCluster:
         from odradek.client import AlterOperation, ConfigChange, ConfigResource, ConfigType
 
         change = ConfigChange(AlterOperation.SET, "share.auto.offset.reset", "earliest")
-        self._administer(lambda admin: admin.alter_configs({ConfigResource(ConfigType.GROUP, GROUP): [change]}))
+        self._run_admin_call(lambda admin: admin.alter_configs({ConfigResource(ConfigType.GROUP, GROUP): [change]}))
 
     def commit(self, *groups: str) -> None:
         """Commits an offset for each of these groups, which have no members."""
         for group in groups:
-            self._administer(partial(_commit_start, group=group))
+            self._run_admin_call(partial(_commit_start, group=group))
 
-    def _administer(self, action: Callable[[Admin], Coroutine[object, object, T]]) -> T:
+    def _run_admin_call(self, action: Callable[[Admin], Coroutine[object, object, T]]) -> T:
         from odradek.client import Admin
 
         async def act() -> T:
@@ -72,14 +72,14 @@ class ScenarioCluster:
 
         return _run(act())
 
-    def expel(self) -> None:
+    def remove_members(self) -> None:
         """Removes the members of the classic group, as an administrator would. They find out from the reply to their
         next request."""
         from odradek.client.network.cluster import Cluster
         from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
         from odradek.protocol.messages.leave_group_response import LeaveGroupResponse
 
-        members = self._administer(lambda admin: admin.describe_group(GROUP)).members
+        members = self._run_admin_call(lambda admin: admin.describe_group(GROUP)).members
 
         async def leave() -> None:
             cluster = Cluster(self.kafka.bootstrap, client_id=CLIENT_ID)
@@ -157,7 +157,7 @@ class ScenarioCluster:
                 consumer.assign([TopicPartition(TOPIC, 0)])
                 while len(found) < count:
                     try:
-                        record = await asyncio.wait_for(consumer.getone(), READS_S)
+                        record = await asyncio.wait_for(consumer.getone(), READ_TIMEOUT_S)
                     except TimeoutError:
                         break
                     found.append((record.value or b"").decode(errors="replace"))
@@ -166,26 +166,26 @@ class ScenarioCluster:
         return _run(read())
 
 
-def polled(driver: DrivenClient, count: int, more: int = 2) -> list[str]:
+def poll_values(driver: DrivenClient, count: int, more: int = 2) -> list[str]:
     """Polls until the application has received `count` records, and `more` times after that. Returns all received
     values."""
-    return polled_by([driver], count, more)
+    return poll_drivers([driver], count, more)
 
 
-def polled_by(drivers: Sequence[DrivenClient], count: int, more: int = 2) -> list[str]:
-    """Like `polled`, for several applications that poll in turn."""
-    got: list[str] = []
+def poll_drivers(drivers: Sequence[DrivenClient], count: int, more: int = 2) -> list[str]:
+    """Like `poll_values`, for several applications that poll in turn."""
+    received: list[str] = []
     until_s = time.monotonic() + PATIENCE_S
-    while (len(got) < count or more) and time.monotonic() < until_s:
-        more -= len(got) >= count
+    while (len(received) < count or more) and time.monotonic() < until_s:
+        more -= len(received) >= count
         for driver in drivers:
-            got += driver.say("poll", str(POLL_MS))
-    return got
+            received += driver.run_command("poll", str(POLL_MS))
+    return received
 
 
-def differs(got: Iterable[str], expected: Iterable[str]) -> str | None:
-    got, expected = list(got), list(expected)
-    return None if got == expected else f"the application got {got}, where {expected} is what there is"
+def difference(received: Iterable[str], expected: Iterable[str]) -> str | None:
+    received, expected = list(received), list(expected)
+    return None if received == expected else f"the application got {received}, where {expected} is what there is"
 
 
 async def _commit_start(admin: Admin, group: str) -> None:

@@ -55,7 +55,7 @@ class CommandEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Ignored:
+class IgnoredRule:
     """A rule that is known to be broken. From the day after `until` on, it counts again."""
 
     rule: str
@@ -63,7 +63,7 @@ class Ignored:
     until: date
 
 
-def ignored(text: str) -> Ignored:
+def parse_ignored_rule(text: str) -> IgnoredRule:
     """Parses `RULE=REASON until YYYY-MM-DD`. Raises ArgumentTypeError."""
     rule, has_reason, rest = text.partition("=")
     reason, has_date, day = rest.rpartition(" until ")
@@ -73,17 +73,17 @@ def ignored(text: str) -> Ignored:
         has_date = ""
     if not (has_reason and has_date and reason.strip()):
         raise argparse.ArgumentTypeError(f"{text!r} is not RULE=REASON until YYYY-MM-DD")
-    return Ignored(rule.strip(), reason.strip(), until)
+    return IgnoredRule(rule.strip(), reason.strip(), until)
 
 
-def ignored_file(name: str) -> list[Ignored]:
+def parse_ignored_file(name: str) -> list[IgnoredRule]:
     """Parses a file with one such rule per line. Skips empty lines and lines that begin with #. Raises
     ArgumentTypeError."""
     try:
         found = Path(name).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
         raise argparse.ArgumentTypeError(f"{name}: {error}") from None
-    return [ignored(line) for line in found if line.strip() and not line.startswith("#")]
+    return [parse_ignored_rule(line) for line in found if line.strip() and not line.startswith("#")]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -94,13 +94,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_list(
         parser,
         "--ignore",
-        type=ignored,
+        type=parse_ignored_rule,
         metavar="RULE=REASON until DATE",
         help="do not count breaks of this rule until then. Once the rule is kept, judge fails until you remove this",
     )
     parser.add_argument(
         "--ignore-file",
-        type=ignored_file,
+        type=parse_ignored_file,
         default=[],
         metavar="FILE",
         help="a file with one such entry in each line; # begins a comment",
@@ -174,7 +174,7 @@ def run(options: argparse.Namespace) -> int:
     if options.odd is not None and (options.suite or options.attach is not None or is_recorded):
         complain("odradek judge", "--odd is only for the broker that judge starts for a command")
         return NOTHING
-    missing = [each for each in _written(options) if not each.absolute().parent.is_dir()]
+    missing = [each for each in _written_recordings(options) if not each.absolute().parent.is_dir()]
     if missing:
         complain("odradek judge", f"{missing[0]} cannot be written: there is no folder {missing[0].parent}")
         return NOTHING
@@ -194,7 +194,7 @@ def _judge_live(options: argparse.Namespace, folder: Path, interruption: Interru
         return _suite(options, folder, interruption)
     recording = options.record or folder / "recording"
     if options.attach is not None:
-        return _judge(recording, options, CommandEnd()) if _received(options, recording) else NOTHING
+        return _judge(recording, options, CommandEnd()) if _write_recording(options, recording) else NOTHING
     began_s, output, seed = time.monotonic(), sys.stderr if options.json else None, _seed(options)
     try:
         with _broker(recording, seed) as (environment, kafka):
@@ -251,7 +251,7 @@ def _name(interruption: Interruption) -> str:
     return "" if interruption.received is None else interruption.received.name
 
 
-def _written(options: argparse.Namespace) -> list[Path]:
+def _written_recordings(options: argparse.Namespace) -> list[Path]:
     files = (options.json_file, options.junit, options.html, options.record)
     return [each for each in files if each is not None]
 
@@ -293,7 +293,7 @@ def _broker(recording: Path, seed: int) -> Iterator[tuple[dict[str, str], Contro
         broker.stop()
 
 
-def _received(options: argparse.Namespace, recording: Path) -> bool:
+def _write_recording(options: argparse.Namespace, recording: Path) -> bool:
     """Writes the broker's recording to a file until SIGINT or SIGTERM, or until the broker ends it. Returns False if
     the broker refuses."""
     host, port = options.attach
@@ -316,7 +316,7 @@ def _received(options: argparse.Namespace, recording: Path) -> bool:
             while data := response.read1(MOST_READ_BYTES):
                 file.write(data)
                 file.flush()
-        complain("odradek judge", _ending(recording))
+        complain("odradek judge", _end_reason(recording))
     except KeyboardInterrupt:
         return recording.exists()
     except (OSError, HTTPException, ValueError) as error:
@@ -327,7 +327,7 @@ def _received(options: argparse.Namespace, recording: Path) -> bool:
     return True
 
 
-def _ending(recording: Path) -> str:
+def _end_reason(recording: Path) -> str:
     """Returns the reason for which the broker ended a recording."""
     from odradek.protocol.recording import Kind
 
@@ -342,7 +342,7 @@ def _suite(options: argparse.Namespace, folder: Path, interruption: Interruption
     from odradek.testing.suite.running import Outcome, run
     from odradek.testing.suite.scenarios import SCENARIOS
 
-    def told(outcome: Outcome) -> None:
+    def print_outcome(outcome: Outcome) -> None:
         print(outcome, file=sys.stderr, flush=True)
 
     only = tuple(options.only)
@@ -350,7 +350,7 @@ def _suite(options: argparse.Namespace, folder: Path, interruption: Interruption
     clients: list[Client] = []
     began_s = time.monotonic()
     try:
-        for found in run(options.words, chosen, folder, told):
+        for found in run(options.words, chosen, folder, print_outcome):
             clients += found
     except OSError as error:
         complain("odradek judge", f"{options.words[0]}: {error.strerror}")
@@ -365,18 +365,18 @@ def _judge(recording: Path, options: argparse.Namespace, ended: CommandEnd) -> i
     from odradek.testing.judge.judging import judge
 
     try:
-        judging = judge(lambda: recorded_entries(recording))
+        judged = judge(lambda: recorded_entries(recording))
     except MalformedMessage as error:
         complain("odradek judge", f"{recording}: {error}")
         return NOTHING
-    status = _report(judging.clients(), options, ended)
-    if judging.elsewhere:
-        where = " and ".join(judging.elsewhere)
+    status = _report(judged.clients(), options, ended)
+    if judged.bypassing_addresses:
+        where = " and ".join(judged.bypassing_addresses)
         complain(
             "odradek judge",
             f"the broker sent clients to {where}, past the recording. What they did there is not judged",
         )
-        if judging.is_of_bootstrap_only and status == KEPT:
+        if judged.is_of_bootstrap_only and status == KEPT:
             complain("odradek judge", "only their first requests are recorded, which proves nothing")
             return NOTHING
     return status
@@ -424,7 +424,7 @@ def recorded_entries(path: Path) -> Iterator[RecordingEntry]:
 
 
 def _status(
-    found: Sequence[Software], known: Sequence[Ignored], reasons: Iterable[str], ended: CommandEnd, *, strict: bool
+    found: Sequence[Software], known: Sequence[IgnoredRule], reasons: Iterable[str], ended: CommandEnd, *, strict: bool
 ) -> int:
     from odradek.testing.judge import verdicts as kinds
 

@@ -65,12 +65,12 @@ async def _serve(proxy: RecordingProxy, listen: tuple[str, int]) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
         await proxy.start(*listen)
-        upstream = ":".join(map(str, proxy.upstream))
+        upstream = ":".join(map(str, proxy.broker_address))
         print(f"recording {listen[0]}:{proxy.port}, which passes on to {upstream}", flush=True)
         await stop.wait()
     finally:
         await proxy.close()
     print(f"{proxy.exchanges} requests recorded", flush=True)
-    if proxy.elsewhere:
-        where = ", ".join(f"{host}:{port}" for host, port in proxy.elsewhere)
+    if proxy.bypassing_addresses:
+        where = ", ".join(f"{host}:{port}" for host, port in proxy.bypassing_addresses)
         complain("odradek record", f"requests that clients sent to {where} are not in the recording")

@@ -22,7 +22,7 @@ SAME, DIFFERENT, MISUNDERSTOOD = 0, 1, 2
 MOST_SHOWN = 3  # maximum number of exchanges shown for one difference
 
 
-def explained(text: str) -> tuple[str, str]:
+def parse_explanation(text: str) -> tuple[str, str]:
     """Parses `API.PATH=REASON`. Raises ArgumentTypeError."""
     pattern, _, reason = text.partition("=")
     if not pattern.strip() or not reason.strip():
@@ -52,7 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_list(
         parser,
         "--ignore",
-        type=explained,
+        type=parse_explanation,
         metavar="API.PATH=REASON",
         help="do not count this difference; * in the path stands for any characters",
     )
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     found = [each for each in replayed.differences if _reason(each, options.ignore) is None and not each.is_open]
     if options.json:
         for each in replayed.differences:
-            print(json.dumps(_told(each, _reason(each, options.ignore))))
+            print(json.dumps(_difference_json(each, _reason(each, options.ignore))))
     else:
         for line in lines(replayed, found):
             print(line)
@@ -119,7 +119,7 @@ def _reason(found: FoundDifference, ignored: Iterable[tuple[str, str]]) -> str |
     return None
 
 
-def _told(found: FoundDifference, reason: str | None) -> dict[str, object]:
+def _difference_json(found: FoundDifference, reason: str | None) -> dict[str, object]:
     return {
         "exchange": found.exchange,
         "api": found.api,
@@ -149,7 +149,7 @@ def lines(replayed: ReplayResult, found: list[FoundDifference]) -> Iterator[str]
         yield f"  {len(replayed.differences) - len(found) - is_open} are explained by --ignore"
     if is_open:
         yield f"  {is_open} more depend on which request came first, or on a refusal that passes (--json lists them)"
-    if replayed.asked_again:
-        yield f"  {replayed.asked_again} requests were asked again after such a refusal"
+    if replayed.repeated_requests:
+        yield f"  {replayed.repeated_requests} requests were asked again after such a refusal"
     for reason, count in sorted(replayed.left_out.items()):
         yield f"  {count} left out, which {reason}"

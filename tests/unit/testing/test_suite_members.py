@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.testing.suite.members import fetched
+from odradek.testing.suite.members import fetched_partitions
 
 
 def fetch(number: int, epoch: int, *partitions: int, forgets: tuple[int, ...] = ()) -> dict[str, Any]:
@@ -31,4 +31,4 @@ def fetch(number: int, epoch: int, *partitions: int, forgets: tuple[int, ...] = 
     ids=["kept up", "forgotten", "a full fetch", "no session", "added", "only before"],
 )
 def test_a_session_fetches_what_it_was_given_and_has_not_forgotten(asked: list[Any], found: set[int]) -> None:
-    assert fetched(asked, since=1) == found
+    assert fetched_partitions(asked, since=1) == found

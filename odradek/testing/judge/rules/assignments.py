@@ -18,7 +18,7 @@ from odradek.protocol.messages.join_group_request import JoinGroupRequest
 from odradek.protocol.messages.join_group_response import JoinGroupResponse
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
-from odradek.testing.judge.exchanges import Exchange, knows
+from odradek.testing.judge.exchanges import Exchange, knows_response
 from odradek.testing.judge.rule import Family, M, ProtocolRule
 
 if TYPE_CHECKING:
@@ -44,47 +44,47 @@ RULES = (
 
 @dataclass(slots=True)
 class HeldPartitions:
-    """Partitions of a member: those of its last assignment, which response `by` contained, and those of the assignment
+    """Partitions of a member: those of its last assignment, which `response` contained, and those of the assignment
     before it."""
 
-    by: Exchange | None = None
-    now: Owned = frozenset()
-    before: Owned = frozenset()
+    response: Exchange | None = None
+    partitions: Owned = frozenset()
+    earlier_partitions: Owned = frozenset()
 
 
 @dataclass(slots=True)
 class Claims:
     """The claims that the leader of a group received: for each partition, generations and members."""
 
-    told: Exchange | None = None
+    response: Exchange | None = None
     protocol: str = ""
     by_partition: dict[tuple[str, int], list[tuple[int, str]]] = field(default_factory=dict)
 
 
-def joins(exchange: Exchange, scene: Scene) -> None:
+def on_join_group(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, JoinGroupRequest)
     if request.protocol_type != CONSUMER or not request.member_id:
         return
-    held = scene.at(HeldPartitions, request.group_id, request.member_id)
-    if held.by is None:
+    held = scene.state(HeldPartitions, request.group_id, request.member_id)
+    if held.response is None:
         return
-    is_known = knows(exchange, held.by)
+    is_known = knows_response(exchange, held.response)
     for protocol in request.protocols:
         _, claimed = claims_of(protocol.metadata)
         if claimed:
-            more = claimed - held.now - (frozenset() if is_known else held.before)
+            more = claimed - held.partitions - (frozenset() if is_known else held.earlier_partitions)
             why = f"the member claims {sorted(more)} with {protocol.name}, but was not assigned them"
-            scene.decide("GRP.8", not more, exchange, why, held.by)
+            scene.decide("GRP.8", not more, exchange, why, held.response)
 
 
-def join_answered(exchange: Exchange, scene: Scene) -> None:
+def on_join_group_response(exchange: Exchange, scene: Scene) -> None:
     request, answer = exchange.request, exchange.answer
     assert isinstance(request, JoinGroupRequest)
     if not isinstance(answer, JoinGroupResponse) or answer.error_code or not answer.members:
         return
-    claims = scene.at(Claims, request.group_id, answer.member_id)
-    claims.told, claims.protocol = exchange, answer.protocol_name or ""
+    claims = scene.state(Claims, request.group_id, answer.member_id)
+    claims.response, claims.protocol = exchange, answer.protocol_name or ""
     claims.by_partition.clear()
     for member in answer.members:
         generation, claimed = claims_of(member.metadata)
@@ -92,16 +92,16 @@ def join_answered(exchange: Exchange, scene: Scene) -> None:
             claims.by_partition.setdefault(place, []).append((generation, member.member_id))
 
 
-def syncs(exchange: Exchange, scene: Scene) -> None:
+def on_sync_group(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, SyncGroupRequest)
-    claims = scene.at(Claims, request.group_id, request.member_id)
-    told = claims.told
+    claims = scene.state(Claims, request.group_id, request.member_id)
+    told = claims.response
     if told is None or not request.assignments or COOPERATIVE not in claims.protocol:
         return
     if not isinstance(told.answer, JoinGroupResponse) or told.answer.generation_id != request.generation_id:
         return
-    given = {place: each.member_id for each in request.assignments for place in assigned_in(each.assignment)}
+    given = {place: each.member_id for each in request.assignments for place in assigned_partitions(each.assignment)}
     for place, claimed in claims.by_partition.items():
         (last, owner), *others = sorted(claimed, reverse=True)
         stale = {member for generation, member in others if 0 <= generation < last}
@@ -111,19 +111,23 @@ def syncs(exchange: Exchange, scene: Scene) -> None:
             scene.decide("GRP.9", winner not in stale, exchange, why, told)
 
 
-def sync_answered(exchange: Exchange, scene: Scene) -> None:
+def on_sync_group_response(exchange: Exchange, scene: Scene) -> None:
     request, answer = exchange.request, exchange.answer
     assert isinstance(request, SyncGroupRequest)
     if not isinstance(answer, SyncGroupResponse) or answer.error_code:
         return
-    held = scene.at(HeldPartitions, request.group_id, request.member_id)
-    held.by, held.before, held.now = exchange, held.now, assigned_in(answer.assignment)
+    held = scene.state(HeldPartitions, request.group_id, request.member_id)
+    held.response, held.earlier_partitions, held.partitions = (
+        exchange,
+        held.partitions,
+        assigned_partitions(answer.assignment),
+    )
 
 
 def claims_of(metadata: Buffer) -> tuple[int, Owned]:
     """Returns the generation of a subscription (-1 if it has none) and the partitions that it claims. Claims nothing if
     it is in another format."""
-    told = _read(ConsumerProtocolSubscription, metadata)
+    told = _parse(ConsumerProtocolSubscription, metadata)
     if told is None:
         return -1, frozenset()
     return told.generation_id, frozenset(
@@ -131,14 +135,14 @@ def claims_of(metadata: Buffer) -> tuple[int, Owned]:
     )
 
 
-def assigned_in(assignment: Buffer) -> Owned:
-    told = _read(ConsumerProtocolAssignment, assignment)
+def assigned_partitions(assignment: Buffer) -> Owned:
+    told = _parse(ConsumerProtocolAssignment, assignment)
     if told is None:
         return frozenset()
     return frozenset((each.topic, index) for each in told.assigned_partitions for index in each.partitions)
 
 
-def _read(kind: type[T], data: Buffer) -> T | None:
+def _parse(kind: type[T], data: Buffer) -> T | None:
     """Parses a subscription or an assignment. Like Kafka, parses unknown later versions as the last known version."""
     version = int.from_bytes(data[:VERSION_BYTES], signed=True)
     if len(data) < VERSION_BYTES or version < 0:
@@ -151,6 +155,6 @@ def _read(kind: type[T], data: Buffer) -> T | None:
 
 FAMILY = Family(
     RULES,
-    sent={ApiKey.JOIN_GROUP: (joins,), ApiKey.SYNC_GROUP: (syncs,)},
-    answered={ApiKey.JOIN_GROUP: (join_answered,), ApiKey.SYNC_GROUP: (sync_answered,)},
+    on_request={ApiKey.JOIN_GROUP: (on_join_group,), ApiKey.SYNC_GROUP: (on_sync_group,)},
+    on_response={ApiKey.JOIN_GROUP: (on_join_group_response,), ApiKey.SYNC_GROUP: (on_sync_group_response,)},
 )

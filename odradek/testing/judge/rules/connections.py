@@ -8,7 +8,7 @@ from typing import Final
 from odradek.protocol.api_facts import client_waits
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
-from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows
+from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows_response
 from odradek.testing.judge.rule import Family, I, M, ProtocolRule, S, undecided
 from odradek.testing.judge.scene import Scene
 
@@ -39,75 +39,77 @@ RULES = (
 
 @dataclass(slots=True)
 class ThrottledConnection:
-    by: Exchange | None = None
+    response: Exchange | None = None
     throttle_us: int = 0
 
 
 @dataclass(slots=True)
 class SaslSession:
-    """The login of a connection. `since` is the last successful login. `is_raw` means that bare tokens follow
-    SaslHandshake v0, which are not recorded."""
+    """The login of a connection. `login` is the response to the last successful one. `is_raw` means that bare tokens
+    follow SaslHandshake v0, which are not recorded."""
 
-    since: Exchange | None = None
+    login: Exchange | None = None
     lifetime_us: int = 0
-    again: Exchange | None = None  # the handshake of a re-authentication in progress
+    reauthentication: Exchange | None = None  # the handshake of a re-authentication in progress
     is_raw: bool = False
 
 
-def throttled(exchange: Exchange, scene: Scene) -> None:
-    told = scene.at(ThrottledConnection, exchange.connection.number)
-    by = told.by
-    if by is None or by.written_us is None or not knows(exchange, by):
+def check_throttle_time(exchange: Exchange, scene: Scene) -> None:
+    connection = scene.state(ThrottledConnection, exchange.connection.number)
+    response = connection.response
+    if response is None or response.written_us is None or not knows_response(exchange, response):
         return
-    passed_us = exchange.received_us - by.answered_us
-    why = f"the request came {passed_us // 1000} ms after an answer with throttle_time_ms {told.throttle_us // 1000}"
-    scene.decide("CON.2", passed_us >= told.throttle_us - TOLERANCE_US, exchange, why, by)
-    told.by = None
+    passed_us, throttle_ms = exchange.received_us - response.answered_us, connection.throttle_us // 1000
+    why = f"the request came {passed_us // 1000} ms after an answer with throttle_time_ms {throttle_ms}"
+    scene.decide("CON.2", passed_us >= connection.throttle_us - TOLERANCE_US, exchange, why, response)
+    connection.response = None
 
 
-def throttles(exchange: Exchange, scene: Scene) -> None:
+def note_throttle_time(exchange: Exchange, scene: Scene) -> None:
     throttle_ms = getattr(exchange.answer, "throttle_time_ms", 0)
     if throttle_ms <= 0 or exchange.api is None or exchange.fate is not AnswerFate.ANSWERED:
         return
     if client_waits(exchange.api.value, exchange.version):
-        told = scene.at(ThrottledConnection, exchange.connection.number)
-        told.by, told.throttle_us = exchange, throttle_ms * 1000
+        connection = scene.state(ThrottledConnection, exchange.connection.number)
+        connection.response, connection.throttle_us = exchange, throttle_ms * 1000
 
 
-def logging_in(exchange: Exchange, scene: Scene) -> None:
+def check_login(exchange: Exchange, scene: Scene) -> None:
     if not exchange.connection.is_sasl:
         return
-    login = scene.at(SaslSession, exchange.connection.number)
+    session = scene.state(SaslSession, exchange.connection.number)
     if exchange.api is ApiKey.SASL_HANDSHAKE:
-        login.is_raw = exchange.version == 0
-        if login.since is not None:
-            login.again = exchange
+        session.is_raw = exchange.version == 0
+        if session.login is not None:
+            session.reauthentication = exchange
         return
-    if exchange.api is None or exchange.api in LOGIN or login.is_raw:
+    if exchange.api is None or exchange.api in LOGIN or session.is_raw:
         return
     name = exchange.api.kafka_name
     scene.decide(
-        "CON.5", login.since is not None, exchange, f"{name} before the login succeeded", exchange.connection.previous
+        "CON.5", session.login is not None, exchange, f"{name} before the login succeeded", exchange.connection.previous
     )
-    if login.since is None or login.since.written_us is None or not login.lifetime_us:
+    if session.login is None or session.login.written_us is None or not session.lifetime_us:
         return
-    late_us = exchange.earliest_us - login.since.written_us - login.lifetime_us
-    if login.again is not None:
-        scene.broken("CON.6", exchange, f"{name} during a re-authentication", login.since, login.again)
+    late_us = exchange.earliest_us - session.login.written_us - session.lifetime_us
+    if session.reauthentication is not None:
+        scene.record_broken(
+            "CON.6", exchange, f"{name} during a re-authentication", session.login, session.reauthentication
+        )
     else:
         why = f"{name} {late_us // 1000} ms after the session ended"
-        scene.decide("CON.6", late_us <= 0, exchange, why, login.since)
+        scene.decide("CON.6", late_us <= 0, exchange, why, session.login)
 
 
-def logged_in(exchange: Exchange, scene: Scene) -> None:
-    login, answer = scene.at(SaslSession, exchange.connection.number), exchange.answer
+def on_sasl_authenticate_response(exchange: Exchange, scene: Scene) -> None:
+    session, answer = scene.state(SaslSession, exchange.connection.number), exchange.answer
     if isinstance(answer, SaslAuthenticateResponse) and answer.error_code == 0:
-        login.since, login.lifetime_us, login.again = exchange, answer.session_lifetime_ms * 1000, None
+        session.login, session.lifetime_us, session.reauthentication = exchange, answer.session_lifetime_ms * 1000, None
 
 
 FAMILY = Family(
     RULES,
-    answered={ApiKey.SASL_AUTHENTICATE: (logged_in,)},
-    all_sent=(throttled, logging_in),
-    all_answered=(throttles,),
+    on_response={ApiKey.SASL_AUTHENTICATE: (on_sasl_authenticate_response,)},
+    on_every_request=(check_throttle_time, check_login),
+    on_every_response=(note_throttle_time,),
 )

@@ -10,7 +10,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
-from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows
+from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows_response
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.testing.judge.rules.groups import GroupMembers, is_early
 from odradek.testing.judge.rules.member_commits import CommitRules, check_commit, is_answered_stale
@@ -64,24 +64,24 @@ COMMITS: Final = CommitRules("848.13", "848.9", "848.8", "848.7")
 
 @dataclass(slots=True)
 class ConsumerMember:
-    """A member of a consumer group. `epoch` comes from the last response without error, `by`; it is -1 if the member
-    has none."""
+    """A member of a consumer group. `epoch` comes from `last_response`, the last response without error; it is -1 if
+    there is none."""
 
     epoch: int = -1
-    by: Exchange | None = None
-    before: Exchange | None = None  # the member's last heartbeat
+    last_response: Exchange | None = None
+    last_heartbeat: Exchange | None = None
     interval_us: int = 0
-    names: list[str] | None = None
+    topic_names: list[str] | None = None
     regex: str | None = None
-    lost: Exchange | None = None
-    left: Exchange | None = None
-    final: Exchange | None = None
-    stale: Exchange | None = None
-    late: Exchange | None = None  # answered after the member had left
+    fencing: Exchange | None = None
+    departure: Exchange | None = None
+    fatal_response: Exchange | None = None
+    stale_commit: Exchange | None = None
+    late_heartbeat: Exchange | None = None  # answered after the member had left
     is_assigned: bool = False  # the last response contained an assignment, which the member has to acknowledge
 
 
-def beats(exchange: Exchange, scene: Scene) -> None:
+def on_heartbeat(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, ConsumerGroupHeartbeatRequest)
     if exchange.version >= 1:
@@ -89,36 +89,50 @@ def beats(exchange: Exchange, scene: Scene) -> None:
     if not request.member_id:
         return
     scene.join(exchange.connection, "member", request.group_id, request.member_id)
-    member, epoch = scene.at(ConsumerMember, request.group_id, request.member_id), request.member_epoch
+    member, epoch = scene.state(ConsumerMember, request.group_id, request.member_id), request.member_epoch
     if epoch <= 0:
-        _joins_or_leaves(exchange, request, scene)
-    if member.final is not None and epoch >= 0 and knows(exchange, member.final):
-        scene.broken("848.10", exchange, "the member continues after an error that ends it", member.final)
-    elif member.lost is not None and (epoch <= 0 or knows(exchange, member.lost)):
-        scene.decide("848.5", epoch <= 0, exchange, f"epoch {epoch} after the member was fenced", member.lost)
-        member.lost = None
-    elif member.left is not None and epoch > 0 and exchange.earliest_us > member.left.received_us:
-        scene.broken("848.9", exchange, f"a heartbeat with epoch {epoch} after the member has left", member.left)
-    elif epoch > 0 and member.by is not None and member.before is not None:
-        _goes_on(exchange, request, member, member.by, member.before, scene)
-    if member.late is not None and epoch >= 0 and (epoch == JOINS or knows(exchange, member.late)):
-        scene.decide("848.11", epoch == JOINS, exchange, f"epoch {epoch} of a membership that has ended", member.late)
-        member.late = None
+        _check_join_or_leave(exchange, request, scene)
+    if member.fatal_response is not None and epoch >= 0 and knows_response(exchange, member.fatal_response):
+        scene.record_broken(
+            "848.10", exchange, "the member continues after an error that ends it", member.fatal_response
+        )
+    elif member.fencing is not None and (epoch <= 0 or knows_response(exchange, member.fencing)):
+        scene.decide("848.5", epoch <= 0, exchange, f"epoch {epoch} after the member was fenced", member.fencing)
+        member.fencing = None
+    elif member.departure is not None and epoch > 0 and exchange.earliest_us > member.departure.received_us:
+        scene.record_broken(
+            "848.9", exchange, f"a heartbeat with epoch {epoch} after the member has left", member.departure
+        )
+    elif epoch > 0 and member.last_response is not None and member.last_heartbeat is not None:
+        _check_next_heartbeat(exchange, request, member, member.last_response, member.last_heartbeat, scene)
+    if (
+        member.late_heartbeat is not None
+        and epoch >= 0
+        and (epoch == JOINS or knows_response(exchange, member.late_heartbeat))
+    ):
+        scene.decide(
+            "848.11", epoch == JOINS, exchange, f"epoch {epoch} of a membership that has ended", member.late_heartbeat
+        )
+        member.late_heartbeat = None
     if epoch < 0:
-        before = member.before
-        if before is not None and before.fate is AnswerFate.ANSWERED and before.answered_us > exchange.earliest_us:
-            member.late = before
-        member.left, member.epoch = exchange, -1
-        scene.kept("848.9", exchange)
-        scene.at(GroupMembers, request.group_id).members.discard(request.member_id)
+        last_heartbeat = member.last_heartbeat
+        if (
+            last_heartbeat is not None
+            and last_heartbeat.fate is AnswerFate.ANSWERED
+            and last_heartbeat.answered_us > exchange.earliest_us
+        ):
+            member.late_heartbeat = last_heartbeat
+        member.departure, member.epoch = exchange, -1
+        scene.record_kept("848.9", exchange)
+        scene.state(GroupMembers, request.group_id).members.discard(request.member_id)
     elif epoch == JOINS:
-        member.left = None
-    member.before = exchange
-    member.names = request.subscribed_topic_names or member.names
+        member.departure = None
+    member.last_heartbeat = exchange
+    member.topic_names = request.subscribed_topic_names or member.topic_names
     member.regex = request.subscribed_topic_regex or member.regex
 
 
-def _joins_or_leaves(exchange: Exchange, request: ConsumerGroupHeartbeatRequest, scene: Scene) -> None:
+def _check_join_or_leave(exchange: Exchange, request: ConsumerGroupHeartbeatRequest, scene: Scene) -> None:
     if request.member_epoch < 0:
         is_known = request.member_epoch in (LEAVES, LEAVES_FOR_A_WHILE)
         scene.decide("848.1", is_known, exchange, f"epoch {request.member_epoch}")
@@ -138,73 +152,90 @@ def _joins_or_leaves(exchange: Exchange, request: ConsumerGroupHeartbeatRequest,
     scene.decide("848.1", not missing, exchange, f"the member joins without {' and '.join(missing)}")
 
 
-def _goes_on(
+def _check_next_heartbeat(
     exchange: Exchange,
     request: ConsumerGroupHeartbeatRequest,
     member: ConsumerMember,
-    by: Exchange,
-    before: Exchange,
+    last_response: Exchange,
+    last_heartbeat: Exchange,
     scene: Scene,
 ) -> None:
-    if not knows(exchange, by) or by is not before:
+    if not knows_response(exchange, last_response) or last_response is not last_heartbeat:
         return
     epoch = request.member_epoch
-    scene.decide("848.7", epoch == member.epoch, exchange, f"epoch {epoch}, but the last answer had {member.epoch}", by)
+    scene.decide(
+        "848.7",
+        epoch == member.epoch,
+        exchange,
+        f"epoch {epoch}, but the last answer had {member.epoch}",
+        last_response,
+    )
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     is_full = request.rebalance_timeout_ms != -1 and request.topic_partitions is not None
-    is_again = (names is not None and names == member.names) or (regex is not None and regex == member.regex)
+    is_again = (names is not None and names == member.topic_names) or (regex is not None and regex == member.regex)
     if not is_full:
-        scene.decide("848.3", not is_again, exchange, "the subscription is sent again, but has not changed", by)
+        scene.decide(
+            "848.3", not is_again, exchange, "the subscription is sent again, but has not changed", last_response
+        )
     reports = names is not None or regex is not None or request.topic_partitions is not None
-    passed_us = exchange.received_us - before.received_us
+    passed_us = exchange.received_us - last_heartbeat.received_us
     if reports or member.is_assigned:
-        scene.kept("848.4", exchange)
+        scene.record_kept("848.4", exchange)
     # A member whose commit was refused since its last heartbeat may send one early, to learn its new epoch.
-    elif member.interval_us and not (member.stale is not None and member.stale.answered_us > before.received_us):
+    elif member.interval_us and not (
+        member.stale_commit is not None and member.stale_commit.answered_us > last_heartbeat.received_us
+    ):
         why = f"a heartbeat without news after {passed_us // 1000} ms; the interval is {member.interval_us // 1000} ms"
-        scene.decide("848.4", not is_early(passed_us, member.interval_us), exchange, why, before)
+        scene.decide("848.4", not is_early(passed_us, member.interval_us), exchange, why, last_heartbeat)
 
 
-def answered(exchange: Exchange, scene: Scene) -> None:
+def on_heartbeat_response(exchange: Exchange, scene: Scene) -> None:
     request, answer = exchange.request, exchange.answer
     assert isinstance(request, ConsumerGroupHeartbeatRequest)
     if not isinstance(answer, ConsumerGroupHeartbeatResponse):
-        scene.at(ConsumerMember, request.group_id, request.member_id).by = None
+        scene.state(ConsumerMember, request.group_id, request.member_id).last_response = None
         return
     name = request.member_id or answer.member_id or ""
-    member = scene.at(ConsumerMember, request.group_id, name)
-    if member.left is not None and exchange.number < member.left.number:
-        member.late = exchange
+    member = scene.state(ConsumerMember, request.group_id, name)
+    if member.departure is not None and exchange.number < member.departure.number:
+        member.late_heartbeat = exchange
         return
     if answer.error_code == 0 and request.member_epoch >= 0:
         scene.join(exchange.connection, "member", request.group_id, name)
-        scene.at(GroupMembers, request.group_id).members.add(name)
-        member.epoch, member.by, member.interval_us = answer.member_epoch, exchange, answer.heartbeat_interval_ms * 1000
-        member.is_assigned, member.before = answer.assignment is not None, member.before or exchange
+        scene.state(GroupMembers, request.group_id).members.add(name)
+        member.epoch, member.last_response, member.interval_us = (
+            answer.member_epoch,
+            exchange,
+            answer.heartbeat_interval_ms * 1000,
+        )
+        member.is_assigned, member.last_heartbeat = answer.assignment is not None, member.last_heartbeat or exchange
         return
-    member.by = None
+    member.last_response = None
     if answer.error_code in LOST:
-        member.lost, member.epoch = exchange, -1
+        member.fencing, member.epoch = exchange, -1
     elif answer.error_code in FINAL:
-        member.final = exchange
-        scene.kept("848.10", exchange)
+        member.fatal_response = exchange
+        scene.record_kept("848.10", exchange)
 
 
-def commits(exchange: Exchange, scene: Scene) -> None:
+def on_offset_commit(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, OffsetCommitRequest)
-    check_commit(exchange, scene, scene.at(ConsumerMember, request.group_id, request.member_id), COMMITS)
+    check_commit(exchange, scene, scene.state(ConsumerMember, request.group_id, request.member_id), COMMITS)
 
 
-def commit_answered(exchange: Exchange, scene: Scene) -> None:
+def on_offset_commit_response(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, OffsetCommitRequest)
     if exchange.fate is AnswerFate.ANSWERED and is_answered_stale(exchange):
-        scene.at(ConsumerMember, request.group_id, request.member_id).stale = exchange
+        scene.state(ConsumerMember, request.group_id, request.member_id).stale_commit = exchange
 
 
 FAMILY = Family(
     RULES,
-    sent={ApiKey.CONSUMER_GROUP_HEARTBEAT: (beats,), ApiKey.OFFSET_COMMIT: (commits,)},
-    answered={ApiKey.CONSUMER_GROUP_HEARTBEAT: (answered,), ApiKey.OFFSET_COMMIT: (commit_answered,)},
+    on_request={ApiKey.CONSUMER_GROUP_HEARTBEAT: (on_heartbeat,), ApiKey.OFFSET_COMMIT: (on_offset_commit,)},
+    on_response={
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: (on_heartbeat_response,),
+        ApiKey.OFFSET_COMMIT: (on_offset_commit_response,),
+    },
 )

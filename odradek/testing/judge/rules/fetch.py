@@ -12,7 +12,7 @@ from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.protocol.messages.list_offsets_request import ListOffsetsRequest
 from odradek.protocol.struct import Buffer
-from odradek.testing.judge.exchanges import Exchange, knows
+from odradek.testing.judge.exchanges import Exchange, knows_response
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.testing.judge.scene import Scene
 from odradek.testing.judge.topics import Topic
@@ -69,108 +69,111 @@ RULES = (
 
 @dataclass(slots=True)
 class FetchSession:
-    """A fetch session of one connection. `epoch` is that of its last request, `last`."""
+    """A fetch session of one connection. `epoch` is the epoch of `last_fetch`."""
 
     epoch: int = 0
-    last: Exchange | None = None
-    failed: Exchange | None = None
+    last_fetch: Exchange | None = None
+    error_response: Exchange | None = None
 
 
 @dataclass(slots=True)
-class Fetching:
+class ConnectionFetches:
     """Fetches of one connection, which several consumers may share.
 
-    sessions   open sessions by id; id 0 stands for fetches without a session
-    given      the last response that opened a session, while no request has used it; `began` counts them in a row
-    isolation  the last Fetch, which shows the isolation level
-    is_mixed   whether there were fetches of both levels
+    sessions         open sessions by id; id 0 stands for fetches without a session
+    unused_session   the last response that opened a session, while no request has used it
+    unused_sessions  number of sessions in a row that the client opened and did not use
+    isolation        the last Fetch, which shows the isolation level
+    is_mixed         whether there were fetches of both levels
     """
 
     sessions: dict[int, FetchSession] = field(default_factory=dict)
-    given: Exchange | None = None
-    began: int = 0
+    unused_session: Exchange | None = None
+    unused_sessions: int = 0
     offsets: dict[tuple[Topic, int], int] = field(default_factory=dict)
     isolation: Exchange | None = None
     is_mixed: bool = False
-    erred: Exchange | None = None
-    hurried: int = 0
+    failed_fetch: Exchange | None = None
+    fetches_without_pause: int = 0
 
 
 @dataclass(slots=True)
-class Stuck:
+class StuckPartition:
     """A partition on a connection: counts how often fetches from one offset returned nothing but control batches, or
     nothing but empty ones."""
 
     offset: int = -1
     end: int = -1
     rule: str = ""
-    times: int = 0
-    first: Exchange | None = None
+    repetitions: int = 0
+    first_fetch: Exchange | None = None
 
 
-def fetches(exchange: Exchange, scene: Scene) -> None:
+def on_fetch(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, FetchRequest)
-    fetching = scene.at(Fetching, exchange.connection.number)
+    state = scene.state(ConnectionFetches, exchange.connection.number)
     is_full = request.session_epoch in (FULL, FINAL)
-    _sessions(exchange, request, fetching, scene)
-    erred = fetching.erred
-    if erred is not None and erred.written_us is not None and _is_of_same_session(request, erred):
-        answered_us = erred.answered_us
-        is_at_once = exchange.received_us - answered_us < AT_ONCE_US and answered_us - erred.received_us < PACED_US
-        fetching.hurried = fetching.hurried + 1 if is_at_once else 0
-        why = f"{fetching.hurried} fetches in a row within {AT_ONCE_US // 1000} ms of an error"
-        scene.decide("FET.15", fetching.hurried <= MOST_HURRIED, exchange, why, erred)
-        fetching.erred = None
+    _check_session(exchange, request, state, scene)
+    failed_fetch = state.failed_fetch
+    if failed_fetch is not None and failed_fetch.written_us is not None and _is_of_same_session(request, failed_fetch):
+        answered_us = failed_fetch.answered_us
+        is_at_once = (
+            exchange.received_us - answered_us < AT_ONCE_US and answered_us - failed_fetch.received_us < PACED_US
+        )
+        state.fetches_without_pause = state.fetches_without_pause + 1 if is_at_once else 0
+        why = f"{state.fetches_without_pause} fetches in a row within {AT_ONCE_US // 1000} ms of an error"
+        scene.decide("FET.15", state.fetches_without_pause <= MOST_HURRIED, exchange, why, failed_fetch)
+        state.failed_fetch = None
     if is_full:
-        fetching.offsets.clear()
+        state.offsets.clear()
     for forgotten in request.forgotten_topics_data:
         for partition in forgotten.partitions:
-            fetching.offsets.pop((exchange.topic(forgotten.topic, forgotten.topic_id), partition), None)
+            state.offsets.pop((exchange.topic(forgotten.topic, forgotten.topic_id), partition), None)
     for topic in request.topics:
         for each in topic.partitions:
             place = (exchange.topic(topic.topic, topic.topic_id), each.partition)
-            fetching.offsets[place] = each.fetch_offset
-            stuck = scene.at(Stuck, exchange.connection.number, *place)
+            state.offsets[place] = each.fetch_offset
+            stuck = scene.state(StuckPartition, exchange.connection.number, *place)
             if stuck.rule and each.fetch_offset >= stuck.end:
-                scene.kept(stuck.rule, exchange)
+                scene.record_kept(stuck.rule, exchange)
                 stuck.rule = ""
-    before = fetching.isolation
+    before = state.isolation
     if before is not None and isinstance(before.request, FetchRequest):
-        fetching.is_mixed = fetching.is_mixed or before.request.isolation_level != request.isolation_level
-    fetching.isolation = exchange
+        state.is_mixed = state.is_mixed or before.request.isolation_level != request.isolation_level
+    state.isolation = exchange
 
 
-def _sessions(exchange: Exchange, request: FetchRequest, fetching: Fetching, scene: Scene) -> None:
+def _check_session(exchange: Exchange, request: FetchRequest, state: ConnectionFetches, scene: Scene) -> None:
     """Decides FET.6 and FET.7 for the session of this request. A full fetch may replace any session."""
     epoch = request.session_epoch
-    session = fetching.sessions.get(request.session_id)
+    session = state.sessions.get(request.session_id)
     if epoch in (FULL, FINAL):
-        for number, each in list(fetching.sessions.items()):
-            if each.failed is not None:
-                scene.kept("FET.7", exchange)
-                del fetching.sessions[number]
+        for number, each in list(state.sessions.items()):
+            if each.error_response is not None:
+                scene.record_kept("FET.7", exchange)
+                del state.sessions[number]
         if epoch == FINAL:
-            fetching.sessions.pop(request.session_id, None)
-        given = fetching.given
-        if epoch == FULL and given is not None and knows(exchange, given):
-            fetching.began += 1
-            fetching.given = None
-            if fetching.began >= MOST_SESSIONS:
-                why = f"the client began {fetching.began} sessions in a row, and used none of them"
-                scene.broken("FET.6", exchange, why, given)
+            state.sessions.pop(request.session_id, None)
+        given = state.unused_session
+        if epoch == FULL and given is not None and knows_response(exchange, given):
+            state.unused_sessions += 1
+            state.unused_session = None
+            if state.unused_sessions >= MOST_SESSIONS:
+                why = f"the client began {state.unused_sessions} sessions in a row, and used none of them"
+                scene.record_broken("FET.6", exchange, why, given)
         return
     if session is None:
         return
-    if session.failed is not None:
-        if knows(exchange, session.failed):
-            scene.broken("FET.7", exchange, f"epoch {epoch} of a lost session", session.failed)
-            del fetching.sessions[request.session_id]
+    if session.error_response is not None:
+        if knows_response(exchange, session.error_response):
+            scene.record_broken("FET.7", exchange, f"epoch {epoch} of a lost session", session.error_response)
+            del state.sessions[request.session_id]
         return
     expected = 1 if session.epoch == WRAP else session.epoch + 1
-    scene.decide("FET.6", epoch == expected, exchange, f"epoch {epoch} instead of {expected}", session.last)
-    session.epoch, session.last = epoch, exchange
-    fetching.began, fetching.given = 0, None
+    scene.decide("FET.6", epoch == expected, exchange, f"epoch {epoch} instead of {expected}", session.last_fetch)
+    session.epoch, session.last_fetch = epoch, exchange
+    state.unused_sessions, state.unused_session = 0, None
 
 
 def _is_of_same_session(request: FetchRequest, before: Exchange) -> bool:
@@ -179,42 +182,42 @@ def _is_of_same_session(request: FetchRequest, before: Exchange) -> bool:
     )
 
 
-def answered(exchange: Exchange, scene: Scene) -> None:
+def on_fetch_response(exchange: Exchange, scene: Scene) -> None:
     request, answer = exchange.request, exchange.answer
     assert isinstance(request, FetchRequest)
-    fetching, epoch = scene.at(Fetching, exchange.connection.number), request.session_epoch
+    state, epoch = scene.state(ConnectionFetches, exchange.connection.number), request.session_epoch
     if exchange.is_lost:  # the client cannot know whether the broker has processed the request
-        fetching.sessions.pop(request.session_id, None)
+        state.sessions.pop(request.session_id, None)
     if not isinstance(answer, FetchResponse):
         return
     if answer.error_code in SESSION_ERRORS:
         if epoch not in (FULL, FINAL):
-            fetching.sessions.setdefault(request.session_id, FetchSession(epoch)).failed = exchange
+            state.sessions.setdefault(request.session_id, FetchSession(epoch)).error_response = exchange
     elif answer.error_code == 0 and epoch == FULL and answer.session_id:
-        if len(fetching.sessions) >= MOST_HELD:
-            fetching.sessions.pop(next(iter(fetching.sessions)))
-        fetching.sessions[answer.session_id] = FetchSession(last=exchange)
-        fetching.given = exchange
+        if len(state.sessions) >= MOST_HELD:
+            state.sessions.pop(next(iter(state.sessions)))
+        state.sessions[answer.session_id] = FetchSession(last_fetch=exchange)
+        state.unused_session = exchange
     elif answer.error_code == 0 and epoch not in (FULL, FINAL) and answer.session_id != request.session_id:
-        fetching.sessions.pop(request.session_id, None)  # the broker has closed the session
+        state.sessions.pop(request.session_id, None)  # the broker has closed the session
     has_error = False
     for topic in answer.responses:
         for partition in topic.partitions:
             has_error = has_error or partition.error_code != 0
             place = (exchange.topic(topic.topic, topic.topic_id), partition.partition_index)
             records = partition.records
-            if records and not isinstance(records, list) and place in fetching.offsets:
-                _moves_on(exchange, place, fetching.offsets[place], records, scene)
+            if records and not isinstance(records, list) and place in state.offsets:
+                _check_progress(exchange, place, state.offsets[place], records, scene)
     if has_error:
-        fetching.erred = exchange
+        state.failed_fetch = exchange
     else:
-        fetching.hurried = 0
+        state.fetches_without_pause = 0
 
 
-def _moves_on(exchange: Exchange, place: tuple[Topic, int], offset: int, data: Buffer, scene: Scene) -> None:
-    stuck = scene.at(Stuck, exchange.connection.number, *place)
+def _check_progress(exchange: Exchange, place: tuple[Topic, int], offset: int, data: Buffer, scene: Scene) -> None:
+    stuck = scene.state(StuckPartition, exchange.connection.number, *place)
     if offset != stuck.offset:
-        stuck.offset, stuck.rule, stuck.times, stuck.first = offset, "", 0, exchange
+        stuck.offset, stuck.rule, stuck.repetitions, stuck.first_fetch = offset, "", 0, exchange
     try:
         found = [header for _, header in batches(data) if header.next_offset > offset]
     except (MalformedMessage, ValueError):
@@ -228,18 +231,18 @@ def _moves_on(exchange: Exchange, place: tuple[Topic, int], offset: int, data: B
         rule = "FET.5"
     else:
         return
-    stuck.rule, stuck.end, stuck.times = rule, last.next_offset, stuck.times + 1
-    if stuck.times > MOST_LOOPS:
+    stuck.rule, stuck.end, stuck.repetitions = rule, last.next_offset, stuck.repetitions + 1
+    if stuck.repetitions > MOST_LOOPS:
         what = "control batches" if rule == "FET.3" else "empty batches"
-        why = f"{'-'.join(map(str, place))}: offset {offset} fetched {stuck.times} times, but only {what} follow"
-        scene.broken(rule, exchange, why, stuck.first)
+        why = f"{'-'.join(map(str, place))}: offset {offset} fetched {stuck.repetitions} times, but only {what} follow"
+        scene.record_broken(rule, exchange, why, stuck.first_fetch)
 
 
-def lists(exchange: Exchange, scene: Scene) -> None:
+def on_list_offsets(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, ListOffsetsRequest)
-    fetching = scene.at(Fetching, exchange.connection.number)
-    fetched = None if fetching.is_mixed else fetching.isolation
+    state = scene.state(ConnectionFetches, exchange.connection.number)
+    fetched = None if state.is_mixed else state.isolation
     is_measured = any(each.timestamp != EARLIEST for topic in request.topics for each in topic.partitions)
     if fetched is None or not is_measured or exchange.version < 2 or not isinstance(fetched.request, FetchRequest):
         return
@@ -250,6 +253,6 @@ def lists(exchange: Exchange, scene: Scene) -> None:
 
 FAMILY = Family(
     RULES,
-    sent={ApiKey.FETCH: (fetches,), ApiKey.LIST_OFFSETS: (lists,)},
-    answered={ApiKey.FETCH: (answered,)},
+    on_request={ApiKey.FETCH: (on_fetch,), ApiKey.LIST_OFFSETS: (on_list_offsets,)},
+    on_response={ApiKey.FETCH: (on_fetch_response,)},
 )

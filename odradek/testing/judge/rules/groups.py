@@ -17,7 +17,7 @@ from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
 from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
-from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows
+from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows_response
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.testing.judge.scene import Scene
 
@@ -92,18 +92,15 @@ class GroupMembers:
 
 @dataclass(slots=True)
 class ClassicMember:
-    """A member of a classic group. `generation` comes from the last response to JoinGroup, `joined`. `heard` is the
-    member's last request."""
+    """A member of a classic group. `generation` comes from the last response to JoinGroup, `join_response`."""
 
-    joined: Exchange | None = None
+    join_response: Exchange | None = None
     generation: int = -1
     session_us: int = 0
     rebalance_us: int = 0
-    heard: Exchange | None = None
-    rejected: Exchange | None = None
-    rejected_code: int = 0
+    last_request: Exchange | None = None
     rebalancing: Exchange | None = None  # the response REBALANCE_IN_PROGRESS to which the member has not reacted yet
-    fenced: Exchange | None = None
+    fencing: Exchange | None = None
     commits: int = 0
     joining: Exchange | None = None
     syncing: Exchange | None = None
@@ -119,15 +116,15 @@ class GroupOnConnection:
     members    ids of members that have joined on this connection
     """
 
-    given: dict[str, Exchange] = field(default_factory=dict)
-    unclaimed: set[str] = field(default_factory=set)
-    rejected: dict[str, tuple[Exchange, int]] = field(default_factory=dict)
+    assigned_ids: dict[str, Exchange] = field(default_factory=dict)
+    unclaimed_ids: set[str] = field(default_factory=set)
+    rejections: dict[str, tuple[Exchange, int]] = field(default_factory=dict)
     members: set[str] = field(default_factory=set)
     heartbeat_failed: Exchange | None = None
 
     def belongs_to_another(self, name: str, member: str) -> bool:
         """Returns whether a JoinGroup with this id may come from another member on the connection than `member`."""
-        others = (self.members | self.unclaimed | self.given.keys() | self.rejected.keys()) - {member}
+        others = (self.members | self.unclaimed_ids | self.assigned_ids.keys() | self.rejections.keys()) - {member}
         return name in others if name else bool(others)
 
 
@@ -139,13 +136,13 @@ def member_of(exchange: Exchange) -> tuple[str, str] | None:
     return None
 
 
-def heard(exchange: Exchange, scene: Scene) -> None:
-    named = member_of(exchange)
-    if named is None:
+def on_member_request(exchange: Exchange, scene: Scene) -> None:
+    member_key = member_of(exchange)
+    if member_key is None:
         return
-    scene.join(exchange.connection, "member", *named)
-    member = scene.at(ClassicMember, *named)
-    before = member.heard
+    scene.join(exchange.connection, "member", *member_key)
+    member = scene.state(ClassicMember, *member_key)
+    before = member.last_request
     if (
         before is not None
         and member.session_us
@@ -155,12 +152,12 @@ def heard(exchange: Exchange, scene: Scene) -> None:
         gap_us = exchange.earliest_us - max(before.received_us, before.answered_us)
         why = f"{gap_us // 1000} ms without a request; the session time-out is {member.session_us // 1000} ms"
         scene.decide("GRP.2", gap_us <= member.session_us, exchange, why, before)
-    if member.fenced is not None and knows(exchange, member.fenced):
-        scene.broken("GRP.6", exchange, "the member continues after FENCED_INSTANCE_ID", member.fenced)
-    member.heard = exchange
-    group_here = scene.at(GroupOnConnection, exchange.connection.number, named[0])
-    if group_here.heartbeat_failed is not None and knows(exchange, group_here.heartbeat_failed):
-        scene.kept("GRP.17", exchange)
+    if member.fencing is not None and knows_response(exchange, member.fencing):
+        scene.record_broken("GRP.6", exchange, "the member continues after FENCED_INSTANCE_ID", member.fencing)
+    member.last_request = exchange
+    group_here = scene.state(GroupOnConnection, exchange.connection.number, member_key[0])
+    if group_here.heartbeat_failed is not None and knows_response(exchange, group_here.heartbeat_failed):
+        scene.record_kept("GRP.17", exchange)
         group_here.heartbeat_failed = None
     if exchange.api in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP):
         flying = [each for each in (member.joining, member.syncing) if each is not None and _is_open(each)]
@@ -171,44 +168,46 @@ def _is_open(exchange: Exchange) -> bool:
     return exchange.fate is AnswerFate.WAITING and exchange.connection.closed_us is None
 
 
-def joins(exchange: Exchange, scene: Scene) -> None:
+def on_join_group(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, JoinGroupRequest)
-    group_here = scene.at(GroupOnConnection, exchange.connection.number, request.group_id)
-    _follows_id(exchange, request.member_id, group_here, scene)
-    if not _follows_rejection(exchange, request.member_id, group_here, scene):
-        _follows_rebalance(exchange, request, group_here, scene)
+    group_here = scene.state(GroupOnConnection, exchange.connection.number, request.group_id)
+    _check_member_id(exchange, request.member_id, group_here, scene)
+    if not _check_after_rejection(exchange, request.member_id, group_here, scene):
+        _check_after_rebalance(exchange, request, group_here, scene)
     if request.member_id:
-        member = scene.at(ClassicMember, request.group_id, request.member_id)
+        member = scene.state(ClassicMember, request.group_id, request.member_id)
         member.joining, member.commits, member.rebalancing = exchange, 0, None
     if exchange.version >= 8 and request.reason is not None:
-        _reason(exchange, request.reason, scene)
+        _check_reason(exchange, request.reason, scene)
 
 
-def _follows_id(exchange: Exchange, name: str, group_here: GroupOnConnection, scene: Scene) -> None:
+def _check_member_id(exchange: Exchange, name: str, group_here: GroupOnConnection, scene: Scene) -> None:
     """Decides GRP.1 for the member that sent this JoinGroup."""
-    if group_here.given.pop(name, None) is not None or name in group_here.unclaimed:
-        group_here.unclaimed.discard(name)
-        scene.kept("GRP.1", exchange)
+    if group_here.assigned_ids.pop(name, None) is not None or name in group_here.unclaimed_ids:
+        group_here.unclaimed_ids.discard(name)
+        scene.record_kept("GRP.1", exchange)
         return
-    for expected, answered in list(group_here.given.items()):
+    for expected, on_response in list(group_here.assigned_ids.items()):
         if group_here.belongs_to_another(name, expected):
             continue
-        if knows(exchange, answered):
-            scene.broken("GRP.1", exchange, f"the member joins as {name!r}, but was given {expected!r}", answered)
-        elif len(group_here.unclaimed) < MOST_UNCLAIMED:
-            group_here.unclaimed.add(expected)
-        del group_here.given[expected]
+        if knows_response(exchange, on_response):
+            scene.record_broken(
+                "GRP.1", exchange, f"the member joins as {name!r}, but was given {expected!r}", on_response
+            )
+        elif len(group_here.unclaimed_ids) < MOST_UNCLAIMED:
+            group_here.unclaimed_ids.add(expected)
+        del group_here.assigned_ids[expected]
 
 
-def _follows_rejection(exchange: Exchange, name: str, group_here: GroupOnConnection, scene: Scene) -> bool:
+def _check_after_rejection(exchange: Exchange, name: str, group_here: GroupOnConnection, scene: Scene) -> bool:
     """Decides GRP.5 and GRP.20 for the member that sent this JoinGroup. Returns whether a rule was decided."""
-    for member, (rejected, code) in list(group_here.rejected.items()):
+    for member, (rejected, code) in list(group_here.rejections.items()):
         begins_anew = code == UNKNOWN and not name  # allowed for any member
         if member != name and not begins_anew and group_here.belongs_to_another(name, member):
             continue
-        del group_here.rejected[member]
-        if knows(exchange, rejected):
+        del group_here.rejections[member]
+        if knows_response(exchange, rejected):
             rule, is_fine = ("GRP.5", name != member) if code == UNKNOWN else ("GRP.20", name == member)
             why = f"the member joins as {name!r} after {ErrorCode(code).name} to {member!r}"
             scene.decide(rule, is_fine, exchange, why, rejected)
@@ -216,16 +215,16 @@ def _follows_rejection(exchange: Exchange, name: str, group_here: GroupOnConnect
     return False
 
 
-def _follows_rebalance(
+def _check_after_rebalance(
     exchange: Exchange, request: JoinGroupRequest, group_here: GroupOnConnection, scene: Scene
 ) -> None:
     """Decides GRP.4 for the member that sent this JoinGroup."""
     name = request.member_id
     for each in list(group_here.members):
-        member = scene.at(ClassicMember, request.group_id, each)
+        member = scene.state(ClassicMember, request.group_id, each)
         if member.rebalancing is None or (each != name and group_here.belongs_to_another(name, each)):
             continue
-        if knows(exchange, member.rebalancing):
+        if knows_response(exchange, member.rebalancing):
             why = f"the member joins as {name!r}, but was {each!r}"
             scene.decide("GRP.4", name == each, exchange, why, member.rebalancing)
         member.rebalancing = None
@@ -233,53 +232,53 @@ def _follows_rebalance(
             group_here.members.discard(each)
 
 
-def _reason(exchange: Exchange, reason: str, scene: Scene) -> None:
+def _check_reason(exchange: Exchange, reason: str, scene: Scene) -> None:
     scene.decide("GRP.15", len(reason) <= LONGEST_REASON, exchange, f"a reason of {len(reason)} characters")
 
 
-def leaves(exchange: Exchange, scene: Scene) -> None:
+def on_leave_group(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, LeaveGroupRequest)
     left = [request.member_id] if exchange.version < 3 else [each.member_id for each in request.members]
-    group = scene.at(GroupMembers, request.group_id)
+    group = scene.state(GroupMembers, request.group_id)
     for name in left:
         group.members.discard(name)
-        member = scene.at(ClassicMember, request.group_id, name)
-        member.heard = member.rebalancing = None
-    group_here = scene.at(GroupOnConnection, exchange.connection.number, request.group_id)
+        member = scene.state(ClassicMember, request.group_id, name)
+        member.last_request = member.rebalancing = None
+    group_here = scene.state(GroupOnConnection, exchange.connection.number, request.group_id)
     for name in left:
         group_here.members.discard(name)
-        group_here.rejected.pop(name, None)
-        group_here.given.pop(name, None)
-        group_here.unclaimed.discard(name)
+        group_here.rejections.pop(name, None)
+        group_here.assigned_ids.pop(name, None)
+        group_here.unclaimed_ids.discard(name)
     for each in request.members:
         if exchange.version >= 5 and each.reason is not None:
-            _reason(exchange, each.reason, scene)
+            _check_reason(exchange, each.reason, scene)
 
 
-def join_answered(exchange: Exchange, scene: Scene) -> None:
+def on_join_group_response(exchange: Exchange, scene: Scene) -> None:
     request, answer = exchange.request, exchange.answer
     assert isinstance(request, JoinGroupRequest)
     if not isinstance(answer, JoinGroupResponse):
         return
-    group_here = scene.at(GroupOnConnection, exchange.connection.number, request.group_id)
+    group_here = scene.state(GroupOnConnection, exchange.connection.number, request.group_id)
     if answer.error_code == ID_REQUIRED:
-        group_here.given[answer.member_id] = exchange
+        group_here.assigned_ids[answer.member_id] = exchange
     elif answer.error_code == 0:
         scene.join(exchange.connection, "member", request.group_id, answer.member_id)
-        scene.at(GroupMembers, request.group_id).members.add(answer.member_id)
-        member = scene.at(ClassicMember, request.group_id, answer.member_id)
-        member.joined, member.generation, member.heard = exchange, answer.generation_id, exchange
+        scene.state(GroupMembers, request.group_id).members.add(answer.member_id)
+        member = scene.state(ClassicMember, request.group_id, answer.member_id)
+        member.join_response, member.generation, member.last_request = exchange, answer.generation_id, exchange
         member.session_us, member.rebalance_us = request.session_timeout_ms * 1000, request.rebalance_timeout_ms * 1000
         group_here.members.add(answer.member_id)
     else:
-        _rejected(exchange, request.group_id, request.member_id, answer.error_code, scene)
+        _note_rejection(exchange, request.group_id, request.member_id, answer.error_code, scene)
 
 
-def answered(exchange: Exchange, scene: Scene) -> None:
+def on_response(exchange: Exchange, scene: Scene) -> None:
     """Examines responses to Heartbeat, SyncGroup and OffsetCommit."""
-    named, answer = member_of(exchange), exchange.answer
-    if named is None:
+    member_key, answer = member_of(exchange), exchange.answer
+    if member_key is None:
         return
     codes: set[int] = set()
     if isinstance(answer, HeartbeatResponse | SyncGroupResponse):
@@ -287,32 +286,32 @@ def answered(exchange: Exchange, scene: Scene) -> None:
     elif isinstance(answer, OffsetCommitResponse):
         codes |= {partition.error_code for topic in answer.topics for partition in topic.partitions}
     if isinstance(answer, HeartbeatResponse) and answer.error_code in RETRIABLE:
-        scene.at(GroupOnConnection, exchange.connection.number, named[0]).heartbeat_failed = exchange
+        scene.state(GroupOnConnection, exchange.connection.number, member_key[0]).heartbeat_failed = exchange
     if isinstance(answer, HeartbeatResponse) and answer.error_code == REBALANCE:
-        _follow(exchange, named, scene)
+        _expect_join(exchange, member_key, scene)
     for code in codes & {UNKNOWN, ILLEGAL, FENCED}:
-        _rejected(exchange, *named, code, scene)
+        _note_rejection(exchange, *member_key, code, scene)
 
 
-def _rejected(exchange: Exchange, group: str, name: str, code: int, scene: Scene) -> None:
+def _note_rejection(exchange: Exchange, group: str, name: str, code: int, scene: Scene) -> None:
     if not name:
         return
-    member = scene.at(ClassicMember, group, name)
+    member = scene.state(ClassicMember, group, name)
     if code == FENCED:
-        member.fenced = exchange
-        scene.kept("GRP.6", exchange)
+        member.fencing = exchange
+        scene.record_kept("GRP.6", exchange)
     elif code in (UNKNOWN, ILLEGAL):
         is_of_now = not isinstance(exchange.request, HeartbeatRequest | SyncGroupRequest | OffsetCommitRequest) or (
             _generation(exchange) == member.generation
         )
         if is_of_now:
-            group_here = scene.at(GroupOnConnection, exchange.connection.number, group)
-            group_here.rejected[name] = exchange, code
+            group_here = scene.state(GroupOnConnection, exchange.connection.number, group)
+            group_here.rejections[name] = exchange, code
             if code == UNKNOWN:
                 group_here.members.discard(name)
         if code == UNKNOWN:
-            scene.at(GroupMembers, group).members.discard(name)
-        member.heard = member.rebalancing = None
+            scene.state(GroupMembers, group).members.discard(name)
+        member.last_request = member.rebalancing = None
 
 
 def _generation(exchange: Exchange) -> int:
@@ -322,49 +321,49 @@ def _generation(exchange: Exchange) -> int:
     return request.generation_id_or_member_epoch if isinstance(request, OffsetCommitRequest) else -1
 
 
-def _follow(exchange: Exchange, named: tuple[str, str], scene: Scene) -> None:
-    member = scene.at(ClassicMember, *named)
+def _expect_join(exchange: Exchange, member_key: tuple[str, str], scene: Scene) -> None:
+    member = scene.state(ClassicMember, *member_key)
     if member.rebalancing is not None or _generation(exchange) != member.generation or not member.rebalance_us:
         return
     member.rebalancing = exchange
 
-    def look() -> None:
-        last = member.heard
+    def check_join() -> None:
+        last = member.last_request
         until_us = exchange.answered_us + member.rebalance_us
         if member.rebalancing is exchange and last is not None and last.earliest_us > until_us:
             why = f"no JoinGroup within the rebalance time-out of {member.rebalance_us // 1000} ms"
-            scene.broken("GRP.4", last, why, exchange)
+            scene.record_broken("GRP.4", last, why, exchange)
 
-    scene.later(member.rebalance_us + member.session_us, look)
+    scene.run_later(member.rebalance_us + member.session_us, check_join)
 
 
-def commits(exchange: Exchange, scene: Scene) -> None:
-    request, named = exchange.request, member_of(exchange)
+def on_offset_commit(exchange: Exchange, scene: Scene) -> None:
+    request, member_key = exchange.request, member_of(exchange)
     assert isinstance(request, OffsetCommitRequest)
-    if named is None:
-        scene.kept("GRP.19", exchange)
+    if member_key is None:
+        scene.record_kept("GRP.19", exchange)
         return
-    member = scene.at(ClassicMember, *named)
-    if member.joined is None:
+    member = scene.state(ClassicMember, *member_key)
+    if member.join_response is None:
         return
     generation = request.generation_id_or_member_epoch
-    if generation == member.generation or knows(exchange, member.joined):
+    if generation == member.generation or knows_response(exchange, member.join_response):
         why = f"generation {generation}, but the member has {member.generation}"
-        scene.decide("GRP.10", generation == member.generation, exchange, why, member.joined)
+        scene.decide("GRP.10", generation == member.generation, exchange, why, member.join_response)
     if member.joining is not None:
         member.commits += 1
         why = f"{member.commits} commits during one rebalance"
         scene.decide("GRP.11", member.commits <= MOST_COMMITS, exchange, why, member.joining)
 
 
-def syncs(exchange: Exchange, scene: Scene) -> None:
+def on_sync_group(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, SyncGroupRequest)
-    member = scene.at(ClassicMember, request.group_id, request.member_id)
+    member = scene.state(ClassicMember, request.group_id, request.member_id)
     member.joining, member.syncing = None, exchange
 
 
-def beats(exchange: Exchange, scene: Scene) -> None:
+def on_heartbeat(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, HeartbeatRequest)
     is_member = bool(request.member_id) and request.generation_id >= 0
@@ -372,33 +371,33 @@ def beats(exchange: Exchange, scene: Scene) -> None:
     scene.decide("GRP.19", is_member, exchange, why)
 
 
-def looks_for_coordinator(exchange: Exchange, scene: Scene) -> None:
+def on_find_coordinator(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, FindCoordinatorRequest)
     if request.key_type != 0:
         return
     for group in request.coordinator_keys or [request.key]:
-        group_here = scene.at(GroupOnConnection, exchange.connection.number, group)
-        if group_here.heartbeat_failed is not None and knows(exchange, group_here.heartbeat_failed):
+        group_here = scene.state(GroupOnConnection, exchange.connection.number, group)
+        if group_here.heartbeat_failed is not None and knows_response(exchange, group_here.heartbeat_failed):
             why = "FindCoordinator after a retriable error of Heartbeat"
-            scene.broken("GRP.17", exchange, why, group_here.heartbeat_failed)
+            scene.record_broken("GRP.17", exchange, why, group_here.heartbeat_failed)
             group_here.heartbeat_failed = None
 
 
 FAMILY = Family(
     RULES,
-    sent={
-        ApiKey.JOIN_GROUP: (heard, joins),
-        ApiKey.SYNC_GROUP: (heard, syncs),
-        ApiKey.HEARTBEAT: (heard, beats),
-        ApiKey.OFFSET_COMMIT: (heard, commits),
-        ApiKey.LEAVE_GROUP: (leaves,),
-        ApiKey.FIND_COORDINATOR: (looks_for_coordinator,),
+    on_request={
+        ApiKey.JOIN_GROUP: (on_member_request, on_join_group),
+        ApiKey.SYNC_GROUP: (on_member_request, on_sync_group),
+        ApiKey.HEARTBEAT: (on_member_request, on_heartbeat),
+        ApiKey.OFFSET_COMMIT: (on_member_request, on_offset_commit),
+        ApiKey.LEAVE_GROUP: (on_leave_group,),
+        ApiKey.FIND_COORDINATOR: (on_find_coordinator,),
     },
-    answered={
-        ApiKey.JOIN_GROUP: (join_answered,),
-        ApiKey.SYNC_GROUP: (answered,),
-        ApiKey.HEARTBEAT: (answered,),
-        ApiKey.OFFSET_COMMIT: (answered,),
+    on_response={
+        ApiKey.JOIN_GROUP: (on_join_group_response,),
+        ApiKey.SYNC_GROUP: (on_response,),
+        ApiKey.HEARTBEAT: (on_response,),
+        ApiKey.OFFSET_COMMIT: (on_response,),
     },
 )

@@ -12,9 +12,9 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from odradek.protocol.messages.produce_request import ProduceRequest
-from odradek.testing.judge.exchanges import AnswerFate, Batch, Exchange, knows
+from odradek.testing.judge.exchanges import AnswerFate, Batch, Exchange, knows_response
 from odradek.testing.judge.rule import Family, L, M, ProtocolRule, S
-from odradek.testing.judge.rules.produce import partition_errors, without_log_start
+from odradek.testing.judge.rules.produce import partition_errors, partitions_without_log_start
 from odradek.testing.judge.scene import Scene
 
 WRAP: Final = 2**31
@@ -86,25 +86,25 @@ RULES = (
 
 
 @dataclass(slots=True)
-class Issued:
+class IssuedEpochs:
     """The epochs of a producer id that responses have issued, and the last of these responses."""
 
     epochs: set[int] = field(default_factory=set)
-    by: Exchange | None = None
+    response: Exchange | None = None
 
 
 @dataclass(slots=True)
 class SentBatch:
-    """A batch that may be retried: its last copy, and the exchange that carried it first.
+    """A batch that may be retried: its last copy, and `first_request`, which carried its first copy.
 
-    doubtful  number of copies without a response that proves that they were not written
-    acked     the response that acknowledged the batch
+    doubtful_copies  number of copies without a response that proves that they were not written
+    acknowledgement  the response that acknowledged the batch
     """
 
     batch: Batch | None = None
-    first: Exchange | None = None
-    doubtful: int = 0
-    acked: Exchange | None = None
+    first_request: Exchange | None = None
+    doubtful_copies: int = 0
+    acknowledgement: Exchange | None = None
 
     def differs(self, batch: Batch) -> bool:
         """Returns whether a batch with the same sequence has other records. Clients that rebuild a batch for a retry
@@ -117,24 +117,25 @@ class SentBatch:
             return True
         if before.content is not None and batch.content is not None:
             return before.content != batch.content
-        return self.acked is not None or before.header.base_timestamp == batch.header.base_timestamp
+        return self.acknowledgement is not None or before.header.base_timestamp == batch.header.base_timestamp
 
     @property
     def is_refused(self) -> bool:
         """Whether every copy was refused, so that its sequence may be used for other records."""
-        return self.batch is not None and self.doubtful == 0 and self.acked is None
+        return self.batch is not None and self.doubtful_copies == 0 and self.acknowledgement is None
 
 
 @dataclass(slots=True)
-class Line:
-    """Batches of one producer id and epoch for one partition. `acked` is the next sequence that is not acknowledged."""
+class PartitionSequence:
+    """Batches of one producer id and epoch for one partition. `first_unacknowledged` is the next sequence that is not
+    acknowledged."""
 
-    next: int = -1
-    acked: int = 0
-    last: Exchange | None = None
-    counts: OrderedDict[int, int] = field(default_factory=OrderedDict)
+    next_sequence: int = -1
+    first_unacknowledged: int = 0
+    last_request: Exchange | None = None
+    record_counts: OrderedDict[int, int] = field(default_factory=OrderedDict)
     is_split: bool = False
-    failed: Exchange | None = None  # the response after which the epoch must be bumped
+    fatal_response: Exchange | None = None  # the response after which the epoch must be bumped
     duplicates: dict[int, Exchange] = field(default_factory=dict)
     in_flight: set[int] = field(default_factory=set)
 
@@ -148,190 +149,220 @@ class WithoutTopic:
 
 
 @dataclass(slots=True)
-class Highest:
+class LastProducer:
     """The producer whose batches a connection last carried for a partition."""
 
     producer_id: int = -1
     epoch: int = -1
-    at: Exchange | None = None
-    failed: Exchange | None = None
+    last_request: Exchange | None = None
+    fatal_response: Exchange | None = None
 
 
-def produced(exchange: Exchange, scene: Scene) -> None:
+def on_produce(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, ProduceRequest)
     connection = exchange.connection
     for batch in exchange.batches:
         header = batch.header
-        highest = scene.at(Highest, connection.number, *batch.place)
+        last_producer = scene.state(LastProducer, connection.number, *batch.place)
         if not header.has_producer_id:
-            if highest.at is not None:
-                scene.broken("IDM.10", exchange, "a batch without producer id and sequence", highest.at)
+            if last_producer.last_request is not None:
+                scene.record_broken(
+                    "IDM.10", exchange, "a batch without producer id and sequence", last_producer.last_request
+                )
             continue
-        if highest.at is not None:
-            scene.kept("IDM.10", exchange)
+        if last_producer.last_request is not None:
+            scene.record_kept("IDM.10", exchange)
         producer = header.producer_id, header.producer_epoch
         scene.join(connection, "producer", *producer)
         if header.producer_epoch < 0 or header.producer_epoch >= NEARLY_EXHAUSTED:
             scene.decide("IDM.9", header.producer_epoch >= 0, exchange, f"epoch {header.producer_epoch}")
-        issued = scene.at(Issued, header.producer_id)
-        if issued.by is not None:
-            why = _wrong_epoch(batch, request.transactional_id is not None, issued, highest)
-            scene.decide("IDM.8", why is None, exchange, why or "", issued.by, highest.at)
-        line = scene.at(Line, *_place_in_line(batch))
-        _in_line(exchange, batch, line, issued, scene)
-        _after_errors(exchange, batch, line, highest, scene)
-        line.in_flight.add(exchange.number)
-        highest.producer_id, highest.epoch, highest.at = *producer, exchange
+        issued_epochs = scene.state(IssuedEpochs, header.producer_id)
+        if issued_epochs.response is not None:
+            why = _epoch_violation(batch, request.transactional_id is not None, issued_epochs, last_producer)
+            scene.decide("IDM.8", why is None, exchange, why or "", issued_epochs.response, last_producer.last_request)
+        order = scene.state(PartitionSequence, *_sequence_key(batch))
+        _check_sequence(exchange, batch, order, issued_epochs, scene)
+        _check_after_errors(exchange, batch, order, last_producer, scene)
+        order.in_flight.add(exchange.number)
+        last_producer.producer_id, last_producer.epoch, last_producer.last_request = *producer, exchange
 
 
-def _wrong_epoch(batch: Batch, is_transactional: bool, issued: Issued, highest: Highest) -> str | None:
+def _epoch_violation(
+    batch: Batch, is_transactional: bool, issued_epochs: IssuedEpochs, last_producer: LastProducer
+) -> str | None:
     header = batch.header
-    if highest.producer_id == header.producer_id and header.producer_epoch < highest.epoch:
-        return f"epoch {header.producer_epoch} after epoch {highest.epoch}"
-    if is_transactional and header.producer_epoch not in issued.epochs:
+    if last_producer.producer_id == header.producer_id and header.producer_epoch < last_producer.epoch:
+        return f"epoch {header.producer_epoch} after epoch {last_producer.epoch}"
+    if is_transactional and header.producer_epoch not in issued_epochs.epochs:
         return f"epoch {header.producer_epoch}, which was in no answer"
     return None
 
 
-def _place_in_line(batch: Batch) -> tuple[Hashable, ...]:
-    """Returns the key of the Line of a batch. A topic that was created again has another one, so sequences may start at
-    0 again."""
+def _sequence_key(batch: Batch) -> tuple[Hashable, ...]:
+    """Returns the key of the PartitionSequence of a batch. A topic that was created again has another key, so sequences
+    may start at 0 again."""
     return batch.header.producer_id, batch.header.producer_epoch, *batch.place
 
 
-def _in_line(exchange: Exchange, batch: Batch, line: Line, issued: Issued, scene: Scene) -> None:
+def _check_sequence(
+    exchange: Exchange, batch: Batch, order: PartitionSequence, issued_epochs: IssuedEpochs, scene: Scene
+) -> None:
     sequence, count = batch.header.base_sequence, batch.header.last_offset_delta + 1
-    sent = scene.at(SentBatch, *_place_in_line(batch), sequence)
-    if line.next < 0:
+    sent_batch = scene.state(SentBatch, *_sequence_key(batch), sequence)
+    if order.next_sequence < 0:
         header = batch.header
-        untaken = scene.at(WithoutTopic, header.producer_id, header.producer_epoch, batch.partition).sequences
-        if issued.by is not None and sequence not in untaken and not batch.continues:
-            scene.decide("IDM.1", sequence == 0, exchange, f"the first batch has sequence {sequence}", issued.by)
+        untaken = scene.state(WithoutTopic, header.producer_id, header.producer_epoch, batch.partition).sequences
+        if issued_epochs.response is not None and sequence not in untaken and not batch.continues:
+            scene.decide(
+                "IDM.1", sequence == 0, exchange, f"the first batch has sequence {sequence}", issued_epochs.response
+            )
         untaken.clear()
-        line.acked = sequence
-    elif sequence in line.counts and sequence != line.next and not (sent.is_refused and sent.differs(batch)):
-        first_count = None if line.is_split else line.counts[sequence]
-        _sent_again(exchange, batch, first_count, sent, line.last, scene)
-        sent.doubtful += 1
+        order.first_unacknowledged = sequence
+    elif (
+        sequence in order.record_counts
+        and sequence != order.next_sequence
+        and not (sent_batch.is_refused and sent_batch.differs(batch))
+    ):
+        first_count = None if order.is_split else order.record_counts[sequence]
+        _check_retry(exchange, batch, first_count, sent_batch, order.last_request, scene)
+        sent_batch.doubtful_copies += 1
         return
-    elif sequence in line.counts and sequence != line.next:
+    elif sequence in order.record_counts and sequence != order.next_sequence:
         pass  # the earlier batch was refused, so its sequence may be used again
-    elif not line.is_split:
-        is_next = sequence == line.next
-        is_ahead = 0 < (sequence - line.next) % WRAP < WRAP // 2
-        why = f"sequence {sequence} instead of {line.next}"
-        on_new = line.last is not None and line.last.connection is not exchange.connection
+    elif not order.is_split:
+        is_next = sequence == order.next_sequence
+        is_ahead = 0 < (sequence - order.next_sequence) % WRAP < WRAP // 2
+        why = f"sequence {sequence} instead of {order.next_sequence}"
+        on_new = order.last_request is not None and order.last_request.connection is not exchange.connection
         rule = "IDM.5" if on_new and (is_next or is_ahead) else "IDM.2"
-        scene.decide(rule, is_next, exchange, why, line.last)
+        scene.decide(rule, is_next, exchange, why, order.last_request)
         if on_new and is_next:
-            scene.kept("IDM.2", exchange)
-    sent.batch, sent.first, sent.doubtful, sent.acked = batch, exchange, 1, None
-    line.counts[sequence] = count
-    if len(line.counts) > MOST_REMEMBERED:
-        line.counts.popitem(last=False)
-    line.next = (sequence + count) % WRAP
-    line.last = exchange
+            scene.record_kept("IDM.2", exchange)
+    sent_batch.batch, sent_batch.first_request, sent_batch.doubtful_copies, sent_batch.acknowledgement = (
+        batch,
+        exchange,
+        1,
+        None,
+    )
+    order.record_counts[sequence] = count
+    if len(order.record_counts) > MOST_REMEMBERED:
+        order.record_counts.popitem(last=False)
+    order.next_sequence = (sequence + count) % WRAP
+    order.last_request = exchange
 
 
-def _sent_again(
-    exchange: Exchange, batch: Batch, first_count: int | None, sent: SentBatch, last: Exchange | None, scene: Scene
+def _check_retry(
+    exchange: Exchange,
+    batch: Batch,
+    first_count: int | None,
+    sent_batch: SentBatch,
+    last: Exchange | None,
+    scene: Scene,
 ) -> None:
     """Decides IDM.3 for a batch whose sequence was used before, and IDM.2 if the earlier batch was acknowledged.
     `first_count` is the number of records of the earlier batch, or None if batches were split, because then its first
     part has the same sequence."""
     sequence, count = batch.header.base_sequence, batch.header.last_offset_delta + 1
-    differs = sent.differs(batch)
+    differs = sent_batch.differs(batch)
     if first_count is not None:
         differs = differs or count != first_count
         if count != first_count:
             why = f"{count} records with sequence {sequence}, but {first_count} records before"
         else:
             why = f"other records with sequence {sequence} are lost, because the broker treats them as a duplicate"
-        scene.decide("IDM.3", not differs, exchange, why, sent.first or last)
-    if differs and sent.acked is not None and knows(exchange, sent.acked):
+        scene.decide("IDM.3", not differs, exchange, why, sent_batch.first_request or last)
+    if differs and sent_batch.acknowledgement is not None and knows_response(exchange, sent_batch.acknowledgement):
         why = f"sequence {sequence} was acknowledged, and is used again: the new records are lost as a duplicate"
-        scene.broken("IDM.2", exchange, why, sent.acked)
+        scene.record_broken("IDM.2", exchange, why, sent_batch.acknowledgement)
 
 
-def _after_errors(exchange: Exchange, batch: Batch, line: Line, highest: Highest, scene: Scene) -> None:
-    duplicate = line.duplicates.get(batch.header.base_sequence)
-    if duplicate is not None and knows(exchange, duplicate):
-        scene.broken("IDM.7", exchange, "the batch is sent again after DUPLICATE_SEQUENCE_NUMBER", duplicate)
-    elif line.duplicates and all(knows(exchange, each) for each in line.duplicates.values()):
-        scene.kept("IDM.7", exchange)
-        line.duplicates.clear()
-    if line.failed is not None and knows(exchange, line.failed):
-        scene.broken("IDM.6", exchange, f"the producer continues with epoch {batch.header.producer_epoch}", line.failed)
-    elif highest.failed is not None and knows(exchange, highest.failed) and line.failed is None:
-        scene.kept("IDM.6", exchange)
-        highest.failed = None
-    if len(line.in_flight) > 0:
-        flying = [each for number, each in exchange.connection.waiting.items() if number in line.in_flight]
+def _check_after_errors(
+    exchange: Exchange, batch: Batch, order: PartitionSequence, last_producer: LastProducer, scene: Scene
+) -> None:
+    duplicate = order.duplicates.get(batch.header.base_sequence)
+    if duplicate is not None and knows_response(exchange, duplicate):
+        scene.record_broken("IDM.7", exchange, "the batch is sent again after DUPLICATE_SEQUENCE_NUMBER", duplicate)
+    elif order.duplicates and all(knows_response(exchange, each) for each in order.duplicates.values()):
+        scene.record_kept("IDM.7", exchange)
+        order.duplicates.clear()
+    if order.fatal_response is not None and knows_response(exchange, order.fatal_response):
+        scene.record_broken(
+            "IDM.6", exchange, f"the producer continues with epoch {batch.header.producer_epoch}", order.fatal_response
+        )
+    elif (
+        last_producer.fatal_response is not None
+        and knows_response(exchange, last_producer.fatal_response)
+        and order.fatal_response is None
+    ):
+        scene.record_kept("IDM.6", exchange)
+        last_producer.fatal_response = None
+    if len(order.in_flight) > 0:
+        flying = [each for number, each in exchange.connection.waiting.items() if number in order.in_flight]
         if flying:
             scene.decide(
                 "IDM.4", len(flying) < MOST_IN_FLIGHT, exchange, f"{len(flying) + 1} batches are in flight", *flying
             )
 
 
-def answered(exchange: Exchange, scene: Scene) -> None:
+def on_produce_response(exchange: Exchange, scene: Scene) -> None:
     errors = partition_errors(exchange)
-    nowhere = without_log_start(exchange)
+    without_log_start_offset = partitions_without_log_start(exchange)
     for batch in exchange.batches:
         header = batch.header
         if not header.has_producer_id:
             continue
-        line = scene.at(Line, *_place_in_line(batch))
-        line.in_flight.discard(exchange.number)
+        order = scene.state(PartitionSequence, *_sequence_key(batch))
+        order.in_flight.discard(exchange.number)
         code = errors.get(batch.place)
         if exchange.fate is not AnswerFate.ANSWERED or code is None:
             continue
-        is_in_line = header.base_sequence == line.acked
-        sent = scene.seen(SentBatch, *_place_in_line(batch), header.base_sequence)
-        if sent is not None and sent.batch is not None and sent.batch.header.crc == header.crc:
+        is_oldest = header.base_sequence == order.first_unacknowledged
+        sent_batch = scene.find_state(SentBatch, *_sequence_key(batch), header.base_sequence)
+        if sent_batch is not None and sent_batch.batch is not None and sent_batch.batch.header.crc == header.crc:
             if code in (0, DUPLICATE):
-                sent.acked = exchange
+                sent_batch.acknowledgement = exchange
             elif code in NOT_WRITTEN:
-                sent.doubtful = max(0, sent.doubtful - 1)
+                sent_batch.doubtful_copies = max(0, sent_batch.doubtful_copies - 1)
         if code in (0, DUPLICATE):
-            if is_in_line or code == 0:
-                line.acked = (header.base_sequence + header.last_offset_delta + 1) % WRAP
+            if is_oldest or code == 0:
+                order.first_unacknowledged = (header.base_sequence + header.last_offset_delta + 1) % WRAP
             if code == DUPLICATE:
-                line.duplicates[header.base_sequence] = exchange
+                order.duplicates[header.base_sequence] = exchange
         elif code == TOO_LARGE:
-            line.is_split = True
+            order.is_split = True
         elif code == UNKNOWN_TOPIC_ID:
-            sequences = scene.at(WithoutTopic, header.producer_id, header.producer_epoch, batch.partition).sequences
+            sequences = scene.state(WithoutTopic, header.producer_id, header.producer_epoch, batch.partition).sequences
             if len(sequences) < MOST_REMEMBERED:
                 sequences.add(header.base_sequence)
-        elif code == UNKNOWN_PRODUCER and (batch.place in nowhere or header.base_sequence == 0):
+        elif code == UNKNOWN_PRODUCER and (batch.place in without_log_start_offset or header.base_sequence == 0):
             # Kafka's own client repeats the request until a response contains the log start offset. It also repeats the
             # batch with sequence 0, because a broker accepts the first batch of any producer.
             continue
-        elif code in (UNKNOWN_PRODUCER, OUT_OF_ORDER) and is_in_line:
-            line.failed = exchange
-            scene.at(Highest, exchange.connection.number, *batch.place).failed = exchange
+        elif code in (UNKNOWN_PRODUCER, OUT_OF_ORDER) and is_oldest:
+            order.fatal_response = exchange
+            scene.state(LastProducer, exchange.connection.number, *batch.place).fatal_response = exchange
 
 
-def issues(exchange: Exchange, scene: Scene) -> None:
+def on_issued_epoch(exchange: Exchange, scene: Scene) -> None:
     answer = exchange.answer
     if (
         isinstance(answer, InitProducerIdResponse | EndTxnResponse)
         and answer.error_code == 0
         and answer.producer_id >= 0
     ):
-        issued = scene.at(Issued, answer.producer_id)
-        issued.epochs.add(answer.producer_epoch)
-        issued.by = exchange
+        issued_epochs = scene.state(IssuedEpochs, answer.producer_id)
+        issued_epochs.epochs.add(answer.producer_epoch)
+        issued_epochs.response = exchange
         scene.join(exchange.connection, "producer", answer.producer_id, answer.producer_epoch)
 
 
 FAMILY = Family(
     RULES,
-    sent={ApiKey.PRODUCE: (produced,)},
-    answered={
-        ApiKey.PRODUCE: (answered,),
-        ApiKey.INIT_PRODUCER_ID: (issues,),
-        ApiKey.END_TXN: (issues,),
+    on_request={ApiKey.PRODUCE: (on_produce,)},
+    on_response={
+        ApiKey.PRODUCE: (on_produce_response,),
+        ApiKey.INIT_PRODUCER_ID: (on_issued_epoch,),
+        ApiKey.END_TXN: (on_issued_epoch,),
     },
 )

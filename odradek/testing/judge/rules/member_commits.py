@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Protocol
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
 from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
-from odradek.testing.judge.exchanges import Exchange, knows
+from odradek.testing.judge.exchanges import Exchange, knows_response
 from odradek.testing.judge.scene import Scene
 
 STALE: Final = ErrorCode.STALE_MEMBER_EPOCH.value
@@ -20,17 +20,16 @@ WITH_EPOCHS: Final = 9  # first version of OffsetCommit with member epochs
 class EpochMember(Protocol):
     """The state of a member that the rules examine.
 
-    epoch   the epoch in the last response without error, `by`; -1 if the member has none
-    before  the member's last heartbeat
-    left    the heartbeat with which it left
-    stale   a commit that was answered STALE_MEMBER_EPOCH, until the next commit
+    epoch          the epoch in `last_response`, which is the last response without error; -1 if there is none
+    departure      the heartbeat with which the member left
+    stale_commit   a commit that was answered STALE_MEMBER_EPOCH, until the next commit
     """
 
     epoch: int
-    by: Exchange | None
-    before: Exchange | None
-    left: Exchange | None
-    stale: Exchange | None
+    last_response: Exchange | None
+    last_heartbeat: Exchange | None
+    departure: Exchange | None
+    stale_commit: Exchange | None
 
 
 class CommitRules(NamedTuple):
@@ -45,25 +44,31 @@ class CommitRules(NamedTuple):
 def check_commit(exchange: Exchange, scene: Scene, member: EpochMember, rules: CommitRules) -> None:
     request = exchange.request
     assert isinstance(request, OffsetCommitRequest)
-    if exchange.version < WITH_EPOCHS or not request.member_id or member.before is None:
+    if exchange.version < WITH_EPOCHS or not request.member_id or member.last_heartbeat is None:
         return
     scene.join(exchange.connection, "member", request.group_id, request.member_id)
     epoch = request.generation_id_or_member_epoch
-    scene.decide(rules.holds_epoch, epoch > 0, exchange, f"a commit with epoch {epoch}", member.before)
-    if member.left is not None and exchange.earliest_us > member.left.received_us:
+    scene.decide(rules.holds_epoch, epoch > 0, exchange, f"a commit with epoch {epoch}", member.last_heartbeat)
+    if member.departure is not None and exchange.earliest_us > member.departure.received_us:
         if epoch >= 0:  # with -1 the commit does not claim membership, and only `holds_epoch` applies
             why = f"a commit with epoch {epoch} after the member has left"
-            scene.broken(rules.sends_nothing_after_leaving, exchange, why, member.left)
+            scene.record_broken(rules.sends_nothing_after_leaving, exchange, why, member.departure)
         return
-    by = member.by
-    if by is None or member.epoch < 0:
+    last_response = member.last_response
+    if last_response is None or member.epoch < 0:
         return
     why = f"a commit with epoch {epoch}, but the last answer had {member.epoch}"
-    if member.stale is not None and knows(exchange, member.stale) and knows(exchange, by):
-        scene.decide(rules.is_current_after_stale, epoch == member.epoch, exchange, why, member.stale, by)
-        member.stale = None
-    elif epoch == member.epoch or knows(exchange, by):
-        scene.decide(rules.is_current, epoch == member.epoch, exchange, why, by)
+    if (
+        member.stale_commit is not None
+        and knows_response(exchange, member.stale_commit)
+        and knows_response(exchange, last_response)
+    ):
+        scene.decide(
+            rules.is_current_after_stale, epoch == member.epoch, exchange, why, member.stale_commit, last_response
+        )
+        member.stale_commit = None
+    elif epoch == member.epoch or knows_response(exchange, last_response):
+        scene.decide(rules.is_current, epoch == member.epoch, exchange, why, last_response)
 
 
 def is_answered_stale(exchange: Exchange) -> bool:

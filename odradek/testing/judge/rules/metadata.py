@@ -15,7 +15,7 @@ from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.push_telemetry_request import PushTelemetryRequest
 from odradek.protocol.messages.push_telemetry_response import PushTelemetryResponse
 from odradek.protocol.struct import ZERO_UUID
-from odradek.testing.judge.exchanges import Exchange, knows
+from odradek.testing.judge.exchanges import Exchange, knows_response
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.testing.judge.rules.produce import partition_errors
 from odradek.testing.judge.scene import Scene
@@ -77,7 +77,7 @@ Place: TypeAlias = tuple[Topic, int]
 
 
 @dataclass(slots=True)
-class Kin:
+class SimilarConnections:
     """Connections that may belong to one client: when they last requested metadata and coordinators."""
 
     metadata_us: int = -1
@@ -85,13 +85,13 @@ class Kin:
 
 
 @dataclass(slots=True)
-class Failed:
-    """An error for a partition or a coordinator key on a connection. `times` counts requests since then without new
-    metadata or a new FindCoordinator."""
+class FailedRequests:
+    """An error for a partition or a coordinator key on a connection. `repetitions` counts requests since then without
+    new metadata or a new FindCoordinator."""
 
-    by: Exchange | None = None
+    response: Exchange | None = None
     rule: str = ""
-    times: int = 0
+    repetitions: int = 0
 
 
 @dataclass(slots=True)
@@ -104,12 +104,12 @@ class Rate:
 class Telemetry:
     """Telemetry state of one client instance id."""
 
-    told: Exchange | None = None
-    pushed: Exchange | None = None
-    unknown: Exchange | None = None
+    subscription: Exchange | None = None
+    last_push: Exchange | None = None
+    unknown_subscription: Exchange | None = None
 
 
-def _places(exchange: Exchange) -> list[Place]:
+def _partitions(exchange: Exchange) -> list[Place]:
     request = exchange.request
     if isinstance(request, ProduceRequest):
         return [
@@ -126,7 +126,7 @@ def _places(exchange: Exchange) -> list[Place]:
     return []
 
 
-def asks_leader(exchange: Exchange, scene: Scene) -> None:
+def on_leader_request(exchange: Exchange, scene: Scene) -> None:
     """Judges a Produce or Fetch: its topic ids, and whether the client requested metadata after an error."""
     request, since = exchange.request, ID_SINCE[exchange.api or ApiKey.FETCH]
     if exchange.version >= since and isinstance(request, ProduceRequest | FetchRequest):
@@ -134,23 +134,25 @@ def asks_leader(exchange: Exchange, scene: Scene) -> None:
         if topics:
             is_fine = all(topic.topic_id != ZERO_UUID for topic in topics)
             scene.decide("MET.6", is_fine, exchange, "a topic id is zero")
-    for place in _places(exchange):
-        failed = scene.at(Failed, exchange.connection.number, exchange.api, *place)
-        if failed.by is None or not knows(exchange, failed.by):
+    for place in _partitions(exchange):
+        failure = scene.state(FailedRequests, exchange.connection.number, exchange.api, *place)
+        if failure.response is None or not knows_response(exchange, failure.response):
             continue
-        is_refreshed = scene.at(Kin, exchange.connection.kin).metadata_us >= failed.by.answered_us
-        _again(exchange, failed, is_refreshed, f"{'-'.join(map(str, place))} without new metadata", scene)
+        is_refreshed = (
+            scene.state(SimilarConnections, exchange.connection.similarity).metadata_us >= failure.response.answered_us
+        )
+        _check_refresh(exchange, failure, is_refreshed, f"{'-'.join(map(str, place))} without new metadata", scene)
 
 
-def _again(exchange: Exchange, failed: Failed, is_refreshed: bool, what: str, scene: Scene) -> None:
-    failed.times = 0 if is_refreshed else failed.times + 1
-    why = f"the client asked {failed.times} times for {what}"
-    scene.decide(failed.rule, failed.times <= MOST_REPEATS, exchange, why, failed.by)
+def _check_refresh(exchange: Exchange, failure: FailedRequests, is_refreshed: bool, what: str, scene: Scene) -> None:
+    failure.repetitions = 0 if is_refreshed else failure.repetitions + 1
+    why = f"the client asked {failure.repetitions} times for {what}"
+    scene.decide(failure.rule, failure.repetitions <= MOST_REPEATS, exchange, why, failure.response)
     if is_refreshed:
-        failed.by = None
+        failure.response = None
 
 
-def leader_answered(exchange: Exchange, scene: Scene) -> None:
+def on_leader_response(exchange: Exchange, scene: Scene) -> None:
     answer = exchange.answer
     if isinstance(answer, FetchResponse):
         errors = {
@@ -162,90 +164,102 @@ def leader_answered(exchange: Exchange, scene: Scene) -> None:
         errors = partition_errors(exchange)
     for place, code in errors.items():
         if code == 0:
-            _succeeded(exchange, scene.seen(Failed, exchange.connection.number, exchange.api, *place))
+            _forget_failure(
+                exchange, scene.find_state(FailedRequests, exchange.connection.number, exchange.api, *place)
+            )
         elif code in STALE_LEADER or code in STALE_ID:
-            failed = scene.at(Failed, exchange.connection.number, exchange.api, *place)
-            failed.by, failed.rule = failed.by or exchange, "MET.1" if code in STALE_LEADER else "MET.7"
+            failure = scene.state(FailedRequests, exchange.connection.number, exchange.api, *place)
+            failure.response, failure.rule = failure.response or exchange, "MET.1" if code in STALE_LEADER else "MET.7"
 
 
-def _succeeded(exchange: Exchange, failed: Failed | None) -> None:
+def _forget_failure(exchange: Exchange, failure: FailedRequests | None) -> None:
     """Forgets a failure if a request that was sent after it has succeeded, so that no new look-up is needed."""
-    if failed is not None and failed.by is not None and exchange.number > failed.by.number:
-        failed.by, failed.times = None, 0
+    if failure is not None and failure.response is not None and exchange.number > failure.response.number:
+        failure.response, failure.repetitions = None, 0
 
 
-def reads_metadata(exchange: Exchange, scene: Scene) -> None:
-    scene.at(Kin, exchange.connection.kin).metadata_us = exchange.received_us
-    rate = scene.at(Rate, exchange.connection.number)
+def on_metadata(exchange: Exchange, scene: Scene) -> None:
+    scene.state(SimilarConnections, exchange.connection.similarity).metadata_us = exchange.received_us
+    rate = scene.state(Rate, exchange.connection.number)
     if exchange.received_us - rate.since_us >= SECOND_US:
         rate.since_us, rate.count = exchange.received_us, 0
     rate.count += 1
     scene.decide("MET.4", rate.count <= MOST_PER_SECOND, exchange, f"{rate.count} Metadata requests within a second")
 
 
-def finds(exchange: Exchange, scene: Scene) -> None:
+def on_find_coordinator(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, FindCoordinatorRequest)
     keys = request.coordinator_keys if exchange.version >= 4 else [request.key]
     why = f"key type {request.key_type}, {len(keys)} keys"
     scene.decide("MET.11", request.key_type in KEY_TYPES and len(keys) > 0, exchange, why)
-    kin = scene.at(Kin, exchange.connection.kin)
+    similar = scene.state(SimilarConnections, exchange.connection.similarity)
     for key in keys:
-        kin.coordinators[key] = exchange.received_us
+        similar.coordinators[key] = exchange.received_us
 
 
-def _key(exchange: Exchange) -> str | None:
+def _coordinator_key(exchange: Exchange) -> str | None:
     request = exchange.request
     found = getattr(request, "transactional_id", None) or getattr(request, "v3_and_below_transactional_id", None)
     found = found or getattr(request, "group_id", None)
     return found if isinstance(found, str) and found else None
 
 
-def asks_coordinator(exchange: Exchange, scene: Scene) -> None:
-    key = _key(exchange)
+def on_coordinator_request(exchange: Exchange, scene: Scene) -> None:
+    key = _coordinator_key(exchange)
     if key is None:
         return
-    failed = scene.at(Failed, exchange.connection.number, key)
-    if failed.by is not None and knows(exchange, failed.by):
-        found_us = scene.at(Kin, exchange.connection.kin).coordinators.get(key, -1)
-        _again(exchange, failed, found_us >= failed.by.answered_us, f"{key!r} without FindCoordinator", scene)
+    failure = scene.state(FailedRequests, exchange.connection.number, key)
+    if failure.response is not None and knows_response(exchange, failure.response):
+        found_us = scene.state(SimilarConnections, exchange.connection.similarity).coordinators.get(key, -1)
+        _check_refresh(
+            exchange, failure, found_us >= failure.response.answered_us, f"{key!r} without FindCoordinator", scene
+        )
 
 
-def coordinator_answered(exchange: Exchange, scene: Scene) -> None:
-    key, code = _key(exchange), getattr(exchange.answer, "error_code", None)
+def on_coordinator_response(exchange: Exchange, scene: Scene) -> None:
+    key, code = _coordinator_key(exchange), getattr(exchange.answer, "error_code", None)
     if key is not None and code == 0:
-        _succeeded(exchange, scene.seen(Failed, exchange.connection.number, key))
+        _forget_failure(exchange, scene.find_state(FailedRequests, exchange.connection.number, key))
     elif key is not None and code in NO_COORDINATOR:
-        failed = scene.at(Failed, exchange.connection.number, key)
-        failed.by, failed.rule = failed.by or exchange, "MET.10"
+        failure = scene.state(FailedRequests, exchange.connection.number, key)
+        failure.response, failure.rule = failure.response or exchange, "MET.10"
 
 
-def subscribes(exchange: Exchange, scene: Scene) -> None:
+def on_get_telemetry_subscriptions(exchange: Exchange, scene: Scene) -> None:
     request_id = getattr(exchange.request, "client_instance_id", ZERO_UUID)
-    telemetry = scene.at(Telemetry, request_id)
-    if telemetry.unknown is not None:
-        scene.kept("TEL.2", exchange)
-        telemetry.unknown = None
+    telemetry = scene.state(Telemetry, request_id)
+    if telemetry.unknown_subscription is not None:
+        scene.record_kept("TEL.2", exchange)
+        telemetry.unknown_subscription = None
 
 
-def subscribed(exchange: Exchange, scene: Scene) -> None:
+def on_get_telemetry_subscriptions_response(exchange: Exchange, scene: Scene) -> None:
     answer = exchange.answer
     if isinstance(answer, GetTelemetrySubscriptionsResponse) and answer.error_code == 0:
         scene.join(exchange.connection, "instance", answer.client_instance_id)
-        scene.at(Telemetry, answer.client_instance_id).told = exchange
+        scene.state(Telemetry, answer.client_instance_id).subscription = exchange
 
 
-def pushes(exchange: Exchange, scene: Scene) -> None:
+def on_push_telemetry(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, PushTelemetryRequest)
-    telemetry = scene.at(Telemetry, request.client_instance_id)
+    telemetry = scene.state(Telemetry, request.client_instance_id)
     scene.join(exchange.connection, "instance", request.client_instance_id)
-    told = telemetry.told
-    if telemetry.unknown is not None and knows(exchange, telemetry.unknown) and not request.terminating:
-        scene.broken("TEL.2", exchange, "a push with an unknown subscription", telemetry.unknown)
-    elif told is not None and isinstance(told.answer, GetTelemetrySubscriptionsResponse) and knows(exchange, told):
-        answer = told.answer
-        before = telemetry.pushed or told
+    subscription = telemetry.subscription
+    if (
+        telemetry.unknown_subscription is not None
+        and knows_response(exchange, telemetry.unknown_subscription)
+        and not request.terminating
+    ):
+        scene.record_broken("TEL.2", exchange, "a push with an unknown subscription", telemetry.unknown_subscription)
+    elif (
+        subscription is not None
+        and isinstance(subscription.answer, GetTelemetrySubscriptionsResponse)
+        and knows_response(exchange, subscription)
+    ):
+        answer = subscription.answer
+        before = telemetry.last_push or subscription
         early_us = JITTER * answer.push_interval_ms * 1000 - (exchange.received_us - before.received_us)
         if request.subscription_id != answer.subscription_id:
             why = f"subscription {request.subscription_id}, but the answer had {answer.subscription_id}"
@@ -256,18 +270,20 @@ def pushes(exchange: Exchange, scene: Scene) -> None:
             why = f"a push after {passed_ms} ms; the interval is {answer.push_interval_ms} ms"
         else:
             why = ""
-        scene.decide("TEL.1", not why, exchange, why, told, telemetry.pushed)
+        scene.decide("TEL.1", not why, exchange, why, subscription, telemetry.last_push)
         size = len(request.metrics)
         is_fine = answer.telemetry_max_bytes <= 0 or size <= answer.telemetry_max_bytes
-        scene.decide("TEL.3", is_fine, exchange, f"{size} bytes; the limit is {answer.telemetry_max_bytes}", told)
-    telemetry.pushed = exchange
+        scene.decide(
+            "TEL.3", is_fine, exchange, f"{size} bytes; the limit is {answer.telemetry_max_bytes}", subscription
+        )
+    telemetry.last_push = exchange
 
 
-def pushed(exchange: Exchange, scene: Scene) -> None:
+def on_push_telemetry_response(exchange: Exchange, scene: Scene) -> None:
     request, answer = exchange.request, exchange.answer
     assert isinstance(request, PushTelemetryRequest)
     if isinstance(answer, PushTelemetryResponse) and answer.error_code == E.UNKNOWN_SUBSCRIPTION_ID.value:
-        scene.at(Telemetry, request.client_instance_id).unknown = exchange
+        scene.state(Telemetry, request.client_instance_id).unknown_subscription = exchange
 
 
 COORDINATED: Final = (
@@ -283,20 +299,20 @@ COORDINATED: Final = (
 
 FAMILY = Family(
     RULES,
-    sent={
-        ApiKey.PRODUCE: (asks_leader,),
-        ApiKey.FETCH: (asks_leader,),
-        ApiKey.METADATA: (reads_metadata,),
-        ApiKey.FIND_COORDINATOR: (finds,),
-        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (subscribes,),
-        ApiKey.PUSH_TELEMETRY: (pushes,),
-        **dict.fromkeys(COORDINATED, (asks_coordinator,)),
+    on_request={
+        ApiKey.PRODUCE: (on_leader_request,),
+        ApiKey.FETCH: (on_leader_request,),
+        ApiKey.METADATA: (on_metadata,),
+        ApiKey.FIND_COORDINATOR: (on_find_coordinator,),
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (on_get_telemetry_subscriptions,),
+        ApiKey.PUSH_TELEMETRY: (on_push_telemetry,),
+        **dict.fromkeys(COORDINATED, (on_coordinator_request,)),
     },
-    answered={
-        ApiKey.PRODUCE: (leader_answered,),
-        ApiKey.FETCH: (leader_answered,),
-        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (subscribed,),
-        ApiKey.PUSH_TELEMETRY: (pushed,),
-        **dict.fromkeys(COORDINATED, (coordinator_answered,)),
+    on_response={
+        ApiKey.PRODUCE: (on_leader_response,),
+        ApiKey.FETCH: (on_leader_response,),
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (on_get_telemetry_subscriptions_response,),
+        ApiKey.PUSH_TELEMETRY: (on_push_telemetry_response,),
+        **dict.fromkeys(COORDINATED, (on_coordinator_response,)),
     },
 )

@@ -10,7 +10,7 @@ from odradek.protocol.batch_header import MAGIC
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.produce_response import ProduceResponse
-from odradek.testing.judge.exchanges import Batch, Exchange, knows
+from odradek.testing.judge.exchanges import Batch, Exchange, knows_response
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.testing.judge.scene import Scene
 from odradek.testing.judge.topics import Topic
@@ -42,22 +42,24 @@ RULES = (
 
 
 @dataclass(slots=True)
-class TooLarge:
+class TooLargeBatch:
     """A batch that was refused as too large; its CRC is part of the key."""
 
-    refused: Exchange | None = None
-    times: int = 0
+    refusal: Exchange | None = None
+    repetitions: int = 0
 
 
-def produced(exchange: Exchange, scene: Scene) -> None:
+def on_produce(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, ProduceRequest)
     partitions = sum(len(topic.partition_data) for topic in request.topic_data)
     if len(exchange.batches) < partitions:
-        scene.broken("PRD.1", exchange, "a partition has no readable record batch")
+        scene.record_broken("PRD.1", exchange, "a partition has no readable record batch")
     for batch in exchange.batches:
         header = batch.header
-        scene.decide("PRD.1", (why := _wrong(batch)) is None, exchange, f"{batch.topic}-{batch.partition}: {why}")
+        scene.decide(
+            "PRD.1", (why := _batch_violation(batch)) is None, exchange, f"{batch.topic}-{batch.partition}: {why}"
+        )
         if header.attributes & COMPRESSION == ZSTD:
             scene.decide("PRD.2", exchange.version >= ZSTD_SINCE, exchange, f"zstd in Produce v{exchange.version}")
         is_transactional = request.transactional_id is not None
@@ -66,14 +68,16 @@ def produced(exchange: Exchange, scene: Scene) -> None:
         scene.decide("PRD.3", is_fine, exchange, f"{bits}, with transactional id {request.transactional_id!r}")
         if header.has_producer_id:
             scene.decide("PRD.4", request.acks == -1, exchange, f"acks is {request.acks}")
-        repeated = scene.seen(TooLarge, exchange.connection.kin, *batch.place, header.crc)
-        if repeated is not None and repeated.refused is not None and knows(exchange, repeated.refused):
-            repeated.times += 1
-            if repeated.times > MOST_REPEATS:
-                scene.broken("PRD.5", exchange, f"the batch was sent again {repeated.times} times", repeated.refused)
+        repeated = scene.find_state(TooLargeBatch, exchange.connection.similarity, *batch.place, header.crc)
+        if repeated is not None and repeated.refusal is not None and knows_response(exchange, repeated.refusal):
+            repeated.repetitions += 1
+            if repeated.repetitions > MOST_REPEATS:
+                scene.record_broken(
+                    "PRD.5", exchange, f"the batch was sent again {repeated.repetitions} times", repeated.refusal
+                )
 
 
-def _wrong(batch: Batch) -> str | None:
+def _batch_violation(batch: Batch) -> str | None:
     header = batch.header
     if header.magic != MAGIC:
         return f"magic {header.magic}"
@@ -86,14 +90,14 @@ def _wrong(batch: Batch) -> str | None:
     return None
 
 
-def answered(exchange: Exchange, scene: Scene) -> None:
+def on_produce_response(exchange: Exchange, scene: Scene) -> None:
     errors = partition_errors(exchange)
     for batch in exchange.batches:
         if errors.get(batch.place) == ErrorCode.MESSAGE_TOO_LARGE.value:
-            repeated = scene.at(TooLarge, exchange.connection.kin, *batch.place, batch.header.crc)
-            repeated.refused = exchange
-            if repeated.times <= MOST_REPEATS:
-                scene.kept("PRD.5", exchange)
+            repeated = scene.state(TooLargeBatch, exchange.connection.similarity, *batch.place, batch.header.crc)
+            repeated.refusal = exchange
+            if repeated.repetitions <= MOST_REPEATS:
+                scene.record_kept("PRD.5", exchange)
 
 
 def partition_errors(exchange: Exchange) -> dict[tuple[Topic, int], int]:
@@ -107,7 +111,7 @@ def partition_errors(exchange: Exchange) -> dict[tuple[Topic, int], int]:
     }
 
 
-def without_log_start(exchange: Exchange) -> set[tuple[Topic, int]]:
+def partitions_without_log_start(exchange: Exchange) -> set[tuple[Topic, int]]:
     """Returns the partitions whose log start offset is missing from a Produce response."""
     if not isinstance(exchange.answer, ProduceResponse):
         return set()
@@ -119,4 +123,4 @@ def without_log_start(exchange: Exchange) -> set[tuple[Topic, int]]:
     }
 
 
-FAMILY = Family(RULES, sent={ApiKey.PRODUCE: (produced,)}, answered={ApiKey.PRODUCE: (answered,)})
+FAMILY = Family(RULES, on_request={ApiKey.PRODUCE: (on_produce,)}, on_response={ApiKey.PRODUCE: (on_produce_response,)})

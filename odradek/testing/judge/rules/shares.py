@@ -16,7 +16,7 @@ from odradek.protocol.messages.share_fetch_response import ShareFetchResponse
 from odradek.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from odradek.protocol.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
 from odradek.protocol.struct import Message
-from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows
+from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows_response
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.testing.judge.scene import Scene
 
@@ -72,13 +72,13 @@ RULES = (
 
 @dataclass(slots=True)
 class ShareSession:
-    """The share session of a member on one connection. `epoch` is that of its last request, `last`."""
+    """The share session of a member on one connection. `epoch` is the epoch of `last_request`."""
 
     epoch: int = -1
-    last: Exchange | None = None
+    last_request: Exchange | None = None
     is_sure: bool = False  # whether the broker and the client agree on the epoch
-    failed: Exchange | None = None
-    limited: Exchange | None = None
+    session_error: Exchange | None = None
+    session_limit: Exchange | None = None
     # First and last offsets of acquired ranges, by topic id and partition.
     acquired: dict[tuple[bytes, int], dict[int, int]] = field(default_factory=dict)
     is_followed: bool = True
@@ -87,8 +87,8 @@ class ShareSession:
 @dataclass(slots=True)
 class ShareMember:
     epoch: int = -1
-    by: Exchange | None = None
-    lost: Exchange | None = None
+    last_response: Exchange | None = None
+    fencing: Exchange | None = None
 
 
 def _acknowledged(request: ShareFetchRequest | ShareAcknowledgeRequest) -> Iterator[tuple[tuple[bytes, int], Batches]]:
@@ -98,24 +98,32 @@ def _acknowledged(request: ShareFetchRequest | ShareAcknowledgeRequest) -> Itera
                 yield (topic.topic_id, partition.partition_index), partition.acknowledgement_batches
 
 
-def asked(exchange: Exchange, scene: Scene) -> None:
+def on_share_request(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, ShareFetchRequest | ShareAcknowledgeRequest)
     group, name = request.group_id or "", request.member_id or ""
     scene.join(exchange.connection, "member", group, name)
-    session = scene.at(ShareSession, exchange.connection.number, group, name)
-    epoch, last = request.share_session_epoch, session.last
-    if session.failed is not None and (epoch in (OPENS, CLOSES) or knows(exchange, session.failed)):
-        scene.decide("SHR.3", epoch in (OPENS, CLOSES), exchange, f"epoch {epoch} of a lost session", session.failed)
-        session.failed = None
+    session = scene.state(ShareSession, exchange.connection.number, group, name)
+    epoch, last = request.share_session_epoch, session.last_request
+    if session.session_error is not None and (
+        epoch in (OPENS, CLOSES) or knows_response(exchange, session.session_error)
+    ):
+        scene.decide(
+            "SHR.3", epoch in (OPENS, CLOSES), exchange, f"epoch {epoch} of a lost session", session.session_error
+        )
+        session.session_error = None
     elif last is not None and session.is_sure and epoch > 0:
         expected = 1 if session.epoch == WRAP else session.epoch + 1
         scene.decide("SHR.1", epoch == expected, exchange, f"epoch {epoch} instead of {expected}", last)
-    if session.limited is not None and knows(exchange, session.limited) and session.limited.written_us is not None:
-        waited_us = exchange.received_us - session.limited.answered_us
+    if (
+        session.session_limit is not None
+        and knows_response(exchange, session.session_limit)
+        and session.session_limit.written_us is not None
+    ):
+        waited_us = exchange.received_us - session.session_limit.answered_us
         why = f"the client asked again after {waited_us / 1000} ms"
-        scene.decide("SHR.15", waited_us >= AT_ONCE_US, exchange, why, session.limited)
-        session.limited = None
+        scene.decide("SHR.15", waited_us >= AT_ONCE_US, exchange, why, session.session_limit)
+        session.session_limit = None
     is_flying = last is not None and last.fate is AnswerFate.WAITING
     is_behind = exchange.is_behind and exchange.connection.previous is last and last is not None
     if not exchange.is_unsure:
@@ -125,16 +133,16 @@ def asked(exchange: Exchange, scene: Scene) -> None:
         is_fine = epoch != OPENS or (isinstance(request, ShareFetchRequest) and not acknowledged)
         scene.decide("SHR.2", is_fine, exchange, "acknowledgements with epoch 0", last)
     for place, found in acknowledged:
-        scene.decide("SHR.4", (why_not := _wrong(found, exchange)) is None, exchange, why_not or "")
+        scene.decide("SHR.4", (why_not := _batches_violation(found, exchange)) is None, exchange, why_not or "")
         if session.is_followed and session.acquired:
-            _take(exchange, session, place, found, scene)
+            _check_acknowledgements(exchange, session, place, found, scene)
     if epoch == OPENS:
         session.acquired.clear()
         session.is_followed = True
-    session.epoch, session.last, session.is_sure = epoch, exchange, False
+    session.epoch, session.last_request, session.is_sure = epoch, exchange, False
 
 
-def _wrong(found: Batches, exchange: Exchange) -> str | None:
+def _batches_violation(found: Batches, exchange: Exchange) -> str | None:
     end = -1
     most = RENEW if exchange.version >= 2 else RENEW - 1
     for batch in found:
@@ -149,7 +157,9 @@ def _wrong(found: Batches, exchange: Exchange) -> str | None:
     return None
 
 
-def _take(exchange: Exchange, session: ShareSession, place: tuple[bytes, int], found: Batches, scene: Scene) -> None:
+def _check_acknowledgements(
+    exchange: Exchange, session: ShareSession, place: tuple[bytes, int], found: Batches, scene: Scene
+) -> None:
     """Removes acknowledged offsets from the acquired ones. Renewed offsets stay."""
     acquired = session.acquired.setdefault(place, {})
     for batch in found:
@@ -157,20 +167,22 @@ def _take(exchange: Exchange, session: ShareSession, place: tuple[bytes, int], f
         for start, last in sorted(acquired.items()):
             if start <= missing <= last:
                 missing = last + 1
-        scene.decide("SHR.5", missing > batch.last_offset, exchange, f"offset {missing} is not acquired", session.last)
+        scene.decide(
+            "SHR.5", missing > batch.last_offset, exchange, f"offset {missing} is not acquired", session.last_request
+        )
         types = batch.acknowledge_types
         if len(types) == 1:
             if types[0] != RENEW:
-                _remove(acquired, batch.first_offset, batch.last_offset)
+                _remove_offsets(acquired, batch.first_offset, batch.last_offset)
             continue
         for offset, kind in enumerate(types, batch.first_offset):
             if kind != RENEW:
-                _remove(acquired, offset, offset)
+                _remove_offsets(acquired, offset, offset)
     if len(acquired) > MOST_RANGES:
         session.is_followed = False
 
 
-def _remove(acquired: dict[int, int], first: int, end: int) -> None:
+def _remove_offsets(acquired: dict[int, int], first: int, end: int) -> None:
     for start, last in list(acquired.items()):
         if last < first or start > end:
             continue
@@ -190,18 +202,18 @@ def _has_refused(answer: Message | None) -> bool:
     return True
 
 
-def answered(exchange: Exchange, scene: Scene) -> None:
+def on_share_response(exchange: Exchange, scene: Scene) -> None:
     request, answer = exchange.request, exchange.answer
     assert isinstance(request, ShareFetchRequest | ShareAcknowledgeRequest)
-    session = scene.at(ShareSession, exchange.connection.number, request.group_id or "", request.member_id or "")
+    session = scene.state(ShareSession, exchange.connection.number, request.group_id or "", request.member_id or "")
     code = getattr(answer, "error_code", None)
     session.is_sure = code == 0
     if any(_acknowledged(request)) and (code != 0 or _has_refused(answer)):
         session.is_followed = False  # the client cannot know which records count as acknowledged
     if code in SESSION_ERRORS:
-        session.failed = exchange
+        session.session_error = exchange
     elif code == LIMIT:
-        session.limited = exchange
+        session.session_limit = exchange
     if isinstance(answer, ShareFetchResponse):
         for topic in answer.responses:
             for partition in topic.partitions:
@@ -210,44 +222,44 @@ def answered(exchange: Exchange, scene: Scene) -> None:
                     acquired[each.first_offset] = each.last_offset
 
 
-def beats(exchange: Exchange, scene: Scene) -> None:
+def on_heartbeat(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, ShareGroupHeartbeatRequest)
     scene.join(exchange.connection, "member", request.group_id, request.member_id)
-    member, epoch = scene.at(ShareMember, request.group_id, request.member_id), request.member_epoch
+    member, epoch = scene.state(ShareMember, request.group_id, request.member_id), request.member_epoch
     if epoch < 0:
-        member.by = member.lost = None
-    elif member.lost is not None and (epoch == 0 or knows(exchange, member.lost)):
-        scene.decide("SHR.12", epoch == 0, exchange, f"epoch {epoch} after the member was fenced", member.lost)
-        member.lost = None
-    elif member.by is not None and epoch > 0 and knows(exchange, member.by):
+        member.last_response = member.fencing = None
+    elif member.fencing is not None and (epoch == 0 or knows_response(exchange, member.fencing)):
+        scene.decide("SHR.12", epoch == 0, exchange, f"epoch {epoch} after the member was fenced", member.fencing)
+        member.fencing = None
+    elif member.last_response is not None and epoch > 0 and knows_response(exchange, member.last_response):
         why = f"epoch {epoch}, but the last answer had {member.epoch}"
-        scene.decide("SHR.12", epoch == member.epoch, exchange, why, member.by)
+        scene.decide("SHR.12", epoch == member.epoch, exchange, why, member.last_response)
 
 
-def beat_answered(exchange: Exchange, scene: Scene) -> None:
+def on_heartbeat_response(exchange: Exchange, scene: Scene) -> None:
     request, answer = exchange.request, exchange.answer
     assert isinstance(request, ShareGroupHeartbeatRequest)
-    member = scene.at(ShareMember, request.group_id, request.member_id)
+    member = scene.state(ShareMember, request.group_id, request.member_id)
     if not isinstance(answer, ShareGroupHeartbeatResponse):
-        member.by = None
+        member.last_response = None
     elif answer.error_code == 0:
-        member.epoch, member.by = answer.member_epoch, exchange
+        member.epoch, member.last_response = answer.member_epoch, exchange
     else:
-        member.by = None
-        member.lost = exchange if answer.error_code in LOST else None
+        member.last_response = None
+        member.fencing = exchange if answer.error_code in LOST else None
 
 
 FAMILY = Family(
     RULES,
-    sent={
-        ApiKey.SHARE_FETCH: (asked,),
-        ApiKey.SHARE_ACKNOWLEDGE: (asked,),
-        ApiKey.SHARE_GROUP_HEARTBEAT: (beats,),
+    on_request={
+        ApiKey.SHARE_FETCH: (on_share_request,),
+        ApiKey.SHARE_ACKNOWLEDGE: (on_share_request,),
+        ApiKey.SHARE_GROUP_HEARTBEAT: (on_heartbeat,),
     },
-    answered={
-        ApiKey.SHARE_FETCH: (answered,),
-        ApiKey.SHARE_ACKNOWLEDGE: (answered,),
-        ApiKey.SHARE_GROUP_HEARTBEAT: (beat_answered,),
+    on_response={
+        ApiKey.SHARE_FETCH: (on_share_response,),
+        ApiKey.SHARE_ACKNOWLEDGE: (on_share_response,),
+        ApiKey.SHARE_GROUP_HEARTBEAT: (on_heartbeat_response,),
     },
 )

@@ -11,7 +11,7 @@ from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
 from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest
 from odradek.protocol.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest
 from odradek.protocol.messages.streams_group_heartbeat_response import StreamsGroupHeartbeatResponse
-from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows
+from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows_response
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.testing.judge.rules.groups import GroupMembers, is_early
 from odradek.testing.judge.rules.member_commits import CommitRules, check_commit, is_answered_stale
@@ -86,66 +86,81 @@ COMMITS: Final = CommitRules("STG.6", "STG.10", "STG.8", "STG.5")
 class JudgedStreamsMember:
     """A member of a streams group.
 
-    epoch     the epoch in the last response without error, `by`; -1 if the member has none
-    before    the member's last heartbeat
-    earlier   the heartbeat before `before`
-    late      a heartbeat that was answered after the member had left
-    has_news  whether the last response contained tasks, which the member has to acknowledge
-    fields    the last value of each field that is left out while it does not change
+    epoch              the epoch in `last_response`, which is the last response without error; -1 if there is none
+    earlier_heartbeat  the heartbeat before `last_heartbeat`
+    late_heartbeat     a heartbeat that was answered after the member had left
+    shutdown_response  the response that asked the application to shut down
+    has_news           whether the last response contained tasks, which the member has to acknowledge
+    fields             the last value of each field that is left out while it does not change
     """
 
     epoch: int = -1
-    by: Exchange | None = None
-    before: Exchange | None = None
-    earlier: Exchange | None = None
+    last_response: Exchange | None = None
+    last_heartbeat: Exchange | None = None
+    earlier_heartbeat: Exchange | None = None
     interval_us: int = 0
     rebalance_us: int = 0
     endpoint_epoch: int = 0
-    lost: Exchange | None = None
-    left: Exchange | None = None
-    final: Exchange | None = None
-    stale: Exchange | None = None
-    late: Exchange | None = None
-    shutdown: Exchange | None = None
+    fencing: Exchange | None = None
+    departure: Exchange | None = None
+    fatal_response: Exchange | None = None
+    stale_commit: Exchange | None = None
+    late_heartbeat: Exchange | None = None
+    shutdown_response: Exchange | None = None
     has_news: bool = False
     fields: dict[str, object] = field(default_factory=dict)
 
 
-def beats(exchange: Exchange, scene: Scene) -> None:
+def on_heartbeat(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, StreamsGroupHeartbeatRequest)
-    _is_whole(exchange, request, scene)
+    _check_full_heartbeat(exchange, request, scene)
     if not request.member_id:
         return
     scene.join(exchange.connection, "member", request.group_id, request.member_id)
-    member, epoch = scene.at(JudgedStreamsMember, request.group_id, request.member_id), request.member_epoch
+    member, epoch = scene.state(JudgedStreamsMember, request.group_id, request.member_id), request.member_epoch
     if epoch >= 0:
-        _is_alone(exchange, member, scene)
-        if member.final is not None and knows(exchange, member.final):
-            scene.broken("STG.12", exchange, "a heartbeat after an error that ends the member", member.final)
-    if member.lost is not None and (epoch <= 0 or knows(exchange, member.lost)):
-        scene.decide("STG.9", epoch <= 0, exchange, f"epoch {epoch} after the member was fenced", member.lost)
-        member.lost = None
-    elif member.left is not None and epoch > 0 and exchange.earliest_us > member.left.received_us:
-        scene.broken("STG.10", exchange, f"a heartbeat with epoch {epoch} after the member has left", member.left)
-    elif epoch > 0 and member.by is not None and member.by is member.before and knows(exchange, member.by):
-        _goes_on(exchange, request, member, member.by, scene)
-    if member.late is not None and epoch >= 0 and (epoch == JOINS or knows(exchange, member.late)):
-        scene.decide("STG.11", epoch == JOINS, exchange, f"epoch {epoch} of a membership that has ended", member.late)
-        member.late = None
-    _shuts_down(exchange, epoch, member, scene)
+        _check_in_flight(exchange, member, scene)
+        if member.fatal_response is not None and knows_response(exchange, member.fatal_response):
+            scene.record_broken(
+                "STG.12", exchange, "a heartbeat after an error that ends the member", member.fatal_response
+            )
+    if member.fencing is not None and (epoch <= 0 or knows_response(exchange, member.fencing)):
+        scene.decide("STG.9", epoch <= 0, exchange, f"epoch {epoch} after the member was fenced", member.fencing)
+        member.fencing = None
+    elif member.departure is not None and epoch > 0 and exchange.earliest_us > member.departure.received_us:
+        scene.record_broken(
+            "STG.10", exchange, f"a heartbeat with epoch {epoch} after the member has left", member.departure
+        )
+    elif (
+        epoch > 0
+        and member.last_response is not None
+        and member.last_response is member.last_heartbeat
+        and knows_response(exchange, member.last_response)
+    ):
+        _check_next_heartbeat(exchange, request, member, member.last_response, scene)
+    if (
+        member.late_heartbeat is not None
+        and epoch >= 0
+        and (epoch == JOINS or knows_response(exchange, member.late_heartbeat))
+    ):
+        scene.decide(
+            "STG.11", epoch == JOINS, exchange, f"epoch {epoch} of a membership that has ended", member.late_heartbeat
+        )
+        member.late_heartbeat = None
+    _check_shutdown(exchange, epoch, member, scene)
     if epoch < 0:
-        _leaves(exchange, request, member, scene)
+        _check_leave(exchange, request, member, scene)
     elif epoch == JOINS:
-        member.left = None
+        member.departure = None
         member.fields.clear()
-    member.earlier, member.before = member.before, exchange
-    member.fields |= _given(request)
+    member.earlier_heartbeat, member.last_heartbeat = member.last_heartbeat, exchange
+    member.fields |= _unchanging_fields(request)
     if request.rebalance_timeout_ms >= 0:
         member.rebalance_us = request.rebalance_timeout_ms * 1000
 
 
-def _is_whole(exchange: Exchange, request: StreamsGroupHeartbeatRequest, scene: Scene) -> None:
+def _check_full_heartbeat(exchange: Exchange, request: StreamsGroupHeartbeatRequest, scene: Scene) -> None:
     """Decides the rules that a request keeps or breaks by itself."""
     ids = {"group": request.group_id, "member": request.member_id}
     optional = {"instance": request.instance_id, "rack": request.rack_id}
@@ -169,16 +184,20 @@ def _is_whole(exchange: Exchange, request: StreamsGroupHeartbeatRequest, scene: 
         scene.decide("STG.1", not missing, exchange, f"the member joins without {' and '.join(missing)}")
 
 
-def _is_alone(exchange: Exchange, member: JudgedStreamsMember, scene: Scene) -> None:
-    before = member.before
+def _check_in_flight(exchange: Exchange, member: JudgedStreamsMember, scene: Scene) -> None:
+    last_heartbeat = member.last_heartbeat
     if exchange.is_unsure:
         return
-    is_flying = before is not None and before.fate is AnswerFate.WAITING and before.connection.closed_us is None
-    is_behind = exchange.is_behind and before is not None and exchange.connection.previous is before
-    scene.decide("STG.15", not (is_flying or is_behind), exchange, "another heartbeat is in flight", before)
+    is_flying = (
+        last_heartbeat is not None
+        and last_heartbeat.fate is AnswerFate.WAITING
+        and last_heartbeat.connection.closed_us is None
+    )
+    is_behind = exchange.is_behind and last_heartbeat is not None and exchange.connection.previous is last_heartbeat
+    scene.decide("STG.15", not (is_flying or is_behind), exchange, "another heartbeat is in flight", last_heartbeat)
 
 
-def _given(request: StreamsGroupHeartbeatRequest) -> dict[str, object]:
+def _unchanging_fields(request: StreamsGroupHeartbeatRequest) -> dict[str, object]:
     """Returns the fields of a heartbeat that a member leaves out while they do not change."""
     given: dict[str, object] = {}
     if request.rebalance_timeout_ms != -1:
@@ -192,131 +211,159 @@ def _given(request: StreamsGroupHeartbeatRequest) -> dict[str, object]:
     return given
 
 
-def _goes_on(
-    exchange: Exchange, request: StreamsGroupHeartbeatRequest, member: JudgedStreamsMember, by: Exchange, scene: Scene
+def _check_next_heartbeat(
+    exchange: Exchange,
+    request: StreamsGroupHeartbeatRequest,
+    member: JudgedStreamsMember,
+    last_response: Exchange,
+    scene: Scene,
 ) -> None:
     """Decides the rules about a heartbeat of a member that knows the response to its last heartbeat."""
     epoch = request.member_epoch
-    scene.decide("STG.4", epoch == member.epoch, exchange, f"epoch {epoch}, but the last answer had {member.epoch}", by)
+    scene.decide(
+        "STG.4",
+        epoch == member.epoch,
+        exchange,
+        f"epoch {epoch}, but the last answer had {member.epoch}",
+        last_response,
+    )
     told = request.endpoint_information_epoch
     why = f"endpoint information epoch {told}, but the last answer had {member.endpoint_epoch}"
-    scene.decide("STG.16", told == member.endpoint_epoch, exchange, why, by)
-    given = _given(request)
+    scene.decide("STG.16", told == member.endpoint_epoch, exchange, why, last_response)
+    given = _unchanging_fields(request)
     again = [name for name, value in given.items() if name in member.fields and member.fields[name] == value]
-    scene.decide("STG.17", not again, exchange, f"{' and '.join(again)} sent again, but not changed", by)
+    scene.decide("STG.17", not again, exchange, f"{' and '.join(again)} sent again, but not changed", last_response)
     lists = (request.active_tasks, request.task_offsets, request.task_end_offsets)
     reports = request.shutdown_application or bool(given) or any(each is not None for each in lists)
-    passed_us = exchange.received_us - by.received_us
+    passed_us = exchange.received_us - last_response.received_us
     if reports or member.has_news:
-        scene.kept("STG.14", exchange)
+        scene.record_kept("STG.14", exchange)
     # A member whose commit was refused since its last heartbeat may send one early, to learn its new epoch.
-    elif member.interval_us and not (member.stale is not None and member.stale.answered_us > by.received_us):
+    elif member.interval_us and not (
+        member.stale_commit is not None and member.stale_commit.answered_us > last_response.received_us
+    ):
         why = f"a heartbeat without news after {passed_us // 1000} ms; the interval is {member.interval_us // 1000} ms"
-        scene.decide("STG.14", not is_early(passed_us, member.interval_us), exchange, why, by)
+        scene.decide("STG.14", not is_early(passed_us, member.interval_us), exchange, why, last_response)
 
 
-def _shuts_down(exchange: Exchange, epoch: int, member: JudgedStreamsMember, scene: Scene) -> None:
-    told = member.shutdown
+def _check_shutdown(exchange: Exchange, epoch: int, member: JudgedStreamsMember, scene: Scene) -> None:
+    told = member.shutdown_response
     if told is None:
         return
     if epoch < 0:
-        scene.kept("STG.18", exchange)
-        member.shutdown = None
+        scene.record_kept("STG.18", exchange)
+        member.shutdown_response = None
     elif epoch == JOINS:
-        member.shutdown = None
-    elif knows(exchange, told) and 0 < member.rebalance_us < exchange.earliest_us - told.answered_us:
+        member.shutdown_response = None
+    elif knows_response(exchange, told) and 0 < member.rebalance_us < exchange.earliest_us - told.answered_us:
         why = f"the member continues for longer than its rebalance time-out of {member.rebalance_us // 1000} ms"
-        scene.broken("STG.18", exchange, why, told)
-        member.shutdown = None
+        scene.record_broken("STG.18", exchange, why, told)
+        member.shutdown_response = None
 
 
-def _leaves(
+def _check_leave(
     exchange: Exchange, request: StreamsGroupHeartbeatRequest, member: JudgedStreamsMember, scene: Scene
 ) -> None:
-    before = member.before
-    if before is not None and before.fate is AnswerFate.ANSWERED and before.answered_us > exchange.earliest_us:
-        member.late = before
-    member.left, member.epoch = exchange, -1
-    scene.kept("STG.10", exchange)
-    scene.at(GroupMembers, request.group_id).members.discard(request.member_id)
+    last_heartbeat = member.last_heartbeat
+    if (
+        last_heartbeat is not None
+        and last_heartbeat.fate is AnswerFate.ANSWERED
+        and last_heartbeat.answered_us > exchange.earliest_us
+    ):
+        member.late_heartbeat = last_heartbeat
+    member.departure, member.epoch = exchange, -1
+    scene.record_kept("STG.10", exchange)
+    scene.state(GroupMembers, request.group_id).members.discard(request.member_id)
 
 
-def answered(exchange: Exchange, scene: Scene) -> None:
+def on_heartbeat_response(exchange: Exchange, scene: Scene) -> None:
     request, answer = exchange.request, exchange.answer
     assert isinstance(request, StreamsGroupHeartbeatRequest)
-    member = scene.at(JudgedStreamsMember, request.group_id, request.member_id)
+    member = scene.state(JudgedStreamsMember, request.group_id, request.member_id)
     if not isinstance(answer, StreamsGroupHeartbeatResponse):
-        member.by = None
+        member.last_response = None
         return
     code = answer.error_code
-    if member.left is not None and exchange.number < member.left.number:
-        member.late = exchange
+    if member.departure is not None and exchange.number < member.departure.number:
+        member.late_heartbeat = exchange
         return
-    _lasted(exchange, code, member, scene)
+    _check_unchanged_fields(exchange, code, member, scene)
     if code == 0 and request.member_epoch >= 0:
-        scene.at(GroupMembers, request.group_id).members.add(request.member_id)
-        member.epoch, member.by, member.interval_us = answer.member_epoch, exchange, answer.heartbeat_interval_ms * 1000
+        scene.state(GroupMembers, request.group_id).members.add(request.member_id)
+        member.epoch, member.last_response, member.interval_us = (
+            answer.member_epoch,
+            exchange,
+            answer.heartbeat_interval_ms * 1000,
+        )
         member.endpoint_epoch = answer.endpoint_information_epoch
         member.has_news = answer.active_tasks is not None
-        if member.shutdown is None and any(each.status_code == SHUTDOWN for each in answer.status or ()):
-            member.shutdown = exchange
+        if member.shutdown_response is None and any(each.status_code == SHUTDOWN for each in answer.status or ()):
+            member.shutdown_response = exchange
         return
-    member.by = None
+    member.last_response = None
     if code in LOST:
-        member.lost, member.epoch = exchange, -1
+        member.fencing, member.epoch = exchange, -1
     elif code in FINAL:
-        member.final = exchange
-        scene.kept("STG.12", exchange)
+        member.fatal_response = exchange
+        scene.record_kept("STG.12", exchange)
 
 
-def _lasted(exchange: Exchange, code: int, member: JudgedStreamsMember, scene: Scene) -> None:
+def _check_unchanged_fields(exchange: Exchange, code: int, member: JudgedStreamsMember, scene: Scene) -> None:
     """Decides whether the session of a member lasted until this heartbeat."""
-    earlier, request = member.earlier, exchange.request
+    earlier, request = member.earlier_heartbeat, exchange.request
     assert isinstance(request, StreamsGroupHeartbeatRequest)
-    if exchange is not member.before or earlier is None or earlier is not member.by or request.member_epoch <= 0:
+    if (
+        exchange is not member.last_heartbeat
+        or earlier is None
+        or earlier is not member.last_response
+        or request.member_epoch <= 0
+    ):
         return
     silent_us = exchange.earliest_us - max(earlier.received_us, earlier.answered_us)
     if code == 0:
-        scene.kept("STG.13", exchange)
+        scene.record_kept("STG.13", exchange)
     elif code == E.UNKNOWN_MEMBER_ID.value and 0 < SILENT * member.interval_us < silent_us:
         why = f"{silent_us // 1000} ms without a heartbeat; the interval is {member.interval_us // 1000} ms"
-        scene.broken("STG.13", exchange, why, earlier)
+        scene.record_broken("STG.13", exchange, why, earlier)
 
 
-def commits(exchange: Exchange, scene: Scene) -> None:
+def on_offset_commit(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, OffsetCommitRequest)
-    member = scene.seen(JudgedStreamsMember, request.group_id, request.member_id)
+    member = scene.find_state(JudgedStreamsMember, request.group_id, request.member_id)
     if member is not None:
         check_commit(exchange, scene, member, COMMITS)
 
 
-def commit_answered(exchange: Exchange, scene: Scene) -> None:
+def on_offset_commit_response(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, OffsetCommitRequest)
-    member = scene.seen(JudgedStreamsMember, request.group_id, request.member_id)
+    member = scene.find_state(JudgedStreamsMember, request.group_id, request.member_id)
     if member is not None and is_answered_stale(exchange):
-        member.stale = exchange
+        member.stale_commit = exchange
 
 
-def fetches_offsets(exchange: Exchange, scene: Scene) -> None:
+def on_offset_fetch(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, OffsetFetchRequest)
     for group in request.groups:
-        member = scene.seen(JudgedStreamsMember, group.group_id, group.member_id) if group.member_id else None
-        if member is None or member.by is None or member.epoch < 0:
+        member = scene.find_state(JudgedStreamsMember, group.group_id, group.member_id) if group.member_id else None
+        if member is None or member.last_response is None or member.epoch < 0:
             continue
-        if group.member_epoch == member.epoch or knows(exchange, member.by):
+        if group.member_epoch == member.epoch or knows_response(exchange, member.last_response):
             why = f"an OffsetFetch with epoch {group.member_epoch}, but the last answer had {member.epoch}"
-            scene.decide("STG.7", group.member_epoch == member.epoch, exchange, why, member.by)
+            scene.decide("STG.7", group.member_epoch == member.epoch, exchange, why, member.last_response)
 
 
 FAMILY = Family(
     RULES,
-    sent={
-        ApiKey.STREAMS_GROUP_HEARTBEAT: (beats,),
-        ApiKey.OFFSET_COMMIT: (commits,),
-        ApiKey.OFFSET_FETCH: (fetches_offsets,),
+    on_request={
+        ApiKey.STREAMS_GROUP_HEARTBEAT: (on_heartbeat,),
+        ApiKey.OFFSET_COMMIT: (on_offset_commit,),
+        ApiKey.OFFSET_FETCH: (on_offset_fetch,),
     },
-    answered={ApiKey.STREAMS_GROUP_HEARTBEAT: (answered,), ApiKey.OFFSET_COMMIT: (commit_answered,)},
+    on_response={
+        ApiKey.STREAMS_GROUP_HEARTBEAT: (on_heartbeat_response,),
+        ApiKey.OFFSET_COMMIT: (on_offset_commit_response,),
+    },
 )

@@ -20,7 +20,7 @@ from odradek.protocol.messages.streams_group_topology_description_update_respons
     StreamsGroupTopologyDescriptionUpdateResponse,
 )
 from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
-from odradek.testing.judge.exchanges import Exchange, knows
+from odradek.testing.judge.exchanges import Exchange, knows_response
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.testing.judge.rules.groups import is_early
 from odradek.testing.judge.rules.streams_members import JOINS, LOST
@@ -73,33 +73,36 @@ class JudgedTopologies:
 class TaskHolder:
     """The tasks of a member of a streams group.
 
-    told      the last response that contained tasks, which are the `target`
-    reported  the tasks in the member's last report
-    allowed   the tasks that the member may report
-    taken     the tasks that the member has to give up, because response `taken_by` lacks them
-    gone      active tasks, by subtopology and partition, and the heartbeat that reported that they are gone
-    sources   by topic, the subtopology that reads it; None if several do
+    response             the last response that contained tasks, which are the `target_tasks`
+    reported_tasks       the tasks in the member's last report
+    allowed_tasks        the tasks that the member may report
+    revoked_tasks        the tasks that the member has to give up, because the response `revocation` lacks them
+    released_tasks       active tasks that the member no longer reports: by subtopology and partition, the heartbeat
+                         that showed it
+    sources              by topic, the subtopology that reads it; None if several do
+    offsets_heartbeat    the last heartbeat with offsets of tasks
+    description_request  the last response that required a description of the topology
     """
 
     has_joined: bool = False
     topology_epoch: int = 0
     rebalance_us: int = 0
-    told: Exchange | None = None
-    target: Tasks = frozenset()
-    reported: Tasks = frozenset()
-    allowed: Tasks = frozenset()
-    taken: Tasks = frozenset()
-    taken_by: Exchange | None = None
-    gone: dict[tuple[str, int], Exchange] = field(default_factory=dict)
+    response: Exchange | None = None
+    target_tasks: Tasks = frozenset()
+    reported_tasks: Tasks = frozenset()
+    allowed_tasks: Tasks = frozenset()
+    revoked_tasks: Tasks = frozenset()
+    revocation: Exchange | None = None
+    released_tasks: dict[tuple[str, int], Exchange] = field(default_factory=dict)
     sources: dict[str, str | None] = field(default_factory=dict)
-    offsets_by: Exchange | None = None
+    offsets_heartbeat: Exchange | None = None
     offsets_interval_us: int = 0
-    is_described: Exchange | None = None
+    description_request: Exchange | None = None
 
-    def begins_anew(self) -> None:
-        self.told = self.taken_by = self.offsets_by = self.is_described = None
-        self.target = self.reported = self.allowed = self.taken = frozenset()
-        self.gone.clear()
+    def forget_tasks(self) -> None:
+        self.response = self.revocation = self.offsets_heartbeat = self.description_request = None
+        self.target_tasks = self.reported_tasks = self.allowed_tasks = self.revoked_tasks = frozenset()
+        self.released_tasks.clear()
 
 
 def tasks_of(message: StreamsGroupHeartbeatRequest | StreamsGroupHeartbeatResponse) -> Tasks | None:
@@ -113,18 +116,18 @@ def tasks_of(message: StreamsGroupHeartbeatRequest | StreamsGroupHeartbeatRespon
     return frozenset(found)
 
 
-def written(tasks: Tasks) -> str:
+def format_tasks(tasks: Tasks) -> str:
     return ", ".join(f"{role} {subtopology}_{partition}" for role, subtopology, partition in sorted(tasks)[:5])
 
 
-def beats(exchange: Exchange, scene: Scene) -> None:
+def on_heartbeat(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, StreamsGroupHeartbeatRequest)
     lists = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
-    holder = scene.at(TaskHolder, request.group_id, request.member_id)
+    holder = scene.state(TaskHolder, request.group_id, request.member_id)
     topology = request.topology
     if topology is not None:
-        scene.decide("STG.22", (why_not := _unsound(topology)) is None, exchange, why_not or "")
+        scene.decide("STG.22", (why_not := _topology_violation(topology)) is None, exchange, why_not or "")
     if request.member_epoch == JOINS:
         if topology is not None:
             holder.topology_epoch, holder.sources = topology.epoch, _sources(topology)
@@ -141,13 +144,13 @@ def beats(exchange: Exchange, scene: Scene) -> None:
         return
     reported = tasks_of(request)
     if reported is not None:
-        _reports(exchange, reported, holder, scene)
-    _gives_up(exchange, reported, holder, scene)
+        _check_reported_tasks(exchange, reported, holder, scene)
+    _check_revoked_tasks(exchange, reported, holder, scene)
     if request.task_offsets:
-        _offsets(exchange, reported is not None, holder, scene)
+        _check_offsets(exchange, reported is not None, holder, scene)
 
 
-def _unsound(topology: heartbeat.Topology) -> str | None:
+def _topology_violation(topology: heartbeat.Topology) -> str | None:
     """Returns the reason why a topology is invalid, or None if the topology is valid."""
     if topology.epoch < 0:
         return f"topology epoch {topology.epoch}"
@@ -214,83 +217,89 @@ def _configs(info: heartbeat.TopicInfo) -> tuple[tuple[str, str], ...]:
     return tuple((each.key, each.value) for each in info.topic_configs)
 
 
-def _reports(exchange: Exchange, reported: Tasks, holder: TaskHolder, scene: Scene) -> None:
-    more = reported - holder.allowed
+def _check_reported_tasks(exchange: Exchange, reported: Tasks, holder: TaskHolder, scene: Scene) -> None:
+    more = reported - holder.allowed_tasks
     scene.decide(
-        "STG.24", not more, exchange, f"the member reports {written(more)}, but was not assigned them", holder.told
+        "STG.24",
+        not more,
+        exchange,
+        f"the member reports {format_tasks(more)}, but was not assigned them",
+        holder.response,
     )
-    is_known = holder.told is not None and knows(exchange, holder.told)
-    holder.allowed = reported | (holder.target if is_known else holder.allowed)
-    for role, subtopology, partition in holder.reported - reported:
+    is_known = holder.response is not None and knows_response(exchange, holder.response)
+    holder.allowed_tasks = reported | (holder.target_tasks if is_known else holder.allowed_tasks)
+    for role, subtopology, partition in holder.reported_tasks - reported:
         if role == ACTIVE:
-            holder.gone[subtopology, partition] = exchange
+            holder.released_tasks[subtopology, partition] = exchange
     for role, subtopology, partition in reported:
         if role == ACTIVE:
-            holder.gone.pop((subtopology, partition), None)
-    holder.reported = reported
+            holder.released_tasks.pop((subtopology, partition), None)
+    holder.reported_tasks = reported
 
 
-def _gives_up(exchange: Exchange, reported: Tasks | None, holder: TaskHolder, scene: Scene) -> None:
-    by = holder.taken_by
-    if by is None:
+def _check_revoked_tasks(exchange: Exchange, reported: Tasks | None, holder: TaskHolder, scene: Scene) -> None:
+    revocation = holder.revocation
+    if revocation is None:
         return
-    if reported is not None and not reported & holder.taken:
-        scene.kept("STG.25", exchange)
-    elif knows(exchange, by) and 0 < holder.rebalance_us < exchange.earliest_us - by.answered_us:
+    if reported is not None and not reported & holder.revoked_tasks:
+        scene.record_kept("STG.25", exchange)
+    elif (
+        knows_response(exchange, revocation) and 0 < holder.rebalance_us < exchange.earliest_us - revocation.answered_us
+    ):
         why = (
-            f"{written(holder.taken)}: not reported gone within the rebalance time-out of "
+            f"{format_tasks(holder.revoked_tasks)}: not reported gone within the rebalance time-out of "
             f"{holder.rebalance_us // 1000} ms"
         )
-        scene.broken("STG.25", exchange, why, by)
+        scene.record_broken("STG.25", exchange, why, revocation)
     else:
         return
-    holder.taken, holder.taken_by = frozenset(), None
+    holder.revoked_tasks, holder.revocation = frozenset(), None
 
 
-def _offsets(exchange: Exchange, reports_tasks: bool, holder: TaskHolder, scene: Scene) -> None:
-    last, told = holder.offsets_by, holder.told
-    holder.offsets_by = exchange
-    if last is None or not holder.offsets_interval_us or not knows(exchange, last):
+def _check_offsets(exchange: Exchange, reports_tasks: bool, holder: TaskHolder, scene: Scene) -> None:
+    last, response = holder.offsets_heartbeat, holder.response
+    holder.offsets_heartbeat = exchange
+    if last is None or not holder.offsets_interval_us or not knows_response(exchange, last):
         return
-    has_new_tasks = told is not None and told.number >= last.number
-    has_warmups = any(role == WARMUP for role, _, _ in holder.reported)
+    has_new_tasks = response is not None and response.number >= last.number
+    has_warmups = any(role == WARMUP for role, _, _ in holder.reported_tasks)
     if not reports_tasks and not has_new_tasks and not has_warmups:
         passed_us, interval_us = exchange.received_us - last.received_us, holder.offsets_interval_us
         why = f"offsets of tasks after {passed_us // 1000} ms; the interval is {interval_us // 1000} ms"
         scene.decide("STG.27", not is_early(passed_us, interval_us), exchange, why, last)
 
 
-def answered(exchange: Exchange, scene: Scene) -> None:
+def on_heartbeat_response(exchange: Exchange, scene: Scene) -> None:
     request, answer = exchange.request, exchange.answer
     assert isinstance(request, StreamsGroupHeartbeatRequest)
     if not isinstance(answer, StreamsGroupHeartbeatResponse):
         return
-    holder = scene.at(TaskHolder, request.group_id, request.member_id)
+    holder = scene.state(TaskHolder, request.group_id, request.member_id)
     if request.member_epoch == JOINS and request.topology is not None:
-        _same_topology(exchange, request.group_id, request.topology, answer.error_code, scene)
+        _check_topology(exchange, request.group_id, request.topology, answer.error_code, scene)
     if answer.error_code in LOST or request.member_epoch < 0:
         holder.has_joined = False
-        holder.begins_anew()
+        holder.forget_tasks()
     if answer.error_code or request.member_epoch < 0:
         return
     if request.member_epoch == JOINS:
         holder.has_joined = True
-        holder.begins_anew()
+        holder.forget_tasks()
     holder.offsets_interval_us = answer.task_offset_interval_ms * 1000
     if answer.topology_description_required:
-        holder.is_described = exchange
+        holder.description_request = exchange
     tasks = tasks_of(answer)
     if tasks is None:
         return
-    taken = (holder.reported | holder.target) - tasks
-    holder.told, holder.target, holder.allowed = exchange, tasks, holder.allowed | tasks
-    holder.taken, holder.taken_by = taken, exchange if taken else None
-    for _, subtopology, partition in tasks if holder.gone else ():
-        holder.gone.pop((subtopology, partition), None)
+    taken = (holder.reported_tasks | holder.target_tasks) - tasks
+    holder.response, holder.target_tasks, holder.allowed_tasks = exchange, tasks, holder.allowed_tasks | tasks
+    holder.revoked_tasks, holder.revocation = taken, exchange if taken else None
+    for _, subtopology, partition in tasks if holder.released_tasks else ():
+        holder.released_tasks.pop((subtopology, partition), None)
 
 
-def _same_topology(exchange: Exchange, group: str, topology: heartbeat.Topology, code: int, scene: Scene) -> None:
-    known = scene.at(JudgedTopologies, group).by_epoch
+def _check_topology(exchange: Exchange, group: str, topology: heartbeat.Topology, code: int, scene: Scene) -> None:
+    known = scene.state(JudgedTopologies, group).by_epoch
     content, found = _content(topology), known.get(topology.epoch)
     if found is not None and (code == 0 or (code == INVALID_REQUEST and found[1] != content)):
         why = f"the topology of epoch {topology.epoch} differs from that of another member"
@@ -299,47 +308,47 @@ def _same_topology(exchange: Exchange, group: str, topology: heartbeat.Topology,
         known[topology.epoch] = exchange, content
 
 
-def deletes_groups(exchange: Exchange, scene: Scene) -> None:
+def on_delete_groups(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, DeleteGroupsRequest)
     for group in request.groups_names:
-        if (known := scene.seen(JudgedTopologies, group)) is not None:
+        if (known := scene.find_state(JudgedTopologies, group)) is not None:
             known.by_epoch.clear()
 
 
-def commits(exchange: Exchange, scene: Scene) -> None:
+def on_offset_commit(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, OffsetCommitRequest | TxnOffsetCommitRequest)
-    holder = scene.seen(TaskHolder, request.group_id, request.member_id) if request.member_id else None
-    if holder is None or not holder.has_joined or not (holder.reported or holder.gone):
+    holder = scene.find_state(TaskHolder, request.group_id, request.member_id) if request.member_id else None
+    if holder is None or not holder.has_joined or not (holder.reported_tasks or holder.released_tasks):
         return
     for topic in request.topics:
         subtopology = holder.sources.get(topic.name or scene.topics.name_of(topic.topic_id))
         if subtopology is None:
             continue
         for each in topic.partitions:
-            gone = holder.gone.get((subtopology, each.partition_index))
+            gone = holder.released_tasks.get((subtopology, each.partition_index))
             is_late = gone is not None and exchange.earliest_us > gone.received_us
             why = f"a commit for task {subtopology}_{each.partition_index}, which the member has reported gone"
             scene.decide("STG.26", not is_late, exchange, why, gone)
 
 
-def describes(exchange: Exchange, scene: Scene) -> None:
+def on_topology_description(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, StreamsGroupTopologyDescriptionUpdateRequest)
     if request.member_id:
         scene.join(exchange.connection, "member", request.group_id, request.member_id)
-    holder = scene.seen(TaskHolder, request.group_id, request.member_id)
-    why_not = _wrong_description(request.topology_description)
+    holder = scene.find_state(TaskHolder, request.group_id, request.member_id)
+    why_not = _description_violation(request.topology_description)
     if holder is not None and holder.has_joined:
         why = "no answer has asked for the description of the topology"
-        scene.decide("STG.28", holder.is_described is not None, exchange, why, holder.told)
+        scene.decide("STG.28", holder.description_request is not None, exchange, why, holder.response)
         if request.topology_epoch != holder.topology_epoch:
             why_not = f"topology epoch {request.topology_epoch}, but the member joined with {holder.topology_epoch}"
     scene.decide("STG.29", why_not is None, exchange, why_not or "")
 
 
-def _wrong_description(description: TopologyDescription) -> str | None:
+def _description_violation(description: TopologyDescription) -> str | None:
     for each in description.subtopologies:
         for node in each.nodes:
             if node.node_type not in (SOURCE, PROCESSOR, SINK):
@@ -350,26 +359,26 @@ def _wrong_description(description: TopologyDescription) -> str | None:
     return None
 
 
-def described(exchange: Exchange, scene: Scene) -> None:
+def on_topology_description_response(exchange: Exchange, scene: Scene) -> None:
     request, answer = exchange.request, exchange.answer
     assert isinstance(request, StreamsGroupTopologyDescriptionUpdateRequest)
-    holder = scene.seen(TaskHolder, request.group_id, request.member_id)
+    holder = scene.find_state(TaskHolder, request.group_id, request.member_id)
     is_done = isinstance(answer, StreamsGroupTopologyDescriptionUpdateResponse) and not answer.error_code
     if holder is not None and is_done:
-        holder.is_described = None
+        holder.description_request = None
 
 
 FAMILY = Family(
     RULES,
-    sent={
-        ApiKey.STREAMS_GROUP_HEARTBEAT: (beats,),
-        ApiKey.DELETE_GROUPS: (deletes_groups,),
-        ApiKey.OFFSET_COMMIT: (commits,),
-        ApiKey.TXN_OFFSET_COMMIT: (commits,),
-        ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: (describes,),
+    on_request={
+        ApiKey.STREAMS_GROUP_HEARTBEAT: (on_heartbeat,),
+        ApiKey.DELETE_GROUPS: (on_delete_groups,),
+        ApiKey.OFFSET_COMMIT: (on_offset_commit,),
+        ApiKey.TXN_OFFSET_COMMIT: (on_offset_commit,),
+        ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: (on_topology_description,),
     },
-    answered={
-        ApiKey.STREAMS_GROUP_HEARTBEAT: (answered,),
-        ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: (described,),
+    on_response={
+        ApiKey.STREAMS_GROUP_HEARTBEAT: (on_heartbeat_response,),
+        ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: (on_topology_description_response,),
     },
 )

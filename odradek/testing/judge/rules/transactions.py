@@ -19,7 +19,7 @@ from odradek.protocol.messages.init_producer_id_response import InitProducerIdRe
 from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
 from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
-from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows
+from odradek.testing.judge.exchanges import AnswerFate, Exchange, knows_response
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.testing.judge.rules.groups import GroupMembers
 from odradek.testing.judge.rules.produce import partition_errors
@@ -94,12 +94,12 @@ Pair: TypeAlias = tuple[int, int]  # producer id and epoch
 
 @dataclass(slots=True)
 class Producer:
-    """The producers of a transactional id. `fatal` holds, by error code, the last response with a fatal error and how
-    often it was ignored."""
+    """The producers of a transactional id. `fatal_errors` holds, by error code, the last response with a fatal error
+    and how often it was ignored."""
 
     issued: set[Pair] = field(default_factory=set)
-    by: Exchange | None = None
-    fatal: dict[int, tuple[Exchange, int]] = field(default_factory=dict)
+    response: Exchange | None = None
+    fatal_errors: dict[int, tuple[Exchange, int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -108,24 +108,24 @@ class OngoingTransaction:
 
     partitions: set[tuple[str, int]] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
-    failed: dict[tuple[str, int, int], Exchange] = field(default_factory=dict)
-    unanswered: dict[int, Exchange] = field(default_factory=dict)
-    last: Exchange | None = None
-    ended: Exchange | None = None
-    fenced: Exchange | None = None
-    old_epoch: Exchange | None = None
-    unmapped: Exchange | None = None
-    end_refused: Exchange | None = None  # the EndTxn that was refused with a coordinator error
+    failed_batches: dict[tuple[str, int, int], Exchange] = field(default_factory=dict)
+    unanswered_batches: dict[int, Exchange] = field(default_factory=dict)
+    last_produce: Exchange | None = None
+    end_txn: Exchange | None = None
+    fencing: Exchange | None = None
+    invalid_epoch: Exchange | None = None
+    unmapped_response: Exchange | None = None
+    refused_end_txn: Exchange | None = None  # the EndTxn that was refused with a coordinator error
 
 
 @dataclass(slots=True)
-class Refusals:
+class RetriableErrors:
     """Errors after which the client has to retry, by API and by the partition or group of the request.
 
     A client may pipeline requests of several APIs, so a request proves nothing about an error of another API or another
-    partition. Requests with the same producer id and epoch share one Refusals. InitProducerId has a Refusals for each
-    transactional id and set of similar connections (`Connection.kin`), because other instances of the producer use the
-    same transactional id.
+    partition. Requests with the same producer id and epoch share one RetriableErrors. InitProducerId has a
+    RetriableErrors for each transactional id and set of similar connections (`Connection.similarity`), because other
+    instances of the producer use the same transactional id.
     """
 
     open: dict[tuple[ApiKey, Hashable], tuple[Exchange, int]] = field(default_factory=dict)
@@ -153,29 +153,35 @@ def is_abort(exchange: Exchange) -> bool:
     return isinstance(exchange.request, EndTxnRequest) and not exchange.request.committed
 
 
-def asked(exchange: Exchange, scene: Scene) -> None:
+def on_transactional_request(exchange: Exchange, scene: Scene) -> None:
     """Judges every request of a transactional producer except InitProducerId."""
     claimed = claim(exchange)
     if claimed is None:
         return
     name, pair = claimed
     scene.join(exchange.connection, "producer", *pair)
-    producer, open_ = scene.at(Producer, name), scene.at(OngoingTransaction, name, *pair)
-    if producer.by is not None:
+    producer, open_ = scene.state(Producer, name), scene.state(OngoingTransaction, name, *pair)
+    if producer.response is not None:
         why = f"producer id {pair[0]} and epoch {pair[1]}, which were in no answer to {name!r}"
-        scene.decide("TXN.1", pair in producer.issued, exchange, why, producer.by)
-    if open_.fenced is not None and not is_abort(exchange) and knows(exchange, open_.fenced):
-        scene.broken("TXN.6", exchange, "the producer continues after PRODUCER_FENCED", open_.fenced)
-    if open_.unmapped is not None and not is_abort(exchange) and knows(exchange, open_.unmapped):
-        scene.broken("TXN.16", exchange, "the producer continues with an id that has no mapping", open_.unmapped)
-    refusals = scene.at(Refusals, name, *pair)
-    _retried(exchange, refusals, scene)
-    _given_up(exchange, refusals, scene)
-    initialising = scene.seen(Refusals, exchange.connection.kin, name)
+        scene.decide("TXN.1", pair in producer.issued, exchange, why, producer.response)
+    if open_.fencing is not None and not is_abort(exchange) and knows_response(exchange, open_.fencing):
+        scene.record_broken("TXN.6", exchange, "the producer continues after PRODUCER_FENCED", open_.fencing)
+    if (
+        open_.unmapped_response is not None
+        and not is_abort(exchange)
+        and knows_response(exchange, open_.unmapped_response)
+    ):
+        scene.record_broken(
+            "TXN.16", exchange, "the producer continues with an id that has no mapping", open_.unmapped_response
+        )
+    errors = scene.state(RetriableErrors, name, *pair)
+    _check_retry(exchange, errors, scene)
+    _check_abandoned(exchange, errors, scene)
+    initialising = scene.find_state(RetriableErrors, exchange.connection.similarity, name)
     if initialising is not None and any(
         refused.connection is exchange.connection for refused, _ in initialising.open.values()
     ):
-        _given_up(exchange, initialising, scene)
+        _check_abandoned(exchange, initialising, scene)
 
 
 def _subjects(exchange: Exchange) -> list[Hashable]:
@@ -189,16 +195,16 @@ def _subjects(exchange: Exchange) -> list[Hashable]:
     return [None]
 
 
-def _retried(exchange: Exchange, refusals: Refusals, scene: Scene) -> None:
+def _check_retry(exchange: Exchange, errors: RetriableErrors, scene: Scene) -> None:
     """Decides TXN.8 and TXN.17 for the refused requests that this one repeats, and forgets them."""
     api = exchange.api
-    if api is None or not refusals.open or api is ApiKey.PRODUCE:
+    if api is None or not errors.open or api is ApiKey.PRODUCE:
         return
-    repeated = [found for each in _subjects(exchange) if (found := refusals.open.pop((api, each), None)) is not None]
+    repeated = [found for each in _subjects(exchange) if (found := errors.open.pop((api, each), None)) is not None]
     if not repeated:
         return
     if any(code == CONCURRENT for _, code in repeated):
-        scene.kept("TXN.8", exchange)
+        scene.record_kept("TXN.8", exchange)
     refused = max((refused for refused, _ in repeated), key=lambda each: each.number)
     is_measured = refused.written_us is not None and exchange.connection is refused.connection
     if is_measured and exchange.is_after_answer:
@@ -207,245 +213,255 @@ def _retried(exchange: Exchange, refusals: Refusals, scene: Scene) -> None:
         scene.decide("TXN.17", waited_us >= BACK_OFF_US, exchange, why, refused)
 
 
-def _given_up(exchange: Exchange, refusals: Refusals, scene: Scene) -> None:
+def _check_abandoned(exchange: Exchange, errors: RetriableErrors, scene: Scene) -> None:
     """Decides TXN.8 for refused requests that the client can no longer repeat once it has sent this one. A commit rules
     out the retry of any request of the transaction; and after a refused EndTxn or InitProducerId, no other request may
     be sent before it succeeds. An abort is always allowed."""
     api = exchange.api
-    if api is None or not refusals.open or api is ApiKey.PRODUCE:
+    if api is None or not errors.open or api is ApiKey.PRODUCE:
         return
     is_end = api is ApiKey.END_TXN
-    for key, (refused, code) in list(refusals.open.items()):
+    for key, (refused, code) in list(errors.open.items()):
         is_exclusive = key[0] in (ApiKey.END_TXN, ApiKey.INIT_PRODUCER_ID)
         if not is_end and not is_exclusive:
             continue
-        if code == CONCURRENT and not is_abort(exchange) and knows(exchange, refused):
+        if code == CONCURRENT and not is_abort(exchange) and knows_response(exchange, refused):
             why = f"{api.kafka_name} after {key[0].kafka_name} was answered CONCURRENT_TRANSACTIONS"
-            scene.broken("TXN.8", exchange, why, refused)
-        if is_end or knows(exchange, refused):
-            del refusals.open[key]
+            scene.record_broken("TXN.8", exchange, why, refused)
+        if is_end or knows_response(exchange, refused):
+            del errors.open[key]
 
 
-def inits(exchange: Exchange, scene: Scene) -> None:
+def on_init_producer_id(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, InitProducerIdRequest)
     if request.transactional_id is None:
         return
-    producer = scene.at(Producer, request.transactional_id)
-    _retried(exchange, scene.at(Refusals, exchange.connection.kin, request.transactional_id), scene)
-    for code, (refused, times) in list(producer.fatal.items()):
-        if knows(exchange, refused) and exchange.connection.kin == refused.connection.kin:
-            producer.fatal[code] = refused, times + 1
+    producer = scene.state(Producer, request.transactional_id)
+    _check_retry(
+        exchange, scene.state(RetriableErrors, exchange.connection.similarity, request.transactional_id), scene
+    )
+    for code, (refused, times) in list(producer.fatal_errors.items()):
+        if knows_response(exchange, refused) and exchange.connection.similarity == refused.connection.similarity:
+            producer.fatal_errors[code] = refused, times + 1
             if times >= MOST_REPEATS:
                 why = f"InitProducerId is sent {times + 1} times after {ErrorCode(code).name}"
-                scene.broken(FATAL_INITS[code], exchange, why, refused)
+                scene.record_broken(FATAL_INITS[code], exchange, why, refused)
     pair = request.producer_id, request.producer_epoch
-    open_ = scene.at(OngoingTransaction, request.transactional_id, *pair)
-    if open_.unmapped is not None and knows(exchange, open_.unmapped):
-        scene.kept("TXN.16", exchange)
-        open_.unmapped = None
-    if open_.old_epoch is not None and knows(exchange, open_.old_epoch):
-        scene.kept("TXN.7", exchange)
-        open_.old_epoch = None
+    open_ = scene.state(OngoingTransaction, request.transactional_id, *pair)
+    if open_.unmapped_response is not None and knows_response(exchange, open_.unmapped_response):
+        scene.record_kept("TXN.16", exchange)
+        open_.unmapped_response = None
+    if open_.invalid_epoch is not None and knows_response(exchange, open_.invalid_epoch):
+        scene.record_kept("TXN.7", exchange)
+        open_.invalid_epoch = None
 
 
-def produced(exchange: Exchange, scene: Scene) -> None:
+def on_produce(exchange: Exchange, scene: Scene) -> None:
     claimed = claim(exchange)
     if claimed is None:
         return
     name, pair = claimed
-    open_ = scene.at(OngoingTransaction, name, *pair)
+    open_ = scene.state(OngoingTransaction, name, *pair)
     if exchange.version < TV2_PRODUCE:
         # By name, as AddPartitionsToTxn names them: this includes a topic that was created again meanwhile.
         places = [(batch.topic.name, batch.partition) for batch in exchange.batches]
         missing = [place for place in places if place not in open_.partitions]
         why = f"AddPartitionsToTxn has not succeeded for {'-'.join(map(str, missing[0]))}" if missing else ""
-        scene.decide("TXN.2", not missing, exchange, why, open_.ended)
-    ended = open_.ended
+        scene.decide("TXN.2", not missing, exchange, why, open_.end_txn)
+    ended = open_.end_txn
     if ended is not None and ended.fate is AnswerFate.WAITING and exchange.earliest_us > ended.received_us:
-        scene.broken("TXN.4", exchange, "a batch of the transaction after its EndTxn", ended)
-    elif ended is not None and isinstance(ended.answer, EndTxnResponse) and knows(exchange, ended):
+        scene.record_broken("TXN.4", exchange, "a batch of the transaction after its EndTxn", ended)
+    elif ended is not None and isinstance(ended.answer, EndTxnResponse) and knows_response(exchange, ended):
         answer, request = ended.answer, ended.request
         if answer.error_code == 0 and answer.producer_id >= 0 and isinstance(request, EndTxnRequest):
             is_old = (answer.producer_id, answer.producer_epoch) != pair
             if is_old:
                 rule = "TXN.4" if request.committed else "TXN.15"
-                scene.broken(rule, exchange, f"a batch with epoch {pair[1]} after its EndTxn was answered", ended)
-    began = scene.at(Began, name, *pair)
-    if began.after is not None and knows(exchange, began.after):
-        scene.kept("TXN.15", exchange)
-        began.after = None
-    open_.unanswered[exchange.number] = open_.last = exchange
+                scene.record_broken(
+                    rule, exchange, f"a batch with epoch {pair[1]} after its EndTxn was answered", ended
+                )
+    epoch = scene.state(EpochAfterAbort, name, *pair)
+    if epoch.end_txn is not None and knows_response(exchange, epoch.end_txn):
+        scene.record_kept("TXN.15", exchange)
+        epoch.end_txn = None
+    open_.unanswered_batches[exchange.number] = open_.last_produce = exchange
 
 
 @dataclass(slots=True)
-class Began:
-    """A producer id and epoch that the response to an EndTxn(abort) contained. `after` is that EndTxn."""
+class EpochAfterAbort:
+    """A producer id and epoch that the response to an EndTxn(abort) contained. `end_txn` is that EndTxn."""
 
-    after: Exchange | None = None
+    end_txn: Exchange | None = None
 
 
-def produce_answered(exchange: Exchange, scene: Scene) -> None:
+def on_produce_response(exchange: Exchange, scene: Scene) -> None:
     claimed = claim(exchange)
     if claimed is None:
         return
     name, pair = claimed
-    open_ = scene.at(OngoingTransaction, name, *pair)
-    open_.unanswered.pop(exchange.number, None)
+    open_ = scene.state(OngoingTransaction, name, *pair)
+    open_.unanswered_batches.pop(exchange.number, None)
     errors = partition_errors(exchange)
     for batch in exchange.batches:
         code = errors.get(batch.place)
         key = (str(batch.topic), batch.partition, batch.header.base_sequence)
         if code in (0, E.DUPLICATE_SEQUENCE_NUMBER.value):
-            open_.failed.pop(key, None)
+            open_.failed_batches.pop(key, None)
         elif code is not None:
-            open_.failed[key] = exchange
+            open_.failed_batches[key] = exchange
             if code == OLD_EPOCH:
-                open_.old_epoch = exchange
-    _errors(exchange, name, pair, set(errors.values()), scene)
+                open_.invalid_epoch = exchange
+    _note_errors(exchange, name, pair, set(errors.values()), scene)
 
 
-def _errors(exchange: Exchange, name: str, pair: Pair, codes: set[int], scene: Scene) -> None:
+def _note_errors(exchange: Exchange, name: str, pair: Pair, codes: set[int], scene: Scene) -> None:
     """Records errors that affect the producer id and epoch."""
-    open_ = scene.at(OngoingTransaction, name, *pair)
+    open_ = scene.state(OngoingTransaction, name, *pair)
     if FENCED in codes:
-        open_.fenced = exchange
-        scene.kept("TXN.6", exchange)
+        open_.fencing = exchange
+        scene.record_kept("TXN.6", exchange)
     if NO_MAPPING in codes:
-        open_.unmapped = exchange
+        open_.unmapped_response = exchange
 
 
-def _refuse(exchange: Exchange, refusals: Refusals, code: int, subject: Hashable = None) -> None:
+def _note_retriable_error(exchange: Exchange, errors: RetriableErrors, code: int, subject: Hashable = None) -> None:
     """Records an error after which the client has to retry."""
     if code in RETRIED and exchange.api is not None:
-        refusals.open[exchange.api, subject] = exchange, code
+        errors.open[exchange.api, subject] = exchange, code
 
 
-def adds_answered(exchange: Exchange, scene: Scene) -> None:
+def on_transactional_response(exchange: Exchange, scene: Scene) -> None:
     claimed, answer, request = claim(exchange), exchange.answer, exchange.request
     if claimed is None:
         return
     name, pair = claimed
-    open_ = scene.at(OngoingTransaction, name, *pair)
-    refusals = scene.at(Refusals, name, *pair)
+    open_ = scene.state(OngoingTransaction, name, *pair)
+    errors = scene.state(RetriableErrors, name, *pair)
     codes: set[int] = set()
     if isinstance(answer, AddPartitionsToTxnResponse):
         for topic in answer.results_by_topic_v3_and_below:
             for partition in topic.results_by_partition:
                 codes.add(partition.partition_error_code)
-                _refuse(exchange, refusals, partition.partition_error_code, (topic.name, partition.partition_index))
+                _note_retriable_error(
+                    exchange, errors, partition.partition_error_code, (topic.name, partition.partition_index)
+                )
                 if partition.partition_error_code == 0:
                     open_.partitions.add((topic.name, partition.partition_index))
     elif isinstance(answer, AddOffsetsToTxnResponse) and isinstance(request, AddOffsetsToTxnRequest):
         codes.add(answer.error_code)
-        _refuse(exchange, refusals, answer.error_code, request.group_id)
+        _note_retriable_error(exchange, errors, answer.error_code, request.group_id)
         if answer.error_code == 0:
             open_.groups.add(request.group_id)
     elif isinstance(answer, TxnOffsetCommitResponse) and isinstance(request, TxnOffsetCommitRequest):
         codes |= {partition.error_code for topic in answer.topics for partition in topic.partitions}
         for code in sorted(codes & RETRIED):
-            _refuse(exchange, refusals, code, request.group_id)
-    _errors(exchange, name, pair, codes, scene)
+            _note_retriable_error(exchange, errors, code, request.group_id)
+    _note_errors(exchange, name, pair, codes, scene)
 
 
-def commits_offsets(exchange: Exchange, scene: Scene) -> None:
+def on_txn_offset_commit(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, TxnOffsetCommitRequest)
-    open_ = scene.at(OngoingTransaction, request.transactional_id, request.producer_id, request.producer_epoch)
+    open_ = scene.state(OngoingTransaction, request.transactional_id, request.producer_id, request.producer_epoch)
     if exchange.version < TV2_OFFSETS:
         why = f"AddOffsetsToTxn has not succeeded for group {request.group_id!r}"
-        scene.decide("TXN.3", request.group_id in open_.groups, exchange, why, open_.ended)
+        scene.decide("TXN.3", request.group_id in open_.groups, exchange, why, open_.end_txn)
     if exchange.version >= 3:
         has_member = bool(request.member_id) and request.generation_id_or_member_epoch >= 0
-        members = scene.at(GroupMembers, request.group_id).members
+        members = scene.state(GroupMembers, request.group_id).members
         if has_member or members:
             why = f"no member id or generation, but the group has members: {', '.join(sorted(members)[:2])}"
             scene.decide("TXN.12", has_member, exchange, why)
 
 
-def ends(exchange: Exchange, scene: Scene) -> None:
+def on_end_txn(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, EndTxnRequest)
-    open_ = scene.at(OngoingTransaction, request.transactional_id, request.producer_id, request.producer_epoch)
-    flying = [each for each in open_.unanswered.values() if each.connection.closed_us is None]
-    if open_.last is not None:
+    open_ = scene.state(OngoingTransaction, request.transactional_id, request.producer_id, request.producer_epoch)
+    flying = [each for each in open_.unanswered_batches.values() if each.connection.closed_us is None]
+    if open_.last_produce is not None:
         why = f"{len(flying)} batches of the transaction are not answered yet"
         scene.decide("TXN.4", not flying, exchange, why, *flying)
         if request.committed:
-            known = [each for each in open_.failed.values() if knows(exchange, each)]
+            known = [each for each in open_.failed_batches.values() if knows_response(exchange, each)]
             scene.decide("TXN.5", not known, exchange, "a batch of the transaction failed", *known)
-    if open_.old_epoch is not None and knows(exchange, open_.old_epoch):
+    if open_.invalid_epoch is not None and knows_response(exchange, open_.invalid_epoch):
         why = "a commit after a batch was answered INVALID_PRODUCER_EPOCH"
-        scene.decide("TXN.7", not request.committed, exchange, why, open_.old_epoch)
-    open_.old_epoch = None
-    before = open_.ended
-    if before is not None and isinstance(before.request, EndTxnRequest) and open_.last is None:
+        scene.decide("TXN.7", not request.committed, exchange, why, open_.invalid_epoch)
+    open_.invalid_epoch = None
+    before = open_.end_txn
+    if before is not None and isinstance(before.request, EndTxnRequest) and open_.last_produce is None:
         is_same = before.request.committed == request.committed
         why = "the EndTxn requests the other result"
-        if open_.end_refused is before and knows(exchange, before):
+        if open_.refused_end_txn is before and knows_response(exchange, before):
             scene.decide("TXN.9", is_same, exchange, why, before)
         elif before.is_lost:
             scene.decide("TXN.10", is_same, exchange, why, before)
     open_.partitions.clear()
     open_.groups.clear()
-    open_.failed.clear()
-    open_.unanswered.clear()
-    open_.last, open_.ended = None, exchange
+    open_.failed_batches.clear()
+    open_.unanswered_batches.clear()
+    open_.last_produce, open_.end_txn = None, exchange
 
 
-def end_answered(exchange: Exchange, scene: Scene) -> None:
+def on_end_txn_response(exchange: Exchange, scene: Scene) -> None:
     request, answer = exchange.request, exchange.answer
     assert isinstance(request, EndTxnRequest)
     if not isinstance(answer, EndTxnResponse):
         return
     pair = request.producer_id, request.producer_epoch
-    producer = scene.at(Producer, request.transactional_id)
+    producer = scene.state(Producer, request.transactional_id)
     if answer.error_code == 0 and answer.producer_id >= 0:
         given = answer.producer_id, answer.producer_epoch
         producer.issued.add(given)
         if not request.committed:
-            scene.at(Began, request.transactional_id, *given).after = exchange
+            scene.state(EpochAfterAbort, request.transactional_id, *given).end_txn = exchange
     if answer.error_code in COORDINATOR:
-        scene.at(OngoingTransaction, request.transactional_id, *pair).end_refused = exchange
-    _refuse(exchange, scene.at(Refusals, request.transactional_id, *pair), answer.error_code)
-    _errors(exchange, request.transactional_id, pair, {answer.error_code}, scene)
+        scene.state(OngoingTransaction, request.transactional_id, *pair).refused_end_txn = exchange
+    _note_retriable_error(exchange, scene.state(RetriableErrors, request.transactional_id, *pair), answer.error_code)
+    _note_errors(exchange, request.transactional_id, pair, {answer.error_code}, scene)
 
 
-def init_answered(exchange: Exchange, scene: Scene) -> None:
+def on_init_producer_id_response(exchange: Exchange, scene: Scene) -> None:
     request, answer = exchange.request, exchange.answer
     assert isinstance(request, InitProducerIdRequest)
     if request.transactional_id is None or not isinstance(answer, InitProducerIdResponse):
         return
-    producer = scene.at(Producer, request.transactional_id)
+    producer = scene.state(Producer, request.transactional_id)
     if answer.error_code == 0:
-        producer.by = exchange
+        producer.response = exchange
         producer.issued.add((answer.producer_id, answer.producer_epoch))
-        producer.fatal.clear()
+        producer.fatal_errors.clear()
     elif answer.error_code in FATAL_INITS:
-        _, times = producer.fatal.get(answer.error_code, (exchange, 0))
-        producer.fatal[answer.error_code] = exchange, times
+        _, times = producer.fatal_errors.get(answer.error_code, (exchange, 0))
+        producer.fatal_errors[answer.error_code] = exchange, times
         if times < MOST_REPEATS:
-            scene.kept(FATAL_INITS[answer.error_code], exchange)
+            scene.record_kept(FATAL_INITS[answer.error_code], exchange)
     else:
-        _refuse(exchange, scene.at(Refusals, exchange.connection.kin, request.transactional_id), answer.error_code)
+        _note_retriable_error(
+            exchange,
+            scene.state(RetriableErrors, exchange.connection.similarity, request.transactional_id),
+            answer.error_code,
+        )
 
 
 FAMILY = Family(
     RULES,
-    sent={
-        ApiKey.INIT_PRODUCER_ID: (inits,),
-        ApiKey.PRODUCE: (asked, produced),
-        ApiKey.ADD_PARTITIONS_TO_TXN: (asked,),
-        ApiKey.ADD_OFFSETS_TO_TXN: (asked,),
-        ApiKey.TXN_OFFSET_COMMIT: (asked, commits_offsets),
-        ApiKey.END_TXN: (asked, ends),
+    on_request={
+        ApiKey.INIT_PRODUCER_ID: (on_init_producer_id,),
+        ApiKey.PRODUCE: (on_transactional_request, on_produce),
+        ApiKey.ADD_PARTITIONS_TO_TXN: (on_transactional_request,),
+        ApiKey.ADD_OFFSETS_TO_TXN: (on_transactional_request,),
+        ApiKey.TXN_OFFSET_COMMIT: (on_transactional_request, on_txn_offset_commit),
+        ApiKey.END_TXN: (on_transactional_request, on_end_txn),
     },
-    answered={
-        ApiKey.INIT_PRODUCER_ID: (init_answered,),
-        ApiKey.PRODUCE: (produce_answered,),
-        ApiKey.ADD_PARTITIONS_TO_TXN: (adds_answered,),
-        ApiKey.ADD_OFFSETS_TO_TXN: (adds_answered,),
-        ApiKey.TXN_OFFSET_COMMIT: (adds_answered,),
-        ApiKey.END_TXN: (end_answered,),
+    on_response={
+        ApiKey.INIT_PRODUCER_ID: (on_init_producer_id_response,),
+        ApiKey.PRODUCE: (on_produce_response,),
+        ApiKey.ADD_PARTITIONS_TO_TXN: (on_transactional_response,),
+        ApiKey.ADD_OFFSETS_TO_TXN: (on_transactional_response,),
+        ApiKey.TXN_OFFSET_COMMIT: (on_transactional_response,),
+        ApiKey.END_TXN: (on_end_txn_response,),
     },
 )

@@ -14,7 +14,7 @@ from odradek.protocol.messages.init_producer_id_response import InitProducerIdRe
 from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
 from odradek.protocol.messages.txn_share_acknowledge_request import TxnShareAcknowledgeRequest
-from odradek.testing.judge.exchanges import Exchange, knows
+from odradek.testing.judge.exchanges import Exchange, knows_response
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.testing.judge.rules.produce import partition_errors
 from odradek.testing.judge.rules.transactions import MOST_REPEATS, TV2_PRODUCE, Pair, Producer, claim, is_abort
@@ -63,204 +63,223 @@ RULES = (
 
 @dataclass(slots=True)
 class JudgedTransactionalId:
-    """Producer ids and epochs of a transactional id. `given` is the latest pair, which the response to `by` contained
-    (EndTxn v5 or InitProducerId)."""
+    """Producer ids and epochs of a transactional id. `response` (to EndTxn v5 or InitProducerId) contained
+    `latest_pair`."""
 
-    given: Pair | None = None
-    by: Exchange | None = None
-    before: Pair | None = None
-    ended: Exchange | None = None
-    ongoing: Pair | None = None
-    unauthorized: Exchange | None = None
-    unauthorized_times: int = 0
+    latest_pair: Pair | None = None
+    response: Exchange | None = None
+    earlier_pair: Pair | None = None
+    end_txn: Exchange | None = None
+    undecided_pair: Pair | None = None
+    refused_init: Exchange | None = None
+    refused_inits: int = 0
 
 
 @dataclass(slots=True)
 class TransactionV2:
     """The transaction of a producer id and epoch."""
 
-    first: Exchange | None = None  # the first Produce since the last EndTxn
-    abortable: Exchange | None = None
-    aborts_refused: int = 0
-    given_by: Exchange | None = None  # the EndTxn whose response contained this pair
-    begun: set[tuple[Topic, int]] = field(default_factory=set)
+    first_produce: Exchange | None = None  # the first Produce since the last EndTxn
+    abortable_response: Exchange | None = None
+    refused_aborts: int = 0
+    end_txn: Exchange | None = None  # the EndTxn whose response contained this pair
+    partitions: set[tuple[Topic, int]] = field(default_factory=set)
 
 
-def asked(exchange: Exchange, scene: Scene) -> None:
+def on_transactional_request(exchange: Exchange, scene: Scene) -> None:
     claimed = claim(exchange)
     if claimed is None:
         return
     name, pair = claimed
-    judged = scene.at(JudgedTransactionalId, name)
-    by = judged.by
-    is_kept = isinstance(exchange.request, EndTxnRequest) and pair == judged.given
-    is_own = pair == judged.given or (by is not None and exchange.connection is by.connection)
-    if by is not None and judged.ongoing is not None and not is_own:
+    judged = scene.state(JudgedTransactionalId, name)
+    response = judged.response
+    is_kept = isinstance(exchange.request, EndTxnRequest) and pair == judged.latest_pair
+    is_own = pair == judged.latest_pair or (response is not None and exchange.connection is response.connection)
+    if response is not None and judged.undecided_pair is not None and not is_own:
         return  # sent by the replaced instance, which cannot know of the newer one
-    if by is not None and judged.ongoing is not None and (is_kept or knows(exchange, by)):
+    if response is not None and judged.undecided_pair is not None and (is_kept or knows_response(exchange, response)):
         what = exchange.api.kafka_name if exchange.api is not None else ""
-        why = f"{what} of {pair}, but {judged.ongoing} is undecided and {judged.given} is the latest pair"
-        scene.decide("2PC.2", is_kept, exchange, why, by)
-        judged.ongoing = None
+        why = f"{what} of {pair}, but {judged.undecided_pair} is undecided and {judged.latest_pair} is the latest pair"
+        scene.decide("2PC.2", is_kept, exchange, why, response)
+        judged.undecided_pair = None
         return
-    if by is None or by.api is not ApiKey.END_TXN or judged.given is None or judged.before is None:
+    if (
+        response is None
+        or response.api is not ApiKey.END_TXN
+        or judged.latest_pair is None
+        or judged.earlier_pair is None
+    ):
         return
-    if pair not in (judged.given, judged.before) or not knows(exchange, by):
+    if pair not in (judged.latest_pair, judged.earlier_pair) or not knows_response(exchange, response):
         return
-    rule = "TV2.2" if judged.given[0] == judged.before[0] else "TV2.9"
-    scene.decide(rule, pair == judged.given, exchange, f"{pair}, but the answer to EndTxn had {judged.given}", by)
+    rule = "TV2.2" if judged.latest_pair[0] == judged.earlier_pair[0] else "TV2.9"
+    scene.decide(
+        rule,
+        pair == judged.latest_pair,
+        exchange,
+        f"{pair}, but the answer to EndTxn had {judged.latest_pair}",
+        response,
+    )
 
 
-def produced(exchange: Exchange, scene: Scene) -> None:
+def on_produce(exchange: Exchange, scene: Scene) -> None:
     request, claimed = exchange.request, claim(exchange)
     assert isinstance(request, ProduceRequest)
     if claimed is None:
         return
-    transaction = scene.at(TransactionV2, *claimed)
+    transaction = scene.state(TransactionV2, *claimed)
     is_v2 = exchange.version >= TV2_PRODUCE
     if is_v2:
-        scene.kept("TV2.1", exchange)
-    first = transaction.first
+        scene.record_kept("TV2.1", exchange)
+    first = transaction.first_produce
     if first is None:
-        transaction.first = exchange
+        transaction.first_produce = exchange
     else:
         why = f"Produce v{exchange.version} after v{first.version}"
         scene.decide("TV2.8", is_v2 == (first.version >= TV2_PRODUCE), exchange, why, first)
     for batch in exchange.batches:
-        if transaction.given_by is not None and batch.place not in transaction.begun and not batch.continues:
+        if transaction.end_txn is not None and batch.place not in transaction.partitions and not batch.continues:
             sequence = batch.header.base_sequence
             scene.decide(
-                "TV2.3", sequence == 0, exchange, f"the first batch has sequence {sequence}", transaction.given_by
+                "TV2.3", sequence == 0, exchange, f"the first batch has sequence {sequence}", transaction.end_txn
             )
-        transaction.begun.add(batch.place)
+        transaction.partitions.add(batch.place)
 
 
-def adds(exchange: Exchange, scene: Scene) -> None:
+def on_add_to_txn(exchange: Exchange, scene: Scene) -> None:
     claimed = claim(exchange)
     if claimed is None or exchange.api is None:
         return
-    first = scene.at(TransactionV2, *claimed).first
+    first = scene.state(TransactionV2, *claimed).first_produce
     if first is not None and first.version >= TV2_PRODUCE:
-        scene.broken("TV2.1", exchange, f"{exchange.api.kafka_name} after Produce v{first.version}", first)
+        scene.record_broken("TV2.1", exchange, f"{exchange.api.kafka_name} after Produce v{first.version}", first)
 
 
-def ends(exchange: Exchange, scene: Scene) -> None:
+def on_end_txn(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, EndTxnRequest)
     pair = request.producer_id, request.producer_epoch
-    judged = scene.at(JudgedTransactionalId, request.transactional_id)
-    transaction = scene.at(TransactionV2, request.transactional_id, pair)
-    abortable, transaction.abortable = transaction.abortable, None
-    if abortable is not None and (is_abort(exchange) or knows(exchange, abortable)):
+    judged = scene.state(JudgedTransactionalId, request.transactional_id)
+    transaction = scene.state(TransactionV2, request.transactional_id, pair)
+    abortable, transaction.abortable_response = transaction.abortable_response, None
+    if abortable is not None and (is_abort(exchange) or knows_response(exchange, abortable)):
         if not is_abort(abortable):
             why = "a commit after TRANSACTION_ABORTABLE"
             scene.decide("TV2.4", not request.committed, exchange, why, abortable)
-        elif transaction.aborts_refused > MOST_REPEATS:
-            times = transaction.aborts_refused
-            scene.broken("TV2.5", exchange, f"another abort after {times} answers TRANSACTION_ABORTABLE", abortable)
-    before = judged.ended
-    is_repeated = before is not None and before.is_lost and transaction.first is None and exchange.version >= 5
+        elif transaction.refused_aborts > MOST_REPEATS:
+            times = transaction.refused_aborts
+            scene.record_broken(
+                "TV2.5", exchange, f"another abort after {times} answers TRANSACTION_ABORTABLE", abortable
+            )
+    before = judged.end_txn
+    is_repeated = before is not None and before.is_lost and transaction.first_produce is None and exchange.version >= 5
     if before is not None and is_repeated and isinstance(before.request, EndTxnRequest):
         first = before.request.producer_id, before.request.producer_epoch
         if before.request.committed == request.committed:
             scene.decide("TV2.6", pair == first, exchange, f"EndTxn has {pair}, and had {first} at first", before)
-    judged.ended, transaction.first = exchange, None
+    judged.end_txn, transaction.first_produce = exchange, None
 
 
-def produce_answered(exchange: Exchange, scene: Scene) -> None:
+def on_produce_response(exchange: Exchange, scene: Scene) -> None:
     claimed = claim(exchange)
     if claimed is not None and ABORTABLE in partition_errors(exchange).values():
-        scene.at(TransactionV2, claimed[0], claimed[1]).abortable = exchange
+        scene.state(TransactionV2, claimed[0], claimed[1]).abortable_response = exchange
 
 
-def offsets_answered(exchange: Exchange, scene: Scene) -> None:
+def on_txn_offset_commit_response(exchange: Exchange, scene: Scene) -> None:
     claimed, answer = claim(exchange), exchange.answer
     if claimed is None or not isinstance(answer, TxnOffsetCommitResponse):
         return
     if ABORTABLE in {partition.error_code for topic in answer.topics for partition in topic.partitions}:
-        scene.at(TransactionV2, claimed[0], claimed[1]).abortable = exchange
+        scene.state(TransactionV2, claimed[0], claimed[1]).abortable_response = exchange
 
 
-def end_answered(exchange: Exchange, scene: Scene) -> None:
+def on_end_txn_response(exchange: Exchange, scene: Scene) -> None:
     request, answer = exchange.request, exchange.answer
     assert isinstance(request, EndTxnRequest)
     if not isinstance(answer, EndTxnResponse):
         return
     pair = request.producer_id, request.producer_epoch
-    judged = scene.at(JudgedTransactionalId, request.transactional_id)
-    transaction = scene.at(TransactionV2, request.transactional_id, pair)
+    judged = scene.state(JudgedTransactionalId, request.transactional_id)
+    transaction = scene.state(TransactionV2, request.transactional_id, pair)
     if answer.error_code == ABORTABLE:
-        transaction.abortable = exchange
+        transaction.abortable_response = exchange
         if not request.committed:
-            transaction.aborts_refused += 1
-            if transaction.aborts_refused <= MOST_REPEATS:
-                scene.kept("TV2.5", exchange)
+            transaction.refused_aborts += 1
+            if transaction.refused_aborts <= MOST_REPEATS:
+                scene.record_kept("TV2.5", exchange)
     elif answer.error_code == 0 and answer.producer_id >= 0:
         given = answer.producer_id, answer.producer_epoch
-        judged.given, judged.before, judged.by = given, pair, exchange
-        scene.at(TransactionV2, request.transactional_id, given).given_by = exchange
+        judged.latest_pair, judged.earlier_pair, judged.response = given, pair, exchange
+        scene.state(TransactionV2, request.transactional_id, given).end_txn = exchange
 
 
-def inits(exchange: Exchange, scene: Scene) -> None:
+def on_init_producer_id(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, InitProducerIdRequest)
     if request.transactional_id is None:
         return
-    judged = scene.at(JudgedTransactionalId, request.transactional_id)
-    judged.ended = None
-    if judged.unauthorized is not None and request.enable2_pc and knows(exchange, judged.unauthorized):
-        judged.unauthorized_times += 1
-        if judged.unauthorized_times > MOST_REPEATS:
-            why = f"InitProducerId with Enable2Pc is sent {judged.unauthorized_times} more times"
-            scene.broken("2PC.3", exchange, why, judged.unauthorized)
+    judged = scene.state(JudgedTransactionalId, request.transactional_id)
+    judged.end_txn = None
+    if judged.refused_init is not None and request.enable2_pc and knows_response(exchange, judged.refused_init):
+        judged.refused_inits += 1
+        if judged.refused_inits > MOST_REPEATS:
+            why = f"InitProducerId with Enable2Pc is sent {judged.refused_inits} more times"
+            scene.record_broken("2PC.3", exchange, why, judged.refused_init)
 
 
-def init_answered(exchange: Exchange, scene: Scene) -> None:
+def on_init_producer_id_response(exchange: Exchange, scene: Scene) -> None:
     request, answer = exchange.request, exchange.answer
     assert isinstance(request, InitProducerIdRequest)
     if request.transactional_id is None or not isinstance(answer, InitProducerIdResponse):
         return
-    judged = scene.at(JudgedTransactionalId, request.transactional_id)
+    judged = scene.state(JudgedTransactionalId, request.transactional_id)
     if answer.error_code == 0:
-        judged.given, judged.before, judged.by = (answer.producer_id, answer.producer_epoch), None, exchange
+        judged.latest_pair, judged.earlier_pair, judged.response = (
+            (answer.producer_id, answer.producer_epoch),
+            None,
+            exchange,
+        )
         has_ongoing = request.keep_prepared_txn and answer.ongoing_txn_producer_id >= 0
         ongoing = answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch
-        judged.ongoing = ongoing if has_ongoing else None
-        judged.unauthorized, judged.unauthorized_times = None, 0
+        judged.undecided_pair = ongoing if has_ongoing else None
+        judged.refused_init, judged.refused_inits = None, 0
     elif answer.error_code == UNAUTHORIZED and request.enable2_pc:
-        judged.unauthorized = exchange
-        if judged.unauthorized_times <= MOST_REPEATS:
-            scene.kept("2PC.3", exchange)
+        judged.refused_init = exchange
+        if judged.refused_inits <= MOST_REPEATS:
+            scene.record_kept("2PC.3", exchange)
 
 
-def acknowledges(exchange: Exchange, scene: Scene) -> None:
+def on_txn_share_acknowledge(exchange: Exchange, scene: Scene) -> None:
     request = exchange.request
     assert isinstance(request, TxnShareAcknowledgeRequest)
-    judged = scene.at(JudgedTransactionalId, request.transactional_id)
+    judged = scene.state(JudgedTransactionalId, request.transactional_id)
     pair = request.producer_id, request.producer_epoch
-    issued = scene.at(Producer, request.transactional_id).issued
-    is_of_another = judged.by is not None and judged.by.api is ApiKey.INIT_PRODUCER_ID and pair in issued
-    if judged.by is None or judged.given is None or (pair != judged.given and is_of_another):
+    issued = scene.state(Producer, request.transactional_id).issued
+    is_of_another = judged.response is not None and judged.response.api is ApiKey.INIT_PRODUCER_ID and pair in issued
+    if judged.response is None or judged.latest_pair is None or (pair != judged.latest_pair and is_of_another):
         return  # sent by the replaced instance, which cannot know of the newer one
-    if knows(exchange, judged.by):
-        scene.decide("SHT.1", pair == judged.given, exchange, f"{pair}, but {judged.given} is open", judged.by)
+    if knows_response(exchange, judged.response):
+        scene.decide(
+            "SHT.1", pair == judged.latest_pair, exchange, f"{pair}, but {judged.latest_pair} is open", judged.response
+        )
 
 
 FAMILY = Family(
     RULES,
-    sent={
-        ApiKey.INIT_PRODUCER_ID: (inits,),
-        ApiKey.PRODUCE: (asked, produced),
-        ApiKey.ADD_PARTITIONS_TO_TXN: (asked, adds),
-        ApiKey.ADD_OFFSETS_TO_TXN: (asked, adds),
-        ApiKey.TXN_OFFSET_COMMIT: (asked,),
-        ApiKey.END_TXN: (asked, ends),
-        ApiKey.TXN_SHARE_ACKNOWLEDGE: (acknowledges,),
+    on_request={
+        ApiKey.INIT_PRODUCER_ID: (on_init_producer_id,),
+        ApiKey.PRODUCE: (on_transactional_request, on_produce),
+        ApiKey.ADD_PARTITIONS_TO_TXN: (on_transactional_request, on_add_to_txn),
+        ApiKey.ADD_OFFSETS_TO_TXN: (on_transactional_request, on_add_to_txn),
+        ApiKey.TXN_OFFSET_COMMIT: (on_transactional_request,),
+        ApiKey.END_TXN: (on_transactional_request, on_end_txn),
+        ApiKey.TXN_SHARE_ACKNOWLEDGE: (on_txn_share_acknowledge,),
     },
-    answered={
-        ApiKey.INIT_PRODUCER_ID: (init_answered,),
-        ApiKey.PRODUCE: (produce_answered,),
-        ApiKey.TXN_OFFSET_COMMIT: (offsets_answered,),
-        ApiKey.END_TXN: (end_answered,),
+    on_response={
+        ApiKey.INIT_PRODUCER_ID: (on_init_producer_id_response,),
+        ApiKey.PRODUCE: (on_produce_response,),
+        ApiKey.TXN_OFFSET_COMMIT: (on_txn_offset_commit_response,),
+        ApiKey.END_TXN: (on_end_txn_response,),
     },
 )

@@ -12,7 +12,7 @@ from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
 from odradek.protocol.messages.end_txn_request import EndTxnRequest
 from odradek.protocol.messages.produce_request import ProduceRequest
-from odradek.testing.judge.exchanges import Exchange, knows
+from odradek.testing.judge.exchanges import Exchange, knows_response
 from odradek.testing.judge.rule import Family, M, ProtocolRule, S, undecided
 from odradek.testing.judge.scene import Scene
 
@@ -47,17 +47,17 @@ RULES = (
 
 @dataclass(slots=True)
 class AdvertisedVersions:
-    """Responses to ApiVersions on a connection: the last one without error (`answered`), and one with an error
-    (`refused`)."""
+    """Responses to ApiVersions on a connection: the last one without error (`response`), and one with an error
+    (`refusal`)."""
 
-    answered: Exchange | None = None
-    refused: Exchange | None = None
+    response: Exchange | None = None
+    refusal: Exchange | None = None
     ranges: dict[int, tuple[int, int]] = field(default_factory=dict)
     transaction_version: int | None = None
 
 
-def every_request(exchange: Exchange, scene: Scene) -> None:
-    connection, advertised = exchange.connection, scene.at(AdvertisedVersions, exchange.connection.number)
+def check_version(exchange: Exchange, scene: Scene) -> None:
+    connection, advertised = exchange.connection, scene.state(AdvertisedVersions, exchange.connection.number)
     if connection.requests == 0 and exchange.api is not None:
         if exchange.api in SASL:
             connection.requests = -1  # judge the request after the login instead
@@ -68,7 +68,7 @@ def every_request(exchange: Exchange, scene: Scene) -> None:
             )
     for other in connection.waiting.values():
         if other.correlation_id == exchange.correlation_id:
-            scene.broken("VER.6", exchange, f"two requests in flight have id {exchange.correlation_id}", other)
+            scene.record_broken("VER.6", exchange, f"two requests in flight have id {exchange.correlation_id}", other)
             break
     else:
         before = connection.previous
@@ -79,17 +79,17 @@ def every_request(exchange: Exchange, scene: Scene) -> None:
             )
     if exchange.api is None or exchange.api is ApiKey.API_VERSIONS:
         return
-    if advertised.answered is not None:
+    if advertised.response is not None:
         lowest, highest = advertised.ranges.get(exchange.api.value, (0, -1))
         if lowest <= exchange.version <= highest:
-            scene.kept("VER.3", exchange)
-        elif knows(exchange, advertised.answered):
+            scene.record_kept("VER.3", exchange)
+        elif knows_response(exchange, advertised.response):
             advertised_range = f"v{lowest} to v{highest}" if highest >= 0 else "no version"
             what = f"{exchange.api.kafka_name} v{exchange.version}"
-            scene.broken("VER.3", exchange, f"{what}, but {advertised_range} is advertised", advertised.answered)
+            scene.record_broken("VER.3", exchange, f"{what}, but {advertised_range} is advertised", advertised.response)
 
 
-def readable(exchange: Exchange, scene: Scene) -> None:
+def check_encoding(exchange: Exchange, scene: Scene) -> None:
     if exchange.api is None or (exchange.request is None and exchange.unreadable is None):
         return
     why = exchange.unreadable
@@ -100,21 +100,21 @@ def readable(exchange: Exchange, scene: Scene) -> None:
         scene.decide("VER.9", why is None, exchange, f"the request cannot be read: {why}")
 
 
-def api_versions(exchange: Exchange, scene: Scene) -> None:
+def check_api_versions(exchange: Exchange, scene: Scene) -> None:
     """Examines ApiVersions requests, including those with an unknown version, which are not decoded."""
     if exchange.api is not ApiKey.API_VERSIONS:
         return
-    advertised, request = scene.at(AdvertisedVersions, exchange.connection.number), exchange.request
-    refused = advertised.refused
-    if refused is not None and exchange.is_after_answer and isinstance(refused.answer, ApiVersionsResponse):
+    advertised, request = scene.state(AdvertisedVersions, exchange.connection.number), exchange.request
+    refusal = advertised.refusal
+    if refusal is not None and exchange.is_after_answer and isinstance(refusal.answer, ApiVersionsResponse):
         lowest, highest = next(
-            ((each.min_version, each.max_version) for each in refused.answer.api_keys if each.api_key == 18), (0, 0)
+            ((each.min_version, each.max_version) for each in refusal.answer.api_keys if each.api_key == 18), (0, 0)
         )
         is_inside = lowest <= exchange.version <= highest
         scene.decide(
-            "VER.2", is_inside, exchange, f"v{exchange.version}, which is not in v{lowest} to v{highest}", refused
+            "VER.2", is_inside, exchange, f"v{exchange.version}, which is not in v{lowest} to v{highest}", refusal
         )
-        advertised.refused = None
+        advertised.refusal = None
     if isinstance(request, ApiVersionsRequest) and exchange.version >= 3:
         name, version = request.client_software_name, request.client_software_version
         exchange.connection.software, exchange.connection.software_version = name, version
@@ -122,23 +122,23 @@ def api_versions(exchange: Exchange, scene: Scene) -> None:
         scene.decide("VER.4", is_fine, exchange, f"software {name!r}, version {version!r}")
 
 
-def api_versions_answered(exchange: Exchange, scene: Scene) -> None:
+def on_api_versions_response(exchange: Exchange, scene: Scene) -> None:
     if exchange.api is not ApiKey.API_VERSIONS or not isinstance(exchange.answer, ApiVersionsResponse):
         return
-    advertised, answer = scene.at(AdvertisedVersions, exchange.connection.number), exchange.answer
+    advertised, answer = scene.state(AdvertisedVersions, exchange.connection.number), exchange.answer
     if answer.error_code == ErrorCode.UNSUPPORTED_VERSION.value:
-        advertised.refused = exchange
+        advertised.refusal = exchange
     elif answer.error_code == 0:
-        advertised.answered = exchange
+        advertised.response = exchange
         advertised.ranges = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
         if exchange.version >= 3 and answer.finalized_features_epoch >= 0:
             levels = {each.name: each.max_version_level for each in answer.finalized_features}
             advertised.transaction_version = levels.get(TRANSACTION_VERSION, 0)
 
 
-def below_version_2(exchange: Exchange, scene: Scene) -> None:
-    advertised, request = scene.at(AdvertisedVersions, exchange.connection.number), exchange.request
-    if advertised.answered is None or advertised.transaction_version is None or advertised.transaction_version >= 2:
+def check_transaction_version(exchange: Exchange, scene: Scene) -> None:
+    advertised, request = scene.state(AdvertisedVersions, exchange.connection.number), exchange.request
+    if advertised.response is None or advertised.transaction_version is None or advertised.transaction_version >= 2:
         return
     if isinstance(request, ProduceRequest) and request.transactional_id is not None:
         is_kept, what = exchange.version < TV2_PRODUCE, f"a transactional Produce v{exchange.version}"
@@ -147,12 +147,12 @@ def below_version_2(exchange: Exchange, scene: Scene) -> None:
     else:
         return
     why = f"{what}, but transaction.version is {advertised.transaction_version}"
-    scene.decide("VER.7", is_kept, exchange, why, advertised.answered)
+    scene.decide("VER.7", is_kept, exchange, why, advertised.response)
 
 
 FAMILY = Family(
     RULES,
-    sent={ApiKey.PRODUCE: (below_version_2,), ApiKey.END_TXN: (below_version_2,)},
-    all_sent=(api_versions, every_request, readable),
-    all_answered=(api_versions_answered,),
+    on_request={ApiKey.PRODUCE: (check_transaction_version,), ApiKey.END_TXN: (check_transaction_version,)},
+    on_every_request=(check_api_versions, check_version, check_encoding),
+    on_every_response=(on_api_versions_response,),
 )

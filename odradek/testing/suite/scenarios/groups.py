@@ -6,9 +6,16 @@ import asyncio
 from contextlib import suppress
 
 from odradek.testing.suite.driver import ApplicationFailed, Unimplemented
-from odradek.testing.suite.members import Handed, claim, hand_over, member, reader, settle
+from odradek.testing.suite.members import (
+    HandOver,
+    hand_over,
+    join_with_claim,
+    poll_until_stable,
+    start_member,
+    start_reader,
+)
 from odradek.testing.suite.scenarios.scenario import Scenario, refuse
-from odradek.testing.suite.stage import GROUP, JUDGED, PATIENCE_S, TOPIC, ScenarioCluster, differs, polled
+from odradek.testing.suite.stage import GROUP, JUDGED, PATIENCE_S, TOPIC, ScenarioCluster, difference, poll_values
 from odradek.testing.sync import Unmet
 
 IDLE_MS = 6000
@@ -19,8 +26,8 @@ def static_member_closes(stage: ScenarioCluster) -> str | None:
     stage.topic()
     stage.send("a")
     driver = stage.driver(group="g", group_instance_id="i")
-    driver.say("subscribe", TOPIC)
-    polled(driver, 1)
+    driver.run_command("subscribe", TOPIC)
+    poll_values(driver, 1)
     driver.end()
     joined = [each["request"].get("groupInstanceId") for each in stage.kafka.requests(api="JoinGroup")]
     if "i" not in joined:
@@ -33,64 +40,64 @@ def coordinator_loads(stage: ScenarioCluster) -> str | None:
     stage.send("a")
     refuse(stage, "JoinGroup", "COORDINATOR_LOAD_IN_PROGRESS", times=3)
     driver = stage.driver(group="g")
-    driver.say("subscribe", TOPIC)
-    return differs(polled(driver, 1), ["a"])
+    driver.run_command("subscribe", TOPIC)
+    return difference(poll_values(driver, 1), ["a"])
 
 
 def coordinator_errors_of_a_commit(stage: ScenarioCluster) -> str | None:
-    driver, got = reader(stage, {}, acknowledges=False)
+    driver, received = start_reader(stage, {}, acknowledges=False)
     refuse(stage, "OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=2)
-    driver.say("ack")
-    return differs(got, ["a"])
+    driver.run_command("ack")
+    return difference(received, ["a"])
 
 
 def more_partitions(stage: ScenarioCluster) -> str | None:
-    driver, got = reader(stage, {})
+    driver, received = start_reader(stage, {})
     stage.kafka.preset("more-partitions", topic=TOPIC)
     stage.send("b", partition=1)
-    return differs(got + polled(driver, 1), ["a", "b"])
+    return difference(received + poll_values(driver, 1), ["a", "b"])
 
 
 def application_that_stops_polling(stage: ScenarioCluster) -> str | None:
-    driver, got = reader(stage, {"max_poll_interval_ms": str(IDLE_MS)})
+    driver, received = start_reader(stage, {"max_poll_interval_ms": str(IDLE_MS)})
     try:
         stage.kafka.wait(group=GROUP, members=0, timeout_s=GONE_S)
     except Unmet:
         return f"a member still {GONE_S} s after the last poll, where max.poll.interval.ms is {IDLE_MS}"
     stage.send("b")
-    return differs(got + polled(driver, 1), ["a", "b"])
+    return difference(received + poll_values(driver, 1), ["a", "b"])
 
 
 def instance_id_is_fenced(stage: ScenarioCluster) -> str | None:
     stage.topic()
     stage.send("a")
     driver = stage.driver(group=GROUP, group_instance_id="i")
-    driver.say("subscribe", TOPIC)
-    got = polled(driver, 1)
+    driver.run_command("subscribe", TOPIC)
+    received = poll_values(driver, 1)
     refuse(stage, "Heartbeat", "FENCED_INSTANCE_ID")
     with suppress(ApplicationFailed):
         for _ in range(10):
-            driver.say("poll", "500")
-    return differs(got, ["a"])
+            driver.run_command("poll", "500")
+    return difference(received, ["a"])
 
 
 def member_that_is_removed(stage: ScenarioCluster) -> str | None:
-    driver, got = reader(stage, {})
-    stage.expel()
-    got += settle(stage, [driver])
+    driver, received = start_reader(stage, {})
+    stage.remove_members()
+    received += poll_until_stable(stage, [driver])
     stage.send("b")
     # "b" may come twice, if the member received it before it learned of its removal.
-    return differs(dict.fromkeys(got + polled(driver, 1)), ["a", "b"])
+    return difference(dict.fromkeys(received + poll_values(driver, 1)), ["a", "b"])
 
 
 def epoch_that_is_fenced(stage: ScenarioCluster) -> str | None:
-    driver, got = reader(stage, {"protocol": "consumer"})
+    driver, received = start_reader(stage, {"protocol": "consumer"})
     fenced = {"error": "FENCED_MEMBER_EPOCH"}
     stage.kafka.fault({"name": "fenced", "match": {"api": "ConsumerGroupHeartbeat"}, "do": fenced, "times": 1})
     stage.kafka.wait(fault="fenced", hits=1, timeout_s=PATIENCE_S)
     stage.send("b")
     # "b" may come twice, if the member received it before it learned that it was fenced.
-    return differs(dict.fromkeys(got + polled(driver, 1)), ["a", "b"])
+    return difference(dict.fromkeys(received + poll_values(driver, 1)), ["a", "b"])
 
 
 def partition_that_a_second_member_takes(stage: ScenarioCluster) -> str | None:
@@ -102,52 +109,52 @@ def partition_that_is_handed_over_cooperatively(stage: ScenarioCluster) -> str |
 
 
 def claim_of_an_earlier_generation(stage: ScenarioCluster) -> str | None:
-    driver, got = reader(stage, {"assignor": "cooperative-sticky"}, partitions=2)
-    driver.begin("poll", "10000")
-    asyncio.run(claim(stage.kafka, 0))
+    driver, received = start_reader(stage, {"assignor": "cooperative-sticky"}, partitions=2)
+    driver.send_command("poll", "10000")
+    asyncio.run(join_with_claim(stage.kafka, 0))
     stage.send("b")
-    return differs(got + driver.heard("poll") + polled(driver, 0), ["a", "b"])
+    return difference(received + driver.read_reply("poll") + poll_values(driver, 0), ["a", "b"])
 
 
 def partition_that_the_broker_revokes(stage: ScenarioCluster) -> str | None:
     return _handed(hand_over(stage, protocol="consumer"))
 
 
-def _handed(handed: Handed) -> str | None:
-    if handed.kept_up:
-        return f"the first member still fetches {sorted(handed.kept_up)}, which the second one was given"
-    return differs(sorted(handed.got), ["a", "b", "c", "d"])
+def _handed(handed: HandOver) -> str | None:
+    if handed.still_fetched:
+        return f"the first member still fetches {sorted(handed.still_fetched)}, which the second one was given"
+    return difference(sorted(handed.received), ["a", "b", "c", "d"])
 
 
 def commit_with_a_stale_epoch(stage: ScenarioCluster) -> str | None:
-    driver, got = reader(stage, {"protocol": "consumer"}, acknowledges=False)
+    driver, received = start_reader(stage, {"protocol": "consumer"}, acknowledges=False)
     refuse(stage, "OffsetCommit", "STALE_MEMBER_EPOCH")
     with suppress(ApplicationFailed):  # a client may leave it to the application to commit again
-        driver.say("ack")
-    polled(driver, 0)
-    driver.say("ack")
-    return differs(got, ["a"])
+        driver.run_command("ack")
+    poll_values(driver, 0)
+    driver.run_command("ack")
+    return difference(received, ["a"])
 
 
 def join_that_is_refused_for_good(stage: ScenarioCluster) -> str | None:
     stage.topic()
     refuse(stage, "ConsumerGroupHeartbeat", "UNSUPPORTED_ASSIGNOR")
     with suppress(ApplicationFailed):
-        driver = member(stage, {"protocol": "consumer"})
+        driver = start_member(stage, {"protocol": "consumer"})
         for _ in range(6):
-            driver.say("poll", "500")
+            driver.run_command("poll", "500")
     return None
 
 
 def answer_of_a_membership_that_is_over(stage: ScenarioCluster) -> str | None:
-    driver, got = reader(stage, {"protocol": "consumer"})
+    driver, received = start_reader(stage, {"protocol": "consumer"})
     match = {"api": "ConsumerGroupHeartbeat", "client_id": JUDGED}
     stage.kafka.fault({"name": "late", "match": match, "at": "applied", "do": {"delay_ms": 3000}, "times": 1})
     stage.kafka.wait(fault="late", hits=1, timeout_s=PATIENCE_S)
-    driver.say("unsubscribe")
-    driver.say("subscribe", TOPIC)
+    driver.run_command("unsubscribe")
+    driver.run_command("subscribe", TOPIC)
     stage.send("b")
-    return differs(got + polled(driver, 1), ["a", "b"])
+    return difference(received + poll_values(driver, 1), ["a", "b"])
 
 
 def topic_that_metadata_does_not_know_yet(stage: ScenarioCluster) -> str | None:
@@ -155,7 +162,7 @@ def topic_that_metadata_does_not_know_yet(stage: ScenarioCluster) -> str | None:
     stage.send("a")
     unknown = {"match": {"api": "Metadata", "client_id": JUDGED}, "at": "applied", "times": 4}
     stage.kafka.fault({**unknown, "do": {"edit": {"Topics[*]": {"remove": True}}}})
-    return differs(polled(member(stage, {"protocol": "consumer"}), 1), ["a"])
+    return difference(poll_values(start_member(stage, {"protocol": "consumer"}), 1), ["a"])
 
 
 SCENARIOS = (

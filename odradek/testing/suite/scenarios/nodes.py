@@ -7,8 +7,8 @@ import time
 from contextlib import suppress
 
 from odradek.testing.suite.driver import ApplicationFailed, Unimplemented
-from odradek.testing.suite.scenarios.scenario import NODES, Scenario, asked_of, hits, leader_of_old, refuse
-from odradek.testing.suite.stage import JUDGED, PATIENCE_S, TOPIC, ScenarioCluster, differs, polled
+from odradek.testing.suite.scenarios.scenario import NODES, Scenario, count_requests, hits, name_old_leader, refuse
+from odradek.testing.suite.stage import JUDGED, PATIENCE_S, TOPIC, ScenarioCluster, difference, poll_values
 
 PRODUCE_WITH_LEADERS = 10
 PRODUCE_WITH_IDS = 13
@@ -20,16 +20,16 @@ MOST_CONNECTS = 60  # with the default reconnect.backoff.ms (50 ms, growing), a 
 def works_with_the_versions_of_today(stage: ScenarioCluster) -> str | None:
     stage.topic()
     driver = stage.driver(group="g")
-    driver.say("produce", TOPIC, "0", "a")
-    driver.say("subscribe", TOPIC)
-    return differs(polled(driver, 1), ["a"])
+    driver.run_command("produce", TOPIC, "0", "a")
+    driver.run_command("subscribe", TOPIC)
+    return difference(poll_values(driver, 1), ["a"])
 
 
 def slow_answer(stage: ScenarioCluster) -> str | None:
     stage.topic()
     rule = {"match": {"api": "Produce"}, "at": "applied", "do": {"delay_ms": 2000}, "times": 1}
     stage.kafka.fault(rule)
-    stage.driver().say("produce", TOPIC, "0", "a")
+    stage.driver().run_command("produce", TOPIC, "0", "a")
     count = len(stage.kafka.requests(api="Produce"))
     return None if count == 1 else f"{count} Produce requests, where the answer to the first was 2 s late"
 
@@ -37,79 +37,79 @@ def slow_answer(stage: ScenarioCluster) -> str | None:
 def topic_missing_from_one_answer(stage: ScenarioCluster) -> str | None:
     stage.topic()
     driver = stage.driver()
-    driver.say("produce", TOPIC, "0", "a")
+    driver.run_command("produce", TOPIC, "0", "a")
     rule = {"name": "gone", "match": {"api": "Metadata"}, "at": "applied", "times": 1}
     stage.kafka.fault({**rule, "do": {"edit": {"Topics[0]": {"remove": True}}}})
     stage.kafka.wait(fault="gone", hits=1, timeout_s=PATIENCE_S)
-    driver.say("produce", TOPIC, "0", "b")
-    return differs(stage.committed(2), ["a", "b"])
+    driver.run_command("produce", TOPIC, "0", "b")
+    return difference(stage.committed(2), ["a", "b"])
 
 
 def coordinator_moves(stage: ScenarioCluster) -> str | None:
     stage.topic()
     driver = stage.driver(transactional_id="t")
-    driver.say("begin")
-    driver.say("produce", TOPIC, "0", "a")
+    driver.run_command("begin")
+    driver.run_command("produce", TOPIC, "0", "a")
     (found, *_) = [each for each in stage.kafka.requests(api="FindCoordinator") if each["request"]["keyType"] == 1]
     answer = found["answer"]
     now = int((answer.get("coordinators") or [answer])[0]["nodeId"])
     stage.kafka.move_coordinator("transaction", "t", now % NODES + 1)
-    driver.say("commit")
-    return differs(stage.committed(1), ["a"])
+    driver.run_command("commit")
+    return difference(stage.committed(1), ["a"])
 
 
 def node_that_hangs_up(stage: ScenarioCluster) -> str | None:
     stage.topic()
     driver = stage.driver()
-    driver.say("produce", TOPIC, "0", "a")
+    driver.run_command("produce", TOPIC, "0", "a")
     stage.kafka.fault({"name": "closed", "match": {}, "at": "accepted", "do": {"disconnect": "rst"}})
     stage.kafka.restart()
-    driver.begin("produce", TOPIC, "0", "b")
+    driver.send_command("produce", TOPIC, "0", "b")
     stage.kafka.wait(fault="closed", hits=1, timeout_s=PATIENCE_S)
     time.sleep(HANGS_UP_S)
     (closed,) = stage.kafka.faults()
     stage.kafka.clear_faults()
-    driver.heard("produce")
+    driver.read_reply("produce")
     if closed["hits"] > MOST_CONNECTS:
         return f"{closed['hits']} connections in {HANGS_UP_S} s, each of which was closed at once"
-    return differs(stage.committed(2), ["a", "b"])
+    return difference(stage.committed(2), ["a", "b"])
 
 
 def metadata_of_an_older_epoch(stage: ScenarioCluster) -> str | None:
     stage.topic()
     stage.kafka.move_leader(TOPIC, 0, 1)
     driver = stage.driver()
-    driver.say("produce", TOPIC, "0", "a")
+    driver.run_command("produce", TOPIC, "0", "a")
     stage.kafka.move_leader(TOPIC, 0, 2)
-    driver.say("produce", TOPIC, "0", "b")
-    asked_of(stage, "Produce", 1)
-    leader_of_old(stage, 1)
+    driver.run_command("produce", TOPIC, "0", "b")
+    count_requests(stage, "Produce", 1)
+    name_old_leader(stage, 1)
     stage.kafka.wait(fault="old", hits=2, timeout_s=PATIENCE_S)
     asked = stage.kafka.requests(api="Metadata", client_id=JUDGED)
     if all(each["version"] < METADATA_WITH_EPOCHS for each in asked):
         raise Unimplemented("leader epochs")
-    driver.begin("produce", TOPIC, "0", "c")
+    driver.send_command("produce", TOPIC, "0", "c")
     try:
-        driver.heard("produce")
+        driver.read_reply("produce")
     except ApplicationFailed:
         if not hits(stage, "Produce at 1"):
             raise
     if hits(stage, "Produce at 1"):
         return "Produce went to node 1, which led in an earlier epoch"
-    return differs(stage.committed(3), ["a", "b", "c"])
+    return difference(stage.committed(3), ["a", "b", "c"])
 
 
 def leader_in_the_answer_to_produce(stage: ScenarioCluster) -> str | None:
     stage.topic()
     stage.kafka.move_leader(TOPIC, 0, 1)
     driver = stage.driver()
-    driver.say("produce", TOPIC, "0", "a")
+    driver.run_command("produce", TOPIC, "0", "a")
     if any(each["version"] < PRODUCE_WITH_LEADERS for each in stage.kafka.requests(api="Produce")):
         raise Unimplemented("Produce v10")
-    leader_of_old(stage, 1)
+    name_old_leader(stage, 1)
     stage.kafka.move_leader(TOPIC, 0, 2)
-    driver.say("produce", TOPIC, "0", "b")
-    return differs(stage.committed(2), ["a", "b"])
+    driver.run_command("produce", TOPIC, "0", "b")
+    return difference(stage.committed(2), ["a", "b"])
 
 
 def reader_of_a_node_that_does_not_lead_all(stage: ScenarioCluster) -> str | None:
@@ -117,12 +117,12 @@ def reader_of_a_node_that_does_not_lead_all(stage: ScenarioCluster) -> str | Non
     stage.kafka.move_leader(TOPIC, 0, 2)
     stage.send("a")
     for node in (1, 3):
-        asked_of(stage, "ListOffsets", node)
+        count_requests(stage, "ListOffsets", node)
     driver = stage.driver(group="g")
-    driver.say("subscribe", TOPIC)
-    got = polled(driver, 1)
+    driver.run_command("subscribe", TOPIC)
+    received = poll_values(driver, 1)
     asked = [node for node in (1, 3) if hits(stage, f"ListOffsets at {node}")]
-    return f"ListOffsets went to node {asked[0]}, where node 2 leads" if asked else differs(got, ["a"])
+    return f"ListOffsets went to node {asked[0]}, where node 2 leads" if asked else difference(received, ["a"])
 
 
 def nodes_that_are_all_gone(stage: ScenarioCluster) -> str | None:
@@ -132,8 +132,8 @@ def nodes_that_are_all_gone(stage: ScenarioCluster) -> str | None:
         port = nobody.getsockname()[1]
     gone = {"edit": {"Brokers[*].Port": port}}
     stage.kafka.fault({"match": {"api": "Metadata", "client_id": JUDGED}, "at": "applied", "do": gone, "times": 1})
-    stage.driver().say("produce", TOPIC, "0", "a")
-    return differs(stage.committed(1), ["a"])
+    stage.driver().run_command("produce", TOPIC, "0", "a")
+    return difference(stage.committed(1), ["a"])
 
 
 def connections_of_many_requests(stage: ScenarioCluster) -> str | None:
@@ -142,21 +142,21 @@ def connections_of_many_requests(stage: ScenarioCluster) -> str | None:
     counts = []
     for _ in range(10):
         for partition in range(NODES):
-            driver.say("produce", TOPIC, str(partition), "a")
+            driver.run_command("produce", TOPIC, str(partition), "a")
         counts.append(len({each["connection"] for each in stage.kafka.requests(client_id=JUDGED)}))
     if counts[-1] > counts[0] + 1:
         return f"{counts[0]} connections for the first records to {NODES} nodes, {counts[-1]} after ten times as many"
-    return differs(stage.committed(10), ["a"] * 10)
+    return difference(stage.committed(10), ["a"] * 10)
 
 
 def topic_that_is_not_to_be_created(stage: ScenarioCluster) -> str | None:
     stage.topic()
     driver = stage.driver(group="g")
-    driver.say("set", "create_topics", "off")
+    driver.run_command("set", "create_topics", "off")
     with suppress(ApplicationFailed):  # the client may report that the topic does not exist
-        driver.say("subscribe", "missing")
+        driver.run_command("subscribe", "missing")
         for _ in range(4):
-            driver.say("poll", "500")
+            driver.run_command("poll", "500")
     for each in stage.kafka.requests(api="Metadata", client_id=JUDGED):
         named = [topic["name"] for topic in each["request"]["topics"] or []]
         if "missing" in named and each["request"].get("allowAutoTopicCreation", True):
@@ -168,42 +168,42 @@ def metadata_that_is_never_answered(stage: ScenarioCluster) -> str | None:
     stage.topic()
     stage.kafka.move_leader(TOPIC, 0, 1)
     driver = stage.driver()
-    driver.say("produce", TOPIC, "0", "a")
+    driver.run_command("produce", TOPIC, "0", "a")
     lost = {"name": "lost", "match": {"api": "Metadata", "client_id": JUDGED}, "do": {"drop": True}, "times": 1}
     stage.kafka.fault(lost)
     stage.kafka.wait(fault="lost", hits=1, timeout_s=PATIENCE_S)
     stage.kafka.move_leader(TOPIC, 0, 2)
-    driver.say("produce", TOPIC, "0", "b")
-    return differs(stage.committed(2), ["a", "b"])
+    driver.run_command("produce", TOPIC, "0", "b")
+    return difference(stage.committed(2), ["a", "b"])
 
 
 def topic_that_is_created_again(stage: ScenarioCluster) -> str | None:
     stage.topic()
     driver = stage.driver()
-    driver.say("produce", TOPIC, "0", "a")
+    driver.run_command("produce", TOPIC, "0", "a")
     if any(each["version"] < PRODUCE_WITH_IDS for each in stage.kafka.requests(api="Produce")):
         raise Unimplemented("topic ids in Produce")
     stage.create_again()
-    driver.say("produce", TOPIC, "0", "b")
-    return differs(stage.committed(1), ["b"])
+    driver.run_command("produce", TOPIC, "0", "b")
+    return difference(stage.committed(1), ["b"])
 
 
 def throttled_producer(stage: ScenarioCluster) -> str | None:
     stage.topic()
     driver = stage.driver()
-    driver.say("produce", TOPIC, "0", "a")
+    driver.run_command("produce", TOPIC, "0", "a")
     rule = {"match": {"api": "Produce", "client_id": JUDGED}, "at": "applied", "do": {"throttle_ms": 1000}, "times": 1}
     stage.kafka.fault(rule)
-    driver.say("produce", TOPIC, "0", "b")
-    driver.say("produce", TOPIC, "0", "c")
-    return differs(stage.committed(3), ["a", "b", "c"])
+    driver.run_command("produce", TOPIC, "0", "b")
+    driver.run_command("produce", TOPIC, "0", "c")
+    return difference(stage.committed(3), ["a", "b", "c"])
 
 
 def controller_that_has_moved(stage: ScenarioCluster) -> str | None:
     refuse(stage, "CreateTopics", "NOT_CONTROLLER")
-    stage.driver().say("create", TOPIC)
+    stage.driver().run_command("create", TOPIC)
     stage.send("a")
-    return differs(stage.committed(1), ["a"])
+    return difference(stage.committed(1), ["a"])
 
 
 def groups_at_several_nodes(stage: ScenarioCluster) -> str | None:
@@ -212,7 +212,7 @@ def groups_at_several_nodes(stage: ScenarioCluster) -> str | None:
     stage.commit(*groups)
     for number, group in enumerate(groups):
         stage.kafka.move_coordinator("group", group, number % NODES + 1)
-    return differs(sorted(stage.driver().say("groups")), groups)
+    return difference(sorted(stage.driver().run_command("groups")), groups)
 
 
 SCENARIOS = (
@@ -222,13 +222,13 @@ SCENARIOS = (
     Scenario("MET.2", metadata_of_an_older_epoch, nodes=NODES),
     Scenario("MET.3", leader_in_the_answer_to_produce, nodes=NODES),
     Scenario("MET.8", topic_missing_from_one_answer),
-    Scenario("MET.10", coordinator_moves, nodes=NODES, shows=True),
+    Scenario("MET.10", coordinator_moves, nodes=NODES, is_decisive=True),
     Scenario("ADM.3", reader_of_a_node_that_does_not_lead_all, nodes=NODES),
     Scenario("CON.2", throttled_producer),
     Scenario("CON.3", nodes_that_are_all_gone),
     Scenario("CON.4", connections_of_many_requests, nodes=NODES),
     Scenario("MET.5", topic_that_is_not_to_be_created),
-    Scenario("MET.7", topic_that_is_created_again, shows=True),
+    Scenario("MET.7", topic_that_is_created_again, is_decisive=True),
     Scenario("MET.9", metadata_that_is_never_answered, nodes=NODES),
     Scenario("ADM.1", controller_that_has_moved, nodes=NODES),
     Scenario("ADM.2", groups_at_several_nodes, nodes=NODES),

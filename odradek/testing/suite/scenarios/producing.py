@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from odradek.testing.suite.driver import ApplicationFailed, DrivenClient, Unimplemented
 from odradek.testing.suite.scenarios.scenario import Scenario, refuse
-from odradek.testing.suite.stage import JUDGED, TOPIC, ScenarioCluster, differs
+from odradek.testing.suite.stage import JUDGED, TOPIC, ScenarioCluster, difference
 
 PRODUCE_OF_TV2 = 12
 PRODUCE_WITH_ABORTABLE = 11
@@ -15,10 +15,10 @@ PRODUCE_WITH_ABORTABLE = 11
 def first_of_several_batches_fails(stage: ScenarioCluster) -> str | None:
     stage.topic()
     driver = stage.driver(idempotence="off")
-    driver.say("produce", TOPIC, "0", "a")
+    driver.run_command("produce", TOPIC, "0", "a")
     refuse(stage, "Produce", "NOT_LEADER_OR_FOLLOWER")
-    driver.say("produce", TOPIC, "0", "b", "c", "d", "e")
-    return differs(stage.committed(5), ["a", "b", "c", "d", "e"])
+    driver.run_command("produce", TOPIC, "0", "b", "c", "d", "e")
+    return difference(stage.committed(5), ["a", "b", "c", "d", "e"])
 
 
 def retriable_errors_of_produce(stage: ScenarioCluster) -> str | None:
@@ -26,24 +26,24 @@ def retriable_errors_of_produce(stage: ScenarioCluster) -> str | None:
     driver = stage.driver()
     for error in ("KAFKA_STORAGE_ERROR", "NOT_ENOUGH_REPLICAS", "REQUEST_TIMED_OUT"):
         refuse(stage, "Produce", error)
-        driver.say("produce", TOPIC, "0", error)
-    return differs(stage.committed(3), ["KAFKA_STORAGE_ERROR", "NOT_ENOUGH_REPLICAS", "REQUEST_TIMED_OUT"])
+        driver.run_command("produce", TOPIC, "0", error)
+    return difference(stage.committed(3), ["KAFKA_STORAGE_ERROR", "NOT_ENOUGH_REPLICAS", "REQUEST_TIMED_OUT"])
 
 
 def commit(driver: DrivenClient, value: str) -> None:
     """Commits one transaction with one record."""
-    driver.say("begin")
-    driver.say("produce", TOPIC, "0", value)
-    driver.say("commit")
+    driver.run_command("begin")
+    driver.run_command("produce", TOPIC, "0", value)
+    driver.run_command("commit")
 
 
 def empty_transaction(stage: ScenarioCluster) -> str | None:
     stage.topic()
     driver = stage.driver(transactional_id="t")
-    driver.say("begin")
-    driver.say("commit")
+    driver.run_command("begin")
+    driver.run_command("commit")
     commit(driver, "a")
-    return differs(stage.committed(1), ["a"])
+    return difference(stage.committed(1), ["a"])
 
 
 def last_transaction_is_still_ending(stage: ScenarioCluster) -> str | None:
@@ -51,55 +51,55 @@ def last_transaction_is_still_ending(stage: ScenarioCluster) -> str | None:
     refuse(stage, "InitProducerId", "CONCURRENT_TRANSACTIONS", times=2)
     driver = stage.driver(transactional_id="t")
     commit(driver, "a")
-    return differs(stage.committed(1), ["a"])
+    return difference(stage.committed(1), ["a"])
 
 
 def only_batch_of_a_transaction_fails(stage: ScenarioCluster) -> str | None:
     stage.topic()
     driver = stage.driver(transactional_id="t")
-    driver.say("begin")
+    driver.run_command("begin")
     refuse(stage, "Produce", "INVALID_RECORD")
     try:
-        driver.say("produce", TOPIC, "0", "refused")
+        driver.run_command("produce", TOPIC, "0", "refused")
     except ApplicationFailed:
-        driver.say("abort")
+        driver.run_command("abort")
     else:
         return "`produce` went well, where the batch was refused"
     if all(each["version"] < PRODUCE_OF_TV2 for each in stage.kafka.requests(api="Produce")):
         raise Unimplemented("transactions of version 2")
     commit(driver, "a")
-    return differs(stage.committed(1), ["a"])
+    return difference(stage.committed(1), ["a"])
 
 
 def prepared_transaction(stage: ScenarioCluster) -> str | None:
     stage.topic()
     driver = stage.driver(transactional_id="t")
-    driver.say("set", "two_phase", "on")
-    driver.say("begin")
-    driver.say("produce", TOPIC, "0", "a")
-    driver.say("prepare")
+    driver.run_command("set", "two_phase", "on")
+    driver.run_command("begin")
+    driver.run_command("produce", TOPIC, "0", "a")
+    driver.run_command("prepare")
     before = len(stage.kafka.requests(api="Produce", client_id=JUDGED))
     try:
-        driver.say("produce", TOPIC, "0", "b")
+        driver.run_command("produce", TOPIC, "0", "b")
     except ApplicationFailed:
-        driver.say("commit")
+        driver.run_command("commit")
     else:
         return "`produce` went well in a prepared transaction"
     if len(stage.kafka.requests(api="Produce", client_id=JUDGED)) > before:
         return "Produce came of a prepared transaction"
-    return differs(stage.committed(1), ["a"])
+    return difference(stage.committed(1), ["a"])
 
 
 def refused_batch(stage: ScenarioCluster, error: str) -> None:
     """Sends three batches, of which the broker refuses the second. The application may see an error for it."""
     stage.topic()
     driver = stage.driver()
-    driver.say("produce", TOPIC, "0", "a")
+    driver.run_command("produce", TOPIC, "0", "a")
     refuse(stage, "Produce", error)
     with suppress(ApplicationFailed):
-        driver.say("produce", TOPIC, "0", "b")
+        driver.run_command("produce", TOPIC, "0", "b")
     with suppress(ApplicationFailed):
-        driver.say("produce", TOPIC, "0", "c")
+        driver.run_command("produce", TOPIC, "0", "c")
 
 
 def batch_that_is_a_duplicate(stage: ScenarioCluster) -> str | None:
@@ -119,21 +119,21 @@ def aborts_after(stage: ScenarioCluster, api: str, error: str, since: int = 0) -
     """
     stage.topic()
     driver = stage.driver(transactional_id="t")
-    driver.say("begin")
-    driver.say("produce", TOPIC, "0", "a")
+    driver.run_command("begin")
+    driver.run_command("produce", TOPIC, "0", "a")
     (sent, *_) = stage.kafka.requests(api="Produce", client_id=JUDGED)
     if sent["version"] < since:
         raise Unimplemented(f"Produce v{since}")
     refuse(stage, api, error)
     try:
-        driver.say("produce", TOPIC, "0", "b")
-        driver.say("commit")
+        driver.run_command("produce", TOPIC, "0", "b")
+        driver.run_command("commit")
     except ApplicationFailed:
-        driver.say("abort")
+        driver.run_command("abort")
     else:
         return f"`commit` went well after {error} on {api}"
     commit(driver, "c")
-    return differs(stage.committed(1), ["c"])
+    return difference(stage.committed(1), ["c"])
 
 
 def epoch_that_is_invalid_on_produce(stage: ScenarioCluster) -> str | None:
@@ -149,7 +149,7 @@ def fatal_init(stage: ScenarioCluster, error: str) -> str | None:
     refuse(stage, "InitProducerId", error)
     driver = stage.driver(transactional_id="t")
     with suppress(ApplicationFailed):
-        driver.say("begin")
+        driver.run_command("begin")
         return f"`begin` went well after {error} on InitProducerId"
     return None
 
@@ -165,11 +165,11 @@ def id_that_is_not_permitted(stage: ScenarioCluster) -> str | None:
 def producer_that_is_fenced(stage: ScenarioCluster) -> str | None:
     stage.topic()
     driver = stage.driver(transactional_id="t")
-    driver.say("begin")
-    driver.say("produce", TOPIC, "0", "a")
+    driver.run_command("begin")
+    driver.run_command("produce", TOPIC, "0", "a")
     refuse(stage, "EndTxn", "PRODUCER_FENCED")
     with suppress(ApplicationFailed):
-        driver.say("commit")
+        driver.run_command("commit")
         return "`commit` went well after PRODUCER_FENCED"
     return None
 

@@ -7,17 +7,17 @@ from typing import Any
 
 from odradek.protocol.errors import ErrorCode
 from odradek.testing.suite.driver import ApplicationFailed, DrivenClient, DriverGone, Unimplemented
-from odradek.testing.suite.members import hand_over, member
-from odradek.testing.suite.scenarios.scenario import NODES, Scenario, asked_of, edit, hits, refuse
+from odradek.testing.suite.members import hand_over, start_member
+from odradek.testing.suite.scenarios.scenario import NODES, Scenario, count_requests, edit, hits, refuse
 from odradek.testing.suite.stage import (
     CLIENT_ID,
     JUDGED,
     PATIENCE_S,
     TOPIC,
     ScenarioCluster,
-    differs,
-    polled,
-    polled_by,
+    difference,
+    poll_drivers,
+    poll_values,
 )
 
 OUT_OF_RANGE = ErrorCode.OFFSET_OUT_OF_RANGE.value
@@ -33,12 +33,12 @@ def offsets_in_an_open_transaction(stage: ScenarioCluster) -> str | None:
     stage.leave_offsets_open("g")
     stage.kafka.fault({"name": "asked", "match": {"api": "OffsetFetch"}, "at": "applied", "do": {"observe": True}})
     driver = stage.driver(group="g")
-    driver.say("subscribe", TOPIC)
-    driver.begin("poll", "20000")
+    driver.run_command("subscribe", TOPIC)
+    driver.send_command("poll", "20000")
     stage.kafka.wait(fault="asked", hits=3, timeout_s=PATIENCE_S)
     stage.end_open_transaction()
-    got = driver.heard("poll 20000")
-    return differs(got + polled(driver, 2 - len(got)), ["a", "b"])
+    received = driver.read_reply("poll 20000")
+    return difference(received + poll_values(driver, 2 - len(received)), ["a", "b"])
 
 
 def aborted_and_committed(stage: ScenarioCluster) -> str | None:
@@ -47,8 +47,8 @@ def aborted_and_committed(stage: ScenarioCluster) -> str | None:
     stage.transaction("a", commits=True)
     stage.send("b")
     driver = stage.driver(group="g")
-    driver.say("subscribe", TOPIC)
-    return differs(polled(driver, 2), ["a", "b"])
+    driver.run_command("subscribe", TOPIC)
+    return difference(poll_values(driver, 2), ["a", "b"])
 
 
 def aborted_list_reversed(stage: ScenarioCluster) -> str | None:
@@ -58,22 +58,22 @@ def aborted_list_reversed(stage: ScenarioCluster) -> str | None:
     stage.send("a", "b")
     edit(stage, "Fetch", {"Responses[*].Partitions[*].AbortedTransactions": {"reverse": True}})
     driver = stage.driver(group="g")
-    driver.say("subscribe", TOPIC)
-    return differs(polled(driver, 2), ["a", "b"])
+    driver.run_command("subscribe", TOPIC)
+    return difference(poll_values(driver, 2), ["a", "b"])
 
 
 def errors_that_reset_no_offset(stage: ScenarioCluster) -> str | None:
     stage.topic()
     stage.send("a", "b")
     driver = stage.driver(group="g")
-    driver.say("subscribe", TOPIC)
-    got = polled(driver, 2)
-    driver.say("ack")
+    driver.run_command("subscribe", TOPIC)
+    received = poll_values(driver, 2)
+    driver.run_command("ack")
     refuse(stage, "Fetch", "NOT_LEADER_OR_FOLLOWER", times=2)
     stage.send("c")
     # "c" may come twice: KafkaJS joins again, and continues at the committed offset.
-    later = dict.fromkeys(polled(driver, 1))
-    return differs([*got, *later], ["a", "b", "c"])
+    later = dict.fromkeys(poll_values(driver, 1))
+    return difference([*received, *later], ["a", "b", "c"])
 
 
 def leader_moves_under_a_reader(stage: ScenarioCluster) -> str | None:
@@ -81,28 +81,28 @@ def leader_moves_under_a_reader(stage: ScenarioCluster) -> str | None:
     stage.kafka.move_leader(TOPIC, 0, 1)
     stage.send("a")
     driver = stage.driver(group="g")
-    driver.say("subscribe", TOPIC)
-    got = polled(driver, 1)
-    driver.say("ack")
+    driver.run_command("subscribe", TOPIC)
+    received = poll_values(driver, 1)
+    driver.run_command("ack")
     stage.kafka.move_leader(TOPIC, 0, 2)
     stage.send("b")
-    got += polled(driver, 1)
+    received += poll_values(driver, 1)
     fetched = [each["request"] for each in stage.kafka.requests(api="Fetch", client_id="judged")]
     partitions = [each for ask in fetched for topic in ask["topics"] for each in topic["partitions"]]
     if all(each.get("currentLeaderEpoch", -1) == -1 for each in partitions):
         raise Unimplemented("leader epochs")
     if not [each for each in stage.kafka.requests(api="OffsetForLeaderEpoch") if each["client_id"] != CLIENT_ID]:
         return "it fetched on at the new leader without OffsetForLeaderEpoch"
-    return differs(got, ["a", "b"])
+    return difference(received, ["a", "b"])
 
 
 def offset_of_an_undefined_epoch(stage: ScenarioCluster) -> str | None:
     stage.topic()
     stage.kafka.move_leader(TOPIC, 0, 1)
     stage.send("a")
-    driver = member(stage, {})
-    got = polled(driver, 1)
-    driver.say("ack")
+    driver = start_member(stage, {})
+    received = poll_values(driver, 1)
+    driver.run_command("ack")
     path = "Topics[*].Partitions[*]"
     undefined = {"edit": {f"{path}.LeaderEpoch": -1, f"{path}.EndOffset": -1}}
     match = {"api": "OffsetForLeaderEpoch", "client_id": JUDGED}
@@ -112,10 +112,10 @@ def offset_of_an_undefined_epoch(stage: ScenarioCluster) -> str | None:
     # A client may read again from the start, or report an error to the application. Kafka's own client treats the reply
     # as a truncation (LogTruncationException, if it has no reset policy), and so does franz-go (ErrDataLoss).
     try:
-        got += polled(driver, 1)
-    except ApplicationFailed as told:
-        got += [*told.records, *polled(driver, 1)]
-    return None if "b" in got else f"the application got {got}, where b is to come"
+        received += poll_values(driver, 1)
+    except ApplicationFailed as errors:
+        received += [*errors.records, *poll_values(driver, 1)]
+    return None if "b" in received else f"the application got {received}, where b is to come"
 
 
 def beside_a_follower(stage: ScenarioCluster) -> DrivenClient:
@@ -125,11 +125,11 @@ def beside_a_follower(stage: ScenarioCluster) -> DrivenClient:
     stage.kafka.move_leader(TOPIC, 0, 1)
     stage.kafka.put_in_rack(2, "beside")
     stage.send("a")
-    driver = member(stage, {"rack": "beside"})
-    asked_of(stage, "Fetch", 2)
-    if polled(driver, 1, more=0) != ["a"] or not hits(stage, "Fetch at 2"):
+    driver = start_member(stage, {"rack": "beside"})
+    count_requests(stage, "Fetch", 2)
+    if poll_values(driver, 1, more=0) != ["a"] or not hits(stage, "Fetch at 2"):
         raise Unimplemented("reading from a follower")
-    driver.say("ack")
+    driver.run_command("ack")
     return driver
 
 
@@ -138,22 +138,22 @@ def follower_that_goes_away(stage: ScenarioCluster) -> str | None:
     stage.kafka.stop_node(2)
     stage.send("b")
     # "b" may come twice if the group rebalances, because racks have changed.
-    return differs(dict.fromkeys(polled(driver, 1)), ["b"])
+    return difference(dict.fromkeys(poll_values(driver, 1)), ["b"])
 
 
 def offset_that_a_follower_does_not_have(stage: ScenarioCluster) -> str | None:
     driver = beside_a_follower(stage)
-    asked_of(stage, "ListOffsets", 2)
+    count_requests(stage, "ListOffsets", 2)
     stage.kafka.follow(TOPIC, 0, 2, 0)
-    got = driver.say("poll", "3000")
+    received = driver.run_command("poll", "3000")
     if not any(map(is_out_of_range, stage.kafka.requests(api="Fetch", client_id=JUDGED))):
         raise Unimplemented("a fetch from the follower behind its end")
     stage.kafka.follow(TOPIC, 0, 2, None)
     stage.send("b")
-    got += polled(driver, 1)
+    received += poll_values(driver, 1)
     if hits(stage, "ListOffsets at 2"):
         return "after OFFSET_OUT_OF_RANGE of a follower ListOffsets went there, and not to the leader"
-    return differs(got, ["b"])
+    return difference(received, ["b"])
 
 
 def is_out_of_range(fetched: Mapping[str, Any]) -> bool:
@@ -165,19 +165,19 @@ def partition_that_is_forgotten(stage: ScenarioCluster) -> str | None:
     handed = hand_over(stage)
     if not handed.has_sessions:
         raise Unimplemented("fetch sessions")
-    if handed.kept_up:
-        return f"{sorted(handed.kept_up)} went to another member, and was never forgotten in the fetch session"
-    return differs(sorted(handed.got), ["a", "b", "c", "d"])
+    if handed.still_fetched:
+        return f"{sorted(handed.still_fetched)} went to another member, and was never forgotten in the fetch session"
+    return difference(sorted(handed.received), ["a", "b", "c", "d"])
 
 
 def answers_of_few_bytes(stage: ScenarioCluster) -> str | None:
     stage.topic(partitions=3)
     for partition in range(3):
         stage.send(*[f"{partition}".ljust(VALUE_BYTES, "-")] * VALUES, partition=partition)
-    got = polled_by([member(stage, {})], 3 * VALUES)
-    if len(got) != 3 * VALUES:
-        return f"the application got {len(got)} records, where {3 * VALUES} are what there is"
-    first = [next(at for at, value in enumerate(got) if value[0] == str(partition)) for partition in range(3)]
+    received = poll_drivers([start_member(stage, {})], 3 * VALUES)
+    if len(received) != 3 * VALUES:
+        return f"the application got {len(received)} records, where {3 * VALUES} are what there is"
+    first = [next(at for at, value in enumerate(received) if value[0] == str(partition)) for partition in range(3)]
     if max(first) >= 2 * VALUES:
         return f"one of three partitions came only behind all {max(first)} records of the others"
     return None
@@ -188,51 +188,52 @@ def batch_that_is_corrupt(stage: ScenarioCluster) -> str | None:
     stage.send("a", "b")
     flipped = {"edit": {"Responses[0].Partitions[0].Records": {"corrupt": True}}}
     stage.kafka.fault({"match": {"api": "Fetch", "client_id": JUDGED}, "at": "applied", "do": flipped, "times": 1})
-    driver = member(stage, {})
-    got, told = lenient(driver)
+    driver = start_member(stage, {})
+    received, errors = poll_despite_errors(driver)
     stage.send("c")
-    more, told_more = lenient(driver)
-    got += more
-    if got != ["a", "b", "c"][: len(got)] or (len(got) < 3 and not told + told_more):
-        return f"the application got {got} of a, b and c, and {told + told_more} errors, where b came corrupt once"
+    more, more_errors = poll_despite_errors(driver)
+    received += more
+    errors += more_errors
+    if received != ["a", "b", "c"][: len(received)] or (len(received) < 3 and not errors):
+        return f"the application got {received} of a, b and c, and {errors} errors, where b came corrupt once"
     return None
 
 
-def lenient(driver: DrivenClient) -> tuple[list[str], int]:
+def poll_despite_errors(driver: DrivenClient) -> tuple[list[str], int]:
     """Polls for a while. Returns the received values, and the number of errors that the application saw. Raises
     DriverGone."""
-    got: list[str] = []
-    told = 0
+    received: list[str] = []
+    errors = 0
     for _ in range(POLLS):
         try:
-            got += driver.say("poll", "500")
+            received += driver.run_command("poll", "500")
         except DriverGone:
             raise
         except ApplicationFailed as failed:
-            got += failed.records
-            told += 1
-    return got, told
+            received += failed.records
+            errors += 1
+    return received, errors
 
 
 def fetch_session_that_is_lost(stage: ScenarioCluster) -> str | None:
     stage.topic()
     stage.send("a")
-    driver = member(stage, {})
-    got = polled(driver, 1)
+    driver = start_member(stage, {})
+    received = poll_values(driver, 1)
     refuse(stage, "Fetch", "FETCH_SESSION_ID_NOT_FOUND")
     stage.send("b")
-    return differs(got + polled(driver, 1), ["a", "b"])
+    return difference(received + poll_values(driver, 1), ["a", "b"])
 
 
 def errors_of_fetches(stage: ScenarioCluster) -> str | None:
     stage.topic()
     stage.send("a")
-    driver = member(stage, {})
-    got = polled(driver, 1)
+    driver = start_member(stage, {})
+    received = poll_values(driver, 1)
     failing = {"error": "KAFKA_STORAGE_ERROR", "partitions": [0]}
     stage.kafka.fault({"match": {"api": "Fetch", "client_id": JUDGED}, "do": failing, "times": 30})
     stage.send("b")
-    return differs(got + polled(driver, 1), ["a", "b"])
+    return difference(received + poll_values(driver, 1), ["a", "b"])
 
 
 SCENARIOS = (

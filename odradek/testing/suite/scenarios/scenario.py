@@ -25,13 +25,13 @@ class Scenario:
     play: Play
     nodes: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
-    shows: bool = False
+    is_decisive: bool = False
 
     @property
     def decides(self) -> bool:
         """Whether the rule counts as kept when the application sees the expected results. Otherwise the traffic has to
         show it as well."""
-        return self.shows or RULES[self.rule].needs is not None
+        return self.is_decisive or RULES[self.rule].needs is not None
 
     @property
     def name(self) -> str:
@@ -46,7 +46,7 @@ def edit(stage: ScenarioCluster, api: str, changes: Mapping[str, int | dict[str,
     stage.kafka.fault({"name": name, "match": {"api": api}, "at": "applied", "do": {"edit": dict(changes)}})
 
 
-def leader_of_old(stage: ScenarioCluster, node: int) -> None:
+def name_old_leader(stage: ScenarioCluster, node: int) -> None:
     """Makes Metadata name this node as the leader from now on, with an epoch before all others."""
     path = "Topics[*].Partitions[*]"
     changes: dict[str, object] = {f"{path}.LeaderId": node, f"{path}.LeaderEpoch": 0}
@@ -54,7 +54,7 @@ def leader_of_old(stage: ScenarioCluster, node: int) -> None:
     stage.kafka.fault({"name": "old", "match": match, "at": "applied", "do": {"edit": changes}, "unused": "ok"})
 
 
-def asked_of(stage: ScenarioCluster, api: str, node: int) -> None:
+def count_requests(stage: ScenarioCluster, api: str, node: int) -> None:
     """Adds a rule that counts the judged client's requests to one node from now on."""
     match = {"api": api, "node": node, "client_id": JUDGED}
     stage.kafka.fault({"name": f"{api} at {node}", "match": match, "do": {"observe": True}, "unused": "ok"})

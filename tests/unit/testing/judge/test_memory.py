@@ -10,7 +10,7 @@ from odradek.protocol.messages.produce_request import PartitionProduceData, Prod
 from odradek.protocol.recording import Kind, RecordingEntry
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.testing.judge.judging import judge
-from odradek.testing.judge.verdicts import told, verdicts
+from odradek.testing.judge.verdicts import exchange_json, verdicts
 
 PRODUCERS = 100
 RECORD_BYTES = 100_000
@@ -37,4 +37,4 @@ def test_records_are_not_kept_and_a_proof_tells_their_size() -> None:
     assert held < PRODUCERS * RECORD_BYTES / 4
     verdict = verdicts(judging.clients(), ["PRD.4"])[0].verdicts["PRD.4"]
     assert verdict.broken == PRODUCERS  # acks are not -1
-    assert f"'recordsSizeInBytes': {RECORD_BYTES + 72}" in str(told(verdict.proof[-1]))
+    assert f"'recordsSizeInBytes': {RECORD_BYTES + 72}" in str(exchange_json(verdict.proof[-1]))

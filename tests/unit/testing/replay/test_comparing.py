@@ -19,13 +19,13 @@ from odradek.protocol.messages.produce_request import PartitionProduceData, Prod
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.struct import Message
 from odradek.testing.replay.comparing import compare
-from odradek.testing.replay.concurrency import Underway
-from odradek.testing.replay.ids import Ids
+from odradek.testing.replay.concurrency import RequestsInFlight
+from odradek.testing.replay.ids import IdMap
 from tests.support.judged_cases import batch
 
 
-def paths(recorded: Message, live: Message, version: int, ids: Ids | None = None) -> list[str]:
-    return [each.path for each in compare(recorded, live, version, Ids() if ids is None else ids).differences]
+def paths(recorded: Message, live: Message, version: int, ids: IdMap | None = None) -> list[str]:
+    return [each.path for each in compare(recorded, live, version, IdMap() if ids is None else ids).differences]
 
 
 def metadata(*names: str, node: int = 1, host: str = "a", first_id: int = 1) -> MetadataResponse:
@@ -51,13 +51,13 @@ def test_other_nodes_addresses_topic_ids_and_another_order_are_no_difference() -
 
 
 def test_an_id_stands_for_the_same_one_throughout() -> None:
-    ids = Ids()
+    ids = IdMap()
     assert paths(metadata("t"), metadata("t", first_id=9), 12, ids) == []
     assert paths(metadata("t"), metadata("t", first_id=10), 12, ids) == ["topics[].topicId"]
 
 
 def test_the_first_producer_of_a_kafka_has_the_id_0() -> None:
-    ids = Ids()
+    ids = IdMap()
     assert paths(InitProducerIdResponse(producer_id=0), InitProducerIdResponse(producer_id=7), 5, ids) == []
     assert paths(InitProducerIdResponse(producer_id=-1), InitProducerIdResponse(producer_id=7), 5) == ["producerId"]
     sent = ProduceRequest(
@@ -71,7 +71,7 @@ def test_the_first_producer_of_a_kafka_has_the_id_0() -> None:
 
 
 def test_two_ids_do_not_become_one() -> None:
-    ids = Ids()
+    ids = IdMap()
     assert paths(InitProducerIdResponse(producer_id=3), InitProducerIdResponse(producer_id=8), 4, ids) == []
     assert paths(InitProducerIdResponse(producer_id=4), InitProducerIdResponse(producer_id=8), 4, ids) == ["producerId"]
 
@@ -99,7 +99,7 @@ def test_how_many_of_the_records_come_is_open_but_not_what_they_are_or_whether_t
 
 
 def test_a_request_is_sent_with_live_ids_also_in_its_batches() -> None:
-    ids = Ids()
+    ids = IdMap()
     assert ids.agree("producer", 7, 1007)
     data = [PartitionProduceData(index=0, records=bytes(batch(0, producer=(7, 3))))]
     request = ProduceRequest(topic_data=[TopicProduceData(name="t", partition_data=data)])
@@ -113,12 +113,12 @@ def test_a_request_is_sent_with_live_ids_also_in_its_batches() -> None:
 )
 def test_what_was_written_meanwhile_explains_another_answer(one: Api, other: Api, is_raced: bool) -> None:
     for first, second in ((1, 2), (2, 1)):
-        underway = Underway()
-        underway.begin(first, one if first == 1 else other)
-        underway.begin(second, one if second == 1 else other)
-        assert underway.end(1) == is_raced
-    underway = Underway()
-    underway.begin(2, other)
-    underway.end(2)
-    underway.begin(1, one)
-    assert not underway.end(1)
+        in_flight = RequestsInFlight()
+        in_flight.begin(first, one if first == 1 else other)
+        in_flight.begin(second, one if second == 1 else other)
+        assert in_flight.end(1) == is_raced
+    in_flight = RequestsInFlight()
+    in_flight.begin(2, other)
+    in_flight.end(2)
+    in_flight.begin(1, one)
+    assert not in_flight.end(1)

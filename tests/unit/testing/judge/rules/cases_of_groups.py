@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from odradek.client.common.values import TopicPartition
-from odradek.client.consuming.assignors import Subscribed, assignment_bytes, subscription_bytes
+from odradek.client.consuming.assignors import MemberSubscription, assignment_bytes, subscription_bytes
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
@@ -309,7 +309,7 @@ def cooperates(
 
     def metadata(generation: int, *partitions: int) -> bytes:
         owned = frozenset(TopicPartition("t", each) for each in partitions)
-        return subscription_bytes(Subscribed(frozenset({"t"}), owned, generation))
+        return subscription_bytes(MemberSubscription(frozenset({"t"}), owned, generation))
 
     def joins(peer: Peer, owned: bytes) -> None:
         members = [
