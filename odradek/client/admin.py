@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from odradek.client import administration
-from odradek.client.administration.asking import Asking
+from odradek.client.administration.asking import AdminRequests
 from odradek.client.administration.cluster import ClusterDescription, FeatureDescription, UpgradeType
 from odradek.client.common.errors import (
     ClientError,
@@ -110,10 +110,10 @@ class Admin(ConnectedClient):
         )
         self._request_timeout_ms = int(request_timeout_ms)
         # For requests that have no method in this class.
-        self.asking = Asking(
+        self.requests = AdminRequests(
             self._cluster, timeout_s=default_api_timeout_ms / 1000, request_timeout_ms=self._request_timeout_ms
         )
-        self._patiently = self.asking.patiently
+        self._retry = self.requests.retry
 
     async def start(self) -> None:
         """Connects to the cluster. Raises RetriableError if no broker answers within `bootstrap_timeout_ms`."""
@@ -149,7 +149,7 @@ class Admin(ConnectedClient):
             _check_controller((told.name, told.error_code) for told in answer.topics)
             return answer
 
-        for told in (await self._patiently(ask)).topics:
+        for told in (await self._retry(ask)).topics:
             check(told.error_code, f"the topic {told.name!r}", told.error_message)
 
     async def create_partitions(self, totals: Mapping[str, int], *, validate_only: bool = False) -> None:
@@ -168,7 +168,7 @@ class Admin(ConnectedClient):
             _check_controller((told.name, told.error_code) for told in answer.results)
             return answer
 
-        for told in (await self._patiently(ask)).results:
+        for told in (await self._retry(ask)).results:
             check(told.error_code, f"the topic {told.name!r}", told.error_message)
 
     async def delete_topics(self, topics: Iterable[str]) -> None:
@@ -181,7 +181,7 @@ class Admin(ConnectedClient):
             _check_controller((told.name, told.error_code) for told in answer.responses)
             return answer
 
-        for told in (await self._patiently(ask)).responses:
+        for told in (await self._retry(ask)).responses:
             check(told.error_code, f"the topic {told.name!r}", told.error_message)
 
     async def list_topics(self, *, include_internal: bool = False) -> list[str]:
@@ -200,74 +200,74 @@ class Admin(ConnectedClient):
     async def _metadata(self, topics: list[str] | None) -> list[MetadataResponseTopic]:
         asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
-        return (await self._patiently(lambda: self._cluster.ask(request, MetadataResponse))).topics
+        return (await self._retry(lambda: self._cluster.ask(request, MetadataResponse))).topics
 
     # Settings.
 
     async def describe_configs(self, resource: ConfigResource) -> list[ConfigEntry]:
         """Returns all settings of a topic, broker or group, by name. Raises ClientError if the broker refuses."""
-        return await administration.configs.describe_configs(self.asking, resource)
+        return await administration.configs.describe_configs(self.requests, resource)
 
     async def alter_configs(
         self, changes: Mapping[ConfigResource, Iterable[ConfigChange]], *, validate_only: bool = False
     ) -> None:
         """Changes single settings (IncrementalAlterConfigs); all others stay as they are. Raises ClientError
         (INVALID_CONFIG …)."""
-        await administration.configs.alter_configs(self.asking, changes, validate_only=validate_only)
+        await administration.configs.alter_configs(self.requests, changes, validate_only=validate_only)
 
     # Groups.
 
     async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
         """Returns the groups of every type that match both filters, sorted by id."""
-        return await administration.groups.list_groups(self.asking, states=states, types=types)
+        return await administration.groups.list_groups(self.requests, states=states, types=types)
 
     async def describe_group(self, group_id: str) -> GroupDescription:
         """Describes a classic or consumer group. Raises ClientError (GROUP_ID_NOT_FOUND)."""
-        return await administration.groups.describe_group(self.asking, group_id)
+        return await administration.groups.describe_group(self.requests, group_id)
 
     async def describe_share_group(self, group_id: str) -> GroupDescription:
         """Describes a share group. Raises ClientError (GROUP_ID_NOT_FOUND)."""
-        return await administration.groups.describe_share_group(self.asking, group_id)
+        return await administration.groups.describe_share_group(self.requests, group_id)
 
     async def describe_streams_group(self, group_id: str) -> StreamsGroupDescription:
         """Describes a streams group (KIP-1071): its topology, and its members with their tasks. Raises ClientError
         (GROUP_ID_NOT_FOUND)."""
-        return await administration.streams_groups.describe_streams_group(self.asking, group_id)
+        return await administration.streams_groups.describe_streams_group(self.requests, group_id)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Deletes groups of any type. Raises ClientError for the first that is refused (NON_EMPTY_GROUP,
         GROUP_ID_NOT_FOUND)."""
         for group_id in group_ids:
-            await administration.groups.delete_group(self.asking, group_id)
+            await administration.groups.delete_group(self.requests, group_id)
 
     async def list_group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns every committed offset of the group. The result is empty if the group does not exist."""
-        return await administration.groups.list_group_offsets(self.asking, group_id)
+        return await administration.groups.list_group_offsets(self.requests, group_id)
 
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
     ) -> None:
         """Commits offsets for a group without members, and creates the group if necessary. Raises ClientError
         (CommitFailed while the group has members)."""
-        await administration.groups.alter_group_offsets(self.asking, group_id, offsets)
+        await administration.groups.alter_group_offsets(self.requests, group_id, offsets)
 
     async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """Deletes committed offsets. Raises ClientError (GROUP_SUBSCRIBED_TO_TOPIC while members read the topic)."""
-        await administration.groups.delete_group_offsets(self.asking, group_id, partitions)
+        await administration.groups.delete_group_offsets(self.requests, group_id, partitions)
 
     async def list_share_group_offsets(self, group_id: str) -> dict[TopicPartition, SharePartitionOffset]:
         """Returns the start offset and lag of each share partition."""
-        return await administration.groups.list_share_group_offsets(self.asking, group_id)
+        return await administration.groups.list_share_group_offsets(self.requests, group_id)
 
     async def alter_share_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Sets the start offsets of share partitions. Raises ClientError (NON_EMPTY_GROUP while the group
         has members)."""
-        await administration.groups.alter_share_group_offsets(self.asking, group_id, offsets)
+        await administration.groups.alter_share_group_offsets(self.requests, group_id, offsets)
 
     async def delete_share_group_offsets(self, group_id: str, topics: Iterable[str]) -> None:
         """Deletes the share group's state for these topics. Raises ClientError (NON_EMPTY_GROUP while the group has
         members)."""
-        await administration.groups.delete_share_group_offsets(self.asking, group_id, topics)
+        await administration.groups.delete_share_group_offsets(self.requests, group_id, topics)
 
     # Records, and the cluster.
 
@@ -281,7 +281,7 @@ class Admin(ConnectedClient):
                         start, the end, and the record with the largest timestamp
         is_committed    take the last stable offset as the end, instead of the high watermark
         """
-        return await administration.records.offsets(self.asking, timestamps_ms, is_committed=is_committed)
+        return await administration.records.offsets(self.requests, timestamps_ms, is_committed=is_committed)
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Deletes the records below the given offsets, and returns the new log start offsets.
@@ -289,29 +289,29 @@ class Admin(ConnectedClient):
         The offset -1 stands for the high watermark. Raises ClientError (OFFSET_OUT_OF_RANGE …) for the first partition
         that is refused; records of other partitions may already be deleted.
         """
-        return await administration.records.delete_records(self.asking, before)
+        return await administration.records.delete_records(self.requests, before)
 
     async def log_sizes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Returns the size of each partition's log in bytes, as its leader reports it (DescribeLogDirs).
 
         Partitions that have no leader are left out. Raises ClientError (CLUSTER_AUTHORIZATION_FAILED).
         """
-        return await administration.records.log_sizes(self.asking, partitions)
+        return await administration.records.log_sizes(self.requests, partitions)
 
     async def describe_cluster(self) -> ClusterDescription:
         """Returns the brokers with their advertised addresses, the controller, and the finalized features."""
-        return await administration.cluster.describe_cluster(self.asking)
+        return await administration.cluster.describe_cluster(self.requests)
 
     async def describe_features(self) -> dict[str, FeatureDescription]:
         """Returns the supported levels and the finalized level of each feature, by name."""
-        return await administration.cluster.describe_features(self.asking)
+        return await administration.cluster.describe_features(self.requests)
 
     async def update_features(
         self, levels: Mapping[str, int], kind: UpgradeType = UpgradeType.UPGRADE, *, validate_only: bool = False
     ) -> None:
         """Sets the finalized levels of these features, either all of them or none. Raises ClientError
         (INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED) with the broker's reason."""
-        await administration.cluster.update_features(self.asking, levels, kind, validate_only=validate_only)
+        await administration.cluster.update_features(self.requests, levels, kind, validate_only=validate_only)
 
     # Transactions.
 
@@ -331,7 +331,7 @@ class Admin(ConnectedClient):
         Raises ClientError (UNSUPPORTED_VERSION) if the brokers do not support a filter.
         """
         return await administration.transactions.list_transactions(
-            self.asking,
+            self.requests,
             states=states,
             producer_ids=producer_ids,
             longer_than_ms=longer_than_ms,
@@ -342,7 +342,7 @@ class Admin(ConnectedClient):
         """Describes transactions by transactional id. Raises ClientError (TRANSACTIONAL_ID_NOT_FOUND) for an unknown
         id."""
         describe = administration.transactions.describe_transaction
-        return {each: await describe(self.asking, each) for each in transactional_ids}
+        return {each: await describe(self.requests, each) for each in transactional_ids}
 
     async def force_terminate_transaction(self, transactional_id: str) -> None:
         """Aborts the open transaction of this transactional id, even a prepared one, and fences its producer (KIP-939).
@@ -353,7 +353,7 @@ class Admin(ConnectedClient):
         It does not ask an external coordinator: if that has decided to commit, the records of the transaction are lost.
         Raises ClientError (TRANSACTIONAL_ID_AUTHORIZATION_FAILED …).
         """
-        await administration.transactions.fence_producer(self.asking, transactional_id)
+        await administration.transactions.fence_producer(self.requests, transactional_id)
 
     async def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, ProducerIdentity]:
         """Fences the producers of these transactional ids and aborts their open transactions, like
@@ -365,7 +365,7 @@ class Admin(ConnectedClient):
         fence = administration.transactions.fence_producer
         fenced: dict[str, ProducerIdentity] = {}
         for ids in blocks(dict.fromkeys(transactional_ids), FENCED_AT_ONCE):
-            found = await asyncio.gather(*(fence(self.asking, each) for each in ids), return_exceptions=True)
+            found = await asyncio.gather(*(fence(self.requests, each) for each in ids), return_exceptions=True)
             for transactional_id, identity in zip(ids, found, strict=True):
                 if isinstance(identity, BaseException):
                     raise identity
@@ -382,7 +382,7 @@ class Admin(ConnectedClient):
         Raises ClientError for the first partition that is refused (UNKNOWN_TOPIC_OR_PARTITION,
         TOPIC_AUTHORIZATION_FAILED).
         """
-        return await administration.transactions.describe_producers(self.asking, partitions, broker_id=broker_id)
+        return await administration.transactions.describe_producers(self.requests, partitions, broker_id=broker_id)
 
     async def abort_transaction(
         self,
@@ -407,7 +407,7 @@ class Admin(ConnectedClient):
         UNKNOWN_TOPIC_OR_PARTITION).
         """
         await administration.transactions.abort_transaction(
-            self.asking,
+            self.requests,
             partition,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
@@ -450,9 +450,9 @@ class Admin(ConnectedClient):
                 wanted = "committed" if committed else "aborted"
                 text = f"the transaction {state} of {transactional_id!r} was not {wanted}, and cannot be any more"
                 raise ProducerFenced(f"{text}: {code.name}", code)
-            self.asking.check_coordinator(kind, transactional_id, answer.error_code)
+            self.requests.check_coordinator(kind, transactional_id, answer.error_code)
 
-        await self._patiently(end)
+        await self._retry(end)
 
     async def end_transactions(self, ends: Iterable[tuple[str, PreparedTxnState, bool]]) -> list[ClientError | None]:
         """Runs `end_transaction` concurrently for each (transactional id, state, whether to commit).

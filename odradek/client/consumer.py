@@ -10,7 +10,7 @@ from typing import TypeVar, Unpack
 from odradek.client.common.errors import ClientError, IllegalState, RetriableError
 from odradek.client.common.values import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, TopicPartition
 from odradek.client.consuming.assignors import ASSIGNORS
-from odradek.client.consuming.delivery import Delivery, Taking
+from odradek.client.consuming.delivery import Delivery, RecordTaker
 from odradek.client.consuming.fetched import RawBatches
 from odradek.client.consuming.fetcher import Fetcher, FetchSettings, IsolationLevel
 from odradek.client.consuming.group_offsets import GroupOffsets
@@ -120,7 +120,7 @@ class Consumer(ConnectedClient):
         self._protocol = GroupProtocol(group_protocol)
         self._positions = Positions(OffsetReset(auto_offset_reset))
         self._delivery = Delivery()
-        self._news = asyncio.Event()
+        self._change = asyncio.Event()
         self._offsets = None if group_id is None else GroupOffsets(self._cluster, group_id, timeout_ms=self._timeout_ms)
         self._commits = Commits(
             self._offsets or GroupOffsets(self._cluster, "", timeout_ms=self._timeout_ms),
@@ -143,11 +143,11 @@ class Consumer(ConnectedClient):
                 replica_max_age_ms=metadata_max_age_ms,
             ),
             committed=None if self._offsets is None else self._offsets.committed_now,
-            news=self._news.set,
+            on_change=self._change.set,
             metrics=metrics,
         )
-        self._taking = Taking(self._positions, self._delivery, self._fetcher, metrics.returned)
-        metrics.read_partitions = self._readings
+        self._taker = RecordTaker(self._positions, self._delivery, self._fetcher, metrics.record_returned)
+        metrics.read_partitions = self._partition_readings
         self._subscription = Subscription(
             self._cluster,
             GroupSettings(
@@ -166,10 +166,10 @@ class Consumer(ConnectedClient):
                 self._delivery,
                 self._fetcher,
                 commit=self._commits.commit_unattended,
-                rebalanced=metrics.rebalances.ended,
+                on_rebalance=metrics.rebalances.record_rebalance,
             ),
             progress=self._progress,
-            news=self._news.set,
+            on_change=self._change.set,
         )
         self._commits.subscription = self._subscription
         self._is_polling = self._is_started = self._is_closed = False
@@ -222,7 +222,7 @@ class Consumer(ConnectedClient):
         """
         if self._offsets is None:
             raise IllegalState("subscribe needs a group_id; assign does not")
-        if not self._subscription.is_made and self._positions.partitions:
+        if not self._subscription.exists and self._positions.partitions:
             raise IllegalState("partitions were assigned: unsubscribe first")
         if isinstance(topics, str):
             raise TypeError("subscribe takes several topics, not one string")
@@ -234,10 +234,10 @@ class Consumer(ConnectedClient):
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Reads exactly these partitions from now on. Partitions that were assigned before keep their positions. Raises
         IllegalState after `subscribe`: call `unsubscribe` first."""
-        if self._subscription.is_made:
+        if self._subscription.exists:
             raise IllegalState("the consumer has subscribed: unsubscribe first")
         wanted = [TopicPartition(*partition) for partition in partitions]
-        self._take_back(*(self._positions.partitions - set(wanted)))
+        self._drop_buffered(*(self._positions.partitions - set(wanted)))
         self._positions.assign(wanted, has_group=self._offsets is not None)
         self._wake()
 
@@ -280,7 +280,7 @@ class Consumer(ConnectedClient):
         if max_records < 1:
             raise ValueError(f"max_records={max_records}")
         found: Records = {}
-        taken = await self._poll(timeout_ms, partial(self._taking.first, max_records))
+        taken = await self._poll(timeout_ms, partial(self._taker.take_first, max_records))
         count = 0
         while taken is not None:
             partition, records = taken
@@ -289,7 +289,7 @@ class Consumer(ConnectedClient):
             if count >= max_records:
                 break
             try:
-                taken = self._taking.more(max_records - count)
+                taken = self._taker.take_more(max_records - count)
             except ClientError:
                 # The next call raises this error; the records that were already taken must be returned first.
                 break
@@ -303,8 +303,8 @@ class Consumer(ConnectedClient):
         Raises the errors of `getmany`, except that for damaged records: OffsetOutOfRange, AuthorizationFailed,
         ClientError if the group does not accept this member, and IllegalState.
         """
-        self._take_back(*self._positions.partitions)
-        return await self._poll(timeout_ms, self._taking.batches) or {}
+        self._drop_buffered(*self._positions.partitions)
+        return await self._poll(timeout_ms, self._taker.take_batches) or {}
 
     def take_ready(self) -> ConsumerRecord | None:
         """Returns the next record if one is ready and nothing else has to be done first; otherwise call
@@ -314,7 +314,7 @@ class Consumer(ConnectedClient):
     async def wait_ready(self) -> None:
         """Waits until `take_ready` may have a record. Cancelling it loses no record. Raises the errors of `getmany`,
         such as IllegalState and ClientError."""
-        taken = await self._poll(None, partial(self._taking.first, PER_POLL))
+        taken = await self._poll(None, partial(self._taker.take_first, PER_POLL))
         assert taken is not None
         self._delivery.load(*taken)
 
@@ -325,8 +325,8 @@ class Consumer(ConnectedClient):
         the partition is not assigned."""
         if offset < 0:
             raise ValueError(f"the offset {offset}")
-        self._take_back(partition)
-        self._positions.of(partition).seek(offset)
+        self._drop_buffered(partition)
+        self._positions.get(partition).seek(offset)
         self._wake()
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
@@ -345,32 +345,32 @@ class Consumer(ConnectedClient):
     async def position(self, partition: TopicPartition) -> int:
         """Returns the offset of the next record to be returned. Raises RetriableError if it cannot be determined in
         time; ClientError if there is no valid offset; IllegalState if the partition is not assigned."""
-        assigned = self._positions.of(partition)
+        assigned = self._positions.get(partition)
         ends_at = asyncio.get_running_loop().time() + self._timeout_ms / 1000
         while assigned.offset < 0:
             if assigned.error is not None:
                 raise assigned.error
-            self._news.clear()
+            self._change.clear()
             self._wake()
-            if not await is_set_by(self._news, ends_at):
+            if not await is_set_by(self._change, ends_at):
                 raise RetriableError(f"the position in {partition.topic}-{partition.partition} is not known in time")
-            assigned = self._positions.of(partition)
+            assigned = self._positions.get(partition)
         on_its_way = self._delivery.position(partition)
         return assigned.offset if on_its_way is None else on_its_way
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Stops returning records of these partitions until `resume` is called. Raises IllegalState if a partition is
         not assigned."""
-        self._take_back(*partitions)
+        self._drop_buffered(*partitions)
         for partition in partitions:
-            self._positions.of(partition).is_paused = True
+            self._positions.get(partition).is_paused = True
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Returns records of these partitions again, after `pause`. Does nothing if they are not paused. Raises
         IllegalState if a partition is not assigned."""
         for partition in partitions:
-            self._positions.of(partition).is_paused = False
-        self._news.set()
+            self._positions.get(partition).is_paused = False
+        self._change.set()
         self._wake()
 
     def paused(self) -> set[TopicPartition]:
@@ -380,12 +380,12 @@ class Consumer(ConnectedClient):
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Returns the log start offset of each partition. Raises RetriableError on timeout; ClientError for a partition
         that the broker refuses."""
-        return await self._bounds(partitions, EARLIEST_TIMESTAMP)
+        return await self._log_bounds(partitions, EARLIEST_TIMESTAMP)
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Returns the end offset of each partition: the last stable offset with read_committed, else the high
         watermark. Raises RetriableError on timeout; ClientError for a partition that the broker refuses."""
-        return await self._bounds(partitions, LATEST_TIMESTAMP)
+        return await self._log_bounds(partitions, LATEST_TIMESTAMP)
 
     async def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
@@ -409,14 +409,14 @@ class Consumer(ConnectedClient):
         rebalancing (fetch records, then commit again) or its coordinator cannot be reached. Raises IllegalState without
         `group_id`.
         """
-        self._need_group("commit")
+        self._require_group("commit")
         with self._metrics.commit:
             await self._commits.commit(offsets)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Returns the group's committed offset in each partition, or None if there is none. Raises RetriableError on
         timeout; ClientError if the broker refuses; IllegalState without `group_id`."""
-        offsets = self._need_group("committed")
+        offsets = self._require_group("committed")
         with self._metrics.committed:
             return await offsets.committed([TopicPartition(*each) for each in partitions])
 
@@ -427,7 +427,7 @@ class Consumer(ConnectedClient):
         position outside the transaction, and if the transaction is aborted, the records before that position would
         never be read again.
         """
-        self._need_group("group_metadata")
+        self._require_group("group_metadata")
         if self._commits.is_automatic:
             raise IllegalState(
                 f"the consumer of the group {self._subscription.metadata.group_id!r} has enable_auto_commit=True: it "
@@ -443,18 +443,18 @@ class Consumer(ConnectedClient):
         has succeeded, so that a cancellation loses no records."""
         if not self._is_started or self._is_closed:
             raise IllegalState("the consumer is not started, or closed")
-        if not self._subscription.is_made and not self._positions.partitions:
+        if not self._subscription.exists and not self._positions.partitions:
             raise IllegalState("neither subscribe nor assign was called")
         loop = asyncio.get_running_loop()
         ends_at = None if timeout_ms is None else loop.time() + timeout_ms / 1000
         self._is_polling = True
-        self._metrics.polls.begins()
+        self._metrics.polls.begin_poll()
         try:
             # An application that only takes records would otherwise leave no time for Fetch and Heartbeat requests.
             await asyncio.sleep(0)
             while True:
-                self._news.clear()  # anything that happens from here on ends the wait below
-                await self._subscription.keep_up()
+                self._change.clear()  # anything that happens from here on ends the wait below
+                await self._subscription.poll_coordinator()
                 await self._commits.commit_if_due(loop.time())
                 taken = take()
                 if taken is not None:
@@ -463,15 +463,15 @@ class Consumer(ConnectedClient):
                     self._fetcher.wake()
                     raise error
                 self._fetcher.wake()
-                due_at = self._commits.due_at
+                due_at = self._commits.next_commit_at
                 waits_until = ends_at if due_at is None else due_at if ends_at is None else min(ends_at, due_at)
-                if not await is_set_by(self._news, waits_until) and waits_until == ends_at:
+                if not await is_set_by(self._change, waits_until) and waits_until == ends_at:
                     return None
         finally:
             self._is_polling = False
-            self._metrics.polls.ends()
+            self._metrics.polls.end_poll()
 
-    def _readings(self) -> list[PartitionReading]:
+    def _partition_readings(self) -> list[PartitionReading]:
         """Returns lag and lead of every partition for the metrics. Thread-safe."""
         found = []
         for each in self._positions.snapshot():
@@ -487,23 +487,23 @@ class Consumer(ConnectedClient):
             )
         return found
 
-    def _take_back(self, *partitions: TopicPartition) -> None:
+    def _drop_buffered(self, *partitions: TopicPartition) -> None:
         """Drops records of these partitions that are buffered for the application, and moves the positions back to
         them."""
         for partition in partitions:
             position = self._delivery.position(partition)
             if position is not None:
                 self._delivery.drop()
-                assigned = self._positions.of(partition)
+                assigned = self._positions.get(partition)
                 assigned.seek(position, assigned.leader_epoch)
 
     def _reset(self, partitions: Iterable[TopicPartition], timestamp: int) -> None:
         for partition in tuple(partitions) or self._positions.partitions:
-            self._take_back(partition)
-            self._positions.of(partition).reset(timestamp)
+            self._drop_buffered(partition)
+            self._positions.get(partition).reset(timestamp)
         self._wake()
 
-    async def _bounds(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+    async def _log_bounds(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
         found = await list_offsets(
             self._cluster,
             {TopicPartition(*partition): timestamp for partition in partitions},
@@ -512,7 +512,7 @@ class Consumer(ConnectedClient):
         )
         return {partition: each.offset for partition, each in found.items() if each is not None}
 
-    def _need_group(self, call: str) -> GroupOffsets:
+    def _require_group(self, call: str) -> GroupOffsets:
         if self._offsets is None:
             raise IllegalState(f"{call} needs a group_id")
         return self._offsets

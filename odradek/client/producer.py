@@ -188,7 +188,10 @@ class Producer(ConnectedClient):
         transactional_id = self._rules.transactional_id
         if transactional_id is None:
             self._plain = PlainIdentity(
-                self._cluster, is_idempotent=self._rules.is_idempotent, on_error=self._lost, on_progress=self._go_on
+                self._cluster,
+                is_idempotent=self._rules.is_idempotent,
+                on_error=self._on_error,
+                on_progress=self._on_progress,
             )
             self._sender = Sender(self._cluster, self._rules, self._plain, self._metrics)
             self._plain.start()
@@ -200,8 +203,8 @@ class Producer(ConnectedClient):
                 transaction_timeout_ms=self._transaction_timeout_ms,
                 max_block_ms=self._max_block_ms,
                 request_timeout_ms=self._rules.request_timeout_ms,
-                on_error=self._lost,
-                on_progress=self._go_on,
+                on_error=self._on_error,
+                on_progress=self._on_progress,
             )
             self._sender = Sender(self._cluster, self._rules, self._session, self._metrics)
 
@@ -248,7 +251,7 @@ class Producer(ConnectedClient):
         `max_request_size`, or the topic or the partition does not exist, or AbortableError instead if a transaction is
         open; IllegalState if the producer has a transactional id and no transaction is open.
         """
-        sender = self._allowed(Call.SEND)
+        sender = self._enter_call(Call.SEND)
         size_bytes = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
         kept: Headers = ()
         if headers:
@@ -269,7 +272,7 @@ class Producer(ConnectedClient):
         future: SendFuture = (self._make_future or sender.loop.create_future)()
         is_batch_full = sender.add(outboxes[partition], key, value, kept, now_ms, future)
         if self._session is not None:
-            self._session.sends()
+            self._session.note_sending()
         if is_batch_full:
             # A batch has just been sent: let the loop read responses, even if the application sends without a pause.
             await asyncio.sleep(0)
@@ -302,14 +305,14 @@ class Producer(ConnectedClient):
         `max_request_size` or there is no such partition, or AbortableError instead if a transaction is open;
         IllegalState if the producer has a transactional id and no transaction is open.
         """
-        sender = self._allowed(Call.SEND)
+        sender = self._enter_call(Call.SEND)
         outboxes = await self._wait_to_send(sender, topic, 0)
         if not 0 <= partition < len(outboxes):
             raise self._no_such_partition(topic, partition, len(outboxes))
         limit = self._rules.max_request_size
         batches = encoded(keys, values, timestamps_ms, headers, min(batch_bytes, limit), self._rules.compression)
         if any(len(batch.data) > limit for batch in batches):
-            raise self._refused(
+            raise self._refusal(
                 f"a record of more than {limit} bytes, which max_request_size allows", ErrorCode.MESSAGE_TOO_LARGE
             )
         futures = []
@@ -319,7 +322,7 @@ class Producer(ConnectedClient):
             futures.append(sender.loop.create_future())
             sender.add_batch(outboxes[partition], batch, futures[-1])
             if self._session is not None:
-                self._session.sends()
+                self._session.note_sending()
             await asyncio.sleep(0)
         return all_of(futures)
 
@@ -334,7 +337,7 @@ class Producer(ConnectedClient):
         started; FatalError if it cannot continue.
         """
         with self._metrics.flush:
-            await self._allowed(Call.FLUSH).flush()
+            await self._enter_call(Call.FLUSH).flush()
 
     # Transactions.
 
@@ -348,7 +351,7 @@ class Producer(ConnectedClient):
         IllegalState without a transactional id, or if the call has already succeeded; FatalError, such as
         AuthorizationFailed, if the broker refuses the transactional id.
         """
-        session = self._transactional()
+        session = self._transaction_session()
         session.enter(Call.INIT)
         with self._metrics.init:
             await session.init(keep_prepared=keep_prepared)
@@ -362,7 +365,7 @@ class Producer(ConnectedClient):
         does not answer within `max_block_ms`; IllegalState before `init_transactions`, or if a transaction is open.
         """
         with self._metrics.begin:
-            await self._transactional().begin()
+            await self._transaction_session().begin()
 
     async def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group: str | ConsumerGroupMetadata
@@ -376,7 +379,7 @@ class Producer(ConnectedClient):
         Raises AbortableError if the broker refuses the offsets, for example those of a consumer that was removed from
         its group, or does not answer within `max_block_ms`. Raises IllegalState if no transaction is open.
         """
-        session = self._transactional()
+        session = self._transaction_session()
         session.enter(Call.SEND_OFFSETS)
         with self._metrics.send_offsets:
             await session.send_offsets(
@@ -412,14 +415,14 @@ class Producer(ConnectedClient):
             raise
 
     async def _send_acknowledgements(self, records: ToAcknowledge, group: ShareGroupMetadata) -> None:
-        session = self._transactional()
+        session = self._transaction_session()
         session.enter(Call.SEND_ACKNOWLEDGEMENTS)
         try:
             given = acknowledgements(records)
             if group.claim is not None:
                 session.on_end(group.claim(given))
         except AbortableError as error:
-            session.failed(Verdict.ABORT, error)
+            session.on_failure(Verdict.ABORT, error)
             raise
         await session.send_acknowledgements(given, group)
 
@@ -430,12 +433,12 @@ class Producer(ConnectedClient):
         transaction. It is empty if nothing was sent, because then there is no transaction. Raises AbortableError if a
         record or an offset could not be written; IllegalState without `two_phase_commit`, or if no transaction is open.
         """
-        session = self._transactional()
+        session = self._transaction_session()
         if not self._two_phase_commit:
             raise IllegalState("only a producer with two_phase_commit prepares", ErrorCode.INVALID_TXN_STATE)
         session.enter(Call.PREPARE)
         with self._metrics.prepare:
-            await self._sender_of().flush()
+            await self._started_sender().flush()
             return await session.prepare()
 
     async def complete_transaction(self, state: PreparedTxnState) -> None:
@@ -444,7 +447,7 @@ class Producer(ConnectedClient):
         Does nothing if `init_transactions(keep_prepared=True)` found no prepared transaction. Raises the errors of
         `commit_transaction` and `abort_transaction`, and IllegalState if no transaction is prepared.
         """
-        session = self._transactional()
+        session = self._transaction_session()
         session.raise_error()
         match completion(session.state, session.prepared, state):
             case Completion.COMMIT:
@@ -461,9 +464,9 @@ class Producer(ConnectedClient):
         does not answer within `max_block_ms`: the transaction may be committed already, and calling this again is safe.
         Raises IllegalState if no transaction is open; ProducerFenced if a newer producer has taken over.
         """
-        session = self._transactional()
+        session = self._transaction_session()
         session.enter(Call.COMMIT)
-        sender = self._sender_of()
+        sender = self._started_sender()
         with self._metrics.commit:
             await sender.flush()
             session.raise_error()
@@ -475,19 +478,19 @@ class Producer(ConnectedClient):
         Raises RetriableError if the coordinator does not answer within `max_block_ms`; then call it again. Raises
         IllegalState if no transaction is open; ProducerFenced if a newer producer has taken over.
         """
-        session = self._transactional()
+        session = self._transaction_session()
         session.enter(Call.ABORT)
         with self._metrics.abort:
-            await self._abort(session, self._sender_of())
+            await self._abort(session, self._started_sender())
 
     # Internals.
 
     async def _abort(self, session: TransactionSession, sender: Sender) -> None:
-        sender.discard(AbortableError("the transaction was aborted"))
+        sender.discard_batches(AbortableError("the transaction was aborted"))
         await sender.flush()
         session.raise_error()
         await session.end(committed=False, needs_new_epoch=sender.needs_new_epoch)
-        sender.accept()
+        sender.accept_batches()
 
     async def _finish(self, sender: Sender) -> None:
         session = self._session
@@ -497,30 +500,30 @@ class Producer(ConnectedClient):
             session.enter(Call.ABORT)
             await self._abort(session, sender)
 
-    def _allowed(self, call: Call) -> Sender:
-        sender = self._sender_of()
+    def _enter_call(self, call: Call) -> Sender:
+        sender = self._started_sender()
         if self._session is not None:
             self._session.enter(call)
         elif self._plain is not None and self._plain.error is not None:
             raise self._plain.error
         return sender
 
-    def _sender_of(self) -> Sender:
+    def _started_sender(self) -> Sender:
         if self._sender is None:
             raise IllegalState("the producer was not started")
         if self._is_closed:
             raise IllegalState("the producer is closed")
         return self._sender
 
-    def _transactional(self) -> TransactionSession:
-        self._sender_of()
+    def _transaction_session(self) -> TransactionSession:
+        self._started_sender()
         if self._session is None:
             raise IllegalState("a producer without transactional_id has no transactions")
         return self._session
 
     async def _wait_to_send(self, sender: Sender, topic: str, size_bytes: int) -> list[Outbox]:
         if size_bytes > self._rules.max_request_size:
-            raise self._refused(
+            raise self._refusal(
                 f"a record of {size_bytes} bytes, {self._rules.max_request_size} are allowed by max_request_size",
                 ErrorCode.MESSAGE_TOO_LARGE,
             )
@@ -529,38 +532,38 @@ class Producer(ConnectedClient):
             outboxes = sender.outboxes(topic)
             if not outboxes:
                 with self._metrics.metadata_wait:
-                    outboxes = await sender.learn(topic, self._max_block_ms)
+                    outboxes = await sender.load_topic(topic, self._max_block_ms)
             if sender.backlog.buffered_bytes > self._buffer_memory:
                 with self._metrics.buffer_wait:
                     await self._wait_for_room(sender, ends_at)
         except ClientError as error:
             if self._session is None:
                 raise
-            raise self._refused(str(error), error.code) from error
-        self._allowed(Call.SEND)  # the transaction may have failed in the meantime
+            raise self._refusal(str(error), error.code) from error
+        self._enter_call(Call.SEND)  # the transaction may have failed in the meantime
         return outboxes
 
     async def _wait_for_room(self, sender: Sender, ends_at: float) -> None:
         """Waits until the buffer has room again. Raises RetriableError if it has none by `ends_at`."""
         while sender.backlog.buffered_bytes > self._buffer_memory:
             try:
-                await sender.backlog.room(ends_at - time.monotonic())
+                await sender.backlog.wait_for_room(ends_at - time.monotonic())
             except RetriableError:
                 self._metrics.buffer_exhausted.record()
                 raise
 
-    def _refused(self, text: str, code: ErrorCode | None) -> ClientError:
+    def _refusal(self, text: str, code: ErrorCode | None) -> ClientError:
         """Returns the error for a record that was not accepted. In a transaction it also forces an abort: otherwise the
         transaction could be committed without this record, unnoticed."""
         if self._session is None:
             return ClientError(text, code)
         error = AbortableError(text, code)
-        self._session.failed(Verdict.ABORT, error)
+        self._session.on_failure(Verdict.ABORT, error)
         return error
 
     def _no_such_partition(self, topic: str, partition: int, partition_count: int) -> ClientError:
         told = f"{topic} has no partition {partition}, but {partition_count}"
-        return self._refused(told, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return self._refusal(told, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _partition(self, topic: str, key: bytes | None, size_bytes: int, partition_count: int) -> int:
         if self._partitioner is not None:
@@ -574,11 +577,11 @@ class Producer(ConnectedClient):
             choice = self._sticky[topic] = StickyChoice(self._rules.batch_size, self._rng)
         return choice.partition(size_bytes, partition_count)
 
-    def _lost(self, error: ClientError) -> None:
+    def _on_error(self, error: ClientError) -> None:
         """Fails all waiting records, because this transaction, or the whole producer, can send nothing more."""
         if self._sender is not None:
-            self._sender.discard(error)
+            self._sender.discard_batches(error)
 
-    def _go_on(self) -> None:
+    def _on_progress(self) -> None:
         if self._sender is not None:
-            self._sender.pump_soon()
+            self._sender.send_soon()

@@ -30,7 +30,7 @@ from odradek.client.network.cluster import (
 from odradek.client.network.connected import ConnectedClient, is_set_by
 from odradek.client.security.settings import Security, SecuritySettings
 from odradek.client.sharing.share_fetcher import Records, ShareFetcher
-from odradek.client.sharing.share_leader import Acknowledged
+from odradek.client.sharing.share_leader import AcknowledgementOutcome
 from odradek.client.sharing.share_member import ShareMember
 from odradek.client.sharing.share_session import AcquireMode, ShareSettings
 from odradek.protocol.errors import ErrorCode
@@ -130,7 +130,7 @@ class ShareConsumer(ConnectedClient):
             security=Security.of(security),
             metrics=metrics,
         )
-        self._news = asyncio.Event()
+        self._change = asyncio.Event()
         self._polls = 0
         self._is_polling = self._is_started = self._is_closed = False
         self._member = ShareMember(
@@ -139,8 +139,8 @@ class ShareConsumer(ConnectedClient):
             rack_id=client_rack,
             max_poll_interval_ms=max_poll_interval_ms,
             progress=self._progress,
-            news=self._news.set,
-            rebalanced=metrics.rebalances.ended,
+            on_change=self._change.set,
+            on_rebalance=metrics.rebalances.record_rebalance,
         )
         self._settings = ShareSettings(
             group_id=group_id,
@@ -151,7 +151,7 @@ class ShareConsumer(ConnectedClient):
             max_bytes=fetch_max_bytes,
             check_crcs=check_crcs,
         )
-        self._fetcher = ShareFetcher(self._cluster, self._settings, news=self._news.set, metrics=metrics)
+        self._fetcher = ShareFetcher(self._cluster, self._settings, on_change=self._change.set, metrics=metrics)
         if topics:
             self.subscribe(topics)
 
@@ -186,7 +186,7 @@ class ShareConsumer(ConnectedClient):
     async def unsubscribe(self) -> None:
         """Sends acknowledgements and releases records like `close`, and leaves the group."""
         await self._leave()
-        self._fetcher = ShareFetcher(self._cluster, self._settings, news=self._news.set, metrics=self._metrics)
+        self._fetcher = ShareFetcher(self._cluster, self._settings, on_change=self._change.set, metrics=self._metrics)
 
     def subscription(self) -> frozenset[str]:
         """Returns the topics that were passed to `subscribe`."""
@@ -210,22 +210,22 @@ class ShareConsumer(ConnectedClient):
         self._begin_to_poll()
         ends_at = asyncio.get_running_loop().time() + timeout_ms / 1000
         self._is_polling = True
-        self._metrics.polls.begins()
+        self._metrics.polls.begin_poll()
         try:
             while True:
-                self._news.clear()
-                self._member.keep_up()
-                self._tell(self._fetcher.take_acknowledged())
+                self._change.clear()
+                self._member.poll_coordinator()
+                self._report_outcomes(self._fetcher.take_outcomes())
                 if found := self._fetcher.take():
                     return found
                 left_ms = max(0.0, (ends_at - asyncio.get_running_loop().time()) * 1000)
                 self._fetcher.wake(self._member.assigned, int(min(self._max_wait_ms, left_ms)))
-                if not await is_set_by(self._news, ends_at):
+                if not await is_set_by(self._change, ends_at):
                     return {}
         finally:
             self._is_polling = False
             self._polls += 1
-            self._metrics.polls.ends()
+            self._metrics.polls.end_poll()
 
     def acknowledge(self, record: ShareRecord, kind: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
         """Acknowledges a record. The next `getmany` or `commit` sends the acknowledgement; until then it can be
@@ -260,16 +260,16 @@ class ShareConsumer(ConnectedClient):
             self._accept_all()
         timeout_s = (self._timeout_ms if timeout_ms is None else timeout_ms) / 1000
         ends_at = asyncio.get_running_loop().time() + timeout_s
-        self._tell(self._fetcher.take_acknowledged())  # results of acknowledgements that were sent earlier
+        self._report_outcomes(self._fetcher.take_outcomes())  # results of acknowledgements that were sent earlier
         results: Results = {}
         failures = 0
         while True:
             await self._fetcher.acknowledge()
-            told = self._fetcher.take_acknowledged()
-            for each in told:
+            outcomes = self._fetcher.take_outcomes()
+            for each in outcomes:
                 results[each.partition] = results.get(each.partition) or each.error
-            self._tell(told)
-            undecided = [each for leader in self._fetcher.leaders for each in leader.acquired.to_send]
+            self._report_outcomes(outcomes)
+            undecided = [each for leader in self._fetcher.leaders for each in leader.acquired.unsent_partitions]
             if not undecided:
                 return results
             if asyncio.get_running_loop().time() >= ends_at:
@@ -301,14 +301,14 @@ class ShareConsumer(ConnectedClient):
                 "getmany accepts records outside the transaction, and an abort would lose them. "
                 'Set share_acknowledgement_mode="explicit" or "transactional"'
             )
-        self._check_can_ask()
+        self._check_started()
         timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         ends_at = asyncio.get_running_loop().time() + timeout_ms / 1000
-        joined = await self._member.joined(ends_at)
+        joined = await self._member.wait_until_joined(ends_at)
         if joined is None:
-            told = f"the consumer has not joined the share group {group_id!r} in {timeout_ms:g} ms"
-            raise RetriableError(told, ErrorCode.REQUEST_TIMED_OUT)
-        await self._cluster.patiently(  # a broker may be restarting
+            outcomes = f"the consumer has not joined the share group {group_id!r} in {timeout_ms:g} ms"
+            raise RetriableError(outcomes, ErrorCode.REQUEST_TIMED_OUT)
+        await self._cluster.retry(  # a broker may be restarting
             lambda: self._cluster.check_all_serve(
                 TxnShareAcknowledgeRequest, TXN_ACKNOWLEDGE_FEATURE, TXN_ACKNOWLEDGE_NEEDS
             ),
@@ -324,7 +324,7 @@ class ShareConsumer(ConnectedClient):
 
     # Internals.
 
-    def _check_can_ask(self) -> None:
+    def _check_started(self) -> None:
         if not self._is_started or self._is_closed:
             raise IllegalState(f"the consumer {'is closed' if self._is_closed else 'was not started'}")
         if not self._member.topics:
@@ -334,7 +334,7 @@ class ShareConsumer(ConnectedClient):
         """Reserves these records for a transaction until it ends; see `ShareGroupMetadata.claim`."""
         leaders = self._fetcher.leaders
         for leader in leaders:
-            if (found := leader.acquired.acknowledged_otherwise(given)) is not None:
+            if (found := leader.acquired.find_acknowledged(given)) is not None:
                 (topic, index), offset = found
                 raise AbortableError(
                     f"the record at offset {offset} of {topic}-{index} was acknowledged through the consumer, which "
@@ -343,14 +343,14 @@ class ShareConsumer(ConnectedClient):
                 )
         pending = [(leader.acquired, leader.acquired.make_pending(given)) for leader in leaders]
 
-        def ended(committed: bool) -> None:
+        def end_pending(committed: bool) -> None:
             for acquired, runs in pending:
                 acquired.end_pending(runs, committed=committed)
 
-        return ended
+        return end_pending
 
     def _begin_to_poll(self) -> None:
-        self._check_can_ask()
+        self._check_started()
         if self._is_polling:
             raise IllegalState("another task waits for records of this consumer")
         match self._mode:
@@ -363,22 +363,22 @@ class ShareConsumer(ConnectedClient):
                     leader.acquired.leave_returned()
             case AcknowledgementMode.TRANSACTIONAL:
                 for leader in self._fetcher.leaders:
-                    leader.acquired.leave_all()
+                    leader.acquired.leave_all_delivered()
                     leader.acquired.leave_returned()
 
     def _accept_all(self) -> None:
         for leader in self._fetcher.leaders:
             leader.acquired.accept_all()
 
-    def _tell(self, told: Iterable[Acknowledged]) -> None:
+    def _report_outcomes(self, outcomes: Iterable[AcknowledgementOutcome]) -> None:
         if self._on_acknowledged is not None:
-            for each in told:
+            for each in outcomes:
                 self._on_acknowledged(each.partition, each.ranges, each.error)
 
     async def _leave(self) -> None:
         await self._fetcher.close_sessions(self._max_wait_ms + CLOSE_TIMEOUT_MS)
         await self._member.leave()
-        self._tell(self._fetcher.take_acknowledged())
+        self._report_outcomes(self._fetcher.take_outcomes())
 
     def _progress(self) -> object:
         return object() if self._is_polling else self._polls

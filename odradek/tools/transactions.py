@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from odradek.client.administration.asking import Asking
+from odradek.client.administration.asking import AdminRequests
 from odradek.client.administration.records import LATEST, offsets
 from odradek.client.administration.transactions import (
     TransactionDescription,
@@ -46,11 +46,11 @@ class PartitionLeader:
     leader_id: int | None
 
 
-async def list_partitions(asking: Asking, topics: Iterable[str] | None = None) -> list[PartitionLeader]:
+async def list_partitions(requests: AdminRequests, topics: Iterable[str] | None = None) -> list[PartitionLeader]:
     """Returns the partitions of these topics, or of all topics. Raises ClientError for a topic that does not exist."""
     asked = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
     request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
-    answer = await asking.any_broker(request, MetadataResponse)
+    answer = await requests.ask_any_broker(request, MetadataResponse)
     for topic in answer.topics:
         check(topic.error_code, f"the topic {topic.name!r}")
     return sorted(
@@ -77,7 +77,7 @@ class OpenTransaction:
         return max(0, now_ms - self.last_timestamp_ms)
 
 
-async def open_transactions(asking: Asking, partitions: Iterable[PartitionLeader]) -> list[OpenTransaction]:
+async def open_transactions(requests: AdminRequests, partitions: Iterable[PartitionLeader]) -> list[OpenTransaction]:
     """Queries the leaders of the partitions, and skips partitions without a leader. Raises ClientError."""
     leaders = {TopicPartition(each.topic, each.partition): each.leader_id for each in partitions}
     led = [partition for partition, leader_id in leaders.items() if leader_id is not None]
@@ -91,13 +91,15 @@ async def open_transactions(asking: Asking, partitions: Iterable[PartitionLeader
             producer.transaction_start_offset,
             producer.last_timestamp_ms,
         )
-        for partition, producers in (await describe_producers(asking, led)).items()
+        for partition, producers in (await describe_producers(requests, led)).items()
         for producer in producers
         if producer.transaction_start_offset is not None
     ]
 
 
-async def owner_of(asking: Asking, transaction: OpenTransaction, ids: dict[int, str]) -> TransactionDescription | None:
+async def owner_of(
+    requests: AdminRequests, transaction: OpenTransaction, ids: dict[int, str]
+) -> TransactionDescription | None:
     """Returns the coordinator's transaction that this one belongs to, and whose coordinator will end it; None if there
     is none.
 
@@ -107,7 +109,7 @@ async def owner_of(asking: Asking, transaction: OpenTransaction, ids: dict[int, 
     if transactional_id is None:
         return None
     try:
-        found = await describe_transaction(asking, transactional_id)
+        found = await describe_transaction(requests, transactional_id)
     except ClientError as refusal:
         if refusal.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:  # the coordinator has forgotten the id in the meantime
             return None
@@ -116,16 +118,18 @@ async def owner_of(asking: Asking, transaction: OpenTransaction, ids: dict[int, 
     return found if found.producer_id == transaction.producer_id and is_part else None
 
 
-async def find_hanging(asking: Asking, partitions: Sequence[PartitionLeader], before_ms: int) -> list[OpenTransaction]:
+async def find_hanging(
+    requests: AdminRequests, partitions: Sequence[PartitionLeader], before_ms: int
+) -> list[OpenTransaction]:
     """Returns the hanging transactions whose last record is older than `before_ms`. Raises ClientError."""
-    candidates = [each for each in await open_transactions(asking, partitions) if each.last_timestamp_ms < before_ms]
-    ids = await ids_by_producer(asking, (each.producer_id for each in candidates))
-    return [each for each in candidates if await owner_of(asking, each, ids) is None]
+    candidates = [each for each in await open_transactions(requests, partitions) if each.last_timestamp_ms < before_ms]
+    ids = await ids_by_producer(requests, (each.producer_id for each in candidates))
+    return [each for each in candidates if await owner_of(requests, each, ids) is None]
 
 
-async def transaction_at(asking: Asking, partition: PartitionLeader, start_offset: int) -> OpenTransaction:
+async def transaction_at(requests: AdminRequests, partition: PartitionLeader, start_offset: int) -> OpenTransaction:
     """Returns the open transaction that begins at this offset. Raises ClientError if none does."""
-    found = await open_transactions(asking, [partition])
+    found = await open_transactions(requests, [partition])
     for each in found:
         if each.start_offset == start_offset:
             return each
@@ -135,7 +139,7 @@ async def transaction_at(asking: Asking, partition: PartitionLeader, start_offse
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldRecords:
     """Readers of committed records stop at `from_offset`. From there on the partition has `records` records, including
     markers."""
 
@@ -151,27 +155,27 @@ class InDoubtTransaction:
     partitions, readers wait for an older one."""
 
     transaction: TransactionDescription
-    holds: tuple[Held, ...]
+    holds: tuple[HeldRecords, ...]
 
 
 async def find_in_doubt(
-    asking: Asking, now_ms: int, *, longer_than_ms: int, two_phase_longer_than_ms: int
+    requests: AdminRequests, now_ms: int, *, longer_than_ms: int, two_phase_longer_than_ms: int
 ) -> list[InDoubtTransaction]:
     """Returns transactions in doubt: those open for at least these times, oldest first. Raises ClientError."""
     found = [
         each
-        for each in await describe_listed(asking, await list_transactions(asking, states=(ONGOING,)))
+        for each in await describe_listed(requests, await list_transactions(requests, states=(ONGOING,)))
         if each.state == ONGOING
         and (each.open_for_ms(now_ms) or 0) >= (two_phase_longer_than_ms if each.is_two_phase else longer_than_ms)
     ]
     wanted = {topic_partition for each in found for topic_partition in each.partitions}
     # Request all topics: naming one that was deleted in the meantime would fail.
-    all_partitions = await list_partitions(asking) if wanted else []
+    all_partitions = await list_partitions(requests) if wanted else []
     partitions = [each for each in all_partitions if (each.topic, each.partition) in wanted]
-    oldest = oldest_in(await open_transactions(asking, partitions))
-    ends = await end_offsets(asking, partitions)
+    oldest = oldest_in(await open_transactions(requests, partitions))
+    ends = await end_offsets(requests, partitions)
     return [
-        InDoubtTransaction(each, tuple(held(each, oldest, ends)))
+        InDoubtTransaction(each, tuple(held_records(each, oldest, ends)))
         for each in sorted(found, key=lambda each: (each.started_ms or 0, each.transactional_id))
     ]
 
@@ -185,21 +189,21 @@ def oldest_in(transactions: Iterable[OpenTransaction]) -> dict[TopicPartition, O
     return oldest
 
 
-def held(
+def held_records(
     transaction: TransactionDescription,
     oldest: Mapping[TopicPartition, OpenTransaction],
     ends: Mapping[TopicPartition, int],
-) -> Iterable[Held]:
+) -> Iterable[HeldRecords]:
     for topic_partition in transaction.partitions:
         first = oldest.get(topic_partition)
         if first is not None and first.producer_id == transaction.producer_id and topic_partition in ends:
-            yield Held(*topic_partition, first.start_offset, ends[topic_partition] - first.start_offset)
+            yield HeldRecords(*topic_partition, first.start_offset, ends[topic_partition] - first.start_offset)
 
 
-async def end_offsets(asking: Asking, partitions: Iterable[PartitionLeader]) -> dict[TopicPartition, int]:
+async def end_offsets(requests: AdminRequests, partitions: Iterable[PartitionLeader]) -> dict[TopicPartition, int]:
     """Returns the end offset of each partition that has a leader. Raises ClientError."""
     asked = {TopicPartition(each.topic, each.partition): LATEST for each in partitions if each.leader_id is not None}
-    found = await offsets(asking, asked, is_committed=False)
+    found = await offsets(requests, asked, is_committed=False)
     return {each: end.offset for each, end in found.items() if end is not None}
 
 
@@ -207,11 +211,11 @@ ONGOING = "Ongoing"
 TIMEOUT_MS = 30_000  # timeout of the id after it was ended by force: that of an admin request, like Kafka's tool
 
 
-async def abort_by_coordinator(asking: Asking, transactional_id: str) -> None:
+async def abort_by_coordinator(requests: AdminRequests, transactional_id: str) -> None:
     """Aborts the open transaction of an id, and returns when the abort is complete. Raises ClientError; also if there
     is no open transaction, because the producer would be fenced for nothing, and if the transaction belongs to a
     two-phase commit."""
-    found = await describe_transaction(asking, transactional_id)
+    found = await describe_transaction(requests, transactional_id)
     if found.state != ONGOING:
         raise ClientError(f"{transactional_id!r} has no open transaction: its state is {found.state}")
     if found.timeout_ms is None:
@@ -219,28 +223,28 @@ async def abort_by_coordinator(asking: Asking, transactional_id: str) -> None:
             f"the transaction of {transactional_id!r} is part of a two-phase commit, whose coordinator may have decided"
             f" to commit it; if nobody can tell: force-terminate --transactional-id {transactional_id}"
         )
-    await fence_producer(asking, transactional_id, found.timeout_ms)
+    await fence_producer(requests, transactional_id, found.timeout_ms)
 
 
-async def force_terminate(asking: Asking, transactional_id: str) -> TransactionDescription:
+async def force_terminate(requests: AdminRequests, transactional_id: str) -> TransactionDescription:
     """Aborts the open transaction of an id, fences its owner, and makes the id an ordinary one. Returns the state
     before, when this is complete. Raises ClientError; also if the id is not known."""
-    found = await describe_transaction(asking, transactional_id)
-    await fence_producer(asking, transactional_id, TIMEOUT_MS)
+    found = await describe_transaction(requests, transactional_id)
+    await fence_producer(requests, transactional_id, TIMEOUT_MS)
     return found
 
 
-async def abort_by_marker(asking: Asking, transaction: OpenTransaction) -> None:
+async def abort_by_marker(requests: AdminRequests, transaction: OpenTransaction) -> None:
     """Writes an abort marker into one partition. Raises ClientError; also if a coordinator knows the transaction,
     because the marker would end one part of it and not the others."""
-    owner = await owner_of(asking, transaction, await ids_by_producer(asking, [transaction.producer_id]))
+    owner = await owner_of(requests, transaction, await ids_by_producer(requests, [transaction.producer_id]))
     if owner is not None:
         raise ClientError(
             f"it belongs to the transactional id {owner.transactional_id!r} ({owner.state}), whose coordinator ends it"
             f" {owner.timeout_ms} ms after its start; to end it now: abort --transactional-id {owner.transactional_id}"
         )
     await abort_transaction(
-        asking,
+        requests,
         TopicPartition(transaction.topic, transaction.partition),
         producer_id=transaction.producer_id,
         producer_epoch=transaction.producer_epoch,

@@ -12,41 +12,41 @@ from odradek.protocol.struct import Message
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 
-COORDINATED = {CoordinatorType.GROUP: "group", CoordinatorType.TRANSACTION: "transactional id"}
+KEY_NAMES = {CoordinatorType.GROUP: "group", CoordinatorType.TRANSACTION: "transactional id"}
 
 
-class Asking:
+class AdminRequests:
     def __init__(self, cluster: Cluster, *, timeout_s: float, request_timeout_ms: int) -> None:
         """timeout_s   how long transient errors are retried"""
         self.cluster = cluster
         self.timeout_s = timeout_s
         self.request_timeout_ms = request_timeout_ms
 
-    async def patiently(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def retry(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Repeats `ask` on transient errors until `timeout_s` is over."""
-        return await self.cluster.patiently(ask, self.timeout_s)
+        return await self.cluster.retry(ask, self.timeout_s)
 
-    async def any_broker(
+    async def ask_any_broker(
         self, request: Message, answer: type[M], *, max_version: int | None = None, min_version: int = 0
     ) -> M:
         """Returns the response of any broker. The caller checks the errors in it."""
-        return await self.patiently(
+        return await self.retry(
             lambda: self.cluster.ask(request, answer, max_version=max_version, min_version=min_version)
         )
 
-    async def broker(
+    async def ask_broker(
         self, node_id: int, request: Message, answer: type[M], *, max_version: int | None = None, min_version: int = 0
     ) -> M:
-        return await self.patiently(
+        return await self.retry(
             lambda: self.cluster.ask(request, answer, node_id=node_id, max_version=max_version, min_version=min_version)
         )
 
     async def node_ids(self) -> list[int]:
         """Refreshes the metadata and returns the ids of all brokers."""
-        await self.patiently(lambda: self.cluster.refresh(()))
+        await self.retry(lambda: self.cluster.refresh(()))
         return self.cluster.node_ids
 
-    async def group_coordinator(
+    async def ask_group_coordinator(
         self, group_id: str, request: Message, answer: type[M], read: Callable[[M], T], max_version: int | None = None
     ) -> T:
         """Returns `read(response)` for the response of a group's coordinator. Repeats the request while `read` raises a
@@ -56,13 +56,13 @@ class Asking:
             kind = CoordinatorType.GROUP
             return read(await self.cluster.ask_coordinator(group_id, kind, request, answer, max_version=max_version))
 
-        return await self.patiently(ask)
+        return await self.retry(ask)
 
     def check_coordinator(self, kind: CoordinatorType, key: str, error_code: int, message: str | None = None) -> None:
         """Raises the error of a coordinator's response. After some errors the coordinator is looked up again."""
         if code_of(error_code) in STALE_COORDINATOR:
             self.cluster.forget_coordinator(key, kind)
-        check(error_code, f"the {COORDINATED[kind]} {key!r}", message)
+        check(error_code, f"the {KEY_NAMES[kind]} {key!r}", message)
 
     def check_group(self, group_id: str, error_code: int, message: str | None = None) -> None:
         self.check_coordinator(CoordinatorType.GROUP, group_id, error_code, message)

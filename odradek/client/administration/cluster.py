@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 import odradek
-from odradek.client.administration.asking import Asking
+from odradek.client.administration.asking import AdminRequests
 from odradek.client.common.errors import check
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
@@ -37,10 +37,10 @@ class ClusterDescription:
     features: Mapping[str, int]
 
 
-async def describe_cluster(asking: Asking) -> ClusterDescription:
-    answer = await asking.any_broker(DescribeClusterRequest(), DescribeClusterResponse)
+async def describe_cluster(requests: AdminRequests) -> ClusterDescription:
+    answer = await requests.ask_any_broker(DescribeClusterRequest(), DescribeClusterResponse)
     check(answer.error_code, "the cluster", answer.error_message)
-    versions = await asking.any_broker(
+    versions = await requests.ask_any_broker(
         ApiVersionsRequest(client_software_name="odradek", client_software_version=odradek.__version__),
         ApiVersionsResponse,
     )
@@ -78,8 +78,8 @@ class FeatureDescription:
     level: int
 
 
-async def describe_features(asking: Asking) -> dict[str, FeatureDescription]:
-    answer = await asking.any_broker(
+async def describe_features(requests: AdminRequests) -> dict[str, FeatureDescription]:
+    answer = await requests.ask_any_broker(
         ApiVersionsRequest(client_software_name="odradek", client_software_version=odradek.__version__),
         ApiVersionsResponse,
     )
@@ -91,16 +91,18 @@ async def describe_features(asking: Asking) -> dict[str, FeatureDescription]:
     }
 
 
-async def update_features(asking: Asking, levels: Mapping[str, int], kind: UpgradeType, *, validate_only: bool) -> None:
+async def update_features(
+    requests: AdminRequests, levels: Mapping[str, int], kind: UpgradeType, *, validate_only: bool
+) -> None:
     request = UpdateFeaturesRequest(
-        timeout_ms=asking.request_timeout_ms,
+        timeout_ms=requests.request_timeout_ms,
         feature_updates=[
             FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind.value)
             for name, level in levels.items()
         ],
         validate_only=validate_only,
     )
-    answer = await asking.any_broker(request, UpdateFeaturesResponse, min_version=UPGRADE_TYPES_SINCE)
+    answer = await requests.ask_any_broker(request, UpdateFeaturesResponse, min_version=UPGRADE_TYPES_SINCE)
     check(answer.error_code, "the features", answer.error_message)
     for told in answer.results:
         check(told.error_code, f"the feature {told.feature!r}", told.error_message)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from odradek.client.administration.asking import Asking
+from odradek.client.administration.asking import AdminRequests
 from odradek.client.common.errors import check
 from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 from odradek.protocol.messages.describe_configs_response import DescribeConfigsResponse, DescribeConfigsResult
@@ -65,7 +65,7 @@ SOURCES = {
     8: "GROUP_CONFIG",
 }
 DEFAULTS = frozenset({"DEFAULT_CONFIG", "STATIC_BROKER_CONFIG"})  # neither set for the resource itself nor at run time
-ASKED_OF_THE_BROKER = frozenset({ConfigType.BROKER, ConfigType.BROKER_LOGGER})
+CONFIGS_OF_BROKERS = frozenset({ConfigType.BROKER, ConfigType.BROKER_LOGGER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,36 +85,36 @@ class ConfigEntry:
         return self.source not in DEFAULTS
 
 
-async def describe_configs(asking: Asking, resource: ConfigResource) -> list[ConfigEntry]:
-    request = DescribeConfigsRequest(resources=[_described(resource)])
-    node_id = _asked(resource)
+async def describe_configs(requests: AdminRequests, resource: ConfigResource) -> list[ConfigEntry]:
+    request = DescribeConfigsRequest(resources=[_described_resource(resource)])
+    node_id = _broker_id(resource)
     if node_id is None:
-        answer = await asking.any_broker(request, DescribeConfigsResponse)
+        answer = await requests.ask_any_broker(request, DescribeConfigsResponse)
     else:
-        answer = await asking.broker(node_id, request, DescribeConfigsResponse)
-    (told,) = answer.results
-    return _entries(resource, told)
+        answer = await requests.ask_broker(node_id, request, DescribeConfigsResponse)
+    (result,) = answer.results
+    return _entries(resource, result)
 
 
-async def describe_topic_configs(asking: Asking, topics: Iterable[str]) -> dict[str, list[ConfigEntry]]:
+async def describe_topic_configs(requests: AdminRequests, topics: Iterable[str]) -> dict[str, list[ConfigEntry]]:
     """Returns the settings of all topics with one request. Raises ClientError for the first topic that is refused."""
     resources = [ConfigResource(ConfigType.TOPIC, topic) for topic in topics]
-    request = DescribeConfigsRequest(resources=[_described(each) for each in resources])
-    answer = await asking.any_broker(request, DescribeConfigsResponse)
+    request = DescribeConfigsRequest(resources=[_described_resource(each) for each in resources])
+    answer = await requests.ask_any_broker(request, DescribeConfigsResponse)
     return {
-        told.resource_name: _entries(ConfigResource(ConfigType.TOPIC, told.resource_name), told)
-        for told in answer.results
+        result.resource_name: _entries(ConfigResource(ConfigType.TOPIC, result.resource_name), result)
+        for result in answer.results
     }
 
 
-def _described(resource: ConfigResource) -> DescribeConfigsResource:
+def _described_resource(resource: ConfigResource) -> DescribeConfigsResource:
     return DescribeConfigsResource(
         resource_type=resource.type.value, resource_name=resource.name, configuration_keys=None
     )
 
 
-def _entries(resource: ConfigResource, told: DescribeConfigsResult) -> list[ConfigEntry]:
-    check(told.error_code, _named(resource), told.error_message)
+def _entries(resource: ConfigResource, result: DescribeConfigsResult) -> list[ConfigEntry]:
+    check(result.error_code, _resource_name(resource), result.error_message)
     return [
         ConfigEntry(
             each.name,
@@ -123,12 +123,12 @@ def _entries(resource: ConfigResource, told: DescribeConfigsResult) -> list[Conf
             each.read_only,
             each.is_sensitive,
         )
-        for each in sorted(told.configs, key=lambda config: config.name)
+        for each in sorted(result.configs, key=lambda config: config.name)
     ]
 
 
 async def alter_configs(
-    asking: Asking, changes: Mapping[ConfigResource, Iterable[ConfigChange]], *, validate_only: bool
+    requests: AdminRequests, changes: Mapping[ConfigResource, Iterable[ConfigChange]], *, validate_only: bool
 ) -> None:
     for resource, wanted in changes.items():
         request = IncrementalAlterConfigsRequest(
@@ -144,20 +144,20 @@ async def alter_configs(
             ],
             validate_only=validate_only,
         )
-        node_id = _asked(resource)
+        node_id = _broker_id(resource)
         if node_id is None:
-            answer = await asking.any_broker(request, IncrementalAlterConfigsResponse)
+            answer = await requests.ask_any_broker(request, IncrementalAlterConfigsResponse)
         else:
-            answer = await asking.broker(node_id, request, IncrementalAlterConfigsResponse)
-        for told in answer.responses:
-            check(told.error_code, _named(resource), told.error_message)
+            answer = await requests.ask_broker(node_id, request, IncrementalAlterConfigsResponse)
+        for result in answer.responses:
+            check(result.error_code, _resource_name(resource), result.error_message)
 
 
-def _asked(resource: ConfigResource) -> int | None:
+def _broker_id(resource: ConfigResource) -> int | None:
     """Returns the broker to ask, or None for any broker: only the broker itself knows and changes its own settings."""
-    return int(resource.name) if resource.type in ASKED_OF_THE_BROKER and resource.name else None
+    return int(resource.name) if resource.type in CONFIGS_OF_BROKERS and resource.name else None
 
 
-def _named(resource: ConfigResource) -> str:
+def _resource_name(resource: ConfigResource) -> str:
     kind = resource.type.name.lower().replace("_", " ")
     return f"the settings of the {kind} {resource.name!r}" if resource.name else "the settings that all brokers share"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from odradek.client.administration.asking import Asking
+from odradek.client.administration.asking import AdminRequests
 from odradek.client.common.errors import ClientError, check
 from odradek.client.common.values import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition, blocks, grouped
 from odradek.client.consuming.assignors import assigned_partitions
@@ -97,30 +97,30 @@ class GroupDescription:
     members: tuple[MemberDescription, ...]
 
 
-async def list_groups(asking: Asking, *, states: Iterable[str], types: Iterable[str]) -> list[GroupListing]:
+async def list_groups(requests: AdminRequests, *, states: Iterable[str], types: Iterable[str]) -> list[GroupListing]:
     request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
 
     async def ask(node_id: int) -> list[GroupListing]:
-        async def once() -> ListGroupsResponse:
-            answer = await asking.cluster.ask(request, ListGroupsResponse, node_id=node_id)
+        async def ask_once() -> ListGroupsResponse:
+            answer = await requests.cluster.ask(request, ListGroupsResponse, node_id=node_id)
             check(answer.error_code, f"the groups of broker {node_id}")
             return answer
 
         return [
             GroupListing(each.group_id, each.group_type, each.protocol_type, each.group_state, node_id)
-            for each in (await asking.patiently(once)).groups
+            for each in (await requests.retry(ask_once)).groups
         ]
 
-    found = await asyncio.gather(*(ask(node_id) for node_id in await asking.node_ids()))
+    found = await asyncio.gather(*(ask(node_id) for node_id in await requests.node_ids()))
     by_id = {each.group_id: each for listed in found for each in listed}  # two brokers may list a group that is moving
     return [by_id[group_id] for group_id in sorted(by_id)]
 
 
-async def describe_group(asking: Asking, group_id: str) -> GroupDescription:
+async def describe_group(requests: AdminRequests, group_id: str) -> GroupDescription:
     """Describes a consumer or a classic group. Raises ClientError (GROUP_ID_NOT_FOUND)."""
     for describe in (_describe_consumer_group, _describe_classic_group):
         try:
-            return await describe(asking, group_id)
+            return await describe(requests, group_id)
         except ClientError as error:
             if error.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
                 raise
@@ -128,33 +128,35 @@ async def describe_group(asking: Asking, group_id: str) -> GroupDescription:
     raise missing
 
 
-async def _describe_consumer_group(asking: Asking, group_id: str) -> GroupDescription:
+async def _describe_consumer_group(requests: AdminRequests, group_id: str) -> GroupDescription:
     request = ConsumerGroupDescribeRequest(group_ids=[group_id])
-    told = (await _ask_about(asking, group_id, request, ConsumerGroupDescribeResponse)).groups[0]
+    told = (await _ask_about(requests, group_id, request, ConsumerGroupDescribeResponse)).groups[0]
     members = tuple(
-        MemberDescription(each.member_id, each.instance_id, each.client_id, each.client_host, _owned(each.assignment))
+        MemberDescription(
+            each.member_id, each.instance_id, each.client_id, each.client_host, _assigned_partitions(each.assignment)
+        )
         for each in told.members
     )
     return await _description(
-        asking, group_id, "Consumer", told.group_state, told.assignor_name, told.group_epoch, members
+        requests, group_id, "Consumer", told.group_state, told.assignor_name, told.group_epoch, members
     )
 
 
-async def describe_share_group(asking: Asking, group_id: str) -> GroupDescription:
+async def describe_share_group(requests: AdminRequests, group_id: str) -> GroupDescription:
     request = ShareGroupDescribeRequest(group_ids=[group_id])
-    told = (await _ask_about(asking, group_id, request, ShareGroupDescribeResponse)).groups[0]
+    told = (await _ask_about(requests, group_id, request, ShareGroupDescribeResponse)).groups[0]
     members = tuple(
-        MemberDescription(each.member_id, None, each.client_id, each.client_host, _owned(each.assignment))
+        MemberDescription(each.member_id, None, each.client_id, each.client_host, _assigned_partitions(each.assignment))
         for each in told.members
     )
     return await _description(
-        asking, group_id, "Share", told.group_state, told.assignor_name, told.group_epoch, members
+        requests, group_id, "Share", told.group_state, told.assignor_name, told.group_epoch, members
     )
 
 
-async def _describe_classic_group(asking: Asking, group_id: str) -> GroupDescription:
+async def _describe_classic_group(requests: AdminRequests, group_id: str) -> GroupDescription:
     request = DescribeGroupsRequest(groups=[group_id])
-    told = (await _ask_about(asking, group_id, request, DescribeGroupsResponse)).groups[0]
+    told = (await _ask_about(requests, group_id, request, DescribeGroupsResponse)).groups[0]
     if told.group_state == DEAD:  # before version 6, brokers report this state for a group that does not exist
         raise ClientError(f"the group {group_id!r} does not exist", ErrorCode.GROUP_ID_NOT_FOUND)
     has_assignments = told.protocol_type == CONSUMER_PROTOCOL
@@ -168,20 +170,20 @@ async def _describe_classic_group(asking: Asking, group_id: str) -> GroupDescrip
         )
         for each in told.members
     )
-    return await _description(asking, group_id, "Classic", told.group_state, told.protocol_data, None, members)
+    return await _description(requests, group_id, "Classic", told.group_state, told.protocol_data, None, members)
 
 
-async def _ask_about(asking: Asking, group_id: str, request: Message, answer: type[D]) -> D:
+async def _ask_about(requests: AdminRequests, group_id: str, request: Message, answer: type[D]) -> D:
     def read(found: D) -> D:
         (told,) = found.groups
-        asking.check_group(group_id, told.error_code, told.error_message)
+        requests.check_group(group_id, told.error_code, told.error_message)
         return found
 
-    return await asking.group_coordinator(group_id, request, answer, read)
+    return await requests.ask_group_coordinator(group_id, request, answer, read)
 
 
 async def _description(
-    asking: Asking,
+    requests: AdminRequests,
     group_id: str,
     kind: str,
     state: str,
@@ -189,50 +191,50 @@ async def _description(
     epoch: int | None,
     members: tuple[MemberDescription, ...],
 ) -> GroupDescription:
-    coordinator = await asking.cluster.coordinator(group_id, CoordinatorType.GROUP)
+    coordinator = await requests.cluster.coordinator(group_id, CoordinatorType.GROUP)
     return GroupDescription(group_id, kind, state, assignor, coordinator, epoch, members)
 
 
-def _owned(assignment: ConsumerAssignment | ShareAssignment) -> tuple[TopicPartition, ...]:
+def _assigned_partitions(assignment: ConsumerAssignment | ShareAssignment) -> tuple[TopicPartition, ...]:
     return tuple(
         TopicPartition(topic.topic_name, index) for topic in assignment.topic_partitions for index in topic.partitions
     )
 
 
-async def delete_group(asking: Asking, group_id: str) -> None:
+async def delete_group(requests: AdminRequests, group_id: str) -> None:
     request = DeleteGroupsRequest(groups_names=[group_id])
 
     def read(answer: DeleteGroupsResponse) -> None:
-        asking.check_group(group_id, answer.results[0].error_code)
+        requests.check_group(group_id, answer.results[0].error_code)
 
-    await asking.group_coordinator(group_id, request, DeleteGroupsResponse, read)
+    await requests.ask_group_coordinator(group_id, request, DeleteGroupsResponse, read)
 
 
 # Committed offsets.
 
 
-async def list_group_offsets(asking: Asking, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
+async def list_group_offsets(requests: AdminRequests, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
     request = OffsetFetchRequest(group_id=group_id, topics=None)
 
     def read(answer: OffsetFetchResponse) -> dict[TopicPartition, OffsetAndMetadata]:
-        asking.check_group(group_id, answer.error_code)
+        requests.check_group(group_id, answer.error_code)
         found = {}
         for topic in answer.topics:
             for each in topic.partitions:
-                asking.check_group(group_id, each.error_code)
+                requests.check_group(group_id, each.error_code)
                 if each.committed_offset >= 0:
                     epoch = each.committed_leader_epoch if each.committed_leader_epoch >= 0 else None
                     committed = OffsetAndMetadata(each.committed_offset, each.metadata or "", epoch)
                     found[TopicPartition(topic.name, each.partition_index)] = committed
         return dict(sorted(found.items()))
 
-    return await asking.group_coordinator(group_id, request, OffsetFetchResponse, read, FETCH_OF_ONE_GROUP)
+    return await requests.ask_group_coordinator(group_id, request, OffsetFetchResponse, read, FETCH_OF_ONE_GROUP)
 
 
 async def alter_group_offsets(
-    asking: Asking, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
+    requests: AdminRequests, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
 ) -> None:
-    committed = GroupOffsets(asking.cluster, group_id, timeout_ms=asking.timeout_s * 1000)
+    committed = GroupOffsets(requests.cluster, group_id, timeout_ms=requests.timeout_s * 1000)
     wanted = {
         partition: OffsetAndMetadata(offset) if isinstance(offset, int) else offset
         for partition, offset in offsets.items()
@@ -241,12 +243,12 @@ async def alter_group_offsets(
         await committed.commit(dict(some), lambda: ConsumerGroupMetadata(group_id))
 
 
-async def delete_group_offsets(asking: Asking, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+async def delete_group_offsets(requests: AdminRequests, group_id: str, partitions: Iterable[TopicPartition]) -> None:
     for some in blocks(partitions):
-        await _delete_offsets(asking, group_id, some)
+        await _delete_offsets(requests, group_id, some)
 
 
-async def _delete_offsets(asking: Asking, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+async def _delete_offsets(requests: AdminRequests, group_id: str, partitions: Iterable[TopicPartition]) -> None:
     request = OffsetDeleteRequest(
         group_id=group_id,
         topics=[
@@ -258,12 +260,12 @@ async def _delete_offsets(asking: Asking, group_id: str, partitions: Iterable[To
     )
 
     def read(answer: OffsetDeleteResponse) -> None:
-        asking.check_group(group_id, answer.error_code)
+        requests.check_group(group_id, answer.error_code)
         for topic in answer.topics:
             for each in topic.partitions:
                 check(each.error_code, f"the offset of {group_id!r} in {topic.name}-{each.partition_index}")
 
-    await asking.group_coordinator(group_id, request, OffsetDeleteResponse, read)
+    await requests.ask_group_coordinator(group_id, request, OffsetDeleteResponse, read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,14 +278,16 @@ class SharePartitionOffset:
     lag: int | None
 
 
-async def list_share_group_offsets(asking: Asking, group_id: str) -> dict[TopicPartition, SharePartitionOffset]:
+async def list_share_group_offsets(
+    requests: AdminRequests, group_id: str
+) -> dict[TopicPartition, SharePartitionOffset]:
     request = DescribeShareGroupOffsetsRequest(
         groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)]
     )
 
     def read(answer: DescribeShareGroupOffsetsResponse) -> dict[TopicPartition, SharePartitionOffset]:
         (told,) = answer.groups
-        asking.check_group(group_id, told.error_code, told.error_message)
+        requests.check_group(group_id, told.error_code, told.error_message)
         found = {}
         for topic in told.topics:
             for each in topic.partitions:
@@ -296,10 +300,12 @@ async def list_share_group_offsets(asking: Asking, group_id: str) -> dict[TopicP
                 )
         return dict(sorted(found.items()))
 
-    return await asking.group_coordinator(group_id, request, DescribeShareGroupOffsetsResponse, read)
+    return await requests.ask_group_coordinator(group_id, request, DescribeShareGroupOffsetsResponse, read)
 
 
-async def alter_share_group_offsets(asking: Asking, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+async def alter_share_group_offsets(
+    requests: AdminRequests, group_id: str, offsets: Mapping[TopicPartition, int]
+) -> None:
     topics = grouped(
         (topic, AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=offset))
         for (topic, index), offset in offsets.items()
@@ -310,23 +316,23 @@ async def alter_share_group_offsets(asking: Asking, group_id: str, offsets: Mapp
     )
 
     def read(answer: AlterShareGroupOffsetsResponse) -> None:
-        asking.check_group(group_id, answer.error_code, answer.error_message)
+        requests.check_group(group_id, answer.error_code, answer.error_message)
         for topic in answer.responses:
             for each in topic.partitions:
                 name = f"the share partition {topic.topic_name}-{each.partition_index}"
                 check(each.error_code, name, each.error_message)
 
-    await asking.group_coordinator(group_id, request, AlterShareGroupOffsetsResponse, read)
+    await requests.ask_group_coordinator(group_id, request, AlterShareGroupOffsetsResponse, read)
 
 
-async def delete_share_group_offsets(asking: Asking, group_id: str, topics: Iterable[str]) -> None:
+async def delete_share_group_offsets(requests: AdminRequests, group_id: str, topics: Iterable[str]) -> None:
     request = DeleteShareGroupOffsetsRequest(
         group_id=group_id, topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in topics]
     )
 
     def read(answer: DeleteShareGroupOffsetsResponse) -> None:
-        asking.check_group(group_id, answer.error_code, answer.error_message)
+        requests.check_group(group_id, answer.error_code, answer.error_message)
         for each in answer.responses:
             check(each.error_code, f"the topic {each.topic_name!r} of {group_id!r}", each.error_message)
 
-    await asking.group_coordinator(group_id, request, DeleteShareGroupOffsetsResponse, read)
+    await requests.ask_group_coordinator(group_id, request, DeleteShareGroupOffsetsResponse, read)

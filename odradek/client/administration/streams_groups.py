@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from odradek.client.administration.asking import Asking
+from odradek.client.administration.asking import AdminRequests
 from odradek.client.common.values import TopicPartition
 from odradek.client.network.cluster import CoordinatorType
 from odradek.protocol.messages import streams_group_describe_response as told
@@ -117,21 +117,21 @@ class StreamsGroupDescription:
                 yield TopicPartition(topic, task.partition)
 
 
-async def describe_streams_group(asking: Asking, group_id: str) -> StreamsGroupDescription:
+async def describe_streams_group(requests: AdminRequests, group_id: str) -> StreamsGroupDescription:
     request = StreamsGroupDescribeRequest(group_ids=[group_id])
 
     def read(answer: StreamsGroupDescribeResponse) -> told.DescribedGroup:
         (group,) = answer.groups
-        asking.check_group(group_id, group.error_code, group.error_message)
+        requests.check_group(group_id, group.error_code, group.error_message)
         return group
 
-    group = await asking.group_coordinator(group_id, request, StreamsGroupDescribeResponse, read)
+    group = await requests.ask_group_coordinator(group_id, request, StreamsGroupDescribeResponse, read)
     topology = group.topology
     return StreamsGroupDescription(
         group_id=group_id,
         state=group.group_state,
         assignor=group.assignor_name or "",
-        coordinator=await asking.cluster.coordinator(group_id, CoordinatorType.GROUP),
+        coordinator=await requests.cluster.coordinator(group_id, CoordinatorType.GROUP),
         epoch=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
         topology_epoch=None if topology is None else topology.epoch,

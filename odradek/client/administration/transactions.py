@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from odradek.client.administration.asking import Asking
+from odradek.client.administration.asking import AdminRequests
 from odradek.client.common.errors import STALE_METADATA, ClientError, RetriableError, check, code_of, refusal
 from odradek.client.common.values import TopicPartition, blocks, grouped
 from odradek.client.consuming.offset_lookup import leaders_of
@@ -74,7 +74,7 @@ class TransactionDescription:
 
 
 async def list_transactions(
-    asking: Asking,
+    requests: AdminRequests,
     *,
     states: Iterable[str] = (),
     producer_ids: Iterable[int] = (),
@@ -90,66 +90,74 @@ async def list_transactions(
     )
     since = DURATION_SINCE if longer_than_ms is not None else 0
     since = PATTERN_SINCE if transactional_id_pattern is not None else since
-    found = [each for node_id in await asking.node_ids() for each in await _list_of(asking, node_id, request, since)]
+    found = [
+        each
+        for node_id in await requests.node_ids()
+        for each in await _list_at_broker(requests, node_id, request, since)
+    ]
     return sorted(found, key=lambda listing: listing.transactional_id)
 
 
-async def _list_of(
-    asking: Asking, node_id: int, request: ListTransactionsRequest, min_version: int
+async def _list_at_broker(
+    requests: AdminRequests, node_id: int, request: ListTransactionsRequest, min_version: int
 ) -> list[TransactionListing]:
     async def ask() -> ListTransactionsResponse:
-        answer = await asking.cluster.ask(request, ListTransactionsResponse, node_id=node_id, min_version=min_version)
+        answer = await requests.cluster.ask(request, ListTransactionsResponse, node_id=node_id, min_version=min_version)
         check(answer.error_code, f"the transactions of broker {node_id}")
         return answer
 
-    answer = await asking.patiently(ask)
+    answer = await requests.retry(ask)
     if answer.unknown_state_filters:
         unknown = ", ".join(answer.unknown_state_filters)
         raise ClientError(f"states that broker {node_id} does not know: {unknown}", ErrorCode.INVALID_REQUEST)
     return [
-        TransactionListing(told.transactional_id, told.producer_id, told.transaction_state, node_id)
-        for told in answer.transaction_states
+        TransactionListing(state.transactional_id, state.producer_id, state.transaction_state, node_id)
+        for state in answer.transaction_states
     ]
 
 
-async def describe_transaction(asking: Asking, transactional_id: str) -> TransactionDescription:
+async def describe_transaction(requests: AdminRequests, transactional_id: str) -> TransactionDescription:
     """Describes one transactional id. Raises ClientError (TRANSACTIONAL_ID_NOT_FOUND)."""
 
     async def ask() -> TransactionDescription:
-        node_id = await asking.cluster.coordinator(transactional_id, CoordinatorType.TRANSACTION)
-        (told,) = await _describe_at(asking, node_id, [transactional_id])
-        asking.check_coordinator(CoordinatorType.TRANSACTION, transactional_id, told.error_code)
-        return _description(told, node_id)
+        node_id = await requests.cluster.coordinator(transactional_id, CoordinatorType.TRANSACTION)
+        (state,) = await _describe_at_coordinator(requests, node_id, [transactional_id])
+        requests.check_coordinator(CoordinatorType.TRANSACTION, transactional_id, state.error_code)
+        return _description(state, node_id)
 
-    return await asking.patiently(ask)
+    return await requests.retry(ask)
 
 
-async def describe_listed(asking: Asking, listed: Iterable[TransactionListing]) -> list[TransactionDescription]:
+async def describe_listed(
+    requests: AdminRequests, listed: Iterable[TransactionListing]
+) -> list[TransactionDescription]:
     """Describes listed transactional ids. Leaves out ids that their coordinators no longer know. Raises ClientError."""
     return [
-        _description(told, node_id)
+        _description(state, node_id)
         for node_id, transactional_ids in grouped((each.coordinator, each.transactional_id) for each in listed).items()
-        for told in await _describe_at(asking, node_id, transactional_ids)
-        if told.error_code == ErrorCode.NONE.value
+        for state in await _describe_at_coordinator(requests, node_id, transactional_ids)
+        if state.error_code == ErrorCode.NONE.value
     ]
 
 
-async def _describe_at(asking: Asking, node_id: int, transactional_ids: list[str]) -> list[TransactionState]:
+async def _describe_at_coordinator(
+    requests: AdminRequests, node_id: int, transactional_ids: list[str]
+) -> list[TransactionState]:
     request = DescribeTransactionsRequest(transactional_ids=transactional_ids)
-    answer = await asking.cluster.ask(request, DescribeTransactionsResponse, node_id=node_id)
+    answer = await requests.cluster.ask(request, DescribeTransactionsResponse, node_id=node_id)
     return answer.transaction_states
 
 
-def _description(told: TransactionState, node_id: int) -> TransactionDescription:
+def _description(state: TransactionState, node_id: int) -> TransactionDescription:
     return TransactionDescription(
-        told.transactional_id,
+        state.transactional_id,
         node_id,
-        told.transaction_state,
-        told.producer_id,
-        told.producer_epoch,
-        None if told.transaction_timeout_ms in NO_TIMEOUTS else told.transaction_timeout_ms,
-        told.transaction_start_time_ms if told.transaction_start_time_ms >= 0 else None,
-        tuple(sorted(TopicPartition(each.topic, index) for each in told.topics for index in each.partitions)),
+        state.transaction_state,
+        state.producer_id,
+        state.producer_epoch,
+        None if state.transaction_timeout_ms in NO_TIMEOUTS else state.transaction_timeout_ms,
+        state.transaction_start_time_ms if state.transaction_start_time_ms >= 0 else None,
+        tuple(sorted(TopicPartition(each.topic, index) for each in state.topics for index in each.partitions)),
     )
 
 
@@ -172,7 +180,7 @@ class ActiveProducer:
 
 
 async def describe_producers(
-    asking: Asking, partitions: Iterable[TopicPartition], *, broker_id: int | None = None
+    requests: AdminRequests, partitions: Iterable[TopicPartition], *, broker_id: int | None = None
 ) -> dict[TopicPartition, list[ActiveProducer]]:
     """Describes the producers of each partition by asking its leader, or `broker_id`; see
     `Admin.describe_producers`."""
@@ -180,30 +188,30 @@ async def describe_producers(
     found: dict[TopicPartition, list[ActiveProducer]] = {}
 
     async def ask() -> None:
-        for node_id, led in (await _asked_nodes(asking, left, broker_id)).items():
+        for node_id, led in (await _partitions_by_node(requests, left, broker_id)).items():
             for some in blocks(led):
-                await _describe_producers_at(asking, node_id, some, found)
+                await _describe_producers_at_node(requests, node_id, some, found)
                 for partition in some:
                     left.pop(partition, None)
 
-    await asking.patiently(ask)
+    await requests.retry(ask)
     return found
 
 
-async def _asked_nodes(
-    asking: Asking, partitions: Iterable[TopicPartition], broker_id: int | None
+async def _partitions_by_node(
+    requests: AdminRequests, partitions: Iterable[TopicPartition], broker_id: int | None
 ) -> dict[int, list[TopicPartition]]:
     """Groups the partitions by the node to ask. Raises ClientError (UNKNOWN_TOPIC_OR_PARTITION), or RetriableError if a
     partition has no leader at the moment."""
     partitions = list(partitions)
     if broker_id is not None:
         return {broker_id: partitions}
-    leaders = await leaders_of(asking.cluster, partitions)
+    leaders = await leaders_of(requests.cluster, partitions)
     led = {node_id: [partition for partition, _ in some] for node_id, some in leaders.items()}
     if missing := set(partitions).difference(*led.values()):
-        await asking.cluster.refresh({partition.topic for partition in missing})
+        await requests.cluster.refresh({partition.topic for partition in missing})
         topic, index = min(missing)
-        known = asking.cluster.known_topic(topic)
+        known = requests.cluster.known_topic(topic)
         if known is None or index >= len(known.leaders):
             text = f"the topic {topic!r} is not known" if known is None else f"{topic} has no partition {index}"
             raise ClientError(text, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -211,16 +219,19 @@ async def _asked_nodes(
     return led
 
 
-async def _describe_producers_at(
-    asking: Asking, node_id: int, partitions: list[TopicPartition], found: dict[TopicPartition, list[ActiveProducer]]
+async def _describe_producers_at_node(
+    requests: AdminRequests,
+    node_id: int,
+    partitions: list[TopicPartition],
+    found: dict[TopicPartition, list[ActiveProducer]],
 ) -> None:
     topics = [TopicRequest(name=name, partition_indexes=indexes) for name, indexes in grouped(partitions).items()]
     request = DescribeProducersRequest(topics=topics)
-    answer = await asking.cluster.ask(request, DescribeProducersResponse, node_id=node_id)
+    answer = await requests.cluster.ask(request, DescribeProducersResponse, node_id=node_id)
     for topic in answer.topics:
         for each in topic.partitions:
             partition = TopicPartition(topic.name, each.partition_index)
-            await _check_leader(asking, partition, "the producers", each.error_code, each.error_message)
+            await _check_leader(requests, partition, "the producers", each.error_code, each.error_message)
             found[partition] = [
                 ActiveProducer(
                     producer.producer_id,
@@ -235,19 +246,19 @@ async def _describe_producers_at(
 
 
 async def _check_leader(
-    asking: Asking, partition: TopicPartition, what: str, error_code: int, message: str | None = None
+    requests: AdminRequests, partition: TopicPartition, what: str, error_code: int, message: str | None = None
 ) -> None:
     """Raises the error of a partition's leader. Refreshes the metadata first if the leader has moved."""
     if error_code == ErrorCode.NONE.value:
         return
     code = code_of(error_code)
     if code in STALE_METADATA:
-        await asking.cluster.refresh({partition.topic})
+        await requests.cluster.refresh({partition.topic})
     raise refusal(code, f"{what} of {partition.topic}-{partition.partition}", message)
 
 
 async def abort_transaction(
-    asking: Asking,
+    requests: AdminRequests,
     partition: TopicPartition,
     *,
     producer_id: int,
@@ -266,19 +277,21 @@ async def abort_transaction(
     request = WriteTxnMarkersRequest(markers=[marker])
 
     async def ask() -> None:
-        (node_id,) = await _asked_nodes(asking, [partition], None)
-        answer = await asking.cluster.ask(
+        (node_id,) = await _partitions_by_node(requests, [partition], None)
+        answer = await requests.cluster.ask(
             request, WriteTxnMarkersResponse, node_id=node_id, max_version=WITHOUT_TRANSACTION_VERSION
         )
         for of_producer in answer.markers:
             for of_topic in of_producer.topics:
                 for each in of_topic.partitions:
-                    await _check_leader(asking, partition, "the marker", each.error_code)
+                    await _check_leader(requests, partition, "the marker", each.error_code)
 
-    await asking.patiently(ask)
+    await requests.retry(ask)
 
 
-async def fence_producer(asking: Asking, transactional_id: str, timeout_ms: int | None = None) -> ProducerIdentity:
+async def fence_producer(
+    requests: AdminRequests, transactional_id: str, timeout_ms: int | None = None
+) -> ProducerIdentity:
     """Initialises the transactional id like a new producer, which aborts its open transaction and fences its producer.
     Returns when the abort is complete.
 
@@ -287,21 +300,21 @@ async def fence_producer(asking: Asking, transactional_id: str, timeout_ms: int 
     kind = CoordinatorType.TRANSACTION
     request = InitProducerIdRequest(
         transactional_id=transactional_id,
-        transaction_timeout_ms=asking.request_timeout_ms if timeout_ms is None else timeout_ms,
+        transaction_timeout_ms=requests.request_timeout_ms if timeout_ms is None else timeout_ms,
     )
 
     async def fence() -> ProducerIdentity:  # during the abort the response is CONCURRENT_TRANSACTIONS
-        answer = await asking.cluster.ask_coordinator(transactional_id, kind, request, InitProducerIdResponse)
-        asking.check_coordinator(kind, transactional_id, answer.error_code)
+        answer = await requests.cluster.ask_coordinator(transactional_id, kind, request, InitProducerIdResponse)
+        requests.check_coordinator(kind, transactional_id, answer.error_code)
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
-    return await asking.patiently(fence)
+    return await requests.retry(fence)
 
 
-async def ids_by_producer(asking: Asking, producer_ids: Iterable[int]) -> dict[int, str]:
+async def ids_by_producer(requests: AdminRequests, producer_ids: Iterable[int]) -> dict[int, str]:
     """Returns the transactional id of each producer id. Ids that no coordinator knows are missing."""
     wanted = sorted(set(producer_ids))
     if not wanted:
         return {}
-    found = await list_transactions(asking, producer_ids=wanted)
+    found = await list_transactions(requests, producer_ids=wanted)
     return {each.producer_id: each.transactional_id for each in found}

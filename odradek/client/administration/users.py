@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from odradek.client.administration.asking import Asking
+from odradek.client.administration.asking import AdminRequests
 from odradek.client.common.errors import check
 from odradek.protocol.acls import ANY_HOST, Operation, PatternType, Permission, ResourceType
 from odradek.protocol.errors import ErrorCode
@@ -43,10 +43,10 @@ Credentials = Mapping[ScramMechanism, int]
 """The number of iterations by mechanism."""
 
 
-async def describe_users(asking: Asking, users: Iterable[str] | None = None) -> dict[str, Credentials]:
+async def describe_users(requests: AdminRequests, users: Iterable[str] | None = None) -> dict[str, Credentials]:
     """Returns the credentials of these users, or of all with None. Users without credentials are left out."""
     named = None if users is None else [UserName(name=name) for name in dict.fromkeys(users)]
-    answer = await asking.any_broker(
+    answer = await requests.ask_any_broker(
         DescribeUserScramCredentialsRequest(users=named), DescribeUserScramCredentialsResponse
     )
     check(answer.error_code, "the SCRAM credentials", answer.error_message)
@@ -59,20 +59,20 @@ async def describe_users(asking: Asking, users: Iterable[str] | None = None) -> 
 
 
 async def set_password(
-    asking: Asking, user: str, password: str, mechanism: ScramMechanism, iterations: int = MIN_ITERATIONS
+    requests: AdminRequests, user: str, password: str, mechanism: ScramMechanism, iterations: int = MIN_ITERATIONS
 ) -> None:
     salt = secrets.token_bytes(NEW_SALT_BYTES)
     upsertion = await asyncio.to_thread(scram_upsertion, user, mechanism, password, iterations, salt)
-    await _alter(asking, AlterUserScramCredentialsRequest(upsertions=[upsertion]))
+    await _alter(requests, AlterUserScramCredentialsRequest(upsertions=[upsertion]))
 
 
-async def delete_password(asking: Asking, user: str, mechanism: ScramMechanism) -> None:
+async def delete_password(requests: AdminRequests, user: str, mechanism: ScramMechanism) -> None:
     deletion = ScramCredentialDeletion(name=user, mechanism=mechanism.value)
-    await _alter(asking, AlterUserScramCredentialsRequest(deletions=[deletion]))
+    await _alter(requests, AlterUserScramCredentialsRequest(deletions=[deletion]))
 
 
-async def _alter(asking: Asking, request: AlterUserScramCredentialsRequest) -> None:
-    answer = await asking.any_broker(request, AlterUserScramCredentialsResponse)
+async def _alter(requests: AdminRequests, request: AlterUserScramCredentialsRequest) -> None:
+    answer = await requests.ask_any_broker(request, AlterUserScramCredentialsResponse)
     for result in answer.results:
         check(result.error_code, f"the user {result.user!r}", result.error_message)
 
@@ -110,8 +110,8 @@ class AclFilter:
     host: str | None = None
 
 
-async def create_acls(asking: Asking, acls: Iterable[Acl]) -> None:
-    wanted = list(acls)
+async def create_acls(requests: AdminRequests, acls: Iterable[Acl]) -> None:
+    acl_filter = list(acls)
     request = CreateAclsRequest(
         creations=[
             AclCreation(
@@ -123,17 +123,17 @@ async def create_acls(asking: Asking, acls: Iterable[Acl]) -> None:
                 operation=acl.operation.value,
                 permission_type=acl.permission.value,
             )
-            for acl in wanted
+            for acl in acl_filter
         ]
     )
-    answer = await asking.any_broker(request, CreateAclsResponse, min_version=WITH_PATTERN_TYPES)
-    for acl, result in zip(wanted, answer.results, strict=True):
+    answer = await requests.ask_any_broker(request, CreateAclsResponse, min_version=WITH_PATTERN_TYPES)
+    for acl, result in zip(acl_filter, answer.results, strict=True):
         check(result.error_code, f"an ACL of {acl.principal}", result.error_message)
 
 
-async def describe_acls(asking: Asking, wanted: AclFilter) -> list[Acl]:
-    request = _asked_for(DescribeAclsRequest, wanted)
-    answer = await asking.any_broker(request, DescribeAclsResponse, min_version=WITH_PATTERN_TYPES)
+async def describe_acls(requests: AdminRequests, acl_filter: AclFilter) -> list[Acl]:
+    request = _filter_message(DescribeAclsRequest, acl_filter)
+    answer = await requests.ask_any_broker(request, DescribeAclsResponse, min_version=WITH_PATTERN_TYPES)
     check(answer.error_code, "the ACLs", answer.error_message)
     return [
         Acl(
@@ -150,31 +150,31 @@ async def describe_acls(asking: Asking, wanted: AclFilter) -> list[Acl]:
     ]
 
 
-async def delete_acls(asking: Asking, filters: Iterable[AclFilter]) -> list[Acl]:
-    request = DeleteAclsRequest(filters=[_asked_for(DeleteAclsFilter, each) for each in filters])
-    answer = await asking.any_broker(request, DeleteAclsResponse, min_version=WITH_PATTERN_TYPES)
+async def delete_acls(requests: AdminRequests, filters: Iterable[AclFilter]) -> list[Acl]:
+    request = DeleteAclsRequest(filters=[_filter_message(DeleteAclsFilter, each) for each in filters])
+    answer = await requests.ask_any_broker(request, DeleteAclsResponse, min_version=WITH_PATTERN_TYPES)
     deleted = []
     for result in answer.filter_results:
         check(result.error_code, "the ACLs", result.error_message)
         for each in result.matching_acls:
             check(each.error_code, f"an ACL of {each.principal}", each.error_message)
-            deleted.append(_deleted(each))
+            deleted.append(_deleted_acl(each))
     return deleted
 
 
-def _asked_for(kind: type[F], wanted: AclFilter) -> F:
+def _filter_message(kind: type[F], acl_filter: AclFilter) -> F:
     return kind(
-        resource_type_filter=wanted.resource_type.value,
-        resource_name_filter=wanted.resource,
-        pattern_type_filter=wanted.pattern_type.value,
-        principal_filter=wanted.principal,
-        host_filter=wanted.host,
-        operation=wanted.operation.value,
-        permission_type=wanted.permission.value,
+        resource_type_filter=acl_filter.resource_type.value,
+        resource_name_filter=acl_filter.resource,
+        pattern_type_filter=acl_filter.pattern_type.value,
+        principal_filter=acl_filter.principal,
+        host_filter=acl_filter.host,
+        operation=acl_filter.operation.value,
+        permission_type=acl_filter.permission.value,
     )
 
 
-def _deleted(each: DeleteAclsMatchingAcl) -> Acl:
+def _deleted_acl(each: DeleteAclsMatchingAcl) -> Acl:
     return Acl(
         ResourceType(each.resource_type),
         each.resource_name,
@@ -201,7 +201,7 @@ class ClientQuota:
     limits: Mapping[str, float]
 
 
-async def describe_quotas(asking: Asking, entity: QuotaEntity, *, strict: bool = False) -> list[ClientQuota]:
+async def describe_quotas(requests: AdminRequests, entity: QuotaEntity, *, strict: bool = False) -> list[ClientQuota]:
     """Returns the quotas of entities with these names, or of all with an empty mapping. With `strict`, leaves out
     entities that have further names."""
     components = [
@@ -209,7 +209,7 @@ async def describe_quotas(asking: Asking, entity: QuotaEntity, *, strict: bool =
         for kind, name in entity.items()
     ]
     request = DescribeClientQuotasRequest(components=components, strict=strict)
-    answer = await asking.any_broker(request, DescribeClientQuotasResponse)
+    answer = await requests.ask_any_broker(request, DescribeClientQuotasResponse)
     check(answer.error_code, "the client quotas", answer.error_message)
     return [
         ClientQuota(
@@ -220,7 +220,7 @@ async def describe_quotas(asking: Asking, entity: QuotaEntity, *, strict: bool =
     ]
 
 
-async def alter_quotas(asking: Asking, entity: QuotaEntity, limits: Mapping[str, float | None]) -> None:
+async def alter_quotas(requests: AdminRequests, entity: QuotaEntity, limits: Mapping[str, float | None]) -> None:
     """Sets and removes limits of an entity. None removes a limit; limits that are not named do not change."""
     entry = EntryData(
         entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()],
@@ -229,6 +229,6 @@ async def alter_quotas(asking: Asking, entity: QuotaEntity, limits: Mapping[str,
             for key, limit in limits.items()
         ],
     )
-    answer = await asking.any_broker(AlterClientQuotasRequest(entries=[entry]), AlterClientQuotasResponse)
+    answer = await requests.ask_any_broker(AlterClientQuotasRequest(entries=[entry]), AlterClientQuotasResponse)
     for result in answer.entries:
         check(result.error_code, "the client quotas", result.error_message)

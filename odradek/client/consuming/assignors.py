@@ -21,7 +21,7 @@ from odradek.protocol.messages.consumer_protocol_subscription import TopicPartit
 
 
 @dataclass(frozen=True, slots=True)
-class Subscribed:
+class MemberSubscription:
     """The subscription of a member that joins.
 
     owned           partitions that it has not given up; empty with an eager assignor
@@ -33,7 +33,7 @@ class Subscribed:
     generation_id: int = -1
 
 
-Subscriptions = Mapping[str, Subscribed]  # by member id
+Subscriptions = Mapping[str, MemberSubscription]  # by member id
 Assignments = dict[str, list[TopicPartition]]
 Assign = Callable[[Subscriptions, Mapping[str, int]], Assignments]
 
@@ -154,7 +154,7 @@ ASSIGNORS: Mapping[str, Assignor] = {
 }
 
 
-def subscription_bytes(subscribed: Subscribed) -> bytes:
+def subscription_bytes(subscribed: MemberSubscription) -> bytes:
     message = ConsumerProtocolSubscription(
         topics=sorted(subscribed.topics),
         owned_partitions=[
@@ -165,7 +165,7 @@ def subscription_bytes(subscribed: Subscribed) -> bytes:
     return _versioned(_SUBSCRIPTION_VERSION, encode(message, _SUBSCRIPTION_VERSION))
 
 
-def subscription_of(metadata: bytes) -> Subscribed:
+def subscription_of(metadata: bytes) -> MemberSubscription:
     """Reads a subscription written by any client. Raises MalformedMessage."""
     version = min(_version(metadata), ConsumerProtocolSubscription.MAX_VERSION)
     told = decode(ConsumerProtocolSubscription, version, metadata, _VERSION_BYTES)
@@ -174,7 +174,7 @@ def subscription_of(metadata: bytes) -> Subscribed:
     if version < _SUBSCRIPTION_VERSION and len(told.user_data or b"") == _GENERATION_BYTES:
         # Older clients with this assignor store the generation here.
         generation_id = int.from_bytes(bytes(told.user_data or b""), "big", signed=True)
-    return Subscribed(frozenset(told.topics), owned, generation_id)
+    return MemberSubscription(frozenset(told.topics), owned, generation_id)
 
 
 def assignment_bytes(partitions: Iterable[TopicPartition]) -> bytes:

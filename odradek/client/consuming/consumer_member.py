@@ -22,23 +22,23 @@ from odradek.protocol.messages.consumer_group_heartbeat_response import Consumer
 LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2  # the member will come back: its partitions are reserved for it
 
-Assigned = Mapping[bytes, frozenset[int]]  # partitions by topic id
+PartitionsByTopicId = Mapping[bytes, frozenset[int]]  # partitions by topic id
 
 
 @dataclass(slots=True)
-class ConsumerMembership(HeartbeatDecisions[tuple[Interest, Assigned], ConsumerGroupHeartbeatResponse]):
+class ConsumerMembership(HeartbeatDecisions[tuple[Interest, PartitionsByTopicId], ConsumerGroupHeartbeatResponse]):
     interest: Interest
     rebalance_timeout_ms: int
     instance_id: str | None = None
     rack_id: str | None = None
     server_assignor: str | None = None
-    target: Assigned | None = None  # the latest assignment, if it has not been taken over yet
-    owned: Assigned = field(default_factory=dict)
+    target: PartitionsByTopicId | None = None  # the latest assignment, if it has not been taken over yet
+    owned: PartitionsByTopicId = field(default_factory=dict)
     is_lost: bool = False  # whether its partitions were given to other members
     incarnation: int = 0  # how often it was removed from the group, or left it
 
     def request(self) -> ConsumerGroupHeartbeatRequest:
-        told, is_full = self._told, self._told is None or self.epoch == JOIN_EPOCH
+        reported, is_full = self._reported_state, self._reported_state is None or self.epoch == JOIN_EPOCH
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group_id, member_id=self.member_id, member_epoch=self.epoch, instance_id=self.instance_id
         )
@@ -46,33 +46,33 @@ class ConsumerMembership(HeartbeatDecisions[tuple[Interest, Assigned], ConsumerG
             request.rebalance_timeout_ms = self.rebalance_timeout_ms
             request.rack_id = self.rack_id
             request.server_assignor = self.server_assignor
-        if is_full or told is None or told[0] != self.interest:
-            before = Interest() if told is None else told[0]
+        if is_full or reported is None or reported[0] != self.interest:
+            before = Interest() if reported is None else reported[0]
             topics, regex = self.interest.topics, self.interest.regex
             # Null means unchanged. A subscription to nothing names no topics.
             request.subscribed_topic_names = sorted(topics) if topics or before.topics or regex is None else None
             request.subscribed_topic_regex = "" if regex is None and before.regex is not None else regex
-        if is_full or told is None or told[1] != self.owned:
+        if is_full or reported is None or reported[1] != self.owned:
             request.topic_partitions = [
                 TopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
                 for topic_id, partitions in sorted(self.owned.items())
             ]
         return request
 
-    def said(self) -> tuple[Interest, Assigned]:
+    def current_state(self) -> tuple[Interest, PartitionsByTopicId]:
         return self.interest, self.owned
 
-    def accepted(self, answer: ConsumerGroupHeartbeatResponse) -> None:
+    def apply_answer(self, answer: ConsumerGroupHeartbeatResponse) -> None:
         if answer.assignment is not None:
             self.target = {each.topic_id: frozenset(each.partitions) for each in answer.assignment.topic_partitions}
 
-    def expelled(self) -> None:
+    def end_membership(self) -> None:
         """Prepares to join again without partitions, because its own are lost."""
         self.is_lost = True
         self.incarnation += 1
-        self.epoch, self.owned, self.target, self._told = JOIN_EPOCH, {}, None, None
+        self.epoch, self.owned, self.target, self._reported_state = JOIN_EPOCH, {}, None, None
 
-    def taken_over(self, owned: Assigned) -> None:
+    def set_owned(self, owned: PartitionsByTopicId) -> None:
         """Sets the partitions that it owns now: those of its target whose topic names are known. The next heartbeat
         reports them."""
         if self.target == owned:
@@ -90,7 +90,8 @@ EXPELLED = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH
 
 
 class ConsumerMember:
-    """A member that joins with the first `keep_up`, and joins again after it was removed or absent for too long."""
+    """A member that joins with the first `poll_coordinator`, and joins again after it was removed or absent for too
+    long."""
 
     def __init__(
         self,
@@ -99,16 +100,16 @@ class ConsumerMember:
         interest: Interest,
         *,
         progress: Callable[[], object],
-        news: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> None:
         """progress   as in `GroupMember`
-        news       called when `keep_up` has work to do
+        on_change   called when `poll_coordinator` has work to do
         """
         from uuid import uuid4  # this import is slow, and few commands use groups
 
         self._cluster = cluster
         self._settings = settings
-        self._news = news
+        self._on_change = on_change
         self._membership = ConsumerMembership(
             group_id=settings.group_id,
             member_id=str(uuid4()),
@@ -127,8 +128,8 @@ class ConsumerMember:
             max_poll_interval_ms=settings.max_poll_interval_ms,
             progress=progress,
             on_answer=self._offer_target,
-            on_expelled=self._expelled,
-            news=news,
+            on_expelled=self._on_expelled,
+            on_change=on_change,
         )
 
     @property
@@ -144,15 +145,15 @@ class ConsumerMember:
 
     def subscribe(self, interest: Interest) -> None:
         self._membership.interest = interest
-        self._heartbeats.hasten()
+        self._heartbeats.send_now()
 
-    async def keep_up(self, handover: Handover) -> None:
+    async def poll_coordinator(self, handover: Handover) -> None:
         """Takes over the partitions that the coordinator has assigned. Raises ClientError if the group does not accept
         this member."""
         if self._membership.is_lost:
             await handover.lose_all()
             self._membership.is_lost = False
-        self._heartbeats.keep_up()
+        self._heartbeats.ensure_running()
         while (offer := self._offer) is not None and not self._membership.is_lost:
             incarnation = self._membership.incarnation
             await handover.revoke(handover.owned - offer.keys())
@@ -161,32 +162,32 @@ class ConsumerMember:
             if self._offer is offer:
                 self._offer = None
             if self._membership.incarnation == incarnation:
-                self._membership.taken_over(_by_topic_id(offer))
-                self._heartbeats.hasten()
-                handover.rebalanced()
+                self._membership.set_owned(_by_topic_id(offer))
+                self._heartbeats.send_now()
+                handover.on_rebalance()
         handover.release()
 
-    def refused_commit(self, code: ErrorCode) -> None:
+    def on_refused_commit(self, code: ErrorCode) -> None:
         """Reports that the coordinator refused a commit with this code."""
         if code in EXPELLED:
-            self._membership.expelled()
-            self._heartbeats.hasten()
-            self._news()
+            self._membership.end_membership()
+            self._heartbeats.send_now()
+            self._on_change()
 
     async def leave(self) -> None:
         """Leaves the group immediately, so that the other members need not wait until the session expires. The
         coordinator reserves the partitions of a static member until it comes back."""
-        await self._heartbeats.leave()
+        await self._heartbeats.leave_group()
 
     # Background work.
 
-    def _expelled(self) -> None:
+    def _on_expelled(self) -> None:
         self._offer = None
-        self._news()
+        self._on_change()
 
     async def _offer_target(self) -> None:
-        """Offers the assigned partitions whose topic names are known to `keep_up`. Unknown names are looked up again at
-        each heartbeat."""
+        """Offers the assigned partitions whose topic names are known to `poll_coordinator`. Unknown names are looked up
+        again at each heartbeat."""
         target = self._membership.target
         if target is None:
             return
@@ -201,13 +202,13 @@ class ConsumerMember:
             return
         assigned = _by_topic_id(offer)
         if assigned == self._membership.owned:
-            self._membership.taken_over(assigned)
+            self._membership.set_owned(assigned)
         else:
             self._offer = offer
-            self._news()
+            self._on_change()
 
 
-def _by_topic_id(offer: dict[TopicPartition, bytes]) -> Assigned:
+def _by_topic_id(offer: dict[TopicPartition, bytes]) -> PartitionsByTopicId:
     found: dict[bytes, set[int]] = {}
     for partition, topic_id in offer.items():
         found.setdefault(topic_id, set()).add(partition.partition)

@@ -60,39 +60,40 @@ class Delivery:
         return self._records[self._given].offset
 
 
-class Taking:
+class RecordTaker:
     def __init__(
-        self, positions: Positions, delivery: Delivery, fetcher: Fetcher, returned: Callable[[str, int], None]
+        self, positions: Positions, delivery: Delivery, fetcher: Fetcher, on_returned: Callable[[str, int], None]
     ) -> None:
-        """returned   called with the topic and the number of records that were taken"""
-        self._returned = returned
+        """on_returned   called with the topic and the number of records that were taken"""
+        self._on_returned = on_returned
         self._positions = positions
         self._delivery = delivery
         self._fetcher = fetcher
 
-    def first(self, max_records: int) -> tuple[TopicPartition, list[ConsumerRecord]] | None:
-        """Returns records of one partition, first those that `getone` has left over. Raises the errors of `more`."""
-        return self._delivery.take_rest(max_records) or self.more(max_records)
+    def take_first(self, max_records: int) -> tuple[TopicPartition, list[ConsumerRecord]] | None:
+        """Returns records of one partition, first those that `getone` has left over. Raises the errors of
+        `take_more`."""
+        return self._delivery.take_rest(max_records) or self.take_more(max_records)
 
-    def more(self, max_records: int) -> tuple[TopicPartition, list[ConsumerRecord]] | None:
+    def take_more(self, max_records: int) -> tuple[TopicPartition, list[ConsumerRecord]] | None:
         """Returns records of the partition whose turn it is. Raises ClientError for damaged records."""
-        emptied = self._positions.emptied
+        exhausted_fetches = self._positions.exhausted_fetches
         try:
             taken = self._positions.take(max_records)
         except MalformedMessage as error:
             raise ClientError(f"damaged records: {error}", ErrorCode.CORRUPT_MESSAGE) from None
-        if self._positions.emptied != emptied:  # much rarer than a take
+        if self._positions.exhausted_fetches != exhausted_fetches:  # much rarer than a take
             self._fetcher.wake()
         if taken is not None:
-            self._returned(taken[0].topic, len(taken[1]))
+            self._on_returned(taken[0].topic, len(taken[1]))
         return taken
 
-    def batches(self) -> dict[TopicPartition, RawBatches] | None:
+    def take_batches(self) -> dict[TopicPartition, RawBatches] | None:
         """Takes the result of one Fetch for each partition."""
         taken = self._positions.take_batches()
         if taken:
             self._fetcher.wake()
         # The batches are still encoded, so the offsets have to serve as the number of records.
         for partition, each in taken.items():
-            self._returned(partition.topic, each.end_offset - each.start_offset)
+            self._on_returned(partition.topic, each.end_offset - each.start_offset)
         return taken or None

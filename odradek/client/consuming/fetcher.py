@@ -14,7 +14,7 @@ from odradek.client.common.errors import RETRIABLE, STALE_METADATA, ClientError,
 from odradek.client.common.values import OffsetAndMetadata, TopicPartition
 from odradek.client.consuming.fetched import FetchedRecords
 from odradek.client.consuming.offset_lookup import NO_EPOCH, ask_epoch_ends, ask_offsets
-from odradek.client.consuming.positions import Assigned, Positions, Stage
+from odradek.client.consuming.positions import AssignedPartition, Positions, Stage
 from odradek.client.metrics.consumer_metrics import ConsumerMetrics
 from odradek.client.network.cluster import DEFAULT_METADATA_MAX_AGE_MS, Cluster, Leader
 from odradek.protocol.errors import ErrorCode, MalformedMessage
@@ -52,7 +52,7 @@ class FetchSettings:
 
 
 class Fetcher:
-    """Fetches records and looks up positions. `wake` starts whatever is necessary now. Calls `news` when the
+    """Fetches records and looks up positions. `wake` starts whatever is necessary now. Calls `on_change` when the
     application may have something to do."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Fetcher:
         settings: FetchSettings,
         *,
         committed: Callable[[list[TopicPartition]], Awaitable[Committed]] | None,
-        news: Callable[[], None],
+        on_change: Callable[[], None],
         metrics: ConsumerMetrics,
     ) -> None:
         """committed   requests the committed offsets of the group; None without a group"""
@@ -71,7 +71,7 @@ class Fetcher:
         self._positions = positions
         self._settings = settings
         self._committed = committed
-        self._news = news
+        self._on_change = on_change
         self._fetches: dict[tuple[int, str], asyncio.Task[None]] = {}  # by node and channel
         self._lookup: asyncio.Task[None] | None = None
         self._watched: frozenset[str] = frozenset()
@@ -83,7 +83,7 @@ class Fetcher:
         changed."""
         if self._is_closed:
             return
-        for node_id in self._hungry():
+        for node_id in self._fetchable_by_node():
             for channel in CHANNELS:
                 if (node_id, channel) not in self._fetches:
                     self._fetches[node_id, channel] = self._spawn(self._fetch(node_id, channel))
@@ -92,7 +92,7 @@ class Fetcher:
             self._lookup = self._spawn(self._look_up())
 
     def watch(self, topics: frozenset[str]) -> None:
-        """Looks for topics that do not exist yet, and calls `news` when they appear."""
+        """Looks for topics that do not exist yet, and calls `on_change` when they appear."""
         self._watched = topics
         self.wake()
 
@@ -110,25 +110,25 @@ class Fetcher:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_task_end)
         return task
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_task_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._error = error
-            self._news()
+            self._on_change()
 
     # Fetching.
 
-    def _hungry(self) -> dict[int, list[Assigned]]:
+    def _fetchable_by_node(self) -> dict[int, list[AssignedPartition]]:
         """Returns the partitions that need records, by the node to fetch from."""
-        found: dict[int, list[Assigned]] = {}
+        found: dict[int, list[AssignedPartition]] = {}
         most_bytes = FULL_FETCHES * self._settings.max_partition_bytes
-        for assigned in self._positions.hungry(most_bytes, self._settings.max_bytes):
+        for assigned in self._positions.fetchable(most_bytes, self._settings.max_bytes):
             leader = self._cluster.leader(assigned.topic_partition)
             if leader is None or leader.node_id is None:
                 continue
-            assigned.led_in(leader.leader_epoch)
+            assigned.apply_leader_epoch(leader.leader_epoch)
             if assigned.replica is not None and time.monotonic() >= assigned.replica_until_s:
                 assigned.replica = None
             if assigned.stage is Stage.READY:
@@ -139,24 +139,24 @@ class Fetcher:
         """Sends one Fetch after the other to this node while any of its partitions needs records."""
         failures = 0
         try:
-            while asked := self._hungry().get(node_id):
-                is_patient = not self._positions.has_plenty(FULL_FETCHES * self._settings.max_partition_bytes)
-                for assigned in asked:
-                    assigned.is_asked = True
+            while partitions := self._fetchable_by_node().get(node_id):
+                is_patient = not self._positions.has_enough_buffered(FULL_FETCHES * self._settings.max_partition_bytes)
+                for assigned in partitions:
+                    assigned.is_fetching = True
                 try:
-                    stale, brought_any = await self._ask(node_id, channel, asked, is_patient=is_patient)
+                    stale, brought_any = await self._send_fetch(node_id, channel, partitions, is_patient=is_patient)
                 except RetriableError:
-                    stale, brought_any = {each.topic_partition.topic for each in asked}, False
-                    for assigned in asked:
+                    stale, brought_any = {each.topic_partition.topic for each in partitions}, False
+                    for assigned in partitions:
                         assigned.replica = None
                 except ClientError as error:
                     stale, brought_any = set(), True
-                    for assigned in asked:
+                    for assigned in partitions:
                         assigned.error = error
-                    self._news()
+                    self._on_change()
                 finally:
-                    for assigned in asked:
-                        assigned.is_asked = False
+                    for assigned in partitions:
+                        assigned.is_fetching = False
                 if stale:
                     failures += 1
                     await self._cluster.pause(failures)
@@ -165,9 +165,9 @@ class Fetcher:
                     except RetriableError:
                         pass
                     except ClientError as error:  # the broker refuses the login
-                        for assigned in asked:
+                        for assigned in partitions:
                             assigned.error = error
-                        self._news()
+                        self._on_change()
                     continue
                 failures = 0
                 await asyncio.sleep(0)  # lets the application receive its records before more are fetched
@@ -184,24 +184,24 @@ class Fetcher:
     def _wake_unless_idle(self) -> None:
         """Calls `wake`, since leaders may have changed during a Fetch, unless enough is buffered. In that case the next
         take calls it."""
-        if not self._positions.has_plenty(FULL_FETCHES * self._settings.max_partition_bytes):
+        if not self._positions.has_enough_buffered(FULL_FETCHES * self._settings.max_partition_bytes):
             self.wake()
 
-    async def _ask(
-        self, node_id: int, channel: str, asked: list[Assigned], *, is_patient: bool
+    async def _send_fetch(
+        self, node_id: int, channel: str, partitions: list[AssignedPartition], *, is_patient: bool
     ) -> tuple[set[str], bool]:
         """Sends one Fetch. Returns the topics whose metadata must be refreshed, and whether any records arrived."""
         connection = await self._cluster.connection(node_id, channel)
-        ids = {each.topic_partition.topic: self._topic_id(each.topic_partition.topic) for each in asked}
+        ids = {each.topic_partition.topic: self._topic_id(each.topic_partition.topic) for each in partitions}
         has_ids = ZERO_UUID not in ids.values()
         version = connection.version(FetchRequest, None if has_ids else NAMES_TOPICS)
-        offsets = {each.topic_partition: each.fetch_offset for each in asked}
-        request = self._request(asked, ids, is_patient=is_patient)
+        offsets = {each.topic_partition: each.fetch_offset for each in partitions}
+        request = self._request(partitions, ids, is_patient=is_patient)
         timeout_ms = self._settings.max_wait_ms + self._cluster.request_timeout_ms
         answer = await connection.send(request, version, FetchResponse, timeout_ms=timeout_ms)
         check(answer.error_code, "Fetch")
         names = {topic_id: topic for topic, topic_id in ids.items()}
-        by_partition = {each.topic_partition: each for each in asked}
+        by_partition = {each.topic_partition: each for each in partitions}
         stale: set[str] = set()
         brought_any = False
         brought: dict[str, int] = {}  # bytes by topic
@@ -213,20 +213,20 @@ class Fetcher:
                 assigned = by_partition.get(TopicPartition(topic, data.partition_index))
                 if data.current_leader is not None:
                     leader = Leader(data.current_leader.leader_id, data.current_leader.leader_epoch)
-                    self._cluster.told_leader(TopicPartition(topic, data.partition_index), leader)
+                    self._cluster.adopt_leader(TopicPartition(topic, data.partition_index), leader)
                 if assigned is None or self._positions.find(assigned.topic_partition) is not assigned:
                     continue
                 self._note_bounds(assigned, data)
                 if assigned.fetch_offset != offsets[assigned.topic_partition]:
                     continue  # the application has moved the position in the meantime
-                if self._take_in(assigned, data):
+                if self._apply_response(assigned, data):
                     stale.add(topic)
                 brought_any |= bool(data.records)
         if brought:
-            self._metrics.fetched(brought)
+            self._metrics.record_fetch(brought)
         return stale, brought_any
 
-    def _note_bounds(self, assigned: Assigned, data: PartitionData) -> None:
+    def _note_bounds(self, assigned: AssignedPartition, data: PartitionData) -> None:
         """Stores the bounds of the log for the metrics. An error response has -1 for both."""
         is_committed_only = self._settings.isolation_level is IsolationLevel.READ_COMMITTED
         end_offset = data.last_stable_offset if is_committed_only else data.high_watermark
@@ -239,9 +239,11 @@ class Fetcher:
         known = self._cluster.known_topic(topic)
         return ZERO_UUID if known is None else known.topic_id
 
-    def _request(self, asked: list[Assigned], ids: Mapping[str, bytes], *, is_patient: bool) -> FetchRequest:
+    def _request(
+        self, partitions: list[AssignedPartition], ids: Mapping[str, bytes], *, is_patient: bool
+    ) -> FetchRequest:
         topics: dict[str, FetchTopic] = {}
-        for assigned in asked:
+        for assigned in partitions:
             topic, partition = assigned.topic_partition
             if topic not in topics:
                 topics[topic] = FetchTopic(topic=topic, topic_id=ids[topic], partitions=[])
@@ -262,7 +264,7 @@ class Fetcher:
             rack_id=self._settings.client_rack or "",
         )
 
-    def _take_in(self, assigned: Assigned, data: PartitionData) -> bool:
+    def _apply_response(self, assigned: AssignedPartition, data: PartitionData) -> bool:
         """Processes the response for one partition. Returns True if it must be fetched again after a pause and a
         metadata refresh."""
         topic, partition = assigned.topic_partition
@@ -279,7 +281,7 @@ class Fetcher:
         elif code is not ErrorCode.NONE:
             assigned.error = refusal(code, f"records of {topic}-{partition}")
         elif data.records:
-            self._positions.asked_last(assigned)
+            self._positions.move_to_end(assigned)
             assert not isinstance(data.records, list)
             is_committed_only = self._settings.isolation_level is IsolationLevel.READ_COMMITTED
             aborted = (data.aborted_transactions or []) if is_committed_only else None
@@ -304,7 +306,7 @@ class Fetcher:
                 assigned.replica = data.preferred_read_replica
                 assigned.replica_until_s = time.monotonic() + self._settings.replica_max_age_ms / 1000
             return False
-        self._news()
+        self._on_change()
         return False
 
     # Look-ups.
@@ -325,7 +327,7 @@ class Fetcher:
     def _missing_topics(self) -> set[str]:
         return {topic for topic in self._watched if self._cluster.known_topic(topic) is None}
 
-    def _is_leaderless(self, assigned: Assigned) -> bool:
+    def _is_leaderless(self, assigned: AssignedPartition) -> bool:
         leader = self._cluster.leader(assigned.topic_partition)
         return leader is None or leader.node_id is None
 
@@ -333,7 +335,7 @@ class Fetcher:
         failures = 0
         try:
             while self._has_to_look_up():
-                before = self._open_questions()
+                before = self._pending_lookups()
                 try:
                     await self._look_up_once()
                 except RetriableError:
@@ -342,14 +344,14 @@ class Fetcher:
                     self._error = error
                     return
                 self.wake()  # starts the fetches that the results of the look-up allow
-                failures = failures + 1 if before <= self._open_questions() else 0
+                failures = failures + 1 if before <= self._pending_lookups() else 0
                 if failures:
                     await self._cluster.pause(failures)
         finally:
             self._lookup = None
-            self._news()
+            self._on_change()
 
-    def _open_questions(self) -> set[object]:
+    def _pending_lookups(self) -> set[object]:
         """Returns the topics and partitions that need a look-up, by name alone: if a partition only needs another kind
         of look-up than before, that does not count as progress."""
         return (
@@ -370,14 +372,14 @@ class Fetcher:
         for topic in topics - known:
             with suppress(RetriableError):
                 await self._cluster.topic(topic, timeout_ms=0)
-        if wanted := [each.topic_partition for each in self._positions.wanting(Stage.COMMITTED_WANTED)]:
+        if wanted := [each.topic_partition for each in self._positions.in_stage(Stage.COMMITTED_WANTED)]:
             assert self._committed is not None
             for partition, offset in (await self._committed(wanted)).items():
                 self._positions.committed(partition, offset)
-        await self._validate(self._positions.wanting(Stage.VALIDATION_WANTED))
-        await self._reset(self._positions.wanting(Stage.RESET_WANTED))
+        await self._validate(self._positions.in_stage(Stage.VALIDATION_WANTED))
+        await self._reset(self._positions.in_stage(Stage.RESET_WANTED))
 
-    async def _reset(self, wanted: list[Assigned]) -> None:
+    async def _reset(self, wanted: list[AssignedPartition]) -> None:
         timestamps = {each.topic_partition: each.reset_to for each in wanted if each.reset_to is not None}
         for each in wanted:
             if each.reset_to is None:
@@ -405,7 +407,7 @@ class Fetcher:
         if stale:
             await self._cluster.refresh(stale)
 
-    async def _validate(self, wanted: list[Assigned]) -> None:
+    async def _validate(self, wanted: list[AssignedPartition]) -> None:
         """Checks that the leader's log contains the record before the position (KIP-320)."""
         epochs = {each.topic_partition: each.leader_epoch for each in wanted if each.leader_epoch is not None}
         if not epochs:
@@ -416,7 +418,7 @@ class Fetcher:
             if assigned is None or assigned.leader_epoch != epochs.get(partition):
                 continue
             if end.code is ErrorCode.NONE:
-                self._positions.validated(assigned, end.current_epoch, end.leader_epoch, end.end_offset)
+                self._positions.apply_validation(assigned, end.current_epoch, end.leader_epoch, end.end_offset)
             elif end.code in RETRIABLE:
                 stale.add(partition.topic)
             else:

@@ -17,7 +17,7 @@ from odradek.client.common.values import ConsumerGroupMetadata, TopicPartition
 from odradek.client.consuming.assignors import (
     ASSIGNORS,
     PROTOCOL_TYPE,
-    Subscribed,
+    MemberSubscription,
     assigned_partitions,
     assignment_bytes,
     subscription_bytes,
@@ -89,31 +89,31 @@ class Membership:
     is_stable: bool = False  # whether it has joined, and no rebalance has begun since
     is_lost: bool = False  # whether its partitions belong to other members
 
-    def joined(self, member_id: str, generation_id: int) -> None:
+    def set_generation(self, member_id: str, generation_id: int) -> None:
         self.member_id, self.generation_id, self.is_lost = member_id, generation_id, False
 
-    def synced(self) -> None:
+    def set_stable(self) -> None:
         self.is_stable, self.last_generation_id = True, self.generation_id
 
-    def named(self, member_id: str) -> None:
+    def set_member_id(self, member_id: str) -> None:
         """Stores the member id to join with (MEMBER_ID_REQUIRED)."""
         self.member_id = member_id
 
-    def left(self) -> None:
+    def forget_membership(self) -> None:
         """Forgets the membership, because the member has left or was absent for too long."""
         self.member_id, self.generation_id = NO_MEMBER, NO_GENERATION
         self.is_stable, self.is_lost = False, True
 
-    def answered(self, asked: GroupRequest, code: ErrorCode) -> GroupStep:
+    def handle_answer(self, request: GroupRequest, code: ErrorCode) -> GroupStep:
         """Returns how to continue after a response, and updates the state."""
-        following = _SPECIALLY.get((asked, code)) or _WHEREVER.get(code, GroupStep.GIVE_UP)
+        following = _SPECIALLY.get((request, code)) or _WHEREVER.get(code, GroupStep.GIVE_UP)
         match following:
             case GroupStep.REJOIN:
                 self.is_stable = False
             case GroupStep.REJOIN_EXPELLED:
                 self.is_stable, self.is_lost, self.generation_id = False, True, NO_GENERATION
             case GroupStep.JOIN_ANEW:
-                self.left()
+                self.forget_membership()
             case GroupStep.GO_ON | GroupStep.REPEAT | GroupStep.FIND_COORDINATOR | GroupStep.GIVE_UP:
                 pass
         return following
@@ -124,7 +124,7 @@ JOIN_EXTRA_MS = 5_000  # the coordinator answers at the latest when the rebalanc
 
 
 class GroupMember:
-    """Joins with the first `keep_up`, and again whenever the group rebalances; sends heartbeats in between.
+    """Joins with the first `poll_coordinator`, and again whenever the group rebalances; sends heartbeats in between.
 
     With an eager assignor it gives up all partitions before it joins. With a cooperative assignor it keeps them, lists
     them when it joins, and gives up only those that the new assignment takes away; then it joins once more, so that
@@ -138,29 +138,29 @@ class GroupMember:
         interest: Interest,
         *,
         progress: Callable[[], object],
-        news: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> None:
         """progress   returns a value that changes whenever the application takes records or waits for them. If it stays
                    the same for `max_poll_interval_ms`, the member leaves, so that others get its partitions.
-        news       called when the member needs to join again
+        on_change   called when the member needs to join again
         """
         self._topics = interest.topics
         self._cluster = cluster
         self._settings = settings
         self._progress = progress
-        self._news = news
+        self._on_change = on_change
         self._membership = Membership(instance_id=settings.group_instance_id)
         self._heartbeats: asyncio.Task[None] | None = None
         self._joining: asyncio.Task[frozenset[TopicPartition] | None] | None = None
-        self._refused: ClientError | None = None  # a permanent error of a heartbeat: FENCED_INSTANCE_ID
+        self._join_error: ClientError | None = None  # a permanent error of a heartbeat: FENCED_INSTANCE_ID
         self._is_cooperative = all(ASSIGNORS[name].is_cooperative for name in settings.assignors)
         self.metadata = ConsumerGroupMetadata(settings.group_id, group_instance_id=settings.group_instance_id)
         # Partitions of each topic when this member, as leader, computed the assignment.
-        self._counted: dict[str, int] = {}
+        self._last_counts: dict[str, int] = {}
 
     @property
     def _needs_to_join(self) -> bool:
-        return not self._membership.is_stable or self._counted != self._count(self._counted)
+        return not self._membership.is_stable or self._last_counts != self._partition_counts(self._last_counts)
 
     @property
     def has_lost_its_partitions(self) -> bool:
@@ -170,20 +170,20 @@ class GroupMember:
     @property
     def _watched_topics(self) -> frozenset[str]:
         """Topics that cause a rejoin when they appear or get more partitions."""
-        return self._topics | self._counted.keys()
+        return self._topics | self._last_counts.keys()
 
     def subscribe(self, interest: Interest) -> None:
         """Replaces the subscription. The member needs to join again."""
         self._topics = interest.topics
         self._membership.is_stable = False
-        self._news()
+        self._on_change()
 
-    async def keep_up(self, handover: Handover) -> None:
-        """Starts to join if necessary, without waiting for the end. `news` is called when this has to run again.
+    async def poll_coordinator(self, handover: Handover) -> None:
+        """Starts to join if necessary, without waiting for the end. `on_change` is called when this has to run again.
 
         Raises ClientError once if the group does not accept this member.
         """
-        refused, self._refused = self._refused, None
+        refused, self._join_error = self._join_error, None
         if refused is not None:
             raise refused
         while self._joining is None or self._joining.done():
@@ -191,7 +191,7 @@ class GroupMember:
                 joining, self._joining = self._joining, None
                 assignment = joining.result()
                 if assignment is not None:
-                    await self._take_over(assignment, handover)
+                    await self._apply_assignment(assignment, handover)
             if not self._needs_to_join:
                 break
             if self.has_lost_its_partitions:
@@ -201,17 +201,17 @@ class GroupMember:
             else:
                 await handover.revoke(handover.owned)
             self._joining = asyncio.get_running_loop().create_task(self._join(handover.owned))
-            self._joining.add_done_callback(lambda _: self._news())
+            self._joining.add_done_callback(lambda _: self._on_change())
         if self._joining is None or self._is_cooperative:
             handover.release()
 
-    async def _take_over(self, assignment: frozenset[TopicPartition], handover: Handover) -> None:
+    async def _apply_assignment(self, assignment: frozenset[TopicPartition], handover: Handover) -> None:
         handover.watch(self._watched_topics)
         if revoked := handover.owned - assignment:  # only with a cooperative assignor
             self._membership.is_stable = False
             await handover.revoke(revoked)
         await handover.assign(assignment - handover.owned)
-        handover.rebalanced()
+        handover.on_rebalance()
 
     async def _join(self, owned: frozenset[TopicPartition]) -> frozenset[TopicPartition] | None:
         """Joins until it succeeds, and returns the assigned partitions. Returns None if the `owned` partitions were
@@ -230,19 +230,19 @@ class GroupMember:
                 break
             if owned and self.has_lost_its_partitions:
                 return None
-        self._membership.synced()
+        self._membership.set_stable()
         # Kept after the membership is lost: commits in its name are then refused, but those without a member would not
         # be.
         member = self._membership
         self.metadata = replace(self.metadata, generation_id=member.generation_id, member_id=member.member_id)
-        self._heartbeats = asyncio.get_running_loop().create_task(self._keep_alive())
+        self._heartbeats = asyncio.get_running_loop().create_task(self._run_heartbeats())
         return frozenset(assignment)
 
-    def refused_commit(self, code: ErrorCode) -> None:
+    def on_refused_commit(self, code: ErrorCode) -> None:
         """Reports that the coordinator refused a commit with this code."""
-        self._membership.answered(GroupRequest.COMMIT, code)
+        self._membership.handle_answer(GroupRequest.COMMIT, code)
         if self._needs_to_join:
-            self._news()
+            self._on_change()
 
     async def stop_joining(self) -> None:
         joining, self._joining = self._joining, None
@@ -256,7 +256,7 @@ class GroupMember:
         await self.stop_joining()
         await self._stop_heartbeats()
         member_id = self._membership.member_id
-        self._membership.left()
+        self._membership.forget_membership()
         if not member_id or self._membership.instance_id is not None:
             return
         request = LeaveGroupRequest(group_id=self._settings.group_id, members=[MemberIdentity(member_id=member_id)])
@@ -270,7 +270,7 @@ class GroupMember:
     async def _join_once(self, owned: frozenset[TopicPartition]) -> list[TopicPartition] | None:
         """Tries to join once. Returns None to try again now. Raises RetriableError to try again after a pause."""
         settings, member = self._settings, self._membership
-        metadata = subscription_bytes(Subscribed(self._topics, owned, member.last_generation_id))
+        metadata = subscription_bytes(MemberSubscription(self._topics, owned, member.last_generation_id))
         request = JoinGroupRequest(
             group_id=settings.group_id,
             session_timeout_ms=settings.session_timeout_ms,
@@ -289,11 +289,11 @@ class GroupMember:
             channel=CHANNEL,
         )
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED.value:
-            member.named(answer.member_id)
-        if not self._goes_on(GroupRequest.JOIN, answer.error_code):
+            member.set_member_id(answer.member_id)
+        if not self._is_accepted(GroupRequest.JOIN, answer.error_code):
             return None
-        member.joined(answer.member_id, answer.generation_id)
-        self._counted = {}
+        member.set_generation(answer.member_id, answer.generation_id)
+        self._last_counts = {}
         is_leader = answer.leader == answer.member_id and not answer.skip_assignment
         synced = await self._cluster.ask_coordinator(
             settings.group_id,
@@ -305,27 +305,27 @@ class GroupMember:
                 group_instance_id=member.instance_id,
                 protocol_type=PROTOCOL_TYPE,
                 protocol_name=answer.protocol_name,
-                assignments=await self._share_out(answer) if is_leader else [],
+                assignments=await self._assign_members(answer) if is_leader else [],
             ),
             SyncGroupResponse,
             timeout_ms=settings.max_poll_interval_ms + JOIN_EXTRA_MS,
             channel=CHANNEL,
         )
-        if not self._goes_on(GroupRequest.SYNC, synced.error_code):
+        if not self._is_accepted(GroupRequest.SYNC, synced.error_code):
             return None
         try:
             return assigned_partitions(bytes(synced.assignment))
         except MalformedMessage as error:
             raise ClientError(f"the assignment of the group {settings.group_id!r}: {error}") from None
 
-    def _goes_on(self, asked: GroupRequest, error_code: int) -> bool:
+    def _is_accepted(self, request: GroupRequest, error_code: int) -> bool:
         """Applies the error code of a response. Returns whether to continue; if not, the member must join again now.
 
         Raises RetriableError if the request must be repeated after a pause, ClientError for a permanent refusal.
         """
         code = code_of(error_code)
-        refused = refusal(code, f"{asked.value} of the group {self._settings.group_id!r}")
-        match self._membership.answered(asked, code):
+        refused = refusal(code, f"{request.value} of the group {self._settings.group_id!r}")
+        match self._membership.handle_answer(request, code):
             case GroupStep.GO_ON:
                 return True
             case GroupStep.REJOIN | GroupStep.REJOIN_EXPELLED | GroupStep.JOIN_ANEW:
@@ -338,7 +338,7 @@ class GroupMember:
             case GroupStep.GIVE_UP:
                 raise refused
 
-    async def _share_out(self, answer: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
+    async def _assign_members(self, answer: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
         """Computes the assignment of all members, as their leader."""
         try:
             wanted = {each.member_id: subscription_of(bytes(each.metadata)) for each in answer.members}
@@ -346,21 +346,21 @@ class GroupMember:
             raise ClientError(f"a subscription in the group {self._settings.group_id!r}: {error}") from None
         topics = frozenset().union(*(each.topics for each in wanted.values()))
         await self._cluster.refresh(topics)
-        self._counted = self._count(topics)
+        self._last_counts = self._partition_counts(topics)
         assignor = ASSIGNORS[answer.protocol_name or self._settings.assignors[0]]
         return [
             SyncGroupRequestAssignment(member_id=member_id, assignment=assignment_bytes(partitions))
-            for member_id, partitions in assignor.assign(wanted, self._counted).items()
+            for member_id, partitions in assignor.assign(wanted, self._last_counts).items()
         ]
 
-    def _count(self, topics: Collection[str]) -> dict[str, int]:
+    def _partition_counts(self, topics: Collection[str]) -> dict[str, int]:
         """Returns the number of partitions of each topic according to the current metadata."""
         known = {topic: self._cluster.known_topic(topic) for topic in topics}
         return {topic: 0 if found is None else len(found.leaders) for topic, found in known.items()}
 
     # Heartbeats.
 
-    async def _keep_alive(self) -> None:
+    async def _run_heartbeats(self) -> None:
         """Sends heartbeats. Continues while a rebalance waits for the application to fetch records, since it may still
         be processing earlier ones."""
         loop = asyncio.get_running_loop()
@@ -375,19 +375,19 @@ class GroupMember:
                 await self.leave()
                 break
             try:
-                while not await self._beat():
+                while not await self._send_heartbeat():
                     failures += 1
                     await self._cluster.pause(failures)
                 failures = 0
             except ClientError as error:
                 # As in Kafka's own client, the application receives this error before anything else.
-                self._membership.is_stable, self._refused = False, error
+                self._membership.is_stable, self._join_error = False, error
                 break
             if self._needs_to_join:
-                self._news()
-        self._news()
+                self._on_change()
+        self._on_change()
 
-    async def _beat(self) -> bool:
+    async def _send_heartbeat(self) -> bool:
         """Sends one heartbeat. Returns False to repeat it soon, possibly at another coordinator. Raises ClientError for
         permanent errors."""
         member = self._membership
@@ -401,7 +401,7 @@ class GroupMember:
             answer = await self._cluster.ask_coordinator(
                 self._settings.group_id, CoordinatorType.GROUP, request, HeartbeatResponse
             )
-            self._goes_on(GroupRequest.HEARTBEAT, answer.error_code)
+            self._is_accepted(GroupRequest.HEARTBEAT, answer.error_code)
         except RetriableError:
             return False
         return True

@@ -83,11 +83,11 @@ class GroupOffsets:
             codes = {code_of(each.error_code) for topic in answer.topics for each in topic.partitions}
             self._raise_first(codes - {ErrorCode.NONE}, "the commit of offsets")
 
-        await self._cluster.patiently(ask, self._timeout_s, never=ErrorCode.REBALANCE_IN_PROGRESS)
+        await self._cluster.retry(ask, self._timeout_s, never=ErrorCode.REBALANCE_IN_PROGRESS)
 
     async def committed(self, partitions: Collection[TopicPartition]) -> Committed:
         """Returns the committed offsets, None for partitions without one. Raises RetriableError on timeout."""
-        return await self._cluster.patiently(lambda: self.committed_now(partitions), self._timeout_s)
+        return await self._cluster.retry(lambda: self.committed_now(partitions), self._timeout_s)
 
     async def committed_now(self, partitions: Collection[TopicPartition]) -> Committed:
         """Like `committed`, with a single attempt. Raises RetriableError while a transaction is about to commit offsets

@@ -69,12 +69,12 @@ class Handover:
         fetcher: Fetcher,
         *,
         commit: Callable[[], Awaitable[None]],
-        rebalanced: Callable[[], None],
+        on_rebalance: Callable[[], None],
     ) -> None:
         """commit      called before partitions are given up, unless they are already lost
-        rebalanced  called by the member after it has taken over an assignment
+        on_rebalance  called by the member after it has taken over an assignment
         """
-        self.rebalanced = rebalanced
+        self.on_rebalance = on_rebalance
         self._positions = positions
         self._delivery = delivery
         self._fetcher = fetcher
@@ -89,7 +89,7 @@ class Handover:
         """Gives up these partitions, after committing their positions and calling `on_revoked`."""
         if partitions:
             await self._commit()
-            await _tell(self.callbacks.on_revoked, partitions)
+            await _call(self.callbacks.on_revoked, partitions)
         self._drop(partitions)
 
     async def lose_all(self) -> None:
@@ -97,13 +97,13 @@ class Handover:
         `on_revoked`."""
         lost = self.owned
         if lost:
-            await _tell(self.callbacks.on_lost or self.callbacks.on_revoked, lost)
+            await _call(self.callbacks.on_lost or self.callbacks.on_revoked, lost)
         self._drop(lost)
 
     async def assign(self, partitions: Collection[TopicPartition]) -> None:
         """Adds these partitions. Those that the consumer already has keep their positions."""
         self._positions.assign(sorted(self.owned | set(partitions)), has_group=True)
-        await _tell(self.callbacks.on_assigned, partitions)
+        await _call(self.callbacks.on_assigned, partitions)
         self._fetcher.wake()
 
     def hold(self) -> None:
@@ -114,7 +114,7 @@ class Handover:
         self._delivery.is_held = False
 
     def watch(self, topics: Collection[str]) -> None:
-        """Calls `news` when one of these topics comes into existence."""
+        """Calls `on_change` when one of these topics comes into existence."""
         self._fetcher.watch(frozenset(topics))
 
     def _drop(self, partitions: Collection[TopicPartition]) -> None:
@@ -123,7 +123,7 @@ class Handover:
         self._positions.assign(sorted(self.owned - set(partitions)), has_group=True)
 
 
-async def _tell(callback: OnRebalance | None, partitions: Collection[TopicPartition]) -> None:
+async def _call(callback: OnRebalance | None, partitions: Collection[TopicPartition]) -> None:
     if callback is not None:
         done = callback(sorted(partitions))
         if done is not None:

@@ -21,7 +21,7 @@ from odradek.protocol.struct import Message
 JOIN_EPOCH = 0
 FIRST_VERSION = 1  # first version of both requests in which members choose their own id
 
-Said = TypeVar("Said")
+ReportedState = TypeVar("ReportedState")
 Answer = TypeVar("Answer", bound=ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse)
 
 
@@ -47,7 +47,7 @@ STEPS: Mapping[ErrorCode, HeartbeatStep] = {
 
 
 @dataclass(slots=True)
-class HeartbeatDecisions(ABC, Generic[Said, Answer]):
+class HeartbeatDecisions(ABC, Generic[ReportedState, Answer]):
     """Decides the content of heartbeats and the consequences of their responses. Sends no requests."""
 
     group_id: str
@@ -55,16 +55,16 @@ class HeartbeatDecisions(ABC, Generic[Said, Answer]):
     epoch: int = field(default=JOIN_EPOCH, kw_only=True)
     _interval_ms: int = field(default=0, kw_only=True)
     # The data that the coordinator has; None if the next heartbeat must contain everything.
-    _told: Said | None = field(default=None, kw_only=True)
+    _reported_state: ReportedState | None = field(default=None, kw_only=True)
 
     @property
     def heartbeat_interval_ms(self) -> int:
         return self._interval_ms
 
     @property
-    def has_news(self) -> bool:
+    def has_changes(self) -> bool:
         """Whether the coordinator should receive a heartbeat before the next one is due."""
-        return self._told is not None and self._told != self.said()
+        return self._reported_state is not None and self._reported_state != self.current_state()
 
     @abstractmethod
     def request(self) -> Message:
@@ -74,22 +74,22 @@ class HeartbeatDecisions(ABC, Generic[Said, Answer]):
     def leave_request(self) -> Message: ...
 
     @abstractmethod
-    def said(self) -> Said:
+    def current_state(self) -> ReportedState:
         """Returns the data that the coordinator will have once the current request has arrived. It is passed to
-        `answered` later."""
+        `handle_answer` later."""
 
     @abstractmethod
-    def accepted(self, answer: Answer) -> None:
+    def apply_answer(self, answer: Answer) -> None:
         """Processes a successful response, which may contain an assignment."""
 
     @abstractmethod
-    def expelled(self) -> None:
+    def end_membership(self) -> None:
         """Ends the membership. The member may join again."""
 
-    def answered(self, said: Said, answer: Answer) -> HeartbeatStep:
+    def handle_answer(self, sent_state: ReportedState, answer: Answer) -> HeartbeatStep:
         """Returns how to continue after a response, and updates the state.
 
-        said   the data in the request; the member may have changed since
+        sent_state   the data in the request; the member may have changed since
         """
         code = code_of(answer.error_code)
         step = STEPS.get(code, HeartbeatStep.GIVE_UP)
@@ -99,41 +99,45 @@ class HeartbeatDecisions(ABC, Generic[Said, Answer]):
             )  # on joining: a group of another type has this id; later: the group was deleted
         match step:
             case HeartbeatStep.GO_ON:
-                self.epoch, self._interval_ms, self._told = answer.member_epoch, answer.heartbeat_interval_ms, said
-                self.accepted(answer)
+                self.epoch, self._interval_ms, self._reported_state = (
+                    answer.member_epoch,
+                    answer.heartbeat_interval_ms,
+                    sent_state,
+                )
+                self.apply_answer(answer)
             case HeartbeatStep.JOIN_ANEW | HeartbeatStep.GIVE_UP:
-                self.expelled()
+                self.end_membership()
             case HeartbeatStep.REPEAT | HeartbeatStep.FIND_COORDINATOR:
-                self._told = None
+                self._reported_state = None
         return step
 
-    def unanswered(self) -> None:
+    def forget_reported_state(self) -> None:
         """Makes the next heartbeat complete, because it is unknown whether the last one arrived."""
-        self._told = None
+        self._reported_state = None
 
 
-class Heartbeats(Generic[Said, Answer]):
+class Heartbeats(Generic[ReportedState, Answer]):
     """Sends heartbeats until the coordinator refuses the member, or the application stops polling."""
 
     def __init__(
         self,
         cluster: Cluster,
-        decisions: HeartbeatDecisions[Said, Answer],
+        decisions: HeartbeatDecisions[ReportedState, Answer],
         answer: type[Answer],
         *,
         max_poll_interval_ms: float,
         progress: Callable[[], object],
         on_answer: Callable[[], Awaitable[None]],
         on_expelled: Callable[[], None],
-        news: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> None:
-        """Creates heartbeats that `keep_up` starts.
+        """Creates heartbeats that `ensure_running` starts.
 
         progress     returns a value that changes whenever the application takes records or waits for them. If it stays
                      the same for `max_poll_interval_ms`, the member leaves.
         on_answer    called after a successful heartbeat; raises RetriableError to repeat it
         on_expelled  called when the member will join again without partitions
-        news         called when heartbeats have ended, with or without an `error`
+        on_change    called when heartbeats have ended, with or without an `error`
         """
         self._cluster = cluster
         self._decisions = decisions
@@ -142,40 +146,40 @@ class Heartbeats(Generic[Said, Answer]):
         self._progress = progress
         self._on_answer = on_answer
         self._on_expelled = on_expelled
-        self._news = news
+        self._on_change = on_change
         self._task: asyncio.Task[None] | None = None
-        self._is_due = asyncio.Event()  # set to send a heartbeat before its time
+        self._send_now = asyncio.Event()  # set to send a heartbeat before its time
         self._error: ClientError | None = None
 
-    def keep_up(self) -> None:
+    def ensure_running(self) -> None:
         """Starts the heartbeats, or restarts them. Raises ClientError once if the group does not accept this member."""
         if self._error is not None:
             error, self._error = self._error, None
             raise error
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._keep_alive())
+            self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def hasten(self) -> None:
+    def send_now(self) -> None:
         """Sends the next heartbeat now."""
-        self._is_due.set()
+        self._send_now.set()
 
-    async def leave(self) -> None:
+    async def leave_group(self) -> None:
         """Leaves the group immediately, so that the other members need not wait until the session expires."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             if self._decisions.epoch > 0:
-                await self._say_goodbye()
+                await self._send_leave()
 
-    async def _say_goodbye(self) -> None:
+    async def _send_leave(self) -> None:
         request, group_id = self._decisions.leave_request(), self._decisions.group_id
-        self._decisions.expelled()
+        self._decisions.end_membership()
         with suppress(ClientError):  # an unreachable coordinator will notice the missing heartbeats
             node_id = await self._cluster.coordinator(group_id, CoordinatorType.GROUP, timeout_ms=0)
             await self._cluster.ask(request, self._answer, node_id=node_id, timeout_ms=LEAVE_TIMEOUT_MS)
 
-    async def _keep_alive(self) -> None:
+    async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         progress, progressed_at = self._progress(), loop.time()
         failures = 0
@@ -183,11 +187,11 @@ class Heartbeats(Generic[Said, Answer]):
             if (now := self._progress()) != progress:
                 progress, progressed_at = now, loop.time()
             elif (loop.time() - progressed_at) * 1000 > self._max_poll_interval_ms:
-                await self._say_goodbye()
+                await self._send_leave()
                 break
-            self._is_due.clear()
+            self._send_now.clear()
             try:
-                goes_on = await self._beat()
+                is_accepted = await self._send_heartbeat()
                 failures = 0
             except RetriableError:
                 failures += 1
@@ -196,27 +200,27 @@ class Heartbeats(Generic[Said, Answer]):
             except ClientError as error:
                 self._error = error
                 break
-            if goes_on and not self._decisions.has_news:
+            if is_accepted and not self._decisions.has_changes:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._decisions.heartbeat_interval_ms / 1000):
-                        await self._is_due.wait()
+                        await self._send_now.wait()
         self._task = None
-        self._news()
+        self._on_change()
 
-    async def _beat(self) -> bool:
+    async def _send_heartbeat(self) -> bool:
         """Sends one heartbeat. Returns False to send the next one now. Raises RetriableError to repeat it after a
         pause, ClientError to stop."""
         decisions, group_id = self._decisions, self._decisions.group_id
-        request, said = decisions.request(), decisions.said()
+        request, sent_state = decisions.request(), decisions.current_state()
         try:
             answer = await self._cluster.ask_coordinator(
                 group_id, CoordinatorType.GROUP, request, self._answer, min_version=FIRST_VERSION
             )
         except RetriableError:
-            decisions.unanswered()
+            decisions.forget_reported_state()
             raise
         refused = refusal(code_of(answer.error_code), f"the heartbeat of the group {group_id!r}", answer.error_message)
-        match decisions.answered(said, answer):
+        match decisions.handle_answer(sent_state, answer):
             case HeartbeatStep.GO_ON:
                 await self._on_answer()
                 return True

@@ -58,7 +58,7 @@ class Stage(Enum):
 
 
 @dataclass(slots=True)
-class Assigned:
+class AssignedPartition:
     """One partition of the consumer."""
 
     topic_partition: TopicPartition
@@ -68,7 +68,7 @@ class Assigned:
     validated_epoch: int | None = None  # epoch of the leader when the position was last known to be right
     reset_to: int | None = None  # timestamp for ListOffsets
     is_paused: bool = False
-    is_asked: bool = False  # a Fetch for it is in flight
+    is_fetching: bool = False  # a Fetch for it is in flight
     replica: int | None = None  # the node that the leader has named to read from (KIP-392)
     replica_until_s: float = 0.0  # by time.monotonic; then the leader is asked again
     log_start_offset: int | None = None  # log start offset in the last Fetch response
@@ -89,7 +89,7 @@ class Assigned:
     def seek(self, offset: int, leader_epoch: int | None = None) -> None:
         self.stage, self.offset, self.leader_epoch = Stage.READY, offset, leader_epoch
         self.validated_epoch = self.error = None
-        self.is_asked = False  # the result of a Fetch that is still in flight will be ignored
+        self.is_fetching = False  # the result of a Fetch that is still in flight will be ignored
         self.fetched.clear()
 
     def reset(self, timestamp: int) -> None:
@@ -97,7 +97,7 @@ class Assigned:
         self.stage, self.offset, self.leader_epoch, self.reset_to = Stage.RESET_WANTED, -1, None, timestamp
         self.fetched.clear()
 
-    def led_in(self, leader_epoch: int | None) -> None:
+    def apply_leader_epoch(self, leader_epoch: int | None) -> None:
         """Applies the leader's epoch of the newest metadata. If the epoch of the position is unknown, there is nothing
         to compare."""
         if self.stage is not Stage.READY or leader_epoch is None or leader_epoch == self.validated_epoch:
@@ -141,19 +141,19 @@ class Positions:
 
     def __init__(self, auto_offset_reset: OffsetReset) -> None:
         self._reset = auto_offset_reset
-        self._assigned: dict[TopicPartition, Assigned] = {}
+        self._assigned: dict[TopicPartition, AssignedPartition] = {}
         self._turn: deque[TopicPartition] = deque()  # order in which the partitions return records
-        self.emptied = 0  # how often the result of a Fetch for one partition was used up
+        self.exhausted_fetches = 0  # how often the result of a Fetch for one partition was used up
 
     @property
     def partitions(self) -> set[TopicPartition]:
         return set(self._assigned)
 
-    def snapshot(self) -> list[Assigned]:
+    def snapshot(self) -> list[AssignedPartition]:
         """Returns a copy of all partitions. Thread-safe."""
         return list(self._assigned.values())
 
-    def __iter__(self) -> Iterator[Assigned]:
+    def __iter__(self) -> Iterator[AssignedPartition]:
         return iter(self._assigned.values())
 
     def assign(self, partitions: Collection[TopicPartition], *, has_group: bool) -> None:
@@ -162,22 +162,22 @@ class Positions:
         kept = self._assigned
         self._assigned = {}
         for partition in partitions:
-            self._assigned[partition] = kept.get(partition) or Assigned(partition, stage)
+            self._assigned[partition] = kept.get(partition) or AssignedPartition(partition, stage)
             if self._assigned[partition].stage is Stage.RESET_WANTED and self._assigned[partition].reset_to is None:
                 self._assigned[partition].reset_to = self._reset.timestamp
         self._turn = deque(self._assigned)
 
-    def of(self, partition: TopicPartition) -> Assigned:
+    def get(self, partition: TopicPartition) -> AssignedPartition:
         """Returns the state of a partition. Raises IllegalState if it is not assigned."""
         try:
             return self._assigned[partition]
         except KeyError:
             raise IllegalState(f"{partition.topic}-{partition.partition} is not assigned to this consumer") from None
 
-    def find(self, partition: TopicPartition) -> Assigned | None:
+    def find(self, partition: TopicPartition) -> AssignedPartition | None:
         return self._assigned.get(partition)
 
-    def wanting(self, stage: Stage) -> list[Assigned]:
+    def in_stage(self, stage: Stage) -> list[AssignedPartition]:
         return [each for each in self._assigned.values() if each.stage is stage]
 
     def committed(self, partition: TopicPartition, offset: OffsetAndMetadata | None) -> None:
@@ -190,7 +190,7 @@ class Positions:
         else:
             self.lose(assigned)
 
-    def lose(self, assigned: Assigned) -> None:
+    def lose(self, assigned: AssignedPartition) -> None:
         """Chooses a new position, because there is none or the log does not contain it; or stores an error for the
         application."""
         timestamp = self._reset.timestamp
@@ -201,8 +201,8 @@ class Positions:
                 assigned.topic_partition, None if assigned.offset < 0 else assigned.offset
             )
 
-    def validated(
-        self, assigned: Assigned, current_epoch: int | None, end_epoch: int | None, end_offset: int | None
+    def apply_validation(
+        self, assigned: AssignedPartition, current_epoch: int | None, end_epoch: int | None, end_offset: int | None
     ) -> None:
         """Applies the leader's response about the epoch of the position.
 
@@ -228,7 +228,7 @@ class Positions:
             if each.offset >= 0
         }
 
-    def hungry(self, most_bytes: int, most_bytes_in_all: int) -> list[Assigned]:
+    def fetchable(self, most_bytes: int, most_bytes_in_all: int) -> list[AssignedPartition]:
         """Returns the partitions to fetch from: ready, not paused, without a Fetch in flight, and with less than
         `most_bytes` buffered."""
         in_hand = sum(each.fetched_bytes for each in self._assigned.values() if not each.is_paused)
@@ -239,17 +239,17 @@ class Positions:
             for each in self._assigned.values()
             if each.stage is Stage.READY
             and not each.is_paused
-            and not each.is_asked
+            and not each.is_fetching
             and each.error is None
             and each.fetched_bytes < most_bytes
         ]
 
-    def asked_last(self, assigned: Assigned) -> None:
+    def move_to_end(self, assigned: AssignedPartition) -> None:
         """Moves the partition to the end of the next Fetch, so that none starves when responses are limited
         (KIP-74)."""
         self._assigned[assigned.topic_partition] = self._assigned.pop(assigned.topic_partition)
 
-    def has_plenty(self, most_bytes: int) -> bool:
+    def has_enough_buffered(self, most_bytes: int) -> bool:
         """Returns whether at least this many bytes are buffered for one partition."""
         return any(each.fetched_bytes >= most_bytes and not each.is_paused for each in self._assigned.values())
 
@@ -270,7 +270,7 @@ class Positions:
                 before = len(assigned.fetched)
                 taken = assigned.take(max_records)
                 if len(assigned.fetched) < before:
-                    self.emptied += 1
+                    self.exhausted_fetches += 1
                     self._turn.rotate(-1)
                 if taken:
                     return assigned.topic_partition, taken
@@ -282,5 +282,5 @@ class Positions:
     def take_batches(self) -> dict[TopicPartition, RawBatches]:
         """Takes the result of one Fetch for each partition."""
         wanted = [each for each in self._assigned.values() if each.fetched and not each.is_paused]
-        self.emptied += len(wanted)
+        self.exhausted_fetches += len(wanted)
         return {each.topic_partition: each.take_batches() for each in wanted}

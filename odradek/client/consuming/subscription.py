@@ -32,18 +32,18 @@ class Subscription:
         handover: Handover,
         *,
         progress: Callable[[], object],
-        news: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> None:
         self._cluster = cluster
         self._settings = settings
         self._handover = handover
         self._progress = progress
-        self._news = news
+        self._on_change = on_change
         self._member: GroupMember | ConsumerMember | None = None
         self.interest = Interest()
 
     @property
-    def is_made(self) -> bool:
+    def exists(self) -> bool:
         return self._member is not None
 
     @property
@@ -60,12 +60,14 @@ class Subscription:
             self._member.subscribe(interest)
             return
         kind = GroupMember if self._settings.protocol is GroupProtocol.CLASSIC else ConsumerMember
-        self._member = kind(self._cluster, self._settings, interest, progress=self._progress, news=self._heard)
+        self._member = kind(
+            self._cluster, self._settings, interest, progress=self._progress, on_change=self._hold_and_report
+        )
 
-    async def keep_up(self) -> None:
+    async def poll_coordinator(self) -> None:
         """Attends to the group membership. Raises ClientError if the group does not accept this member."""
         if self._member is not None:
-            await self._member.keep_up(self._handover)
+            await self._member.poll_coordinator(self._handover)
 
     async def leave(self) -> None:
         """Gives up all partitions and leaves the group."""
@@ -84,15 +86,15 @@ class Subscription:
             if member is not None:
                 await member.leave()
 
-    def refused_commit(self, code: ErrorCode) -> None:
+    def on_refused_commit(self, code: ErrorCode) -> None:
         if self._member is not None:
-            self._member.refused_commit(code)
+            self._member.on_refused_commit(code)
 
-    def _heard(self) -> None:
-        """Stops returning buffered records until `keep_up` has run. Called by the member, possibly from its
+    def _hold_and_report(self) -> None:
+        """Stops returning buffered records until `poll_coordinator` has run. Called by the member, possibly from its
         heartbeats."""
         self._handover.hold()
-        self._news()
+        self._on_change()
 
 
 UNATTENDED_TIMEOUT_MS = 5_000  # timeout of an automatic commit while the application is waiting for something else
@@ -123,14 +125,14 @@ class Commits:
         return self._interval_s is not None
 
     @property
-    def due_at(self) -> float | None:
+    def next_commit_at(self) -> float | None:
         """The time of the next automatic commit, on the loop's clock."""
         return None if self._interval_s is None or not self._positions.partitions else self._next_at
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
         """Commits these offsets, or the position in every partition. Raises the errors of `Consumer.commit`."""
         if offsets is None:
-            to_commit = self._behind_what_was_given()
+            to_commit = self._delivered_positions()
         else:
             to_commit = {
                 TopicPartition(*partition): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
@@ -144,7 +146,7 @@ class Commits:
             await self._offsets.commit(to_commit, lambda: subscription.metadata)
         except ClientError as error:
             if error.code is not None:
-                subscription.refused_commit(error.code)
+                subscription.on_refused_commit(error.code)
             raise
 
     async def commit_if_due(self, now_s: float) -> None:
@@ -160,7 +162,7 @@ class Commits:
                 async with asyncio.timeout(self._timeout_s):
                     await self.commit()
 
-    def _behind_what_was_given(self) -> dict[TopicPartition, OffsetAndMetadata]:
+    def _delivered_positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         found = self._positions.to_commit()
         for partition, position in found.items():
             on_its_way = self._delivery.position(partition)

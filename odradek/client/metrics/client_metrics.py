@@ -26,14 +26,14 @@ class ApiSensors:
 class NodeMeter:
     """Measures the requests and responses of the connections to one address."""
 
-    __slots__ = ("_apis", "_clock", "closed", "group", "latency_ms", "received_bytes", "sent_bytes")
+    __slots__ = ("_apis", "_clock", "closed_connections", "group", "latency_ms", "received_bytes", "sent_bytes")
 
     def __init__(self, group: MetricGroup, apis: Mapping[int, ApiSensors], closed: Sensor) -> None:
         """apis     sensors by API key, for the APIs that are measured separately
         closed   counts connections that were closed or lost
         """
         self.group = group
-        self.closed = closed
+        self.closed_connections = closed
         self._apis = apis
         self._clock = group.clock
         self.sent_bytes = Sensor(group.clock)
@@ -41,8 +41,8 @@ class NodeMeter:
         self.latency_ms = group.average("request-latency", Unit.MILLISECONDS, "time from a request to its answer")
         add_requests(group, lambda: (self,))
 
-    def sent(self, api_key: int, size_bytes: int) -> float:
-        """Records a request. Returns its time, to be passed to `answered`."""
+    def record_request(self, api_key: int, size_bytes: int) -> float:
+        """Records a request. Returns its time, to be passed to `record_response`."""
         now_s = self._clock()
         self.sent_bytes.record(size_bytes, now_s)
         api = self._apis.get(api_key)
@@ -50,7 +50,7 @@ class NodeMeter:
             api.sent_at_s = now_s
         return now_s
 
-    def answered(self, api_key: int, sent_at_s: float, size_bytes: int, throttle_ms: int) -> None:
+    def record_response(self, api_key: int, sent_at_s: float, size_bytes: int, throttle_ms: int) -> None:
         now_s = self._clock()
         latency_ms = (now_s - sent_at_s) * 1000
         self.received_bytes.record(size_bytes, now_s)
@@ -92,10 +92,10 @@ class ClientMetrics:
         self.count_connections: Callable[[], int] = lambda: 0
         self.node_id_of: Callable[[Address], int | None] = lambda _: None
         self.client.gauge("connection-count", Unit.COUNT, "open connections", lambda: float(self.count_connections()))
-        self.created = self.client.meter("connection-creation", "connections opened")
-        self.closed = self.client.meter("connection-close", "connections closed or lost")
-        self.logged_in = self.client.meter("successful-authentication", "logins by SASL or TLS that succeeded")
-        self.refused = self.client.meter("failed-authentication", "logins by SASL or TLS that were refused")
+        self.created_connections = self.client.meter("connection-creation", "connections opened")
+        self.closed_connections = self.client.meter("connection-close", "connections closed or lost")
+        self.logins = self.client.meter("successful-authentication", "logins by SASL or TLS that succeeded")
+        self.refused_logins = self.client.meter("failed-authentication", "logins by SASL or TLS that were refused")
 
     def node(self, host: str, port: int) -> NodeMeter:
         """Returns the meter for connections to this address."""
@@ -103,7 +103,7 @@ class ClientMetrics:
         found = self._nodes.get(address)
         if found is None:
             group = MetricGroup(f"{self._prefix}-node-metrics", self.clock)
-            found = self._nodes[address] = NodeMeter(group, self._apis, self.closed)
+            found = self._nodes[address] = NodeMeter(group, self._apis, self.closed_connections)
         return found
 
     def read(self) -> Metrics:
@@ -130,7 +130,7 @@ class ClientMetrics:
         sensors = self._apis[api.value] = ApiSensors(latency_ms=latency_ms, throttle_ms=throttle_ms)
         return sensors
 
-    def since(self, sensors: Iterable[ApiSensors]) -> Callable[[], float]:
+    def seconds_since(self, sensors: Iterable[ApiSensors]) -> Callable[[], float]:
         """Returns a function that returns the seconds since the last request to one of these APIs; -1 before the first,
         as in Kafka."""
         of = list(sensors)

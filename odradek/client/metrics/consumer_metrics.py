@@ -33,7 +33,7 @@ class Polls:
         )
         group.gauge("last-poll-seconds-ago", Unit.SECONDS, "since records were last asked for; -1: never", self._ago)
 
-    def begins(self) -> None:
+    def begin_poll(self) -> None:
         now_s = self._clock()
         if self._began_s is not None and now_s > self._began_s:
             between_s = now_s - self._began_s
@@ -41,7 +41,7 @@ class Polls:
             self._idle.record(self._spent_s / between_s)
         self._began_s, self._spent_s = now_s, 0.0
 
-    def ends(self) -> None:
+    def end_poll(self) -> None:
         if self._began_s is not None:
             self._spent_s = self._clock() - self._began_s
 
@@ -75,11 +75,11 @@ class Rebalances:
             "rebalance-total", Unit.COUNT, "assignments that were taken over, in all", lambda: float(self._sensor.count)
         )
 
-    def ended(self) -> None:
+    def record_rebalance(self) -> None:
         self._sensor.record()
         self._ended_s = self._clock()
 
-    def ago(self) -> float:
+    def seconds_since_last(self) -> float:
         return -1.0 if self._ended_s is None else self._clock() - self._ended_s
 
 
@@ -140,16 +140,16 @@ class ConsumerMetrics(ClientMetrics):
             "last-rebalance-seconds-ago",
             Unit.SECONDS,
             "since an assignment was last taken over; -1: never",
-            self.rebalances.ago,
+            self.rebalances.seconds_since_last,
         )
 
-    def fetched(self, by_topic: dict[str, int]) -> None:
+    def record_fetch(self, by_topic: dict[str, int]) -> None:
         """Records a response, with the number of bytes of each topic."""
         self._fetch_size.record(sum(by_topic.values()))
         for topic, size_bytes in by_topic.items():
             self._topic(topic).fetched_bytes.record(size_bytes)
 
-    def returned(self, topic: str, records: int) -> None:
+    def record_returned(self, topic: str, records: int) -> None:
         """Records that the application has received this many records."""
         self._records.record(records)
         self._topic(topic).records.record(records)
@@ -200,12 +200,12 @@ class ShareConsumerMetrics(ClientMetrics):
         measure_heartbeats(self, coordinator, ApiKey.SHARE_GROUP_HEARTBEAT)
         self.rebalances = Rebalances(coordinator)
 
-    def fetched(self, records: int, size_bytes: int) -> None:
+    def record_fetch(self, records: int, size_bytes: int) -> None:
         """Records a response with this many records."""
         self._records.record(records)
         self._fetch_size.record(size_bytes)
 
-    def acknowledged(self, ranges: Iterable[tuple[int, int]], *, has_failed: bool) -> None:
+    def record_acknowledgements(self, ranges: Iterable[tuple[int, int]], *, has_failed: bool) -> None:
         """Records that acknowledgements of these ranges of offsets were answered, or lost."""
         count = sum(last - first + 1 for first, last in ranges)
         self._acknowledgements.record(count)
@@ -223,5 +223,5 @@ def measure_heartbeats(metrics: ClientMetrics, group: MetricGroup, *apis: ApiKey
         "last-heartbeat-seconds-ago",
         Unit.SECONDS,
         "since a heartbeat was last sent; -1: never",
-        metrics.since(sensors),
+        metrics.seconds_since(sensors),
     )

@@ -97,7 +97,9 @@ class ProducerMetrics(ClientMetrics):
         )
         group.gauge("waiting-threads", Unit.COUNT, "calls of `send` that wait for room", lambda: float(waiting()))
 
-    def sends(self, topic: str, records: int, size_bytes: int, compression: float, queued_s: float | None) -> None:
+    def record_batch(
+        self, topic: str, records: int, size_bytes: int, compression: float, queued_s: float | None
+    ) -> None:
         """Records that a batch is sent.
 
         compression   ratio of its size to the uncompressed size
@@ -111,14 +113,14 @@ class ProducerMetrics(ClientMetrics):
         sensors.batch_bytes.record(size_bytes, now_s)
         sensors.compression.record(compression, now_s)
 
-    def sent(self, records: int) -> None:
+    def record_request(self, records: int) -> None:
         """Records a request with this many records."""
         self._records.record(records)
 
-    def retries(self, topic: str, records: int) -> None:
+    def record_retries(self, topic: str, records: int) -> None:
         self._topic(topic).retries.record(records)
 
-    def gave_up(self, topic: str, records: int) -> None:
+    def record_failures(self, topic: str, records: int) -> None:
         self._topic(topic).errors.record(records)
 
     def _topic(self, topic: str) -> TopicSensors:

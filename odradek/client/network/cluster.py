@@ -68,9 +68,11 @@ class Leader:
     node_id: int | None
     leader_epoch: int | None
 
-    def or_later(self, told: Leader) -> Leader:
-        """Returns `told`, unless its epoch is older: the metadata of a node may lag behind (KIP-320)."""
-        return self if told.leader_epoch is not None and told.leader_epoch < (self.leader_epoch or 0) else told
+    def newer_leader(self, reported: Leader) -> Leader:
+        """Returns `reported`, unless its epoch is older: the metadata of a node may lag behind (KIP-320)."""
+        return (
+            self if reported.leader_epoch is not None and reported.leader_epoch < (self.leader_epoch or 0) else reported
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,7 @@ class Cluster:
         Raises RetriableError if the connection is lost, or without a response in time (by default
         `request_timeout_ms`). The caller checks the error codes in the response.
         """
-        connection = await (self._any() if node_id is None else self.connection(node_id, channel))
+        connection = await (self._any_connection() if node_id is None else self.connection(node_id, channel))
         return await connection.ask(
             request, answer, max_version=max_version, min_version=min_version, timeout_ms=timeout_ms
         )
@@ -222,7 +224,7 @@ class Cluster:
             self.forget_coordinator(key, kind)
             raise
 
-    async def patiently(
+    async def retry(
         self, ask: Callable[[], Coroutine[Any, Any, T]], timeout_s: float, *, never: ErrorCode | None = None
     ) -> T:
         """Repeats `ask` after a RetriableError until the timeout is over, except after one with the code `never`."""
@@ -252,7 +254,7 @@ class Cluster:
         """
 
         def is_served(versions: ServedVersions) -> bool:
-            return versions.has_feature(feature) and versions.newest(request) is not None
+            return versions.has_feature(feature) and versions.newest_version(request) is not None
 
         for node_id in self.node_ids:
             connection = await self.connection(node_id)
@@ -289,14 +291,14 @@ class Cluster:
         request = ApiVersionsRequest(client_software_name="odradek", client_software_version=odradek.__version__)
         answer = await self.ask(request, ApiVersionsResponse)
         check(answer.error_code, "the versions of the cluster")
-        self._learn_features(ServedVersions.of(answer))
+        self._store_features(ServedVersions.of(answer))
 
     @property
     def are_features_stale(self) -> bool:
         """Whether they were last reported more than `metadata_max_age_ms` ago."""
         return time.monotonic() - self._features_learnt_at > self._metadata_max_age_s
 
-    def _learn_features(self, versions: ServedVersions) -> None:
+    def _store_features(self, versions: ServedVersions) -> None:
         self._features_learnt_at = time.monotonic()
         if versions.features_epoch >= self._features_epoch:
             self._features_epoch = versions.features_epoch
@@ -309,7 +311,7 @@ class Cluster:
         Errors of a single topic are not raised here, but by `topic`."""
         names = list(self._topics) if topics is None else list(topics)
         for topic in await self._ask_metadata(names, allow_auto_create):
-            self._learn(topic)
+            self._store_topic(topic)
 
     async def topic(self, name: str, *, timeout_ms: float = DEFAULT_REQUEST_TIMEOUT_MS) -> TopicMetadata:
         """Returns the metadata of a topic, and waits until it exists; the request may create it. Raises RetriableError
@@ -350,7 +352,7 @@ class Cluster:
             asked = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in sorted(missing)]
             for topic in await self._metadata(MetadataRequest(topics=asked, allow_auto_topic_creation=False)):
                 if topic.name is not None:
-                    self._learn(topic)
+                    self._store_topic(topic)
             found = self._names_of(wanted)
         return found
 
@@ -364,12 +366,12 @@ class Cluster:
             return None
         return known.leaders[partition.partition]
 
-    def told_leader(self, partition: TopicPartition, told: Leader) -> None:
+    def adopt_leader(self, partition: TopicPartition, reported: Leader) -> None:
         """Adopts the leader that another node has named in a response (KIP-951)."""
         known = self._topics.get(partition.topic)
-        if known is not None and partition.partition < len(known.leaders) and told.node_id in self._nodes:
+        if known is not None and partition.partition < len(known.leaders) and reported.node_id in self._nodes:
             leaders = list(known.leaders)
-            leaders[partition.partition] = leaders[partition.partition].or_later(told)
+            leaders[partition.partition] = leaders[partition.partition].newer_leader(reported)
             self._topics[partition.topic] = replace(known, leaders=tuple(leaders))
 
     def stale_topics(self, now_s: float) -> list[str]:
@@ -400,7 +402,7 @@ class Cluster:
             self._coordinators[kind, key] = answer.node_id
             return answer.node_id
 
-        return await self.patiently(ask, timeout_ms / 1000)
+        return await self.retry(ask, timeout_ms / 1000)
 
     def forget_coordinator(self, key: str, kind: CoordinatorType) -> None:
         self._coordinators.pop((kind, key), None)
@@ -426,7 +428,7 @@ class Cluster:
             where = f"{error}; that is what broker {node_id} advertises to clients (advertised.listeners)"
             raise RetriableError(where, error.code) from None
 
-    async def _any(self) -> Connection:
+    async def _any_connection(self) -> Connection:
         for (_, _, channel), connection in self._connections.items():
             if channel == MAIN and connection.is_open:
                 return connection
@@ -453,7 +455,7 @@ class Cluster:
         task = self._opening.get(address)
         if task is None:
             task = self._opening[address] = asyncio.get_running_loop().create_task(self._open(address))
-            task.add_done_callback(_look_at_the_error)
+            task.add_done_callback(_retrieve_error)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -471,25 +473,25 @@ class Cluster:
                 request_timeout_ms=self.request_timeout_ms,
                 security=self._security,
                 meter=self._metrics.node(host, port),
-                expected=self._expected_at((host, port)),
+                expected=self._expected_broker((host, port)),
             )
         except RetriableError as error:
             if error.code is ErrorCode.REBOOTSTRAP_REQUIRED:
                 self._rebootstrap()
             raise
         except AuthenticationFailed:
-            self._metrics.refused.record()
+            self._metrics.refused_logins.record()
             raise
         finally:
             del self._opening[address]
-        self._metrics.created.record()
+        self._metrics.created_connections.record()
         if self._security.has_sasl or self._security.tls_context is not None:
-            self._metrics.logged_in.record()
+            self._metrics.logins.record()
         self._connections[address] = connection
-        self._learn_features(connection.versions)
+        self._store_features(connection.versions)
         return connection
 
-    def _expected_at(self, address: tuple[str, int]) -> ExpectedBroker | None:
+    def _expected_broker(self, address: tuple[str, int]) -> ExpectedBroker | None:
         node_id = self._node_id_of(address)
         return None if node_id is None or self.cluster_id is None else ExpectedBroker(self.cluster_id, node_id)
 
@@ -503,7 +505,7 @@ class Cluster:
     async def _ask_for_topic(self, name: str) -> MetadataResponseTopic:
         for topic in await self._ask_metadata([name], None):
             if topic.name == name:
-                self._learn(topic)
+                self._store_topic(topic)
                 return topic
         raise RetriableError(f"the broker said nothing of the topic {name!r}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -521,7 +523,7 @@ class Cluster:
         self.cluster_id = answer.cluster_id
         return answer.topics
 
-    def _learn(self, topic: MetadataResponseTopic) -> None:
+    def _store_topic(self, topic: MetadataResponseTopic) -> None:
         """Stores the metadata of a topic. A transient error leaves the known metadata in place."""
         name = topic.name or ""
         if topic.error_code != 0:
@@ -536,7 +538,7 @@ class Cluster:
         known = self._topics.get(name)
         if known is not None and known.topic_id == topic.topic_id:
             count = min(len(known.leaders), len(leaders))
-            leaders[:count] = map(Leader.or_later, known.leaders[:count], leaders[:count])
+            leaders[:count] = map(Leader.newer_leader, known.leaders[:count], leaders[:count])
         self._topics[name] = TopicMetadata(name, topic.topic_id, tuple(leaders))
         self._learnt_at[name] = time.monotonic()
 
@@ -557,7 +559,7 @@ def parse_addresses(servers: str | Sequence[str]) -> list[tuple[str, int]]:
     return addresses
 
 
-def _look_at_the_error(task: asyncio.Task[Connection]) -> None:
+def _retrieve_error(task: asyncio.Task[Connection]) -> None:
     """Marks the exception as retrieved. All waiting callers have received it; asyncio would otherwise print it."""
     if not task.cancelled():
         task.exception()

@@ -60,7 +60,7 @@ class ServedVersions:
         """Returns whether the feature is finalized above level 0."""
         return self.features.get(name, 0) > 0
 
-    def newest(self, request: type[Message], max_version: int | None = None) -> int | None:
+    def newest_version(self, request: type[Message], max_version: int | None = None) -> int | None:
         """Returns the newest version that both sides support, at most `max_version`; None if there is none."""
         oldest, newest = self.served.get(request.API_KEY, (0, -1))
         version = min(newest, request.MAX_VERSION if max_version is None else min(max_version, request.MAX_VERSION))
@@ -78,7 +78,7 @@ class ExpectedBroker(NamedTuple):
     node_id: int
 
 
-class Waiting:
+class WaitingRequest:
     """A request without a response yet."""
 
     __slots__ = ("answer", "has_tags", "reply", "sent_at_s", "timeout", "version")
@@ -126,14 +126,14 @@ class Connection(asyncio.BufferedProtocol):
         self._timeout_s = request_timeout_ms / 1000
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._waiting: dict[int, Waiting] = {}
+        self._pending: dict[int, WaitingRequest] = {}
         self._correlation_id = 0
-        self._lost: ClientError | None = None
-        self._ended = self._loop.create_future()
+        self._loss: ClientError | None = None
+        self._closed_future = self._loop.create_future()
         # Where requests are written: to the transport, or to the list of those that wait for a login or a throttle to
         # end.
         self._writelines: Callable[[Iterable[Buffer]], None] = _not_connected
-        self._held: list[Buffer] = []
+        self._held_requests: list[Buffer] = []
         self._is_logging_in = False
         self._throttle = Throttle()
         self._throttle_ends: asyncio.TimerHandle | None = None
@@ -182,7 +182,7 @@ class Connection(asyncio.BufferedProtocol):
         except OSError as error:
             raise _unreachable(name, error) from None
         try:
-            await connection._agree()
+            await connection._negotiate_versions()
             if security.has_sasl:
                 await connection._log_in()
         except BaseException:
@@ -193,23 +193,23 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def requests_in_flight(self) -> int:
         """The number of requests that are not answered yet."""
-        return len(self._waiting)
+        return len(self._pending)
 
     @property
     def is_open(self) -> bool:
-        return self._lost is None and self._transport is not None
+        return self._loss is None and self._transport is not None
 
     def close(self) -> None:
-        self._lose(RetriableError(f"the connection to {self.name} was closed"))
+        self._fail_requests(RetriableError(f"the connection to {self.name} was closed"))
 
     async def closed(self) -> None:
         """Waits until the transport is closed."""
         if self._transport is not None:
-            await asyncio.shield(self._ended)
+            await asyncio.shield(self._closed_future)
 
     def version(self, request: type[Message], max_version: int | None = None, min_version: int = 0) -> int:
         """Returns the version in which to send a request here. Raises ClientError (UNSUPPORTED_VERSION)."""
-        version = self.versions.newest(request, max_version)
+        version = self.versions.newest_version(request, max_version)
         if version is None or version < min_version:
             name, at_least = ApiKey(request.API_KEY).name, f" from {min_version} on" if min_version else ""
             raise ClientError(
@@ -250,8 +250,8 @@ class Connection(asyncio.BufferedProtocol):
         reply: asyncio.Future[M] = self._loop.create_future()
         timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
         held_s = self._throttle.left_s(self._loop.time())
-        timeout = self._loop.call_later(held_s + timeout_s, self._timed_out, type(request), timeout_s)
-        self._waiting[correlation_id] = Waiting(answer, version, reply, timeout, self._sent_at_s)
+        timeout = self._loop.call_later(held_s + timeout_s, self._on_timeout, type(request), timeout_s)
+        self._pending[correlation_id] = WaitingRequest(answer, version, reply, timeout, self._sent_at_s)
         return reply
 
     def send_unanswered(self, request: Message, version: int) -> None:
@@ -259,8 +259,8 @@ class Connection(asyncio.BufferedProtocol):
         self._write(request, version)
 
     def _write(self, request: Message, version: int, is_login: bool = False) -> int:
-        if self._lost is not None:
-            raise self._lost
+        if self._loss is not None:
+            raise self._loss
         assert self._transport is not None
         self._correlation_id = correlation_id = (self._correlation_id + 1) & LARGEST_CORRELATION_ID
         head = bytearray(LENGTH_BYTES)
@@ -271,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
         chunks: list[Buffer] = [head, *encode_chunks(request, version)]
         size_bytes = sum(map(len, chunks))
         LENGTH.pack_into(head, 0, size_bytes - LENGTH_BYTES)
-        self._sent_at_s = self._meter.sent(request.API_KEY, size_bytes)
+        self._sent_at_s = self._meter.record_request(request.API_KEY, size_bytes)
         if is_login:
             self._transport.writelines(chunks)
         else:
@@ -281,9 +281,9 @@ class Connection(asyncio.BufferedProtocol):
     async def refresh_versions(self) -> None:
         """Requests the versions again, because raising a feature may add APIs while the broker runs. Raises
         RetriableError."""
-        await self._agree()
+        await self._negotiate_versions()
 
-    async def _agree(self) -> None:
+    async def _negotiate_versions(self) -> None:
         """Requests the versions. If the broker does not support the newest version of ApiVersions, uses the one that
         the refusal names, or else the oldest."""
         request = _of_this_software()
@@ -305,54 +305,55 @@ class Connection(asyncio.BufferedProtocol):
 
     # The login, and its renewal on the open connection.
 
-    def hold(self) -> None:
-        """Holds requests back until `release` is called: during a login, a broker accepts no other requests."""
+    def hold_requests(self) -> None:
+        """Holds requests back until `release_requests` is called: during a login, a broker accepts no other
+        requests."""
         self._is_logging_in = True
-        self._writelines = self._held.extend
+        self._writelines = self._held_requests.extend
 
-    def release(self) -> None:
+    def release_requests(self) -> None:
         self._is_logging_in = False
         self._send_held()
 
     def _send_held(self) -> None:
         """Sends the requests that were held back, unless a login or a throttle continues."""
-        if self._is_logging_in or self._throttle_ends is not None or self._lost is not None:
+        if self._is_logging_in or self._throttle_ends is not None or self._loss is not None:
             return
         assert self._transport is not None
         self._writelines = self._transport.writelines
-        held, self._held = self._held, []
-        if held:
-            self._writelines(held)
+        held_requests, self._held_requests = self._held_requests, []
+        if held_requests:
+            self._writelines(held_requests)
 
-    def _heed(self, request: Waiting, answer: Message) -> None:
+    def _apply_throttle(self, request: WaitingRequest, answer: Message) -> None:
         """Holds requests back for the throttle time of a response, even if no caller waits for that response any more
         (KIP-219)."""
         throttle_ms = getattr(answer, "throttle_time_ms", 0)
         if self._throttle.note_throttle(answer.API_KEY, request.version, throttle_ms, self._loop.time()):
-            self._writelines = self._held.extend
+            self._writelines = self._held_requests.extend
             if self._throttle_ends is None:
-                self._throttle_ends = self._loop.call_at(self._throttle.until_s, self._throttle_may_end)
+                self._throttle_ends = self._loop.call_at(self._throttle.until_s, self._end_throttle_if_over)
 
-    def _throttle_may_end(self) -> None:
+    def _end_throttle_if_over(self) -> None:
         """Ends the throttle, unless a later response has prolonged it."""
         self._throttle_ends = None
         if self._throttle.left_s(self._loop.time()) > 0:
-            self._throttle_ends = self._loop.call_at(self._throttle.until_s, self._throttle_may_end)
+            self._throttle_ends = self._loop.call_at(self._throttle.until_s, self._end_throttle_if_over)
         self._send_held()
 
     async def _log_in(self) -> None:
         from odradek.client.network.login import log_in
 
         lifetime_ms = await log_in(self, self._security)
-        if lifetime_ms > 0 and self._lost is None:
+        if lifetime_ms > 0 and self._loss is None:
             after_s = lifetime_ms / 1000 * random.uniform(*RENEWED_AFTER)
-            self._renewal = self._loop.call_later(after_s, self._renew)
+            self._renewal = self._loop.call_later(after_s, self._start_renewal)
 
-    def _renew(self) -> None:
+    def _start_renewal(self) -> None:
         # Renew the session when the throttle ends, before the waiting requests are sent: it may have expired by then.
         if self._throttle_ends is not None:
-            self.hold()
-            self._renewal = self._loop.call_at(self._throttle.until_s, self._renew)
+            self.hold_requests()
+            self._renewal = self._loop.call_at(self._throttle.until_s, self._start_renewal)
             return
         self._renewing = self._loop.create_task(self._log_in_again())
 
@@ -361,26 +362,26 @@ class Connection(asyncio.BufferedProtocol):
         try:
             await self._log_in()
         except ClientError as error:
-            self._lose(RetriableError(f"the session at {self.name} could not be renewed: {error}", error.code))
+            self._fail_requests(RetriableError(f"the session at {self.name} could not be renewed: {error}", error.code))
 
-    def _timed_out(self, request: type[Message], timeout_s: float) -> None:
+    def _on_timeout(self, request: type[Message], timeout_s: float) -> None:
         name = ApiKey(request.API_KEY).name
         message = f"{self.name} did not answer {name} in {timeout_s * 1000:g} ms"
-        self._lose(RetriableError(message, ErrorCode.REQUEST_TIMED_OUT))
+        self._fail_requests(RetriableError(message, ErrorCode.REQUEST_TIMED_OUT))
 
-    def _lose(self, why: ClientError) -> None:
-        if self._lost is not None:
+    def _fail_requests(self, why: ClientError) -> None:
+        if self._loss is not None:
             return
-        self._lost = why
+        self._loss = why
         for timer in (self._renewal, self._throttle_ends):
             if timer is not None:
                 timer.cancel()
         if self._renewing is not None and self._renewing is not asyncio.current_task(self._loop):
             self._renewing.cancel()
         if self._transport is not None:
-            self._meter.closed.record()
+            self._meter.closed_connections.record()
             self._transport.abort()
-        waiting, self._waiting = self._waiting, {}
+        waiting, self._pending = self._pending, {}
         for request in waiting.values():
             request.timeout.cancel()
             if not request.reply.done():
@@ -392,15 +393,15 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
         self._writelines = self._transport.writelines
-        if self._lost is not None:
+        if self._loss is not None:
             self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._lose(self._why_lost(error))
-        if not self._ended.done():
-            self._ended.set_result(None)
+        self._fail_requests(self._loss_reason(error))
+        if not self._closed_future.done():
+            self._closed_future.set_result(None)
 
-    def _why_lost(self, error: Exception | None) -> ClientError:
+    def _loss_reason(self, error: Exception | None) -> ClientError:
         """Returns the error for a lost connection. A broker that requires a login closes a connection without one,
         often without an error."""
         if isinstance(error, ssl.SSLError) and isinstance(
@@ -408,7 +409,7 @@ class Connection(asyncio.BufferedProtocol):
         ):
             return refused
         reason = f": {error}" if error is not None else ""
-        if self._waiting and self._correlation_id - len(self._waiting) < GREETINGS:
+        if self._pending and self._correlation_id - len(self._pending) < GREETINGS:
             reason += f": its listener may require TLS or SASL (security_protocol={self._security.security_protocol})"
         return RetriableError(f"the connection to {self.name} was lost{reason}", ErrorCode.NETWORK_EXCEPTION)
 
@@ -426,9 +427,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._frame_filled += nbytes
                 if self._frame_filled == len(self._frame):
                     frame, self._frame = self._frame, None
-                    self._answered(frame)
+                    self._handle_response(frame)
         except (MalformedMessage, IndexError) as error:
-            self._lose(RetriableError(f"{self.name} does not speak Kafka's protocol: {error}"))
+            self._fail_requests(RetriableError(f"{self.name} does not speak Kafka's protocol: {error}"))
 
     def _take_frames(self) -> None:
         """Processes all complete frames in the shared buffer. The start of a frame that does not fit moves to a buffer
@@ -451,34 +452,34 @@ class Connection(asyncio.BufferedProtocol):
                     self._frame_filled = filled - start
                     position = filled
                 break
-            self._answered(bytearray(shared[start:end]))
+            self._handle_response(bytearray(shared[start:end]))
             position = end
         left = filled - position
         if position and left:
             shared[:left] = bytes(shared[position:filled])
         self._filled = left
 
-    def _answered(self, frame: bytearray) -> None:
+    def _handle_response(self, frame: bytearray) -> None:
         """Processes a response. `frame` has no length prefix, and belongs to the response from now on."""
         (correlation_id,) = LENGTH.unpack_from(frame)
-        request = self._waiting.pop(correlation_id, None)
+        request = self._pending.pop(correlation_id, None)
         if request is None:
             raise MalformedMessage(f"an answer to request {correlation_id}, which was not asked")
         request.timeout.cancel()
         try:
-            answer = self._decoded(request, frame)
+            answer = self._decode(request, frame)
         except (MalformedMessage, IndexError) as error:
             if not request.reply.done():
                 request.reply.set_exception(RetriableError(f"{self.name} does not speak Kafka's protocol: {error}"))
             raise
-        self._meter.answered(
+        self._meter.record_response(
             answer.API_KEY, request.sent_at_s, len(frame) + LENGTH_BYTES, getattr(answer, "throttle_time_ms", 0)
         )
-        self._heed(request, answer)
+        self._apply_throttle(request, answer)
         if not request.reply.done():  # otherwise no caller waits for the response any more
             request.reply.set_result(answer)
 
-    def _decoded(self, request: Waiting, frame: bytearray) -> Message:
+    def _decode(self, request: WaitingRequest, frame: bytearray) -> Message:
         position, version = LENGTH_BYTES, request.version
         if request.answer is ApiVersionsResponse and frame[ERROR_CODE_AT : ERROR_CODE_AT + 2] == _NOT_OUR_VERSION:
             version = VERSION_OF_THE_FIRST_CLIENTS

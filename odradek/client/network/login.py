@@ -33,11 +33,11 @@ class LoginConnection(Protocol):
 
     def version(self, request: type[Message], max_version: int | None = None, min_version: int = 0) -> int: ...
 
-    def hold(self) -> None: ...
+    def hold_requests(self) -> None: ...
 
     def send(self, request: Message, version: int, answer: type[M], *, is_login: bool = False) -> asyncio.Future[M]: ...
 
-    def release(self) -> None: ...
+    def release_requests(self) -> None: ...
 
 
 async def log_in(connection: LoginConnection, security: Security) -> int:
@@ -49,13 +49,13 @@ async def log_in(connection: LoginConnection, security: Security) -> int:
     mechanism = security.sasl_mechanism or ""
     exchange = await _exchange(connection, security)
     version = connection.version(SaslHandshakeRequest, WITH_SASL_AUTHENTICATE, WITH_SASL_AUTHENTICATE)
-    connection.hold()
+    connection.hold_requests()
     offered = await connection.send(
         SaslHandshakeRequest(mechanism=mechanism), version, SaslHandshakeResponse, is_login=True
     )
     _check_handshake(connection.name, mechanism, offered)
     version = connection.version(SaslAuthenticateRequest)
-    token: bytes | None = exchange.first()
+    token: bytes | None = exchange.initial_response()
     lifetime_ms = 0
     while token is not None:
         request = SaslAuthenticateRequest(auth_bytes=token)
@@ -73,7 +73,7 @@ async def log_in(connection: LoginConnection, security: Security) -> int:
             raise AuthenticationFailed(
                 f"{connection.name}, {mechanism}: {error}", ErrorCode.SASL_AUTHENTICATION_FAILED
             ) from None
-    connection.release()
+    connection.release_requests()
     return lifetime_ms
 
 

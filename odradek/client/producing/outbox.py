@@ -88,7 +88,7 @@ class Outbox:
         return self._broken != NONE or (self._unresolved != NONE and not has_sequence)
 
     def next_to_send(self, identity: ProducerIdentity) -> ProducerBatch | None:
-        """Returns the oldest batch if it may be sent now, and leaves it in place until `sent` is called.
+        """Returns the oldest batch if it may be sent now, and leaves it in place until `mark_sent` is called.
 
         The caller decides whether the batch has lingered long enough.
         """
@@ -111,7 +111,7 @@ class Outbox:
         goes_again = any(other.attempts > 1 for other in self.in_flight)
         return None if goes_again or self._unresolved != NONE else batch
 
-    def sent(self, batch: ProducerBatch, identity: ProducerIdentity) -> None:
+    def mark_sent(self, batch: ProducerBatch, identity: ProducerIdentity) -> None:
         """Moves the batch, which `next_to_send` has returned, to those in flight, and gives it a sequence."""
         self.waiting.popleft()
         if self._is_idempotent and not batch.has_sequence:
@@ -123,7 +123,7 @@ class Outbox:
         batch.attempts += 1
         self.in_flight.append(batch)
 
-    def written(self, batch: ProducerBatch) -> None:
+    def remove_written(self, batch: ProducerBatch) -> None:
         self.in_flight.remove(batch)
         self.retry_at = 0.0
         self._is_known = True
@@ -136,7 +136,7 @@ class Outbox:
         if batch.order > self._broken:
             self._broken = NONE
 
-    def returned(self, batch: ProducerBatch, retry_at: float, *, was_lost: bool = False) -> None:
+    def requeue(self, batch: ProducerBatch, retry_at: float, *, was_lost: bool = False) -> None:
         """Queues a batch that has to be sent again, not before `retry_at`, unless it was given up in the meantime.
 
         was_lost   whether its connection was lost, so that the batch may still arrive at any time
@@ -159,7 +159,7 @@ class Outbox:
             self._insert(half)
         return halves
 
-    def refused(self, batch: ProducerBatch) -> None:
+    def remove_refused(self, batch: ProducerBatch) -> None:
         """Removes a batch that the broker has refused and that will not be sent again."""
         self.in_flight.remove(batch)
         if not batch.has_sequence:
@@ -171,16 +171,16 @@ class Outbox:
         else:
             self._break(batch)
 
-    def given_up(self, batch: ProducerBatch) -> None:
+    def give_up(self, batch: ProducerBatch) -> None:
         """Removes a batch whose futures have failed. If it is in flight, it stays until it is answered."""
         if batch in self.in_flight:
             return
         self.waiting.remove(batch)
         self._leave_unresolved(batch)
 
-    def broken_at(self, batch: ProducerBatch, retry_at: float) -> None:
-        """Queues the batch and all later ones for a new epoch, after `gap` has returned REAL."""
-        self.returned(batch, retry_at)
+    def requeue_from(self, batch: ProducerBatch, retry_at: float) -> None:
+        """Queues the batch and all later ones for a new epoch, after `classify_gap` has returned REAL."""
+        self.requeue(batch, retry_at)
         self._break(batch)
 
     def discard_waiting(self) -> list[ProducerBatch]:
@@ -191,7 +191,7 @@ class Outbox:
             self._leave_unresolved(batch)
         return discarded
 
-    def gap(self, batch: ProducerBatch) -> Gap:
+    def classify_gap(self, batch: ProducerBatch) -> Gap:
         """Decides why the broker refuses the sequence of this batch, which is in flight."""
         if batch.order < self._last_written:
             return Gap.WRITTEN_BEFORE
@@ -255,18 +255,18 @@ class Backlog:
 
     @property
     def waiting_for_room(self) -> int:
-        """Number of calls that wait in `room`."""
+        """Number of calls that wait in `wait_for_room`."""
         return len(self._room_wanted)
 
     @property
     def is_flushing(self) -> bool:
         return bool(self._flushes)
 
-    def opened(self, outbox: Outbox, batch: ProducerBatch) -> None:
+    def add(self, outbox: Outbox, batch: ProducerBatch) -> None:
         self.buffered_bytes += batch.size_bytes
         self._by_age.append((outbox, batch))
 
-    def oldest(self) -> tuple[Outbox, ProducerBatch] | None:
+    def oldest_batch(self) -> tuple[Outbox, ProducerBatch] | None:
         """Returns the oldest batch that is not done."""
         by_age = self._by_age
         while by_age and by_age[0][1].is_done:
@@ -284,20 +284,20 @@ class Backlog:
                 unsettled.remove(batch)
                 unsettled.update(halves)
 
-    def done(self, batch: ProducerBatch) -> None:
+    def mark_done(self, batch: ProducerBatch) -> None:
         self.buffered_bytes -= batch.size_bytes
         while self._room_wanted:
             waiter = self._room_wanted.popleft()
             if not waiter.done():
                 waiter.set_result(None)
 
-    def settled(self, batch: ProducerBatch) -> None:
+    def mark_settled(self, batch: ProducerBatch) -> None:
         for unsettled, finished in self._flushes:
             unsettled.discard(batch)
             if not unsettled and not finished.done():
                 finished.set_result(None)
 
-    def unsettled(self, under_way: Iterable[ProducerBatch]) -> set[ProducerBatch]:
+    def unsettled_batches(self, under_way: Iterable[ProducerBatch]) -> set[ProducerBatch]:
         """Returns the batches that are not done, together with those in flight, which may have been given up."""
         return {batch for _, batch in self._by_age if not batch.is_done}.union(under_way)
 
@@ -310,7 +310,7 @@ class Backlog:
         finished.add_done_callback(lambda _: self._flushes.remove(entry))
         return finished
 
-    async def room(self, timeout_s: float) -> None:
+    async def wait_for_room(self, timeout_s: float) -> None:
         """Waits until a batch is done, which may free enough room. Raises RetriableError if none is done in time."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._room_wanted.append(waiter)

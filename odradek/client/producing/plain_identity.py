@@ -52,15 +52,15 @@ class PlainIdentity:
             self._acquiring.cancel()
             await asyncio.wait([self._acquiring])
 
-    def admits(self, _partition: TopicPartition) -> bool:
+    def may_send_to(self, _partition: TopicPartition) -> bool:
         return True
 
-    def failed(self, verdict: Verdict, error: ClientError) -> None:
+    def on_failure(self, verdict: Verdict, error: ClientError) -> None:
         if verdict is Verdict.FATAL and self.error is None:
             self.error = error
             self._on_error(error)
 
-    def sequence_lost(self, _partition: TopicPartition, identity: ProducerIdentity) -> ProducerIdentity | None:
+    def on_lost_sequence(self, _partition: TopicPartition, identity: ProducerIdentity) -> ProducerIdentity | None:
         if self.identity != identity:  # another partition has already bumped the epoch
             return self.identity
         if identity.producer_epoch == LARGEST_EPOCH:
@@ -80,7 +80,7 @@ class PlainIdentity:
                 except RetriableError:
                     decided = Verdict.RETRY
                 except ClientError as error:
-                    self.failed(Verdict.FATAL, error)
+                    self.on_failure(Verdict.FATAL, error)
                     return
                 else:
                     code = code_of(answer.error_code)
@@ -89,7 +89,7 @@ class PlainIdentity:
                         self.identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
                         return
                     if decided is not Verdict.RETRY:
-                        self.failed(decided, as_exception(decided, code, f"no producer id: {code.name}"))
+                        self.on_failure(decided, as_exception(decided, code, f"no producer id: {code.name}"))
                         return
                 failures += 1
                 await self._cluster.pause(failures)

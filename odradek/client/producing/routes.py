@@ -41,7 +41,7 @@ class LeaderRoutes:
         self._refreshing: asyncio.Task[None] | None = None
         # Their leaders have rejected a request; a metadata refresh is under way.
         self._stale: set[TopicPartition] = set()
-        self._next_look = self._loop.call_later(max_age_s, self._look_again)
+        self._next_look = self._loop.call_later(max_age_s, self._refresh_regularly)
 
     def leader(self, partition: TopicPartition) -> int | None:
         """Returns the node id of the leader. If it is not known, returns None and refreshes the metadata."""
@@ -53,14 +53,14 @@ class LeaderRoutes:
             return None
         return leader.node_id
 
-    def told_leader(self, partition: TopicPartition, answer: PartitionProduceResponse) -> None:
-        """Adopts the leader that the response names, if it names one (KIP-951). Called after `lost_leader`."""
+    def adopt_leader(self, partition: TopicPartition, answer: PartitionProduceResponse) -> None:
+        """Adopts the leader that the response names, if it names one (KIP-951). Called after `forget_leader`."""
         if answer.current_leader is not None:
             told = Leader(answer.current_leader.leader_id, answer.current_leader.leader_epoch)
-            self._cluster.told_leader(partition, told)
+            self._cluster.adopt_leader(partition, told)
             self._stale.discard(partition)
 
-    def lost_leader(self, partition: TopicPartition) -> None:
+    def forget_leader(self, partition: TopicPartition) -> None:
         """Marks the leader of this partition as unknown. Nothing is sent there until the metadata is refreshed."""
         self._stale.add(partition)
         self.refresh()
@@ -117,9 +117,9 @@ class LeaderRoutes:
             self._refreshing = None
             self._on_change()
 
-    def _look_again(self) -> None:
+    def _refresh_regularly(self) -> None:
         """Refreshes the metadata regularly: leaders may move and topics grow without any failed request."""
-        self._next_look = self._loop.call_later(self._max_age_s, self._look_again)
+        self._next_look = self._loop.call_later(self._max_age_s, self._refresh_regularly)
         if self._topics:
             self.refresh()
 

@@ -68,21 +68,21 @@ class SendingPermission(Protocol):
     @property
     def is_transaction_v2(self) -> bool: ...
 
-    def admits(self, partition: TopicPartition) -> bool:
+    def may_send_to(self, partition: TopicPartition) -> bool:
         """Returns whether batches may be sent to this partition now. If not, the sender is woken as soon as
         they may."""
 
-    def failed(self, verdict: Verdict, error: ClientError) -> None:
+    def on_failure(self, verdict: Verdict, error: ClientError) -> None:
         """Reports that a batch failed with the verdict ABORT or FATAL."""
 
-    def sequence_lost(self, partition: TopicPartition, identity: ProducerIdentity) -> ProducerIdentity | None:
+    def on_lost_sequence(self, partition: TopicPartition, identity: ProducerIdentity) -> ProducerIdentity | None:
         """Reports that records of this identity were given up with an unknown outcome. Returns the identity with which
         the partition starts anew, or None if it cannot, or not yet."""
 
 
 class Sender:
     """Sends batches to the leaders and processes their responses. Everything runs on the event loop, most of it in
-    `_pump`, which sends all batches that may be sent now."""
+    `_send_ready_batches`, which sends all batches that may be sent now."""
 
     def __init__(
         self, cluster: Cluster, rules: SendingRules, permission: SendingPermission, metrics: ProducerMetrics
@@ -99,27 +99,27 @@ class Sender:
             cluster,
             self._topics.keys(),
             max_age_s=rules.metadata_max_age_s,
-            on_change=self._routes_changed,
-            on_refused=self._login_refused,
+            on_change=self._on_route_change,
+            on_refused=self._on_refused_login,
         )
         self._wake: asyncio.TimerHandle | None = None
         self._wakes_at = 0.0
-        self._is_pumping_soon = False
+        self._will_send_soon = False
         self._rejects: ClientError | None = None
         self.backlog = Backlog()
 
     # Methods for the producer.
 
     def outboxes(self, topic: str) -> list[Outbox] | None:
-        """Returns the outboxes of a topic by partition index, or None if the topic must be looked up with `learn`
+        """Returns the outboxes of a topic by partition index, or None if the topic must be looked up with `load_topic`
         first."""
         return self._topics.get(topic)
 
-    async def learn(self, topic: str, timeout_ms: float) -> list[Outbox]:
+    async def load_topic(self, topic: str, timeout_ms: float) -> list[Outbox]:
         """Looks up a topic, and returns its outboxes. Raises RetriableError if that takes too long, ClientError for an
         invalid name."""
         await self._cluster.topic(topic, timeout_ms=timeout_ms)
-        return self._grow(topic)
+        return self._add_outboxes(topic)
 
     def add(
         self,
@@ -146,12 +146,12 @@ class Sender:
             waiting.pop()
             raise
         self._busy[outbox] = None
-        self.backlog.opened(outbox, batch)
+        self.backlog.add(outbox, batch)
         if len(waiting) > 1:
-            self._pump()
+            self._send_ready_batches()
             return True
         if self._rules.linger_s <= 0:
-            self.pump_soon()
+            self.send_soon()
         else:
             self._wake_at(batch.created_at + self._rules.linger_s)
         return False
@@ -161,28 +161,30 @@ class Sender:
         batch = outbox.open_batch(self.loop.time(), encoded.base_timestamp)
         batch.fill(encoded, future)
         self._busy[outbox] = None
-        self.backlog.opened(outbox, batch)
-        self._pump()
+        self.backlog.add(outbox, batch)
+        self._send_ready_batches()
 
     async def flush(self) -> None:
         """Waits until every current batch is settled, whether it is written or has failed."""
-        unsettled = self.backlog.unsettled(batch for outbox in self._all_outboxes() for batch in outbox.in_flight)
+        unsettled = self.backlog.unsettled_batches(
+            batch for outbox in self._all_outboxes() for batch in outbox.in_flight
+        )
         if unsettled:
             finished = self.backlog.flush(unsettled)
-            self._pump()
+            self._send_ready_batches()
             await finished
 
-    def discard(self, error: ClientError) -> None:
-        """Fails all batches that are not in flight. Until `accept` is called, also fails those that would have to be
-        sent again."""
+    def discard_batches(self, error: ClientError) -> None:
+        """Fails all batches that are not in flight. Until `accept_batches` is called, also fails those that would have
+        to be sent again."""
         self._rejects = error
         for outbox in self._all_outboxes():
             for batch in outbox.discard_waiting():
                 self._fail(batch, error)  # without a topic, since this does not count as a send error
-                self.backlog.settled(batch)
+                self.backlog.mark_settled(batch)
         self._busy.clear()
 
-    def accept(self) -> None:
+    def accept_batches(self) -> None:
         self._rejects = None
 
     def needs_new_epoch(self, identity: ProducerIdentity) -> bool:
@@ -191,34 +193,34 @@ class Sender:
 
     async def close(self) -> None:
         """Stops sending. Fails all batches that are not done."""
-        self.discard(RetriableError("the producer was closed"))
+        self.discard_batches(RetriableError("the producer was closed"))
         if self._wake is not None:
             self._wake.cancel()
         await self._routes.close()
 
-    def pump_soon(self) -> None:
-        if not self._is_pumping_soon:
-            self._is_pumping_soon = True
-            self.loop.call_soon(self._pump)
+    def send_soon(self) -> None:
+        if not self._will_send_soon:
+            self._will_send_soon = True
+            self.loop.call_soon(self._send_ready_batches)
 
     # Sending.
 
-    def _pump(self) -> None:
-        self._is_pumping_soon = False
+    def _send_ready_batches(self) -> None:
+        self._will_send_soon = False
         now = self.loop.time()
-        self._give_up(now)
+        self._expire_batches(now)
         identity = self._permission.identity
         if identity is None:
             return
         by_leader: dict[int, list[Outbox]] = {}
-        oldest = self.backlog.oldest()
+        oldest = self.backlog.oldest_batch()
         wake_at = None if oldest is None else oldest[1].created_at + self._rules.delivery_timeout_s
         for outbox in list(self._busy):
             if not outbox.waiting:
                 del self._busy[outbox]
                 continue
             if outbox.needs_new_epoch(identity):
-                anew = self._permission.sequence_lost(outbox.partition, outbox.identity)
+                anew = self._permission.on_lost_sequence(outbox.partition, outbox.identity)
                 if anew is None:
                     return
                 identity = anew
@@ -230,7 +232,7 @@ class Sender:
                 wake_at = due_at if wake_at is None else min(wake_at, due_at)
                 continue
             leader = self._routes.leader(outbox.partition)
-            if leader is not None and self._permission.admits(outbox.partition):
+            if leader is not None and self._permission.may_send_to(outbox.partition):
                 by_leader.setdefault(leader, []).append(outbox)
         if wake_at is not None:
             self._wake_at(wake_at)
@@ -256,7 +258,7 @@ class Sender:
                 batch = outbox.next_to_send(identity)
                 if batch is None or (chosen and size_bytes + batch.size_bytes > self._rules.max_request_size):
                     continue
-                outbox.sent(batch, identity)
+                outbox.mark_sent(batch, identity)
                 size_bytes += batch.size_bytes
                 chosen.append((outbox, batch))
             if not chosen:
@@ -286,16 +288,16 @@ class Sender:
                 connection.send_unanswered(request, version)
                 self._measure(batches, sealed)
                 for outbox, batch in batches:
-                    self._written(outbox, batch, None, None)
+                    self._complete_batch(outbox, batch, None, None)
                 return
             reply = connection.send(request, version, ProduceResponse)
         except ClientError as error:
             for outbox, batch in batches:
-                self._not_written(outbox, batch, error.code or ErrorCode.NETWORK_EXCEPTION, str(error))
+                self._handle_error(outbox, batch, error.code or ErrorCode.NETWORK_EXCEPTION, str(error))
             return
         self._measure(batches, sealed)
         self._requests[connection] = self._requests.get(connection, 0) + 1
-        reply.add_done_callback(partial(self._answered, connection, batches))
+        reply.add_done_callback(partial(self._handle_response, connection, batches))
 
     def _measure(
         self, batches: list[tuple[Outbox, ProducerBatch]], sealed: list[tuple[TopicPartition, bytearray]]
@@ -304,12 +306,12 @@ class Sender:
         for (_, batch), ((topic, _), data) in zip(batches, sealed, strict=True):
             records += batch.record_count
             queued_s = now - batch.created_at if batch.attempts == 1 else None
-            metrics.sends(topic, batch.record_count, len(data), len(data) / batch.size_bytes, queued_s)
-        metrics.sent(records)
+            metrics.record_batch(topic, batch.record_count, len(data), len(data) / batch.size_bytes, queued_s)
+        metrics.record_request(records)
 
     # Responses.
 
-    def _answered(
+    def _handle_response(
         self,
         connection: Connection,
         batches: list[tuple[Outbox, ProducerBatch]],
@@ -325,26 +327,28 @@ class Sender:
         for outbox, batch in batches:
             answer = answers.get(outbox.partition)
             if lost is not None:
-                self._not_written(outbox, batch, ErrorCode.NETWORK_EXCEPTION, str(lost), was_lost=True)
+                self._handle_error(outbox, batch, ErrorCode.NETWORK_EXCEPTION, str(lost), was_lost=True)
             elif answer is None:
-                self._not_written(outbox, batch, ErrorCode.NETWORK_EXCEPTION, "the broker left out this partition")
+                self._handle_error(outbox, batch, ErrorCode.NETWORK_EXCEPTION, "the broker left out this partition")
             elif answer.error_code == 0:
-                self._written(outbox, batch, base_offset(answer), log_append_time_ms(answer))
+                self._complete_batch(outbox, batch, base_offset(answer), log_append_time_ms(answer))
             elif answer.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER.value:
-                self._written(outbox, batch, None, None)
+                self._complete_batch(outbox, batch, None, None)
             else:
-                self._not_written(outbox, batch, code_of(answer.error_code), explanation(answer))
-                self._routes.told_leader(outbox.partition, answer)
-        self._pump()
+                self._handle_error(outbox, batch, code_of(answer.error_code), explanation(answer))
+                self._routes.adopt_leader(outbox.partition, answer)
+        self._send_ready_batches()
 
-    def _written(self, outbox: Outbox, batch: ProducerBatch, first_offset: int | None, time_ms: int | None) -> None:
-        outbox.written(batch)
+    def _complete_batch(
+        self, outbox: Outbox, batch: ProducerBatch, first_offset: int | None, time_ms: int | None
+    ) -> None:
+        outbox.remove_written(batch)
         if not batch.is_done:
             batch.succeed(*outbox.partition, first_offset, time_ms)
-            self.backlog.done(batch)
-        self.backlog.settled(batch)
+            self.backlog.mark_done(batch)
+        self.backlog.mark_settled(batch)
 
-    def _not_written(
+    def _handle_error(
         self, outbox: Outbox, batch: ProducerBatch, code: ErrorCode, text: str, *, was_lost: bool = False
     ) -> None:
         """Handles a batch that was not written, as far as is known: after a lost connection it may have been
@@ -352,20 +356,20 @@ class Sender:
         topic, index = outbox.partition
         batch.last_error = text
         if code in STALE_METADATA:
-            self._routes.refresh() if was_lost else self._routes.lost_leader(outbox.partition)
+            self._routes.refresh() if was_lost else self._routes.forget_leader(outbox.partition)
         is_transactional = self._rules.transactional_id is not None
         decided = verdict(ApiKey.PRODUCE, code, is_transactional=is_transactional)
         if code in SEQUENCE_LOST and self._rules.is_idempotent:
-            match outbox.gap(batch):
+            match outbox.classify_gap(batch):
                 case Gap.WRITTEN_BEFORE:
-                    self._written(outbox, batch, None, None)
+                    self._complete_batch(outbox, batch, None, None)
                     return
                 case Gap.SENT_TOO_EARLY:
                     decided = Verdict.RETRY
                 case Gap.REAL if not is_transactional:
-                    self._metrics.retries(topic, batch.record_count)
-                    outbox.broken_at(batch, self.loop.time())
-                    self._requeued(outbox, batch)
+                    self._metrics.record_retries(topic, batch.record_count)
+                    outbox.requeue_from(batch, self.loop.time())
+                    self._on_requeue(outbox, batch)
                     return
         if code is ErrorCode.MESSAGE_TOO_LARGE and batch.can_split and not batch.is_done and self._rejects is None:
             self._metrics.splits.record()
@@ -373,25 +377,25 @@ class Sender:
             self._busy[outbox] = None
             return
         if decided is Verdict.RETRY:
-            self._metrics.retries(topic, batch.record_count)
+            self._metrics.record_retries(topic, batch.record_count)
             retry_at = self.loop.time() + self._cluster.backoff.delay_s(batch.attempts)
-            outbox.returned(batch, retry_at, was_lost=was_lost)
-            self._requeued(outbox, batch)
+            outbox.requeue(batch, retry_at, was_lost=was_lost)
+            self._on_requeue(outbox, batch)
             return
-        outbox.refused(batch)
+        outbox.remove_refused(batch)
         error = as_exception(decided, code, f"a batch of {batch.record_count} records for {topic}-{index}: {text}")
         self._fail(batch, error, topic)
-        self.backlog.settled(batch)
+        self.backlog.mark_settled(batch)
         if decided is not Verdict.REFUSED:
-            self._permission.failed(decided, error)
+            self._permission.on_failure(decided, error)
 
-    def _requeued(self, outbox: Outbox, batch: ProducerBatch) -> None:
+    def _on_requeue(self, outbox: Outbox, batch: ProducerBatch) -> None:
         if batch.is_done:  # it was given up while it was in flight
-            self.backlog.settled(batch)
+            self.backlog.mark_settled(batch)
         elif self._rejects is not None:
-            outbox.given_up(batch)
+            outbox.give_up(batch)
             self._fail(batch, self._rejects)
-            self.backlog.settled(batch)
+            self.backlog.mark_settled(batch)
         else:
             self._busy[outbox] = None
 
@@ -402,33 +406,33 @@ class Sender:
         )
         for batch in outbox.begin_epoch(identity):
             self._fail(batch, error, topic)
-            self.backlog.settled(batch)
+            self.backlog.mark_settled(batch)
 
-    def _give_up(self, now: float) -> None:
+    def _expire_batches(self, now: float) -> None:
         """Fails all batches older than the delivery timeout, including those in flight."""
-        while (oldest := self.backlog.oldest()) is not None:
+        while (oldest := self.backlog.oldest_batch()) is not None:
             outbox, batch = oldest
             if batch.created_at + self._rules.delivery_timeout_s > now:
                 return
             topic, index = outbox.partition
             text = f"no answer to {batch.record_count} records for {topic}-{index}"
             text += f" in {self._rules.delivery_timeout_s:g} s{f': {batch.last_error}' if batch.last_error else ''}"
-            self._given_up(outbox, batch, RetriableError(text, ErrorCode.REQUEST_TIMED_OUT))
+            self._fail_and_remove(outbox, batch, RetriableError(text, ErrorCode.REQUEST_TIMED_OUT))
             if self._rules.transactional_id is not None:
-                self._permission.failed(Verdict.ABORT, AbortableError(text, ErrorCode.REQUEST_TIMED_OUT))
+                self._permission.on_failure(Verdict.ABORT, AbortableError(text, ErrorCode.REQUEST_TIMED_OUT))
 
-    def _login_refused(self, error: AuthenticationFailed) -> None:
+    def _on_refused_login(self, error: AuthenticationFailed) -> None:
         """Fails all batches now, not only after the delivery timeout: the login would be refused again."""
-        while (oldest := self.backlog.oldest()) is not None:
-            self._given_up(*oldest, error)
+        while (oldest := self.backlog.oldest_batch()) is not None:
+            self._fail_and_remove(*oldest, error)
         if self._rules.transactional_id is not None:
-            self._permission.failed(Verdict.FATAL, error)
+            self._permission.on_failure(Verdict.FATAL, error)
 
-    def _given_up(self, outbox: Outbox, batch: ProducerBatch, error: ClientError) -> None:
-        outbox.given_up(batch)
+    def _fail_and_remove(self, outbox: Outbox, batch: ProducerBatch, error: ClientError) -> None:
+        outbox.give_up(batch)
         self._fail(batch, error, outbox.partition.topic)
         if batch not in outbox.in_flight:
-            self.backlog.settled(batch)
+            self.backlog.mark_settled(batch)
 
     def _fail(self, batch: ProducerBatch, error: ClientError, topic: str | None = None) -> None:
         """Fails a batch.
@@ -437,18 +441,18 @@ class Sender:
         """
         if not batch.is_done:
             if topic is not None:
-                self._metrics.gave_up(topic, batch.record_count)
+                self._metrics.record_failures(topic, batch.record_count)
             batch.fail(error)
-            self.backlog.done(batch)
+            self.backlog.mark_done(batch)
 
     # Topics and wake-ups.
 
-    def _routes_changed(self) -> None:
+    def _on_route_change(self) -> None:
         for topic in self._topics:
-            self._grow(topic)
-        self.pump_soon()
+            self._add_outboxes(topic)
+        self.send_soon()
 
-    def _grow(self, topic: str) -> list[Outbox]:
+    def _add_outboxes(self, topic: str) -> list[Outbox]:
         """Creates an outbox for every partition that the topic has according to the current metadata."""
         outboxes = self._topics.setdefault(topic, [])
         known = self._cluster.known_topic(topic)
@@ -473,9 +477,9 @@ class Sender:
             if not self._wake.cancelled() and self.loop.time() < self._wakes_at <= when:
                 return
             self._wake.cancel()
-        self._wake = self.loop.call_at(when, self._woken)
+        self._wake = self.loop.call_at(when, self._on_wake)
         self._wakes_at = when  # uvloop does not report the time of a handle whose time has passed
 
-    def _woken(self) -> None:
-        self._wake = None  # uvloop may wake slightly early: `_pump` then waits for the same time again
-        self._pump()
+    def _on_wake(self) -> None:
+        self._wake = None  # uvloop may wake slightly early: `_send_ready_batches` then waits for the same time again
+        self._send_ready_batches()

@@ -105,7 +105,7 @@ class TransactionSession:
         self._adding: asyncio.Task[None] | None = None
         # Callbacks of share consumers that wait for the end of the transaction.
         self._ended: list[TransactionEnded] = []
-        self._asking = asyncio.Lock()  # keeps one task from sending offsets while another ends the transaction
+        self._running_calls = asyncio.Lock()  # keeps one task from sending offsets while another ends the transaction
 
     def enter(self, call: Call) -> None:
         """Changes to the state to which the call leads. Raises IllegalState if that is not allowed, or the pending
@@ -117,7 +117,7 @@ class TransactionSession:
                 raise
             raise type(self.error)(f"{illegal}: {self.error}", self.error.code) from self.error
 
-    def failed(self, verdict: Verdict, error: ClientError) -> None:
+    def on_failure(self, verdict: Verdict, error: ClientError) -> None:
         """Records that a batch or a request of this transaction has failed with this verdict."""
         before, self.state = self.state, after_error(self.state, verdict)
         if self.state is not before:
@@ -125,7 +125,7 @@ class TransactionSession:
             self._on_error(error)
 
     def raise_error(self) -> None:
-        """Raises the error that was passed to `failed`, if it ended the transaction."""
+        """Raises the error that was passed to `on_failure`, if it ended the transaction."""
         if self.error is not None and self.state in (ProducerTxnState.ABORTABLE_ERROR, ProducerTxnState.FATAL_ERROR):
             raise type(self.error)(str(self.error), self.error.code) from self.error
 
@@ -143,7 +143,7 @@ class TransactionSession:
         self.is_transaction_v2 = self._cluster.transaction_version >= TRANSACTION_V2
         if needs_version and not self.is_transaction_v2:
             error = _needs_version_2()
-            self.failed(Verdict.FATAL, error)
+            self.on_failure(Verdict.FATAL, error)
             raise error
         answer = await self._init_producer_id(needs_version, keep_prepared=keep_prepared)
         self.identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
@@ -182,7 +182,7 @@ class TransactionSession:
         If nothing was sent, the state is empty: the coordinator does not know such a transaction, and the next one has
         the same producer epoch.
         """
-        async with self._asking:
+        async with self._running_calls:
             self.raise_error()
             assert self.identity is not None
             self.prepared = PreparedTxnState(*self.identity) if self.has_begun else PreparedTxnState()
@@ -207,18 +207,18 @@ class TransactionSession:
 
     # Adding partitions and offsets.
 
-    def sequence_lost(self, partition: TopicPartition, identity: ProducerIdentity) -> ProducerIdentity | None:
+    def on_lost_sequence(self, partition: TopicPartition, identity: ProducerIdentity) -> ProducerIdentity | None:
         topic, index = partition
         text = f"records for {topic}-{index} were given up, and nobody knows whether they were written"
-        self.failed(Verdict.ABORT, AbortableError(text))
+        self.on_failure(Verdict.ABORT, AbortableError(text))
         return None
 
-    def sends(self) -> None:
+    def note_sending(self) -> None:
         """Reports that a record is about to be sent: from now on the broker may open the transaction by itself."""
         if self.is_transaction_v2:
             self.has_begun = True
 
-    def admits(self, partition: TopicPartition) -> bool:
+    def may_send_to(self, partition: TopicPartition) -> bool:
         """Returns whether batches may be sent to this partition. With transaction.version 2 the broker itself adds it
         to the transaction; otherwise it is added first."""
         if self.is_transaction_v2 or partition in self._added:
@@ -244,9 +244,9 @@ class TransactionSession:
                 self._added |= partitions
                 self.has_begun = True
         except RetriableError as error:  # the request has timed out
-            self.failed(Verdict.ABORT, AbortableError(str(error), error.code))
+            self.on_failure(Verdict.ABORT, AbortableError(str(error), error.code))
         except ClientError:
-            pass  # `_ask` has already called `failed`
+            pass  # `_ask` has already called `on_failure`
         finally:
             self._adding = None
             self._on_progress()
@@ -306,7 +306,7 @@ class TransactionSession:
             except ClientError as refused:
                 decided, error = Verdict.ABORT, AbortableError(str(refused), refused.code)
             if decided is not Verdict.RETRY:
-                self.failed(decided, error)
+                self.on_failure(decided, error)
                 raise error
             if time.monotonic() >= ends_at:
                 raise error
@@ -318,16 +318,16 @@ class TransactionSession:
     async def _adding_to_the_transaction(self, what: str) -> AsyncIterator[None]:
         """Runs requests that add something to the transaction one at a time, and makes the end of the transaction wait
         for them."""
-        self.sends()
+        self.note_sending()
         try:
-            async with self._asking:
+            async with self._running_calls:
                 yield
         except RetriableError as error:
             lost = AbortableError(str(error), error.code)
-            self.failed(Verdict.ABORT, lost)
+            self.on_failure(Verdict.ABORT, lost)
             raise lost from error
         except asyncio.CancelledError:
-            self.failed(Verdict.ABORT, AbortableError(f"sending {what} to the transaction was cancelled"))
+            self.on_failure(Verdict.ABORT, AbortableError(f"sending {what} to the transaction was cancelled"))
             raise
 
     async def _add_offsets(self, group_id: str) -> None:
@@ -379,7 +379,7 @@ class TransactionSession:
         needs_new_epoch   whether sequences of this identity cannot continue. Not used with transaction.version 2, where
                           each transaction has a new epoch.
         """
-        async with self._asking:
+        async with self._running_calls:
             self.raise_error()  # the error of a request that was still in flight
             await self._end(committed, needs_new_epoch)
 
@@ -425,7 +425,7 @@ class TransactionSession:
         self.prepared = PreparedTxnState()
         self.state = ProducerTxnState.READY
         if self._two_phase_commit and not self.is_transaction_v2:
-            self.failed(Verdict.FATAL, _needs_version_2())
+            self.on_failure(Verdict.FATAL, _needs_version_2())
 
     async def _follow_the_cluster(self, *, is_sure: bool) -> None:
         """Chooses the protocol of the next transaction, because transaction.version may have changed.
@@ -458,7 +458,7 @@ class TransactionSession:
         """Repeats a request until it succeeds.
 
         Raises RetriableError if that takes longer than `max_block_ms`; the outcome is then unknown. Every other error
-        that it raises has been passed to `failed`.
+        that it raises has been passed to `on_failure`.
         """
         key = self._transactional_id if key is None else key
         ends_at = time.monotonic() + self._max_block_s
@@ -488,7 +488,7 @@ class TransactionSession:
                 decided = verdict(ApiKey.FIND_COORDINATOR, code, is_transactional=True)
             error = as_exception(decided, code, text)
             if decided is not Verdict.RETRY:
-                self.failed(decided, error)
+                self.on_failure(decided, error)
                 raise error
             if code in STALE_COORDINATOR:
                 self._cluster.forget_coordinator(key, kind)

@@ -48,7 +48,7 @@ class SaslError(Exception):
 class SaslExchange(Protocol):
     """One login. Every login needs a new exchange, even on the same connection."""
 
-    def first(self) -> bytes: ...
+    def initial_response(self) -> bytes: ...
 
     def answer(self, challenge: bytes) -> bytes | None:
         """Returns the next token, or None if the exchange has succeeded. Raises SaslError."""
@@ -62,7 +62,7 @@ class PlainExchange:
             raise ValueError("PLAIN takes a user name, and no NUL in it or in the password")
         self._token = f"\x00{user}\x00{password}".encode()
 
-    def first(self) -> bytes:
+    def initial_response(self) -> bytes:
         return self._token
 
     def answer(self, challenge: bytes) -> bytes | None:
@@ -100,7 +100,7 @@ class ScramExchange:
         self._step = ScramStep.FIRST
         self._server_signature = b""
 
-    def first(self) -> bytes:
+    def initial_response(self) -> bytes:
         return self._client_first.text.encode()
 
     def answer(self, challenge: bytes) -> bytes | None:
@@ -153,7 +153,7 @@ class OAuthBearerExchange:
         self._token = "".join(("n,,", *(CONTROL_A + each for each in fields), CONTROL_A, CONTROL_A)).encode()
         self._refusal: str | None = None
 
-    def first(self) -> bytes:
+    def initial_response(self) -> bytes:
         return self._token
 
     def answer(self, challenge: bytes) -> bytes | None:

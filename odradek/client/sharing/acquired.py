@@ -106,7 +106,7 @@ class SentAcknowledgements:
 
 
 @dataclass(frozen=True, slots=True)
-class LentRun:
+class PendingRun:
     """Offsets of a range that a transaction acknowledges, as indexes into its types."""
 
     partition: TopicPartition
@@ -146,7 +146,7 @@ class Acquisitions:
         """Sets the acknowledge type of a record, or replaces one that was not sent yet. Returns False if the
         application cannot acknowledge this record."""
         with self._lock:
-            for each in self._before(partition, offset):
+            for each in self._ranges_with(partition, offset):
                 at = offset - each.first_offset
                 if at < len(each.types) and each.types[at] not in (GAP, RENEWING, DONE, PENDING):
                     each.types[at] = kind
@@ -157,13 +157,13 @@ class Acquisitions:
         """Accepts all records that were delivered."""
         self._replace(OPEN, ACCEPT)
 
-    def leave_all(self) -> None:
+    def leave_all_delivered(self) -> None:
         """Leaves all delivered records to transactions, or to the expiry of their locks. Nothing is sent for them."""
         self._replace(OPEN, DONE)
 
     # Acknowledgements by the transaction of a producer.
 
-    def acknowledged_otherwise(self, given: Acknowledgements) -> tuple[TopicPartition, int] | None:
+    def find_acknowledged(self, given: Acknowledgements) -> tuple[TopicPartition, int] | None:
         """Returns the position of one of these records that the application has already acknowledged through the
         consumer, or None. That acknowledgement would be sent outside the transaction."""
         with self._lock:
@@ -172,19 +172,19 @@ class Acquisitions:
                     return partition, each.first_offset + found.start()
         return None
 
-    def make_pending(self, given: Acknowledgements) -> list[LentRun]:
+    def make_pending(self, given: Acknowledgements) -> list[PendingRun]:
         """Prevents the delivered records among these from being acknowledged through the consumer, until `end_pending`
         is called with the returned list."""
         pending = []
         with self._lock:
             for partition, each, start, stop in self._overlaps(given):
                 for found in _CAN_BE_PENDING.finditer(bytes(each.types[start:stop])):
-                    run = LentRun(partition, each, start + found.start(), start + found.end())
+                    run = PendingRun(partition, each, start + found.start(), start + found.end())
                     each.types[run.start : run.stop] = bytes([PENDING]) * (run.stop - run.start)
                     pending.append(run)
         return pending
 
-    def end_pending(self, pending: Iterable[LentRun], *, committed: bool) -> None:
+    def end_pending(self, pending: Iterable[PendingRun], *, committed: bool) -> None:
         """Ends the transaction. If it was aborted, the application may acknowledge the records again."""
         with self._lock:
             for run in pending:
@@ -203,7 +203,7 @@ class Acquisitions:
         with self._lock:
             return any(
                 offset - each.first_offset < len(each.types) and each.types[offset - each.first_offset] == PENDING
-                for each in self._before(partition, offset)
+                for each in self._ranges_with(partition, offset)
             )
 
     def _overlaps(self, given: Acknowledgements) -> Iterator[tuple[TopicPartition, AcquiredRange, int, int]]:
@@ -225,7 +225,7 @@ class Acquisitions:
         return any(OPEN in each.types for ranges in self._ranges.values() for each in ranges)
 
     @property
-    def to_send(self) -> list[TopicPartition]:
+    def unsent_partitions(self) -> list[TopicPartition]:
         """Partitions with acknowledgements that are not sent yet."""
         return [
             partition
@@ -254,7 +254,7 @@ class Acquisitions:
                 self._write(run, RENEWING, bytes([RENEWED if is_done else DONE]) * len(run.types))
         self._forget_done(sending.partition)
 
-    def put_back(self, sending: SentAcknowledgements) -> None:
+    def requeue(self, sending: SentAcknowledgements) -> None:
         """Makes the acknowledgements part of the next request, because nothing was decided."""
         ranges = self._ranges.setdefault(sending.partition, [])
         for run in sending.runs:
@@ -266,7 +266,7 @@ class Acquisitions:
         self._ranges.clear()
         self._ids.clear()
 
-    def _before(self, partition: TopicPartition, offset: int) -> Iterable[AcquiredRange]:
+    def _ranges_with(self, partition: TopicPartition, offset: int) -> Iterable[AcquiredRange]:
         """Returns the ranges that may contain this offset, most likely first: ranges overlap only where an older one is
         done."""
         ranges = self._ranges.get(partition, [])
@@ -335,13 +335,13 @@ def read_acquired(
 
     acquired   as listed by the broker: ascending, without overlaps
     """
-    reading = _Reading(partition, memoryview(records), checks_crcs)
+    reading = _RecordReader(partition, memoryview(records), checks_crcs)
     for each in acquired:
         reading.read(each)
     return reading.found
 
 
-class _Reading:
+class _RecordReader:
     def __init__(self, partition: TopicPartition, records: memoryview, checks_crcs: bool) -> None:
         self.found = FetchedShareRecords()
         self._partition = partition

@@ -12,12 +12,12 @@ from odradek.client.common.errors import STALE_METADATA, ClientError, RetriableE
 from odradek.client.common.values import ShareRecord, TopicPartition
 from odradek.client.metrics.consumer_metrics import ShareConsumerMetrics
 from odradek.client.network.cluster import Cluster
-from odradek.client.sharing.share_leader import Acknowledged, ShareDelivery, ShareLeader
+from odradek.client.sharing.share_leader import AcknowledgementOutcome, ShareDelivery, ShareLeader
 from odradek.client.sharing.share_session import AcquireMode, ShareSettings
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import TopicIdPartition
 
-Assigned = Mapping[TopicIdPartition, TopicPartition]
+AssignedPartitions = Mapping[TopicIdPartition, TopicPartition]
 Records = dict[TopicPartition, list[ShareRecord]]
 
 
@@ -26,13 +26,13 @@ class ShareFetcher:
     expire."""
 
     def __init__(
-        self, cluster: Cluster, settings: ShareSettings, *, news: Callable[[], None], metrics: ShareConsumerMetrics
+        self, cluster: Cluster, settings: ShareSettings, *, on_change: Callable[[], None], metrics: ShareConsumerMetrics
     ) -> None:
-        """news   called when `take` has records, or `wake` may have more to do"""
+        """on_change   called when `take` has records, or `wake` may have more to do"""
         self._metrics = metrics
         self._cluster = cluster
         self._settings = settings
-        self._news = news
+        self._on_change = on_change
         self._leaders: dict[int, ShareLeader] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}  # by node
         self._failures: dict[int, int] = {}  # consecutive failures of each node
@@ -58,7 +58,7 @@ class ShareFetcher:
             raise error
         return {}
 
-    def wake(self, assigned: Assigned, max_wait_ms: int) -> None:
+    def wake(self, assigned: AssignedPartitions, max_wait_ms: int) -> None:
         """Sends a request to every broker that needs one and has none in flight."""
         wanted = self._by_leader(assigned)
         for node_id in wanted.keys() - self._leaders.keys():
@@ -72,10 +72,10 @@ class ShareFetcher:
             if self._tasks and self._settings.acquire_mode is AcquireMode.RECORD_LIMIT:
                 break  # the limit holds for all brokers together
             leader, of_node = self._leaders[node_id], wanted.get(node_id, {})
-            if node_id not in self._tasks and leader.has_to_ask(of_node):
+            if node_id not in self._tasks and leader.needs_request(of_node):
                 self._tasks[node_id] = self._spawn(self._fetch(leader, of_node, max_wait_ms))
 
-    def take_acknowledged(self) -> list[Acknowledged]:
+    def take_outcomes(self) -> list[AcknowledgementOutcome]:
         """Returns the outcomes of acknowledgements since the last call."""
         found = []
         for leader in self._leaders.values():
@@ -85,7 +85,9 @@ class ShareFetcher:
 
     async def acknowledge(self) -> None:
         """Sends all waiting acknowledgements to all brokers concurrently."""
-        await asyncio.gather(*(leader.acknowledge() for leader in self._leaders.values() if leader.acquired.to_send))
+        await asyncio.gather(
+            *(leader.acknowledge() for leader in self._leaders.values() if leader.acquired.unsent_partitions)
+        )
 
     async def close_sessions(self, timeout_ms: float) -> None:
         """Sends waiting acknowledgements and releases all other acquired records. Unreachable brokers release them
@@ -100,9 +102,9 @@ class ShareFetcher:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._ready.clear()
         for leader in self._leaders.values():
-            leader.lose(RetriableError("the share session was closed"))
+            leader.give_up_records(RetriableError("the share session was closed"))
 
-    def _by_leader(self, assigned: Assigned) -> dict[int, dict[TopicIdPartition, TopicPartition]]:
+    def _by_leader(self, assigned: AssignedPartitions) -> dict[int, dict[TopicIdPartition, TopicPartition]]:
         found: dict[int, dict[TopicIdPartition, TopicPartition]] = {}
         for named, partition in assigned.items():
             topic = self._cluster.known_topic(partition.topic)
@@ -121,7 +123,7 @@ class ShareFetcher:
         self._turn = (self._turn + 1) % len(nodes)
         return nodes[self._turn :] + nodes[: self._turn]
 
-    async def _fetch(self, leader: ShareLeader, wanted: Assigned, max_wait_ms: int) -> None:
+    async def _fetch(self, leader: ShareLeader, wanted: AssignedPartitions, max_wait_ms: int) -> None:
         is_refused = False
         try:
             try:
@@ -139,11 +141,11 @@ class ShareFetcher:
                     is_refused |= self._refused(partition, refused)
             self._failures[leader.node_id] = self._failures.get(leader.node_id, 0) + 1 if is_refused else 0
             if is_refused:
-                self._news()
+                self._on_change()
                 await self._cluster.pause(self._failures[leader.node_id])
         finally:
             del self._tasks[leader.node_id]
-            self._news()
+            self._on_change()
 
     def _refused(self, partition: TopicPartition, error: ClientError) -> bool:
         """Handles the error of one partition: permanent errors go to the application. Returns whether to pause before
@@ -169,7 +171,7 @@ class ShareFetcher:
                 self._error = error
         finally:
             self._lookup = None
-            self._news()
+            self._on_change()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return asyncio.get_running_loop().create_task(work)

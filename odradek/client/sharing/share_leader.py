@@ -38,11 +38,11 @@ UNDECIDED = frozenset(
 )
 # A fetch is repeated after these errors. Kafka 4.3.1 answers a whole ShareFetch with the last of them if one of its
 # topics was deleted, until the assignment no longer contains the topic.
-PASSING = SESSION_IS_GONE | RETRIABLE | {ErrorCode.UNKNOWN_SERVER_ERROR}
+TRANSIENT_ERRORS = SESSION_IS_GONE | RETRIABLE | {ErrorCode.UNKNOWN_SERVER_ERROR}
 
 
 @dataclass(frozen=True, slots=True)
-class Acknowledged:
+class AcknowledgementOutcome:
     """Acknowledgements of one partition that were answered. `error` is None if they are stored."""
 
     partition: TopicPartition
@@ -60,7 +60,7 @@ class ShareDelivery:
 
 
 @dataclass(slots=True)
-class Fetched:
+class ShareFetchResult:
     """The result of one ShareFetch."""
 
     deliveries: list[ShareDelivery] = field(default_factory=list)
@@ -72,7 +72,7 @@ class ShareLeader:
         self._metrics = metrics
         self.node_id = node_id
         self.acquired = Acquisitions()
-        self.acknowledged: list[Acknowledged] = []  # outcomes that the application has not taken yet
+        self.acknowledged: list[AcknowledgementOutcome] = []  # outcomes that the application has not taken yet
         self._cluster = cluster
         self._settings = settings
         self._session = ShareSession()
@@ -80,21 +80,21 @@ class ShareLeader:
         # For records that are acquired or renewed from now on, as last reported.
         self.lock_timeout_ms: int | None = None
 
-    def has_to_ask(self, wanted: Iterable[TopicIdPartition]) -> bool:
+    def needs_request(self, wanted: Iterable[TopicIdPartition]) -> bool:
         """Returns whether a request is due. That is possible without wanted partitions: the session may have to forget
         some."""
-        return bool(set(wanted) or self._session.partitions or self.acquired.to_send)
+        return bool(set(wanted) or self._session.partitions or self.acquired.unsent_partitions)
 
-    async def fetch(self, wanted: Mapping[TopicIdPartition, TopicPartition], max_wait_ms: int) -> Fetched:
+    async def fetch(self, wanted: Mapping[TopicIdPartition, TopicPartition], max_wait_ms: int) -> ShareFetchResult:
         """Sends one ShareFetch, with the waiting acknowledgements. Raises ClientError; the session then starts anew."""
         async with self._asking:
             if self.acquired.has_renewals:  # a request with renewals fetches nothing
                 await self._acknowledge()
-            sendings = self._take()
+            sendings = self._take_acknowledgements()
             partitions = frozenset(wanted)
             if not partitions and not self._session.is_open:
-                return Fetched()
-            named = self._session.fetches(partitions, sendings)
+                return ShareFetchResult()
+            named = self._session.partitions_to_name(partitions, sendings)
             request = fetch_request(
                 self._settings, self._session.epoch, named, sendings, max_wait_ms=max_wait_ms if partitions else 0
             )
@@ -110,16 +110,16 @@ class ShareLeader:
                     channel=CHANNEL,
                 )
             except BaseException as error:
-                self._lost(sendings, error)
+                self._on_lost_response(sendings, error)
                 raise
             code = code_of(answer.error_code)
-            self._session.fetched(partitions, code)
+            self._session.on_fetch_response(partitions, code)
             if code is not ErrorCode.NONE:
                 refused = refusal(code, "ShareFetch", answer.error_message)
                 self._settle_all(sendings, refused)
-                raise RetriableError(str(refused), code) if code in PASSING else refused
+                raise RetriableError(str(refused), code) if code in TRANSIENT_ERRORS else refused
             self.lock_timeout_ms = answer.acquisition_lock_timeout_ms
-            return self._take_in(answer, wanted, sendings)
+            return self._read_response(answer, wanted, sendings)
 
     def deliver(self, delivery: ShareDelivery) -> list[ShareRecord]:
         """Hands the records to the application, which must acknowledge them from now on."""
@@ -135,7 +135,7 @@ class ShareLeader:
         async with self._asking:
             await self._acknowledge(is_final=is_final)
 
-    def lose(self, error: ClientError) -> None:
+    def give_up_records(self, error: ClientError) -> None:
         """Gives up all records, because the application will not send anything more."""
         self._settle_all(self.acquired.take(), error)
         self.acquired.clear()
@@ -143,7 +143,7 @@ class ShareLeader:
     # Internals, used while no other request is in flight.
 
     async def _acknowledge(self, *, is_final: bool = False) -> None:
-        sendings = self._take()
+        sendings = self._take_acknowledgements()
         if not (sendings or is_final) or not self._session.is_open:
             return
         epoch = FINAL_EPOCH if is_final else self._session.epoch
@@ -157,16 +157,16 @@ class ShareLeader:
                 channel=CHANNEL,
             )
         except ClientError as error:
-            self._lost(sendings, error)
+            self._on_lost_response(sendings, error)
             return
         except BaseException as error:
-            self._lost(sendings, error)
+            self._on_lost_response(sendings, error)
             raise
         code = code_of(answer.error_code)
         if is_final:
-            self._session.lost()
+            self._session.reset()
         else:
-            self._session.acknowledged(sendings, code)
+            self._session.on_acknowledge_response(sendings, code)
         if code is not ErrorCode.NONE:
             self._settle_all(sendings, refusal(code, "ShareAcknowledge", answer.error_message))
             return
@@ -178,7 +178,7 @@ class ShareLeader:
                     self._settle(sending, code_of(told.error_code), told.error_message)
         self._settle_missing(left)
 
-    def _take(self) -> Mapping[TopicIdPartition, SentAcknowledgements]:
+    def _take_acknowledgements(self) -> Mapping[TopicIdPartition, SentAcknowledgements]:
         """Takes the acknowledgements to send. Without a session there are none: the broker has released the records, or
         does so when their locks expire."""
         sendings = self.acquired.take()
@@ -187,13 +187,13 @@ class ShareLeader:
             return {}
         return sendings
 
-    def _take_in(
+    def _read_response(
         self,
         answer: ShareFetchResponse,
         wanted: Mapping[TopicIdPartition, TopicPartition],
         sendings: Mapping[TopicIdPartition, SentAcknowledgements],
-    ) -> Fetched:
-        found = Fetched()
+    ) -> ShareFetchResult:
+        found = ShareFetchResult()
         left = dict(sendings)
         size_bytes = 0
         for topic in answer.responses:
@@ -205,14 +205,14 @@ class ShareLeader:
                     self._settle(sending, code_of(data.acknowledge_error_code), data.acknowledge_error_message)
                 partition = wanted.get(named)
                 if partition is not None:
-                    self._take_in_partition(named, partition, data, found)
+                    self._read_partition(named, partition, data, found)
         self._settle_missing(left)
         if size_bytes:
-            self._metrics.fetched(sum(len(each.acquired.records) for each in found.deliveries), size_bytes)
+            self._metrics.record_fetch(sum(len(each.acquired.records) for each in found.deliveries), size_bytes)
         return found
 
-    def _take_in_partition(
-        self, named: TopicIdPartition, partition: TopicPartition, data: PartitionData, found: Fetched
+    def _read_partition(
+        self, named: TopicIdPartition, partition: TopicPartition, data: PartitionData, found: ShareFetchResult
     ) -> None:
         code = code_of(data.error_code)
         what = f"records of {partition.topic}-{partition.partition}"
@@ -233,21 +233,23 @@ class ShareLeader:
 
     # Outcomes of acknowledgements.
 
-    def _lost(self, sendings: Mapping[TopicIdPartition, SentAcknowledgements], error: BaseException) -> None:
+    def _on_lost_response(
+        self, sendings: Mapping[TopicIdPartition, SentAcknowledgements], error: BaseException
+    ) -> None:
         """Handles a missing response: it is unknown whether the broker has processed the request."""
-        self._session.lost()
+        self._session.reset()
         text = str(error) or type(error).__name__
         self._settle_all(sendings, RetriableError(text, error.code if isinstance(error, ClientError) else None))
 
     def _settle(self, sending: SentAcknowledgements, code: ErrorCode, message: str | None) -> None:
         partition = sending.partition
         if code in UNDECIDED:
-            self.acquired.put_back(sending)
+            self.acquired.requeue(sending)
         elif code is ErrorCode.NONE:
-            self._settled(sending, None)
+            self._record_outcome(sending, None)
         else:
             what = f"acknowledgements of {partition.topic}-{partition.partition}"
-            self._settled(sending, refusal(code, what, message))
+            self._record_outcome(sending, refusal(code, what, message))
 
     def _settle_missing(self, left: Mapping[TopicIdPartition, SentAcknowledgements]) -> None:
         """Settles acknowledgements that the response does not mention, which counts as INVALID_RECORD_STATE (P4)."""
@@ -256,10 +258,10 @@ class ShareLeader:
 
     def _settle_all(self, sendings: Mapping[TopicIdPartition, SentAcknowledgements], error: ClientError) -> None:
         for sending in sendings.values():
-            self._settled(sending, error)
+            self._record_outcome(sending, error)
 
-    def _settled(self, sending: SentAcknowledgements, error: ClientError | None) -> None:
+    def _record_outcome(self, sending: SentAcknowledgements, error: ClientError | None) -> None:
         self.acquired.settle(sending, is_done=error is None)
         if ranges := sending.acknowledged:
-            self._metrics.acknowledged(ranges, has_failed=error is not None)
-            self.acknowledged.append(Acknowledged(sending.partition, ranges, error))
+            self._metrics.record_acknowledgements(ranges, has_failed=error is not None)
+            self.acknowledged.append(AcknowledgementOutcome(sending.partition, ranges, error))

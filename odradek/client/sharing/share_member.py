@@ -33,27 +33,27 @@ class ShareMembership(HeartbeatDecisions[frozenset[str], ShareGroupHeartbeatResp
     topics: frozenset[str]
     rack_id: str | None = None
     assigned: frozenset[TopicIdPartition] = field(default_factory=frozenset)
-    _hasty: int = HASTY_HEARTBEATS
+    _hasty_heartbeats: int = HASTY_HEARTBEATS
 
     @property
     def heartbeat_interval_ms(self) -> int:
-        return min(self._interval_ms, FIRST_INTERVAL_MS) if self._hasty else self._interval_ms
+        return min(self._interval_ms, FIRST_INTERVAL_MS) if self._hasty_heartbeats else self._interval_ms
 
     def request(self) -> ShareGroupHeartbeatRequest:
-        is_full = self._told is None or self.epoch == JOIN_EPOCH
+        is_full = self._reported_state is None or self.epoch == JOIN_EPOCH
         return ShareGroupHeartbeatRequest(
             group_id=self.group_id,
             member_id=self.member_id,
             member_epoch=self.epoch,
             rack_id=self.rack_id if is_full else None,
-            subscribed_topic_names=sorted(self.topics) if is_full or self._told != self.topics else None,
+            subscribed_topic_names=sorted(self.topics) if is_full or self._reported_state != self.topics else None,
         )
 
-    def said(self) -> frozenset[str]:
+    def current_state(self) -> frozenset[str]:
         return self.topics
 
-    def accepted(self, answer: ShareGroupHeartbeatResponse) -> None:
-        self._hasty = max(0, self._hasty - 1)
+    def apply_answer(self, answer: ShareGroupHeartbeatResponse) -> None:
+        self._hasty_heartbeats = max(0, self._hasty_heartbeats - 1)
         if answer.assignment is not None:
             self.assigned = frozenset(
                 TopicIdPartition(topic.topic_id, partition)
@@ -61,11 +61,16 @@ class ShareMembership(HeartbeatDecisions[frozenset[str], ShareGroupHeartbeatResp
                 for partition in topic.partitions
             )
         if self.assigned:
-            self._hasty = 0
+            self._hasty_heartbeats = 0
 
-    def expelled(self) -> None:
+    def end_membership(self) -> None:
         """Ends the membership. Acquired records stay locked until their locks expire."""
-        self.epoch, self.assigned, self._told, self._hasty = JOIN_EPOCH, frozenset(), None, HASTY_HEARTBEATS
+        self.epoch, self.assigned, self._reported_state, self._hasty_heartbeats = (
+            JOIN_EPOCH,
+            frozenset(),
+            None,
+            HASTY_HEARTBEATS,
+        )
 
     def leave_request(self) -> ShareGroupHeartbeatRequest:
         return ShareGroupHeartbeatRequest(
@@ -74,7 +79,8 @@ class ShareMembership(HeartbeatDecisions[frozenset[str], ShareGroupHeartbeatResp
 
 
 class ShareMember:
-    """A member that joins with the first `keep_up`, and joins again after it was removed or absent for too long."""
+    """A member that joins with the first `poll_coordinator`, and joins again after it was removed or absent for too
+    long."""
 
     def __init__(
         self,
@@ -84,19 +90,19 @@ class ShareMember:
         rack_id: str | None,
         max_poll_interval_ms: float,
         progress: Callable[[], object],
-        news: Callable[[], None],
-        rebalanced: Callable[[], None],
+        on_change: Callable[[], None],
+        on_rebalance: Callable[[], None],
     ) -> None:
-        """progress    as in `Heartbeats`
-        news        called when `assigned` has changed, or `keep_up` will raise an error
-        rebalanced  called when `assigned` has changed
+        """progress      as in `Heartbeats`
+        on_change     called when `assigned` has changed, or `poll_coordinator` will raise an error
+        on_rebalance  called when `assigned` has changed
         """
-        self._rebalanced = rebalanced
+        self._on_rebalance = on_rebalance
         from uuid import uuid4  # this import is slow, and few commands use groups
 
         self._cluster = cluster
-        self._tell = news
-        self._has_changed = asyncio.Event()  # wakes `joined` when the membership changes
+        self._on_change = on_change
+        self._has_changed = asyncio.Event()  # wakes `wait_until_joined` when the membership changes
         self._membership = ShareMembership(group_id, str(uuid4()), frozenset(), rack_id)
         self._heartbeats = Heartbeats(
             cluster,
@@ -104,9 +110,9 @@ class ShareMember:
             ShareGroupHeartbeatResponse,
             max_poll_interval_ms=max_poll_interval_ms,
             progress=progress,
-            on_answer=self._accepted,
-            on_expelled=self._expelled,
-            news=self._news,
+            on_answer=self._on_answer,
+            on_expelled=self._on_expelled,
+            on_change=self._notify,
         )
         self.assigned: Mapping[TopicIdPartition, TopicPartition] = {}  # assigned partitions whose topic names are known
 
@@ -116,12 +122,12 @@ class ShareMember:
         member = self._membership
         return ShareGroupMetadata(member.group_id, member.member_id, member.epoch)
 
-    async def joined(self, ends_at: float) -> ShareGroupMetadata | None:
+    async def wait_until_joined(self, ends_at: float) -> ShareGroupMetadata | None:
         """Waits until the group has accepted the member, and returns its metadata, or None at `ends_at` on the loop's
         clock. Raises ClientError if the group does not accept this member."""
         while self._membership.epoch <= JOIN_EPOCH:
             self._has_changed.clear()
-            self.keep_up()
+            self.poll_coordinator()
             if not await is_set_by(self._has_changed, ends_at):
                 return None
         return self.metadata
@@ -132,27 +138,27 @@ class ShareMember:
 
     def subscribe(self, topics: frozenset[str]) -> None:
         self._membership.topics = topics
-        self._heartbeats.hasten()
+        self._heartbeats.send_now()
 
-    def keep_up(self) -> None:
+    def poll_coordinator(self) -> None:
         """Starts the heartbeats if necessary. Raises ClientError if the group does not accept this member."""
         if self.topics:
-            self._heartbeats.keep_up()
+            self._heartbeats.ensure_running()
 
     async def leave(self) -> None:
-        await self._heartbeats.leave()
+        await self._heartbeats.leave_group()
         self._membership.topics = frozenset()
         self.assigned = {}
 
-    def _news(self) -> None:
+    def _notify(self) -> None:
         self._has_changed.set()
-        self._tell()
+        self._on_change()
 
-    async def _accepted(self) -> None:
+    async def _on_answer(self) -> None:
         self._has_changed.set()
-        await self._learn_names()
+        await self._look_up_names()
 
-    async def _learn_names(self) -> None:
+    async def _look_up_names(self) -> None:
         assigned = self._membership.assigned
         if assigned == self.assigned.keys():
             return
@@ -163,9 +169,9 @@ class ShareMember:
                 for each in assigned
                 if each.topic_id in names
             }
-            self._rebalanced()
-            self._news()
+            self._on_rebalance()
+            self._notify()
 
-    def _expelled(self) -> None:
+    def _on_expelled(self) -> None:
         self.assigned = {}
-        self._news()
+        self._notify()

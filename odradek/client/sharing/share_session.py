@@ -56,7 +56,9 @@ class ShareSession:
         """Whether acknowledgements can be sent."""
         return self.epoch != INITIAL_EPOCH
 
-    def fetches(self, wanted: frozenset[TopicIdPartition], acknowledged: Iterable[TopicIdPartition]) -> NamedPartitions:
+    def partitions_to_name(
+        self, wanted: frozenset[TopicIdPartition], acknowledged: Iterable[TopicIdPartition]
+    ) -> NamedPartitions:
         """Returns the partitions that a ShareFetch of `wanted` has to add and to forget.
 
         acknowledged   partitions with acknowledgements in the same request: a partition that a request names stays in
@@ -64,22 +66,22 @@ class ShareSession:
         """
         return NamedPartitions(wanted - self.partitions, (self.partitions | set(acknowledged)) - wanted)
 
-    def fetched(self, wanted: frozenset[TopicIdPartition], code: ErrorCode) -> None:
+    def on_fetch_response(self, wanted: frozenset[TopicIdPartition], code: ErrorCode) -> None:
         """Applies the top-level error of the response to a ShareFetch."""
-        self._count(code)
+        self._advance_epoch(code)
         self.partitions = wanted if self.is_open else frozenset()
 
-    def acknowledged(self, partitions: Iterable[TopicIdPartition], code: ErrorCode) -> None:
+    def on_acknowledge_response(self, partitions: Iterable[TopicIdPartition], code: ErrorCode) -> None:
         """Applies the top-level error of the response to a ShareAcknowledge."""
-        self._count(code)
+        self._advance_epoch(code)
         self.partitions = self.partitions | set(partitions) if self.is_open else frozenset()
 
-    def lost(self) -> None:
+    def reset(self) -> None:
         """Starts a new session, because it is unknown whether the last request arrived, or the broker has closed the
         session with the connection."""
         self.epoch, self.partitions = INITIAL_EPOCH, frozenset()
 
-    def _count(self, code: ErrorCode) -> None:
+    def _advance_epoch(self, code: ErrorCode) -> None:
         if code in SESSION_IS_GONE:
             self.epoch = INITIAL_EPOCH
         else:

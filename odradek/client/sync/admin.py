@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from odradek.client import admin
-from odradek.client.sync.background import Blocking, blocking, taking
+from odradek.client.sync.background import Blocking, blocking, with_parameters_of
 
 
 class Admin(Blocking[admin.Admin]):
@@ -21,7 +21,7 @@ class Admin(Blocking[admin.Admin]):
     then raises RetriableError. Errors that a broker reports are ClientErrors, whose `code` is the broker's.
     """
 
-    @taking(admin.Admin)
+    @with_parameters_of(admin.Admin)
     def __init__(self, make: Callable[[], admin.Admin]) -> None:
         super().__init__(make)
 

@@ -31,7 +31,7 @@ S = TypeVar("S", bound="Blocking[Any]")
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 5.0  # how long the end of the process waits for the loop
 
-Errand = Callable[[], None]
+ThreadCall = Callable[[], None]
 Work = Callable[[], Coroutine[Any, Any, R]]
 
 
@@ -46,7 +46,7 @@ class BackgroundLoop:
         self._thread.start()
         self._is_ready.wait(START_TIMEOUT_S)
 
-    def run(self, work: Work[R], errands: SimpleQueue[Errand | None]) -> R:
+    def run(self, work: Work[R], thread_calls: SimpleQueue[ThreadCall | None]) -> R:
         """Runs `work()` on the loop and returns its result. Interrupting the wait (Ctrl-C) cancels the work.
 
         errands   functions that the work puts here are called by this thread while it waits
@@ -54,10 +54,10 @@ class BackgroundLoop:
         self._check()
         assert self._loop is not None
         future = asyncio.run_coroutine_threadsafe(work(), self._loop)
-        future.add_done_callback(lambda _: errands.put(None))
+        future.add_done_callback(lambda _: thread_calls.put(None))
         try:
-            while (errand := errands.get()) is not None:
-                errand()
+            while (thread_call := thread_calls.get()) is not None:
+                thread_call()
         except BaseException:
             future.cancel()
             raise
@@ -139,8 +139,8 @@ class Blocking(ABC, Generic[A]):
 
     def __init__(self, make: Callable[[], A]) -> None:
         self._background = background_loop()
-        self._errands: SimpleQueue[Errand | None] | None = None  # the queue of the current call
-        self._client = self._wait(partial(in_a_coroutine, make))
+        self._thread_calls: SimpleQueue[ThreadCall | None] | None = None  # the queue of the current call
+        self._client = self._wait(partial(run_in_coroutine, make))
 
     @abstractmethod
     def start(self) -> None: ...
@@ -165,15 +165,15 @@ class Blocking(ABC, Generic[A]):
         return self._client.metrics()
 
     def _wait(self, work: Work[R]) -> R:
-        errands: SimpleQueue[Errand | None] = SimpleQueue()
-        before, self._errands = self._errands, errands
+        thread_calls: SimpleQueue[ThreadCall | None] = SimpleQueue()
+        before, self._thread_calls = self._thread_calls, thread_calls
         try:
-            return self._background.run(work, errands)
+            return self._background.run(work, thread_calls)
         finally:
-            self._errands = before
+            self._thread_calls = before
 
 
-async def in_a_coroutine(function: Callable[[], R]) -> R:
+async def run_in_coroutine(function: Callable[[], R]) -> R:
     return function()
 
 
@@ -191,13 +191,15 @@ def on_the_loop(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[
     """Like `blocking`, for a method that is not a coroutine, but must run on the loop as well."""
 
     def call(self: Blocking[A], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._wait(partial(in_a_coroutine, lambda: method(self._client, *args, **kwargs)))
+        return self._wait(partial(run_in_coroutine, lambda: method(self._client, *args, **kwargs)))
 
     functools.update_wrapper(call, method)
     return call
 
 
-def taking(made: Callable[P, A]) -> Callable[[Callable[[S, Callable[[], A]], None]], Callable[Concatenate[S, P], None]]:
+def with_parameters_of(
+    made: Callable[P, A],
+) -> Callable[[Callable[[S, Callable[[], A]], None]], Callable[Concatenate[S, P], None]]:
     """Decorates `__init__` with the parameters of `made`. The decorated function receives a factory instead of them."""
 
     def decorate(init: Callable[[S, Callable[[], A]], None]) -> Callable[Concatenate[S, P], None]:

@@ -10,7 +10,7 @@ from odradek.client import consumer, share_consumer
 from odradek.client.common.errors import IllegalState
 from odradek.client.common.values import AcknowledgeType, ConsumerRecord, ShareRecord, TopicPartition
 from odradek.client.consuming.handover import OnRebalance as AsyncOnRebalance
-from odradek.client.sync.background import Blocking, blocking, in_a_coroutine, on_the_loop, taking
+from odradek.client.sync.background import Blocking, blocking, on_the_loop, run_in_coroutine, with_parameters_of
 
 OnRebalance = Callable[[list[TopicPartition]], None]
 
@@ -26,7 +26,7 @@ class Consumer(Blocking[consumer.Consumer]):
     It fetches ahead and sends heartbeats in the background. It must be used by one thread at a time.
     """
 
-    @taking(consumer.Consumer)
+    @with_parameters_of(consumer.Consumer)
     def __init__(self, make: Callable[[], consumer.Consumer]) -> None:
         super().__init__(make)
 
@@ -69,7 +69,7 @@ class Consumer(Blocking[consumer.Consumer]):
         """
         self._wait(
             partial(
-                in_a_coroutine,
+                run_in_coroutine,
                 lambda: self._client.subscribe(
                     topics,
                     pattern=pattern,
@@ -111,7 +111,7 @@ class Consumer(Blocking[consumer.Consumer]):
             loop, done = asyncio.get_running_loop(), asyncio.Event()
             failures: list[BaseException] = []
 
-            def errand() -> None:
+            def thread_call() -> None:
                 try:
                     callback(partitions)
                 except BaseException as error:
@@ -119,9 +119,9 @@ class Consumer(Blocking[consumer.Consumer]):
                 finally:
                     loop.call_soon_threadsafe(done.set)
 
-            if self._errands is None:
+            if self._thread_calls is None:
                 raise IllegalState("a rebalance outside of any call")
-            self._errands.put(errand)
+            self._thread_calls.put(thread_call)
             await done.wait()
             if failures:
                 raise failures[0]
@@ -142,7 +142,7 @@ class ShareConsumer(Blocking[share_consumer.ShareConsumer]):
     thread-safe.
     """
 
-    @taking(share_consumer.ShareConsumer)
+    @with_parameters_of(share_consumer.ShareConsumer)
     def __init__(self, make: Callable[[], share_consumer.ShareConsumer]) -> None:
         super().__init__(make)
 

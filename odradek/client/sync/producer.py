@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from odradek.client import producer
 from odradek.client.common.values import RecordMetadata
 from odradek.client.producing.producer_batch import COLUMN_BATCH_BYTES
-from odradek.client.sync.background import Blocking, Work, blocking, taking
+from odradek.client.sync.background import Blocking, Work, blocking, with_parameters_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,14 +24,16 @@ MOST_WAITING_BYTES = 1024 * 1024  # limit of bytes that `send` has accepted and 
 OVERHEAD_BYTES = 100  # estimate of a record's size besides its key and value
 
 
-class Sent(Future[RecordMetadata]):
+class RecordFuture(Future[RecordMetadata]):
     """Future of a record's metadata. It cannot be cancelled."""
 
     def cancel(self) -> bool:
         return False
 
 
-Sending = tuple[int, Sent, str, bytes | None, bytes | None, int | None, int | None, Iterable[tuple[str, bytes | None]]]
+Sending = tuple[
+    int, RecordFuture, str, bytes | None, bytes | None, int | None, int | None, Iterable[tuple[str, bytes | None]]
+]
 """A record on its way to the loop: its approximate size, its future, then topic, value, key, partition, timestamp and
 headers as passed to `send`."""
 
@@ -45,7 +47,7 @@ class Producer(Blocking[producer.Producer]):
     Several threads may call it. A transaction, however, belongs to the producer, not to a thread.
     """
 
-    @taking(producer.Producer)
+    @with_parameters_of(producer.Producer)
     def __init__(self, make: Callable[[], producer.Producer]) -> None:
         self._sendings: deque[Sending] = deque()
         self._lock = threading.Lock()
@@ -54,7 +56,7 @@ class Producer(Blocking[producer.Producer]):
         self._is_passing = False
         self._passing: asyncio.Task[None] | None = None
         self._refused: Exception | None = None
-        self._next = Sent()  # the future of the record that is being passed on
+        self._next = RecordFuture()  # the future of the record that is being passed on
         super().__init__(make)
         self._client.make_futures_with(lambda: self._next)
 
@@ -84,7 +86,7 @@ class Producer(Blocking[producer.Producer]):
         is too large, no transaction is open) fail the future as well. So that they cannot go unnoticed, the next call
         of this producer other than `abort_transaction` and `close` raises them again.
         """
-        future = Sent()
+        future = RecordFuture()
         size_bytes = OVERHEAD_BYTES + len(key or b"") + len(value or b"")
         with self._lock:
             self._taken_bytes += size_bytes

@@ -15,7 +15,7 @@ from odradek.tools.commands.output import duration, headings, print_rows
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
-    from odradek.client.administration.asking import Asking
+    from odradek.client.administration.asking import AdminRequests
     from odradek.tools.transactions import PartitionLeader
 
 MAX_TRANSACTION_TIMEOUT_MINUTES = 15  # the default of Kafka's transaction.max.timeout.ms
@@ -117,7 +117,7 @@ def _check_partition(options: argparse.Namespace) -> None:
 
 async def list_(admin: Admin, options: argparse.Namespace) -> None:
     if options.in_doubt:
-        await _print_in_doubt(admin.asking, options)
+        await _print_in_doubt(admin.requests, options)
         return
     found = await admin.list_transactions(
         states=options.state or (),
@@ -130,13 +130,13 @@ async def list_(admin: Admin, options: argparse.Namespace) -> None:
     print_rows(rows, headings(keys), as_json=options.json, empty="No transactional ids.")
 
 
-async def _print_in_doubt(asking: Asking, options: argparse.Namespace) -> None:
+async def _print_in_doubt(requests: AdminRequests, options: argparse.Namespace) -> None:
     from odradek.tools.transactions import find_in_doubt
 
     longer_than_ms, as_json = options.duration_filter, options.json
     now_ms = _now_ms()
     found = await find_in_doubt(
-        asking,
+        requests,
         now_ms,
         longer_than_ms=MAX_TRANSACTION_TIMEOUT_MINUTES * 60_000 if longer_than_ms is None else longer_than_ms,
         two_phase_longer_than_ms=longer_than_ms or 0,
@@ -160,8 +160,12 @@ async def _print_in_doubt(asking: Asking, options: argparse.Namespace) -> None:
                 "open_for_ms": open_for_ms,
                 "partitions": [f"{topic}-{partition}" for topic, partition in transaction.partitions],
                 "holds": [
-                    {"partition": f"{held.topic}-{held.partition}", "offset": held.from_offset, "records": held.records}
-                    for held in each.holds
+                    {
+                        "partition": f"{backlog.topic}-{backlog.partition}",
+                        "offset": backlog.from_offset,
+                        "records": backlog.records,
+                    }
+                    for backlog in each.holds
                 ],
             }
             if as_json
@@ -173,8 +177,8 @@ async def _print_in_doubt(asking: Asking, options: argparse.Namespace) -> None:
                 "open_for": duration(open_for_ms),
                 "partitions": [f"{topic}-{partition}" for topic, partition in transaction.partitions],
                 "holds": [
-                    f"{held.topic}-{held.partition} at {held.from_offset} ({held.records} records)"
-                    for held in each.holds
+                    f"{backlog.topic}-{backlog.partition} at {backlog.from_offset} ({backlog.records} records)"
+                    for backlog in each.holds
                 ],
             }
         )
@@ -239,8 +243,8 @@ async def describe(admin: Admin, options: argparse.Namespace) -> None:
 async def find_hanging(admin: Admin, options: argparse.Namespace) -> None:
     from odradek.tools.transactions import find_hanging as find
 
-    partitions = await _partitions(admin.asking, options.topic, options.partition, options.broker_id)
-    found = await find(admin.asking, partitions, _now_ms() - options.max_transaction_timeout * 60_000)
+    partitions = await _partitions(admin.requests, options.topic, options.partition, options.broker_id)
+    found = await find(admin.requests, partitions, _now_ms() - options.max_transaction_timeout * 60_000)
     keys = "topic partition producer_id producer_epoch coordinator_epoch start_offset last_timestamp_ms"
     rows = [
         {key: getattr(each, key) for key in keys.split()} | {"silent_for_ms": each.silent_for_ms(_now_ms())}
@@ -263,14 +267,14 @@ async def abort(admin: Admin, options: argparse.Namespace) -> None:
     from odradek.tools.transactions import abort_by_coordinator, abort_by_marker, transaction_at
 
     if options.transactional_id is not None:
-        await abort_by_coordinator(admin.asking, options.transactional_id)
+        await abort_by_coordinator(admin.requests, options.transactional_id)
         print(f"Aborted the transaction of {options.transactional_id}.")
         return
     place = f"{options.topic}-{options.partition}"
-    (found,) = await _partitions(admin.asking, options.topic, options.partition, None)
+    (found,) = await _partitions(admin.requests, options.topic, options.partition, None)
     if found.leader_id is None:
         raise CommandError(f"{place} has no leader at the moment")
-    await abort_by_marker(admin.asking, await transaction_at(admin.asking, found, options.start_offset))
+    await abort_by_marker(admin.requests, await transaction_at(admin.requests, found, options.start_offset))
     print(f"Aborted the transaction at offset {options.start_offset} of {place}.")
 
 
@@ -279,7 +283,7 @@ async def force_terminate(admin: Admin, options: argparse.Namespace) -> None:
     from odradek.tools.transactions import force_terminate as terminate
 
     transactional_id = options.transactional_id
-    found = await terminate(admin.asking, transactional_id)
+    found = await terminate(admin.requests, transactional_id)
     if found.state == ONGOING:
         kind = " of a two-phase commit" if found.is_two_phase else ""
         count = len(found.partitions)
@@ -289,13 +293,13 @@ async def force_terminate(admin: Admin, options: argparse.Namespace) -> None:
 
 
 async def _partitions(
-    asking: Asking, topic: str | None, partition: int | None, broker_id: int | None
+    requests: AdminRequests, topic: str | None, partition: int | None, broker_id: int | None
 ) -> list[PartitionLeader]:
     from odradek.tools.transactions import list_partitions
 
     found = [
         each
-        for each in await list_partitions(asking, None if topic is None else [topic])
+        for each in await list_partitions(requests, None if topic is None else [topic])
         if partition in (None, each.partition) and broker_id in (None, each.leader_id)
     ]
     if partition is not None and not found:

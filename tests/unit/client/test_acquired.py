@@ -111,21 +111,21 @@ def test_a_record_that_could_not_be_renewed_is_lost() -> None:
 
 
 @pytest.mark.parametrize("kind", [ACCEPT, RENEW])
-def test_what_is_undecided_is_said_again(kind: int) -> None:
+def test_acknowledgements_without_an_outcome_are_sent_again(kind: int) -> None:
     acquired = holding(delivered(0, 3))
     for offset in range(4):
         acquired.acknowledge(P, offset, kind)
     sending = acquired.take()[NAMED]
     acquired.accept_all()  # This removes finished records, but not this one.
-    acquired.put_back(sending)
-    assert acquired.to_send == [P]
+    acquired.requeue(sending)
+    assert acquired.unsent_partitions == [P]
     assert taken(acquired) == [(0, 3, [kind])]
 
 
 def test_what_is_left_to_a_transaction_is_never_sent() -> None:
     acquired = holding(delivered(0, 3, gaps=(3,)))
     acquired.acknowledge(P, 1, RELEASE)
-    acquired.leave_all()
+    acquired.leave_all_delivered()
     assert taken(acquired) == [(1, 1, [RELEASE]), (3, 3, [GAP])]
     assert not acquired.acknowledge(P, 0, ACCEPT)
 
@@ -215,9 +215,9 @@ def test_an_acknowledgement_that_waits_to_be_sent_is_found_before_a_transaction_
     acquired = holding(delivered(0, 4), delivered(5, 9, gaps=(6,)))
     acquired.acknowledge(P, 7, kind)
     wanted = {P: [AcknowledgedRange(0, 2), AcknowledgedRange(4, 9)]}
-    assert acquired.acknowledged_otherwise(wanted) == (P, 7)
-    assert acquired.acknowledged_otherwise({P: [AcknowledgedRange(0, 6), AcknowledgedRange(8, 9)]}) is None
-    assert acquired.acknowledged_otherwise({TopicPartition("other", 0): [AcknowledgedRange(0, 9)]}) is None
+    assert acquired.find_acknowledged(wanted) == (P, 7)
+    assert acquired.find_acknowledged({P: [AcknowledgedRange(0, 6), AcknowledgedRange(8, 9)]}) is None
+    assert acquired.find_acknowledged({TopicPartition("other", 0): [AcknowledgedRange(0, 9)]}) is None
 
 
 def test_what_is_acquired_anew_is_not_touched_by_the_end_of_an_older_transaction() -> None:
@@ -232,5 +232,5 @@ def test_what_is_acquired_anew_is_not_touched_by_the_end_of_an_older_transaction
 def test_a_hundred_thousand_ranges_are_made_pending_in_one_pass() -> None:
     acquired = holding(*(delivered(offset, offset + 3) for offset in range(0, 400_000, 4)))
     wanted = {P: [AcknowledgedRange(offset, offset) for offset in range(0, 400_000, 4)]}
-    assert acquired.acknowledged_otherwise(wanted) is None
+    assert acquired.find_acknowledged(wanted) is None
     assert len(acquired.make_pending(wanted)) == 100_000

@@ -46,7 +46,7 @@ def given(found: FetchedShareRecords) -> list[tuple[int, bytes | None, int]]:
     return [(record.offset, record.value, record.delivery_count) for record in found.records]
 
 
-def test_a_whole_batch() -> None:
+def test_a_batch_that_is_acquired_as_a_whole_is_read_as_a_whole() -> None:
     found = read(batch(10, 12), (10, 12, 1))
     assert given(found) == [(10, b"10", 1), (11, b"11", 1), (12, b"12", 1)]
     assert ranges(found) == [(10, bytes([OPEN] * 3))]

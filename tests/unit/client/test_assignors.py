@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from odradek.client.common.values import TopicPartition
 from odradek.client.consuming.assignors import (
     Assign,
-    Subscribed,
+    MemberSubscription,
     assign_in_turn,
     assign_ranges,
     assign_sticky,
@@ -24,8 +24,8 @@ def on(topic: str, *indexes: int) -> list[TopicPartition]:
     return [TopicPartition(topic, index) for index in indexes]
 
 
-BOTH = Subscribed(frozenset({"s", "t"}))
-S = Subscribed(frozenset({"s"}))
+BOTH = MemberSubscription(frozenset({"s", "t"}))
+S = MemberSubscription(frozenset({"s"}))
 
 
 def test_range_gives_neighbours_and_the_first_members_one_more() -> None:
@@ -64,8 +64,8 @@ def test_more_members_than_partitions_leaves_some_with_nothing(assign: Assign) -
     assert assign({"a": S, "b": S}, {"s": 1}) == {"a": on("s", 0), "b": []}
 
 
-def having(*owned: TopicPartition, generation_id: int = 1) -> Subscribed:
-    return Subscribed(frozenset({"s", "t"}), frozenset(owned), generation_id)
+def having(*owned: TopicPartition, generation_id: int = 1) -> MemberSubscription:
+    return MemberSubscription(frozenset({"s", "t"}), frozenset(owned), generation_id)
 
 
 def test_sticky_leaves_everything_where_it_is_when_that_is_even() -> None:
@@ -97,14 +97,14 @@ def test_sticky_gives_what_two_members_claim_alike_to_either() -> None:
 
 
 def test_sticky_takes_back_partitions_of_topics_that_a_member_wants_no_more() -> None:
-    members = {"a": Subscribed(frozenset("t"), frozenset(on("s", 0)), 1), "b": S}
+    members = {"a": MemberSubscription(frozenset("t"), frozenset(on("s", 0)), 1), "b": S}
     assert assign_sticky(members, {"s": 1, "t": 1}) == {"a": on("t", 0), "b": []}
 
 
 MEMBERS = st.dictionaries(
     st.sampled_from("abcde"),
     st.builds(
-        Subscribed,
+        MemberSubscription,
         st.frozensets(st.sampled_from("stu"), min_size=1),
         st.frozensets(st.builds(TopicPartition, st.sampled_from("stu"), st.integers(0, 6))),
         st.integers(0, 2),
@@ -116,12 +116,13 @@ MEMBERS = st.dictionaries(
 @settings(max_examples=examples(150))
 @given(MEMBERS, st.dictionaries(st.sampled_from("stu"), st.integers(1, 7)))
 def test_sticky_ends_with_each_partition_owned_once_and_shares_that_are_even(
-    members: dict[str, Subscribed], counts: dict[str, int]
+    members: dict[str, MemberSubscription], counts: dict[str, int]
 ) -> None:
     for generation in range(3, 6):
         found = assign_sticky(members, counts)
         members = {
-            member: Subscribed(each.topics, frozenset(found[member]), generation) for member, each in members.items()
+            member: MemberSubscription(each.topics, frozenset(found[member]), generation)
+            for member, each in members.items()
         }
     wanted = frozenset().union(*(each.topics for each in members.values()))
     everything = [TopicPartition(topic, index) for topic in wanted for index in range(counts.get(topic, 0))]
@@ -144,7 +145,7 @@ def test_a_subscription_of_a_newer_version_is_read_as_far_as_it_is_known() -> No
 
 def test_the_generation_is_found_where_older_clients_put_it() -> None:
     older = (1).to_bytes(2) + bytes.fromhex("00000001 0001 73 00000004 00000009 00000001 0001 73 00000001 00000002")
-    assert subscription_of(older) == Subscribed(frozenset("s"), frozenset(on("s", 2)), 9)
+    assert subscription_of(older) == MemberSubscription(frozenset("s"), frozenset(on("s", 2)), 9)
 
 
 def test_an_assignment_is_read_as_it_was_written() -> None:

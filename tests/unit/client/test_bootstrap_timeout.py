@@ -35,7 +35,7 @@ async def test_a_client_waits_for_a_broker_that_is_away(client: Callable[..., An
 
 
 @CLIENTS
-async def test_by_default_it_does_not_wait(client: Callable[..., Any]) -> None:
+async def test_a_client_does_not_wait_for_a_broker_by_default(client: Callable[..., Any]) -> None:
     with pytest.raises(RetriableError):
         await a_client(client, free_port()).start()
 

@@ -216,7 +216,7 @@ async def test_the_leader_that_an_answer_tells_is_taken_if_it_is_later_and_known
         await cluster.start()
         await cluster.topic("t")
         for partition, told in ((0, Leader(1, 8)), (1, Leader(1, 6)), (1, Leader(9, 8)), (2, Leader(1, 8))):
-            cluster.told_leader(TopicPartition("t", partition), told)
+            cluster.adopt_leader(TopicPartition("t", partition), told)
         assert cluster.leader(TopicPartition("t", 0)) == Leader(1, 8)
         assert cluster.leader(TopicPartition("t", 1)) == Leader(1, 7)
         assert cluster.leader(TopicPartition("t", 2)) is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.client.consuming.consumer_member import Assigned, ConsumerMembership
+from odradek.client.consuming.consumer_member import ConsumerMembership, PartitionsByTopicId
 from odradek.client.consuming.handover import Interest
 from odradek.client.consuming.heartbeats import JOIN_EPOCH, HeartbeatStep
 from odradek.protocol.errors import ErrorCode
@@ -13,7 +13,7 @@ from odradek.protocol.messages.consumer_group_heartbeat_response import (
 )
 
 TOPIC = bytes(15) + b"\1"
-BOTH: Assigned = {TOPIC: frozenset({0, 1})}
+BOTH: PartitionsByTopicId = {TOPIC: frozenset({0, 1})}
 
 
 def member(interest: Interest | None = None, instance_id: str | None = None) -> ConsumerMembership:
@@ -42,13 +42,13 @@ def reply(
 def joined(interest: Interest | None = None) -> ConsumerMembership:
     """Returns a member at epoch 2 that owns both partitions and has reported them to the coordinator."""
     found = member(interest)
-    found.answered(found.said(), reply(2, 0, 1))
-    found.taken_over(BOTH)
-    found.answered(found.said(), reply(2, assigns=False))
+    found.handle_answer(found.current_state(), reply(2, 0, 1))
+    found.set_owned(BOTH)
+    found.handle_answer(found.current_state(), reply(2, assigns=False))
     return found
 
 
-def told(membership: ConsumerMembership) -> dict[str, object]:
+def reported(membership: ConsumerMembership) -> dict[str, object]:
     """Returns the optional fields of the next heartbeat that are not null."""
     request = membership.request()
     always = ("group_id", "member_id", "member_epoch", "instance_id")
@@ -60,7 +60,7 @@ def told(membership: ConsumerMembership) -> dict[str, object]:
 
 def test_the_first_heartbeat_tells_everything_and_owns_nothing() -> None:
     assert member().request().member_epoch == JOIN_EPOCH
-    assert told(member()) == {
+    assert reported(member()) == {
         "rebalance_timeout_ms": 1000,
         "subscribed_topic_names": ["t"],
         "server_assignor": "range",
@@ -69,35 +69,35 @@ def test_the_first_heartbeat_tells_everything_and_owns_nothing() -> None:
 
 
 def test_a_heartbeat_without_news_tells_nothing() -> None:
-    assert told(joined()) == {}
+    assert reported(joined()) == {}
     assert joined().request().member_epoch == 2
-    assert not joined().has_news
+    assert not joined().has_changes
 
 
-def test_what_it_took_over_is_told_once() -> None:
+def test_a_member_reports_the_partitions_it_took_over_once() -> None:
     found = member()
-    assert found.answered(found.said(), reply(2, 0, 1)) is HeartbeatStep.GO_ON
+    assert found.handle_answer(found.current_state(), reply(2, 0, 1)) is HeartbeatStep.GO_ON
     assert (found.epoch, found.target, found.owned) == (2, BOTH, {})
-    found.taken_over(BOTH)
-    assert found.has_news
-    assert told(found) == {"topic_partitions": {TOPIC: [0, 1]}}
-    found.answered(found.said(), reply(2, assigns=False))
-    assert told(found) == {}
+    found.set_owned(BOTH)
+    assert found.has_changes
+    assert reported(found) == {"topic_partitions": {TOPIC: [0, 1]}}
+    found.handle_answer(found.current_state(), reply(2, assigns=False))
+    assert reported(found) == {}
 
 
 def test_a_target_that_is_taken_over_in_part_stays_to_be_taken_over() -> None:
     found = member()
-    found.answered(found.said(), reply(2, 0, 1))
-    found.taken_over({})
+    found.handle_answer(found.current_state(), reply(2, 0, 1))
+    found.set_owned({})
     assert found.target == BOTH
 
 
 def test_what_changed_while_a_heartbeat_was_under_way_is_told_by_the_next_one() -> None:
     found = joined()
-    said = found.said()
-    found.taken_over({})
-    found.answered(said, reply(3, assigns=False))
-    assert told(found) == {"topic_partitions": {}}
+    current_state = found.current_state()
+    found.set_owned({})
+    found.handle_answer(current_state, reply(3, assigns=False))
+    assert reported(found) == {"topic_partitions": {}}
 
 
 NAMED, MATCHING = Interest(frozenset("a")), Interest(regex="r")
@@ -118,15 +118,15 @@ def test_another_interest_is_told_with_what_it_no_longer_wants(
 ) -> None:
     found = joined(before)
     found.interest = after
-    assert found.has_news
+    assert found.has_changes
     request = found.request()
     assert (request.subscribed_topic_names, request.subscribed_topic_regex) == (names, regex)
 
 
 def test_after_a_heartbeat_without_answer_everything_is_told_again_with_what_it_owns() -> None:
     found = joined()
-    found.unanswered()
-    assert told(found) == {
+    found.forget_reported_state()
+    assert reported(found) == {
         "rebalance_timeout_ms": 1000,
         "subscribed_topic_names": ["t"],
         "server_assignor": "range",
@@ -140,16 +140,18 @@ def test_after_a_heartbeat_without_answer_everything_is_told_again_with_what_it_
 def test_an_expelled_member_has_lost_everything_and_joins_anew(code: ErrorCode) -> None:
     found = joined()
     incarnation = found.incarnation
-    assert found.answered(found.said(), reply(error=code)) is HeartbeatStep.JOIN_ANEW
+    assert found.handle_answer(found.current_state(), reply(error=code)) is HeartbeatStep.JOIN_ANEW
     assert (found.is_lost, found.owned, found.target, found.epoch) == (True, {}, None, JOIN_EPOCH)
     assert found.incarnation == incarnation + 1
-    assert told(found) == told(member())
+    assert reported(found) == reported(member())
 
 
 def test_a_group_of_another_type_does_not_take_a_member_that_joins() -> None:
     found = member()
     found.request()
-    assert found.answered(found.said(), reply(error=ErrorCode.GROUP_ID_NOT_FOUND)) is HeartbeatStep.GIVE_UP
+    assert (
+        found.handle_answer(found.current_state(), reply(error=ErrorCode.GROUP_ID_NOT_FOUND)) is HeartbeatStep.GIVE_UP
+    )
 
 
 @pytest.mark.parametrize(
@@ -162,7 +164,7 @@ def test_a_group_of_another_type_does_not_take_a_member_that_joins() -> None:
 )
 def test_a_coordinator_that_is_not_ready_changes_nothing(code: ErrorCode, step: HeartbeatStep) -> None:
     found = joined()
-    assert found.answered(found.said(), reply(error=code)) is step
+    assert found.handle_answer(found.current_state(), reply(error=code)) is step
     assert (found.is_lost, found.owned, found.epoch) == (False, BOTH, 2)
 
 
@@ -179,7 +181,7 @@ def test_a_coordinator_that_is_not_ready_changes_nothing(code: ErrorCode, step: 
 )
 def test_a_refusal_is_for_the_application(code: ErrorCode) -> None:
     found = joined()
-    assert found.answered(found.said(), reply(error=code)) is HeartbeatStep.GIVE_UP
+    assert found.handle_answer(found.current_state(), reply(error=code)) is HeartbeatStep.GIVE_UP
     assert found.is_lost
 
 

@@ -43,7 +43,7 @@ def test_the_rest_is_given_at_once_up_to_a_limit() -> None:
     assert delivery.position(A) == 8
 
 
-def test_what_is_dropped_is_not_given() -> None:
+def test_dropped_records_are_not_returned() -> None:
     delivery = loaded(5)
     delivery.drop()
     assert delivery.take() is None

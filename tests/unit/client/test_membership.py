@@ -8,56 +8,56 @@ from odradek.protocol.errors import ErrorCode
 
 def stable() -> Membership:
     member = Membership()
-    member.joined("m-1", 3)
-    member.synced()
+    member.set_generation("m-1", 3)
+    member.set_stable()
     return member
 
 
-@pytest.mark.parametrize("asked", GroupRequest)
-def test_success_changes_nothing(asked: GroupRequest) -> None:
+@pytest.mark.parametrize("kind", GroupRequest)
+def test_success_changes_nothing(kind: GroupRequest) -> None:
     member = stable()
-    assert member.answered(asked, ErrorCode.NONE) is GroupStep.GO_ON
+    assert member.handle_answer(kind, ErrorCode.NONE) is GroupStep.GO_ON
     assert member == stable()
 
 
-@pytest.mark.parametrize("asked", GroupRequest)
-def test_in_a_rebalance_it_joins_again_as_the_same_member_and_its_partitions_are_its_own(asked: GroupRequest) -> None:
+@pytest.mark.parametrize("kind", GroupRequest)
+def test_in_a_rebalance_it_joins_again_as_the_same_member_and_its_partitions_are_its_own(kind: GroupRequest) -> None:
     member = stable()
-    assert member.answered(asked, ErrorCode.REBALANCE_IN_PROGRESS) is GroupStep.REJOIN
+    assert member.handle_answer(kind, ErrorCode.REBALANCE_IN_PROGRESS) is GroupStep.REJOIN
     assert (member.member_id, member.is_stable, member.is_lost) == ("m-1", False, False)
 
 
-@pytest.mark.parametrize("asked", GroupRequest)
-def test_when_the_group_went_on_without_it_its_partitions_are_lost(asked: GroupRequest) -> None:
+@pytest.mark.parametrize("kind", GroupRequest)
+def test_when_the_group_went_on_without_it_its_partitions_are_lost(kind: GroupRequest) -> None:
     member = stable()
-    assert member.answered(asked, ErrorCode.ILLEGAL_GENERATION) is GroupStep.REJOIN_EXPELLED
+    assert member.handle_answer(kind, ErrorCode.ILLEGAL_GENERATION) is GroupStep.REJOIN_EXPELLED
     assert (member.member_id, member.generation_id, member.is_lost) == ("m-1", NO_GENERATION, True)
 
 
-@pytest.mark.parametrize("asked", GroupRequest)
-def test_when_the_group_does_not_know_it_it_joins_anew(asked: GroupRequest) -> None:
+@pytest.mark.parametrize("kind", GroupRequest)
+def test_when_the_group_does_not_know_it_it_joins_anew(kind: GroupRequest) -> None:
     member = stable()
-    assert member.answered(asked, ErrorCode.UNKNOWN_MEMBER_ID) is GroupStep.JOIN_ANEW
+    assert member.handle_answer(kind, ErrorCode.UNKNOWN_MEMBER_ID) is GroupStep.JOIN_ANEW
     assert (member.member_id, member.generation_id, member.is_lost) == (NO_MEMBER, NO_GENERATION, True)
 
 
-@pytest.mark.parametrize("asked", GroupRequest)
+@pytest.mark.parametrize("kind", GroupRequest)
 @pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE])
-def test_a_coordinator_that_is_none_is_looked_for_again(asked: GroupRequest, code: ErrorCode) -> None:
+def test_a_coordinator_that_is_none_is_looked_for_again(kind: GroupRequest, code: ErrorCode) -> None:
     member = stable()
-    assert member.answered(asked, code) is GroupStep.FIND_COORDINATOR
+    assert member.handle_answer(kind, code) is GroupStep.FIND_COORDINATOR
     assert member == stable()
 
 
-@pytest.mark.parametrize("asked", [GroupRequest.JOIN, GroupRequest.HEARTBEAT, GroupRequest.COMMIT])
-def test_a_coordinator_that_loads_is_asked_again(asked: GroupRequest) -> None:
-    assert stable().answered(asked, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) is GroupStep.REPEAT
+@pytest.mark.parametrize("kind", [GroupRequest.JOIN, GroupRequest.HEARTBEAT, GroupRequest.COMMIT])
+def test_a_coordinator_that_loads_is_asked_again(kind: GroupRequest) -> None:
+    assert stable().handle_answer(kind, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) is GroupStep.REPEAT
 
 
 def test_a_member_id_is_given_with_the_first_refusal_to_join() -> None:
     member = Membership()
-    member.named("m-1")
-    assert member.answered(GroupRequest.JOIN, ErrorCode.MEMBER_ID_REQUIRED) is GroupStep.REJOIN
+    member.set_member_id("m-1")
+    assert member.handle_answer(GroupRequest.JOIN, ErrorCode.MEMBER_ID_REQUIRED) is GroupStep.REJOIN
     assert member.member_id == "m-1"
 
 
@@ -72,15 +72,15 @@ def test_a_member_id_is_given_with_the_first_refusal_to_join() -> None:
         ErrorCode.INVALID_GROUP_ID,
     ],
 )
-@pytest.mark.parametrize("asked", GroupRequest)
-def test_what_does_not_pass_is_the_application_s_to_know(asked: GroupRequest, code: ErrorCode) -> None:
-    assert stable().answered(asked, code) is GroupStep.GIVE_UP
+@pytest.mark.parametrize("kind", GroupRequest)
+def test_what_does_not_pass_is_the_application_s_to_know(kind: GroupRequest, code: ErrorCode) -> None:
+    assert stable().handle_answer(kind, code) is GroupStep.GIVE_UP
 
 
 def test_joining_gives_back_what_was_lost() -> None:
     member = stable()
-    member.left()
+    member.forget_membership()
     assert member.is_lost
-    member.joined("m-2", 4)
+    member.set_generation("m-2", 4)
     assert not member.is_lost
     assert not member.is_stable  # SyncGroup has not been sent yet.

@@ -25,7 +25,7 @@ def send(outbox: Outbox, identity: ProducerIdentity = FIRST) -> list[ProducerBat
     """Sends all batches that may be sent."""
     sent = []
     while (batch := outbox.next_to_send(identity)) is not None:
-        outbox.sent(batch, identity)
+        outbox.mark_sent(batch, identity)
         sent.append(batch)
     return sent
 
@@ -51,7 +51,7 @@ def test_until_the_first_answer_there_is_one_batch_under_way_where_the_broker_mi
     outbox = an_outbox(first_alone=True)
     first, *others = fill(outbox, 3)
     assert send(outbox) == [first]
-    outbox.written(first)
+    outbox.remove_written(first)
     assert send(outbox) == others
 
 
@@ -60,7 +60,7 @@ def test_a_batch_that_goes_again_keeps_its_sequence_and_its_place() -> None:
     batches = fill(outbox, 3)
     send(outbox)
     for batch in reversed(batches):
-        outbox.returned(batch, 0.0)
+        outbox.requeue(batch, 0.0)
     assert send(outbox) == batches
     assert sequences(batches) == [0, 10, 20]
 
@@ -70,12 +70,12 @@ def test_nothing_goes_while_a_batch_waits_to_go_again_and_others_are_under_way()
     first, second = fill(outbox, 2)
     send(outbox)
     fill(outbox, 1)
-    outbox.returned(first, 0.0)
+    outbox.requeue(first, 0.0)
     assert send(outbox) == []
-    outbox.returned(second, 0.0)
+    outbox.requeue(second, 0.0)
     assert send(outbox) == [first, second], "new ones wait until these are answered"
-    outbox.written(first)
-    outbox.written(second)
+    outbox.remove_written(first)
+    outbox.remove_written(second)
     assert sequences(send(outbox)) == [20]
 
 
@@ -83,10 +83,10 @@ def test_a_batch_before_one_that_was_written_was_written_as_well() -> None:
     outbox = an_outbox()
     first, second = fill(outbox, 2)
     send(outbox)
-    outbox.returned(first, 0.0)
-    outbox.written(second)
+    outbox.requeue(first, 0.0)
+    outbox.remove_written(second)
     send(outbox)
-    assert outbox.gap(first) is Gap.WRITTEN_BEFORE
+    assert outbox.classify_gap(first) is Gap.WRITTEN_BEFORE
 
 
 def test_a_batch_sent_before_its_turn_goes_again() -> None:
@@ -94,8 +94,8 @@ def test_a_batch_sent_before_its_turn_goes_again() -> None:
     outbox = an_outbox()
     first, second = fill(outbox, 2)
     send(outbox)
-    outbox.returned(first, 0.0)
-    assert outbox.gap(second) is Gap.SENT_TOO_EARLY
+    outbox.requeue(first, 0.0)
+    assert outbox.classify_gap(second) is Gap.SENT_TOO_EARLY
 
 
 def test_the_next_batch_in_line_cannot_be_too_early() -> None:
@@ -103,19 +103,19 @@ def test_the_next_batch_in_line_cannot_be_too_early() -> None:
     outbox = an_outbox()
     first, second = fill(outbox, 2)
     send(outbox)
-    outbox.written(first)
-    assert outbox.gap(second) is Gap.REAL
+    outbox.remove_written(first)
+    assert outbox.classify_gap(second) is Gap.REAL
 
 
 def test_after_a_real_gap_what_waits_is_numbered_from_0_in_a_new_epoch() -> None:
     outbox = an_outbox()
     first, second, third = fill(outbox, 3)
     send(outbox)
-    outbox.written(first)
-    outbox.broken_at(second, 0.0)
+    outbox.remove_written(first)
+    outbox.requeue_from(second, 0.0)
     assert not outbox.needs_new_epoch(FIRST), "one is still under way"
-    assert outbox.gap(third) is Gap.SENT_TOO_EARLY
-    outbox.returned(third, 0.0)
+    assert outbox.classify_gap(third) is Gap.SENT_TOO_EARLY
+    outbox.requeue(third, 0.0)
     assert outbox.needs_new_epoch(FIRST)
     assert send(outbox) == []
     outbox.begin_epoch(NEXT)
@@ -128,7 +128,7 @@ def test_the_sequence_of_a_refused_batch_is_the_next_ones_if_none_was_sent() -> 
     outbox = an_outbox()
     (first,) = fill(outbox, 1)
     send(outbox)
-    outbox.refused(first)
+    outbox.remove_refused(first)
     assert not outbox.needs_new_epoch(FIRST)
     fill(outbox, 1)
     assert sequences(send(outbox)) == [0]
@@ -139,16 +139,16 @@ def test_batches_that_followed_a_refused_one_take_a_new_epoch() -> None:
     outbox = an_outbox()
     first, second = fill(outbox, 2)
     send(outbox)
-    outbox.refused(first)
-    assert outbox.gap(second) is Gap.SENT_TOO_EARLY
-    outbox.returned(second, 0.0)
+    outbox.remove_refused(first)
+    assert outbox.classify_gap(second) is Gap.SENT_TOO_EARLY
+    outbox.requeue(second, 0.0)
     assert outbox.needs_new_epoch(FIRST)
 
 
 def test_a_batch_given_up_before_it_was_sent_leaves_no_gap() -> None:
     outbox = an_outbox()
     first, second = fill(outbox, 2)
-    outbox.given_up(first)
+    outbox.give_up(first)
     assert send(outbox) == [second]
     assert second.base_sequence == 0
 
@@ -158,8 +158,8 @@ def test_a_batch_given_up_under_way_holds_back_new_ones_until_its_fate_is_known(
     (first,) = fill(outbox, 1)
     send(outbox)
     first.is_done = True
-    outbox.given_up(first)
-    outbox.returned(first, 0.0)
+    outbox.give_up(first)
+    outbox.requeue(first, 0.0)
     fill(outbox, 1)
     assert send(outbox) == []
     assert outbox.needs_new_epoch(FIRST)
@@ -170,10 +170,10 @@ def test_what_followed_a_batch_that_was_given_up_shows_whether_it_was_written() 
     first, second = fill(outbox, 2)
     send(outbox)
     first.is_done = True
-    outbox.returned(first, 0.0)
-    outbox.returned(second, 0.0)
+    outbox.requeue(first, 0.0)
+    outbox.requeue(second, 0.0)
     assert send(outbox) == [second]
-    outbox.written(second)
+    outbox.remove_written(second)
     assert not outbox.needs_new_epoch(FIRST)
     fill(outbox, 1)
     assert sequences(send(outbox)) == [20]
@@ -184,22 +184,22 @@ def test_or_that_it_was_not() -> None:
     first, second = fill(outbox, 2)
     send(outbox)
     first.is_done = True
-    outbox.returned(first, 0.0)
-    outbox.returned(second, 0.0)
+    outbox.requeue(first, 0.0)
+    outbox.requeue(second, 0.0)
     send(outbox)
-    assert outbox.gap(second) is Gap.REAL
+    assert outbox.classify_gap(second) is Gap.REAL
 
 
 def test_what_may_still_arrive_behind_a_batch_that_was_given_up_is_not_sent_again() -> None:
     outbox = an_outbox()
     first, second, third = fill(outbox, 3)
-    outbox.sent(first, FIRST)
-    outbox.sent(second, FIRST)
+    outbox.mark_sent(first, FIRST)
+    outbox.mark_sent(second, FIRST)
     first.is_done = True
-    outbox.returned(first, 0.0, was_lost=True)
-    outbox.returned(second, 0.0, was_lost=True)
+    outbox.requeue(first, 0.0, was_lost=True)
+    outbox.requeue(second, 0.0, was_lost=True)
     (again,) = send(outbox)
-    outbox.broken_at(again, 0.0)
+    outbox.requeue_from(again, 0.0)
     assert outbox.begin_epoch(NEXT) == [second]
     assert send(outbox, NEXT) == [third]
 
@@ -208,9 +208,9 @@ def test_a_batch_refused_when_it_went_again_may_have_been_written_the_first_time
     outbox = an_outbox()
     (first,) = fill(outbox, 1)
     send(outbox)
-    outbox.returned(first, 0.0)
+    outbox.requeue(first, 0.0)
     send(outbox)
-    outbox.refused(first)
+    outbox.remove_refused(first)
     fill(outbox, 1)
     assert outbox.needs_new_epoch(FIRST)
 
@@ -221,7 +221,7 @@ def test_a_new_transactions_batches_begin_at_0_once_the_old_ones_are_answered() 
     send(outbox)
     (new,) = fill(outbox, 1)
     assert send(outbox, NEXT) == []
-    outbox.written(old)
+    outbox.remove_written(old)
     assert send(outbox, NEXT) == [new]
     assert (new.identity, new.base_sequence) == (NEXT, 0)
 
@@ -230,8 +230,8 @@ def test_an_aborted_transaction_leaves_nothing_to_the_next() -> None:
     outbox = an_outbox()
     first, second = fill(outbox, 2)
     send(outbox)
-    outbox.refused(first)
-    outbox.returned(second, 0.0)
+    outbox.remove_refused(first)
+    outbox.requeue(second, 0.0)
     assert outbox.discard_waiting() == [second]
     assert outbox.needs_new_epoch(FIRST), "before transaction.version 2 the identity stays"
     assert not outbox.needs_new_epoch(NEXT)
@@ -243,8 +243,8 @@ def test_without_idempotence_there_are_no_sequences_but_the_order_stays() -> Non
     outbox = an_outbox(is_idempotent=False)
     batches = fill(outbox, 3)
     send(outbox)
-    outbox.refused(batches[0])
+    outbox.remove_refused(batches[0])
     for batch in (batches[2], batches[1]):
-        outbox.returned(batch, 0.0)
+        outbox.requeue(batch, 0.0)
     assert send(outbox) == batches[1:]
     assert sequences(batches) == [-1, -1, -1]

@@ -26,7 +26,7 @@ LIMIT_BYTES = 1_000
 
 
 @dataclass(frozen=True)
-class Sent:
+class SentBatch:
     """A batch in the form in which it was sent."""
 
     batch: ProducerBatch
@@ -51,7 +51,7 @@ class Partition:
     identity: ProducerIdentity = NO_IDENTITY
     cache: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=CACHED))
 
-    def append(self, sent: Sent) -> str:
+    def append(self, sent: SentBatch) -> str:
         if sent.identity == self.identity and sent.sequences in self.cache:
             return "written"
         if sent.identity.producer_epoch < self.identity.producer_epoch:
@@ -74,9 +74,9 @@ class World:
         self.outbox = Outbox(TopicPartition("t", 0), is_idempotent=True, first_alone=lambda: True)
         self.identity = ProducerIdentity(7, 0)
         self.partition = Partition()
-        self.under_way: deque[Sent] = deque()
-        self.answers: deque[tuple[Sent, str]] = deque()
-        self.late: deque[Sent] = deque()  # batches sent on connections that were cut
+        self.under_way: deque[SentBatch] = deque()
+        self.answers: deque[tuple[SentBatch, str]] = deque()
+        self.late: deque[SentBatch] = deque()  # batches sent on connections that were cut
         self.unopened = BATCHES
         self.opened: list[int] = []  # numbers of the records
         self.fates: dict[int, str] = {}
@@ -112,9 +112,9 @@ class World:
         if len(self.outbox.in_flight) < MOST_IN_FLIGHT:
             batch = self.outbox.next_to_send(self.identity)
             if batch is not None:
-                self.outbox.sent(batch, self.identity)
+                self.outbox.mark_sent(batch, self.identity)
                 batch.seal(Compression.NONE, is_transactional=False)
-                self.under_way.append(Sent(batch, batch.identity, batch.base_sequence))
+                self.under_way.append(SentBatch(batch, batch.identity, batch.base_sequence))
                 self.trace.append(f"send {batch.order} as {batch.identity.producer_epoch}:{batch.base_sequence}")
 
     def deliver(self) -> None:
@@ -148,7 +148,7 @@ class World:
         unanswered = [batch for batch in (*self.outbox.in_flight, *self.outbox.waiting) if not batch.is_done]
         if unanswered:
             oldest = min(unanswered, key=lambda batch: batch.order)
-            self.outbox.given_up(oldest)
+            self.outbox.give_up(oldest)
             self.settle(oldest, "given up")
 
     def cut(self) -> None:
@@ -159,7 +159,7 @@ class World:
         self.answers.clear()
         self.under_way.clear()
         for batch in lost:
-            self.outbox.returned(batch, 0.0, was_lost=True)
+            self.outbox.requeue(batch, 0.0, was_lost=True)
         self.trace.append(f"cut {[batch.order for batch in lost]}")
 
     def answer(self) -> None:
@@ -169,27 +169,27 @@ class World:
         batch = sent.batch
         self.trace.append(f"answer {batch.order} {said}")
         if said == "written":
-            self.outbox.written(batch)
+            self.outbox.remove_written(batch)
             self.settle(batch, "acknowledged")
         elif said == "out of order":
             self.out_of_order(batch)
         elif said == "too large" and not batch.is_done:
             self.outbox.split(batch)
         elif said in ("retry", "too large"):
-            self.outbox.returned(batch, 0.0)
+            self.outbox.requeue(batch, 0.0)
         else:
-            self.outbox.refused(batch)
+            self.outbox.remove_refused(batch)
             self.settle(batch, said if batch.attempts == 1 else "given up")
 
     def out_of_order(self, batch: ProducerBatch) -> None:
-        match self.outbox.gap(batch):
+        match self.outbox.classify_gap(batch):
             case Gap.WRITTEN_BEFORE:
-                self.outbox.written(batch)
+                self.outbox.remove_written(batch)
                 self.settle(batch, "acknowledged")
             case Gap.SENT_TOO_EARLY:
-                self.outbox.returned(batch, 0.0)
+                self.outbox.requeue(batch, 0.0)
             case Gap.REAL:
-                self.outbox.broken_at(batch, 0.0)
+                self.outbox.requeue_from(batch, 0.0)
 
     def settle(self, batch: ProducerBatch, fate: str) -> None:
         if not batch.is_done:

@@ -28,15 +28,15 @@ def positions(*partitions: TopicPartition, reset: str = "earliest", has_group: b
 def reading(*partitions: TopicPartition, at: int = 0) -> Positions:
     made = positions(*partitions)
     for partition in partitions:
-        made.of(partition).seek(at)
+        made.get(partition).seek(at)
     return made
 
 
 def bring(to: Positions, partition: TopicPartition, count: int) -> None:
     """Adds fetched records: one batch of epoch 4, which starts at the position of the partition."""
-    offset = to.of(partition).fetch_offset
+    offset = to.get(partition).fetch_offset
     batch = build_batch([NewRecord(None, b"v", 0)] * count, base_offset=offset, leader_epoch=4)
-    to.of(partition).fetched.append(FetchedRecords(partition, batch, offset, aborted=[]))
+    to.get(partition).fetched.append(FetchedRecords(partition, batch, offset, aborted=[]))
 
 
 def taken(from_: Positions, at_most: int = 100) -> list[tuple[int, int]]:
@@ -51,21 +51,21 @@ def taken(from_: Positions, at_most: int = 100) -> list[tuple[int, int]]:
 
 
 def test_without_a_group_reading_begins_as_the_policy_says() -> None:
-    assert positions(A).of(A).reset_to == EARLIEST_TIMESTAMP
-    assert positions(A, reset="latest").of(A).reset_to == LATEST_TIMESTAMP
+    assert positions(A).get(A).reset_to == EARLIEST_TIMESTAMP
+    assert positions(A, reset="latest").get(A).reset_to == LATEST_TIMESTAMP
 
 
 def test_with_a_group_the_committed_offset_is_asked_for_first() -> None:
     made = positions(A, has_group=True)
-    assert [each.topic_partition for each in made.wanting(Stage.COMMITTED_WANTED)] == [A]
+    assert [each.topic_partition for each in made.in_stage(Stage.COMMITTED_WANTED)] == [A]
     made.committed(A, OffsetAndMetadata(7, "", 2))
-    assert (made.of(A).stage, made.of(A).offset, made.of(A).leader_epoch) == (Stage.READY, 7, 2)
+    assert (made.get(A).stage, made.get(A).offset, made.get(A).leader_epoch) == (Stage.READY, 7, 2)
 
 
 def test_where_nothing_was_committed_the_policy_decides() -> None:
     made = positions(A, has_group=True)
     made.committed(A, None)
-    assert (made.of(A).stage, made.of(A).reset_to) == (Stage.RESET_WANTED, EARLIEST_TIMESTAMP)
+    assert (made.get(A).stage, made.get(A).reset_to) == (Stage.RESET_WANTED, EARLIEST_TIMESTAMP)
 
 
 def test_without_a_policy_the_application_is_told_once_for_each_attempt() -> None:
@@ -79,20 +79,20 @@ def test_without_a_policy_the_application_is_told_once_for_each_attempt() -> Non
 
 def test_an_answer_that_comes_after_a_seek_changes_nothing() -> None:
     made = positions(A, has_group=True)
-    made.of(A).seek(50)
+    made.get(A).seek(50)
     made.committed(A, OffsetAndMetadata(7))
-    assert made.of(A).offset == 50
+    assert made.get(A).offset == 50
 
 
 def test_a_partition_that_is_not_assigned_cannot_be_sought() -> None:
     with pytest.raises(IllegalState, match="orders-1 is not assigned"):
-        positions(A).of(B)
+        positions(A).get(B)
 
 
 def test_partitions_that_stay_keep_their_positions_in_a_new_assignment() -> None:
     made = reading(A, at=9)
     made.assign([A, B], has_group=False)
-    assert (made.of(A).offset, made.of(B).stage) == (9, Stage.RESET_WANTED)
+    assert (made.get(A).offset, made.get(B).stage) == (9, Stage.RESET_WANTED)
     made.assign([B], has_group=False)
     assert made.partitions == {B}
 
@@ -103,37 +103,37 @@ def test_partitions_that_stay_keep_their_positions_in_a_new_assignment() -> None
 def test_the_next_fetch_begins_behind_what_is_fetched_and_the_position_behind_what_was_taken() -> None:
     made = reading(A, at=10)
     bring(made, A, 5)
-    assert (made.of(A).fetch_offset, made.of(A).offset) == (15, 10)
+    assert (made.get(A).fetch_offset, made.get(A).offset) == (15, 10)
     made.take(2)
-    assert (made.of(A).fetch_offset, made.of(A).offset) == (15, 12)
+    assert (made.get(A).fetch_offset, made.get(A).offset) == (15, 12)
 
 
 def test_a_partition_is_hungry_until_enough_is_in_hand() -> None:
     made = reading(A)
-    assert [each.topic_partition for each in made.hungry(PLENTY, PLENTY)] == [A]
+    assert [each.topic_partition for each in made.fetchable(PLENTY, PLENTY)] == [A]
     bring(made, A, 5)
-    assert made.hungry(made.of(A).fetched_bytes, PLENTY) == []
-    assert made.has_plenty(made.of(A).fetched_bytes)
-    assert made.hungry(PLENTY, made.of(A).fetched_bytes) == []  # the limit of all partitions together
+    assert made.fetchable(made.get(A).fetched_bytes, PLENTY) == []
+    assert made.has_enough_buffered(made.get(A).fetched_bytes)
+    assert made.fetchable(PLENTY, made.get(A).fetched_bytes) == []  # the limit of all partitions together
 
 
 def test_nothing_is_asked_for_a_partition_that_is_paused_or_asked_about_or_in_error() -> None:
     made = reading(A, B)
-    made.of(A).is_paused = True
-    made.of(B).is_asked = True
-    assert made.hungry(PLENTY, PLENTY) == []
-    made.of(B).is_asked = False
-    made.of(B).error = ClientError("not allowed")
-    assert made.hungry(PLENTY, PLENTY) == []
+    made.get(A).is_paused = True
+    made.get(B).is_fetching = True
+    assert made.fetchable(PLENTY, PLENTY) == []
+    made.get(B).is_fetching = False
+    made.get(B).error = ClientError("not allowed")
+    assert made.fetchable(PLENTY, PLENTY) == []
     made.error()
-    assert [each.topic_partition for each in made.hungry(PLENTY, PLENTY)] == [B]
+    assert [each.topic_partition for each in made.fetchable(PLENTY, PLENTY)] == [B]
 
 
 def test_a_seek_forgets_what_was_fetched() -> None:
     made = reading(A)
     bring(made, A, 5)
-    made.of(A).seek(3)
-    assert (made.of(A).fetch_offset, taken(made)) == (3, [])
+    made.get(A).seek(3)
+    assert (made.get(A).fetch_offset, taken(made)) == (3, [])
 
 
 # Taking.
@@ -150,9 +150,9 @@ def test_a_paused_partition_is_passed_over_and_keeps_its_records() -> None:
     made = reading(A, B)
     bring(made, A, 1)
     bring(made, B, 1)
-    made.of(A).is_paused = True
+    made.get(A).is_paused = True
     assert taken(made) == [(1, 0)]
-    made.of(A).is_paused = False
+    made.get(A).is_paused = False
     assert taken(made) == [(0, 0)]
 
 
@@ -168,9 +168,9 @@ def test_it_is_counted_when_a_fetch_is_used_up() -> None:
     made = reading(A)
     bring(made, A, 3)
     made.take(2)
-    assert made.emptied == 0
+    assert made.exhausted_fetches == 0
     made.take(2)
-    assert made.emptied == 1
+    assert made.exhausted_fetches == 1
 
 
 # KIP-320: another leader.
@@ -178,18 +178,18 @@ def test_it_is_counted_when_a_fetch_is_used_up() -> None:
 
 def of_epoch(epoch: int | None, *, at: int = 10, reset: str = "earliest") -> Positions:
     made = positions(A, reset=reset)
-    made.of(A).seek(at, epoch)
+    made.get(A).seek(at, epoch)
     return made
 
 
 def test_a_position_is_validated_when_a_newer_leader_has_taken_over() -> None:
     made = of_epoch(4)
-    made.of(A).led_in(5)
-    assert made.of(A).stage is Stage.VALIDATION_WANTED
-    made.validated(made.of(A), 5, 4, 10)
-    assert (made.of(A).stage, made.of(A).offset) == (Stage.READY, 10)
-    made.of(A).led_in(5)
-    assert made.of(A).stage is Stage.READY
+    made.get(A).apply_leader_epoch(5)
+    assert made.get(A).stage is Stage.VALIDATION_WANTED
+    made.apply_validation(made.get(A), 5, 4, 10)
+    assert (made.get(A).stage, made.get(A).offset) == (Stage.READY, 10)
+    made.get(A).apply_leader_epoch(5)
+    assert made.get(A).stage is Stage.READY
 
 
 @pytest.mark.parametrize(("position_epoch", "leader_epoch"), [(None, 5), (5, 5), (4, None)])
@@ -197,41 +197,41 @@ def test_there_is_nothing_to_validate_without_two_different_epochs(
     position_epoch: int | None, leader_epoch: int | None
 ) -> None:
     made = of_epoch(position_epoch)
-    made.of(A).led_in(leader_epoch)
-    assert made.of(A).stage is Stage.READY
+    made.get(A).apply_leader_epoch(leader_epoch)
+    assert made.get(A).stage is Stage.READY
 
 
 def test_a_position_behind_the_end_of_its_epoch_goes_back_to_that_end() -> None:
     """The reset policy does not apply: the consumer has read the records before that end, and the log has them."""
     made = of_epoch(4)
-    made.of(A).led_in(6)
-    made.validated(made.of(A), 6, 3, 9)
-    assert (made.of(A).stage, made.of(A).offset, made.of(A).leader_epoch) == (Stage.READY, 9, 3)
+    made.get(A).apply_leader_epoch(6)
+    made.apply_validation(made.get(A), 6, 3, 9)
+    assert (made.get(A).stage, made.get(A).offset, made.get(A).leader_epoch) == (Stage.READY, 9, 3)
 
 
 def test_without_a_policy_the_application_hears_of_the_records_that_are_gone() -> None:
     made = of_epoch(4, reset="none")
-    made.of(A).led_in(6)
-    made.validated(made.of(A), 6, 3, 9)
+    made.get(A).apply_leader_epoch(6)
+    made.apply_validation(made.get(A), 6, 3, 9)
     assert isinstance(made.error(), OffsetOutOfRange)
 
 
 def test_a_leader_that_has_no_such_epoch_leaves_it_to_the_policy() -> None:
     made = of_epoch(4)
-    made.of(A).led_in(5)
-    made.validated(made.of(A), 5, None, None)
-    assert made.of(A).stage is Stage.RESET_WANTED
+    made.get(A).apply_leader_epoch(5)
+    made.apply_validation(made.get(A), 5, None, None)
+    assert made.get(A).stage is Stage.RESET_WANTED
 
 
 def test_an_answer_to_a_validation_that_is_not_wanted_any_more_changes_nothing() -> None:
     made = of_epoch(4)
-    made.of(A).led_in(5)
-    made.of(A).seek(77)
-    made.validated(made.of(A), 5, 4, 9)
-    assert (made.of(A).stage, made.of(A).offset) == (Stage.READY, 77)
+    made.get(A).apply_leader_epoch(5)
+    made.get(A).seek(77)
+    made.apply_validation(made.get(A), 5, 4, 9)
+    assert (made.get(A).stage, made.get(A).offset) == (Stage.READY, 77)
 
 
 def test_a_partition_that_brought_records_is_asked_for_behind_the_others() -> None:
     here = reading(A, B)
-    here.asked_last(here.of(A))
-    assert [each.topic_partition for each in here.hungry(PLENTY, PLENTY)] == [B, A]
+    here.move_to_end(here.get(A))
+    assert [each.topic_partition for each in here.fetchable(PLENTY, PLENTY)] == [B, A]

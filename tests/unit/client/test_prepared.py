@@ -29,6 +29,6 @@ def test_text_and_state_are_inverse(producer_id: int, producer_epoch: int) -> No
     "text",
     ["1", ":", "1:", ":1", "1:2:3", "-1:-1", "+1:2", "01:2", "1:02", " 1:2", "1:2\n", "1:32768", f"{2**63}:0", "١:٢"],
 )
-def test_what_no_state_can_be_is_refused(text: str) -> None:
+def test_text_that_is_no_prepared_state_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="prepared transaction"):
         PreparedTxnState.parse(text)

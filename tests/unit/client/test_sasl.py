@@ -23,7 +23,7 @@ def scram() -> ScramExchange:
 
 def test_plain_says_user_and_password_and_is_done() -> None:
     exchange = PlainExchange("jürgen", "pässword")
-    assert exchange.first() == "\0jürgen\0pässword".encode()
+    assert exchange.initial_response() == "\0jürgen\0pässword".encode()
     assert exchange.answer(b"") is None
 
 
@@ -35,7 +35,7 @@ def test_plain_cannot_carry_a_nul_or_no_name(user: str, password: str) -> None:
 
 def test_scram_proves_the_password_and_verifies_that_the_server_knows_it() -> None:
     exchange = scram()
-    assert exchange.first() == CLIENT_FIRST
+    assert exchange.initial_response() == CLIENT_FIRST
     assert exchange.answer(SERVER_FIRST) == CLIENT_FINAL
     assert exchange.answer(SERVER_FINAL) is None
 
@@ -79,14 +79,14 @@ def test_a_scram_server_that_goes_on_is_refused() -> None:
 
 def test_a_delegation_token_logs_in_with_an_extension() -> None:
     exchange = ScramExchange(ScramMechanism.SHA_512, "id", "hmac", "x", {"tokenauth": "true"})
-    assert exchange.first() == b"n,,n=id,r=x,tokenauth=true"
+    assert exchange.initial_response() == b"n,,n=id,r=x,tokenauth=true"
     with pytest.raises(ValueError, match="cannot carry"):
         ScramExchange(ScramMechanism.SHA_512, "id", "hmac", "x", {"a": "b,c"})
 
 
 def test_a_bearer_token_goes_with_its_extensions() -> None:
     exchange = OAuthBearerExchange("a.b.c", {"logicalCluster": "lkc-1"})
-    assert exchange.first() == b"n,,\x01auth=Bearer a.b.c\x01logicalCluster=lkc-1\x01\x01"
+    assert exchange.initial_response() == b"n,,\x01auth=Bearer a.b.c\x01logicalCluster=lkc-1\x01\x01"
     assert exchange.answer(b"") is None
 
 

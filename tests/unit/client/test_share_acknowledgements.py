@@ -230,7 +230,7 @@ async def test_a_feature_that_was_raised_while_the_broker_ran_is_noticed() -> No
 
 
 @pytest.mark.parametrize("code", sorted(RETRIED, key=str))
-async def test_what_passes_is_sent_again_unchanged(code: ErrorCode) -> None:
+async def test_the_request_is_repeated_unchanged_after_a_transient_error(code: ErrorCode) -> None:
     answer = said(code) if code is E.NOT_LEADER_OR_FOLLOWER else said(top=code)
     async with in_transaction(answer, answer) as (producer, leader):
         await producer.send_share_acknowledgements_to_transaction(ONE, GROUP)
@@ -291,7 +291,7 @@ async def test_fatal_errors_end_the_producer(code: ErrorCode) -> None:
         assert leader.ends == []
 
 
-def test_the_verdict_on_each_code() -> None:
+def test_each_error_code_has_a_verdict() -> None:
     for code in ErrorCode:
         expected = Verdict.RETRY if code in RETRIED else Verdict.FATAL if code in FATAL else Verdict.ABORT
         assert txn_acknowledge_verdict(code) is (Verdict.FINE if code is E.NONE else expected), code

@@ -16,7 +16,7 @@ from odradek.client.common.errors import RetriableError
 from odradek.client.common.values import AcknowledgeType, ShareRecord, TopicPartition
 from odradek.client.metrics.consumer_metrics import ShareConsumerMetrics
 from odradek.client.network.cluster import Cluster
-from odradek.client.sharing.share_leader import Fetched, ShareLeader
+from odradek.client.sharing.share_leader import ShareFetchResult, ShareLeader
 from odradek.client.sharing.share_session import AcquireMode, ShareSettings
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
@@ -117,7 +117,7 @@ async def a_leader(*sayings: Message | None) -> AsyncIterator[tuple[ShareLeader,
         await cluster.close()
 
 
-def delivered(leader: ShareLeader, found: Fetched) -> list[ShareRecord]:
+def delivered(leader: ShareLeader, found: ShareFetchResult) -> list[ShareRecord]:
     return [record for each in found.deliveries for record in leader.deliver(each)]
 
 
@@ -177,7 +177,7 @@ async def test_what_the_broker_could_not_store_now_is_sent_again(code: ErrorCode
         await leader.fetch(WANTED, 0)
         for _ in range(2):
             assert results(leader) == []
-            assert leader.acquired.to_send == [JOBS]
+            assert leader.acquired.unsent_partitions == [JOBS]
             await leader.acknowledge()
         assert results(leader) == [([(0, 9)], None)]
         assert [batches for _, _, batches in broker.asked[1:]] == [[(0, 9, [1])]] * 3
@@ -189,7 +189,7 @@ async def test_other_refusals_are_told_and_not_repeated() -> None:
         leader.acquired.accept_all()
         await leader.acknowledge()
         assert results(leader) == [([(0, 9)], E.INVALID_RECORD_STATE)]
-        assert leader.acquired.to_send == []
+        assert leader.acquired.unsent_partitions == []
 
 
 async def test_a_partition_that_the_answer_leaves_out_was_not_acknowledged() -> None:
@@ -211,12 +211,12 @@ async def test_renewals_go_before_the_fetch_since_such_a_request_brings_nothing(
 async def test_partitions_that_are_no_longer_wanted_are_forgotten() -> None:
     async with a_leader(brought(), ShareFetchResponse()) as (leader, broker):
         await leader.fetch(WANTED, 0)
-        assert leader.has_to_ask(())
+        assert leader.needs_request(())
         await leader.fetch({}, 500)
         request = broker.scripted.requests[-1].read(ShareFetchRequest)
         forgotten = [(each.topic_id, each.partitions) for each in request.forgotten_topics_data]
         assert (request.max_wait_ms, forgotten) == (0, [(TOPIC_ID, [0])])
-        assert not leader.has_to_ask(())
+        assert not leader.needs_request(())
 
 
 async def test_the_last_request_closes_the_session_with_what_was_acknowledged() -> None:

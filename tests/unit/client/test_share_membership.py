@@ -35,7 +35,7 @@ def reply(
 
 
 def heard(found: ShareMembership, answer: ShareGroupHeartbeatResponse) -> HeartbeatStep:
-    return found.answered(found.said(), answer)
+    return found.handle_answer(found.current_state(), answer)
 
 
 def joined() -> ShareMembership:
@@ -77,17 +77,17 @@ def test_until_the_first_assignment_it_asks_sooner_but_not_without_end() -> None
 
 def test_other_topics_are_news() -> None:
     found = joined()
-    assert not found.has_news
+    assert not found.has_changes
     found.topics = frozenset({"u"})
-    assert found.has_news
+    assert found.has_changes
     assert found.request().subscribed_topic_names == ["u"]
     heard(found, reply(4, 0))
-    assert not found.has_news
+    assert not found.has_changes
 
 
 def test_without_an_answer_everything_is_told_again_with_the_same_epoch() -> None:
     found = joined()
-    found.unanswered()
+    found.forget_reported_state()
     request = found.request()
     assert (request.member_epoch, request.subscribed_topic_names) == (3, ["s", "t"])
 

@@ -147,7 +147,7 @@ async def begun(session: TransactionSession, coordinator: Coordinator) -> None:
     session.enter(Call.INIT)
     await session.init(keep_prepared=False)
     session.enter(Call.BEGIN)
-    session.sends()
+    session.note_sending()
 
 
 async def end(session: TransactionSession, *, commit: bool) -> None:
@@ -349,7 +349,7 @@ async def test_after_a_recovered_transaction_the_producer_initialises_anew_witho
         assert not request.keep_prepared_txn
         assert request.enable2_pc is two_phase_commit
         assert (request.producer_id, request.producer_epoch) == (42, 12)
-        session.sends()
+        session.note_sending()
         coordinator.says(ApiKey.END_TXN, [ended(epoch=14)])
         await end(session, commit=True)
         await session.begin()
@@ -415,7 +415,7 @@ async def test_when_it_is_raised_to_2_the_transaction_is_finished_and_the_next_h
         request = coordinator.last(InitProducerIdRequest)
         assert (request.producer_id, request.producer_epoch) == (42, 3)
         assert session.identity == ProducerIdentity(42, 4)
-        session.sends()
+        session.note_sending()
         await end(session, commit=True)
         assert coordinator.asked(ApiKey.END_TXN) == [4, 5]
         assert session.identity == ProducerIdentity(42, 5)

@@ -48,14 +48,14 @@ def producer() -> ProducerMetrics:
         buffered_bytes=lambda: 30,
         waiting=lambda: 0,
     )
-    metrics.sends("orders", 3, 100, 0.5, 0.1)
+    metrics.record_batch("orders", 3, 100, 0.5, 0.1)
     return metrics
 
 
 def consumer() -> ConsumerMetrics:
     metrics = ConsumerMetrics("c")
     metrics.read_partitions = lambda: [PartitionReading(TopicPartition("orders", 0), 5, 7)]
-    metrics.returned("orders", 3)
+    metrics.record_returned("orders", 3)
     return metrics
 
 
