@@ -61,7 +61,7 @@ class Driver(ABC, Generic[C]):
         """Begins the transaction in which the application's rows are written."""
 
     @abstractmethod
-    def begin_short(self, connection: C, timeout_ms: int) -> None:
+    def begin_row_transaction(self, connection: C, timeout_ms: int) -> None:
         """Begins a transaction that reads and writes only the row, and waits this long for its holder."""
 
     @abstractmethod
@@ -92,7 +92,7 @@ class Driver(ABC, Generic[C]):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StateRowContent:
     state: str
     generation: int
 
@@ -108,42 +108,44 @@ class StateRow(Generic[C]):
     def take_over(self, connection: C) -> int:
         """Makes the row ours, in a transaction of its own. Returns the generation with which to write from now on."""
         self._create(connection)
-        self._driver.begin_short(connection, self._timeout_ms)
-        ((generation,),) = self._driver.rows(connection, self._written(TAKE_OVER), (self._id,))
+        self._driver.begin_row_transaction(connection, self._timeout_ms)
+        ((generation,),) = self._driver.rows(connection, self._statement(TAKE_OVER), (self._id,))
         self._driver.commit(connection)
         assert isinstance(generation, int)
         return generation
 
     def forget(self, connection: C, generation: int) -> bool:
         """Empties the state, in a transaction of its own. Returns False if the row is no longer ours."""
-        self._driver.begin_short(connection, self._timeout_ms)
+        self._driver.begin_row_transaction(connection, self._timeout_ms)
         is_ours = self.write(connection, "", generation)
         self._driver.commit(connection)
         return is_ours
 
-    def read(self, connection: C) -> Stored:
+    def read(self, connection: C) -> StateRowContent:
         """Reads the row in a transaction of its own, after waiting until no other transaction holds it."""
-        self._driver.begin_short(connection, self._timeout_ms)
-        ((state, generation),) = self._driver.rows(connection, self._written(READ + self._driver.lock_row), (self._id,))
+        self._driver.begin_row_transaction(connection, self._timeout_ms)
+        ((state, generation),) = self._driver.rows(
+            connection, self._statement(READ + self._driver.lock_row), (self._id,)
+        )
         self._driver.roll_back(connection)
         assert isinstance(state, str)
         assert isinstance(generation, int)
-        return Stored(state, generation)
+        return StateRowContent(state, generation)
 
     def write(self, connection: C, state: str, generation: int) -> bool:
         """Writes the state in the open transaction. Returns False if the row is no longer ours."""
-        return self._changes(connection, WRITE, state, self._id, generation)
+        return self._changes_row(connection, WRITE, state, self._id, generation)
 
     def check(self, connection: C, generation: int) -> bool:
         """Returns whether the row is ours, and locks it until the end of the open transaction."""
-        return self._changes(connection, CHECK, self._id, generation)
+        return self._changes_row(connection, CHECK, self._id, generation)
 
     def _create(self, connection: C) -> None:
         if not self._driver.has_table(connection):
             self._driver.execute(connection, CREATE)
 
-    def _changes(self, connection: C, statement: str, *parameters: object) -> bool:
-        return self._driver.execute(connection, self._written(statement), parameters).rowcount == 1
+    def _changes_row(self, connection: C, statement: str, *parameters: object) -> bool:
+        return self._driver.execute(connection, self._statement(statement), parameters).rowcount == 1
 
-    def _written(self, statement: str) -> str:
+    def _statement(self, statement: str) -> str:
         return statement.replace("?", self._driver.parameter)

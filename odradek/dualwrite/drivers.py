@@ -29,7 +29,7 @@ class SqliteDriver(Driver[sqlite3.Connection]):
     def begin(self, connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")
 
-    def begin_short(self, connection: sqlite3.Connection, timeout_ms: int) -> None:
+    def begin_row_transaction(self, connection: sqlite3.Connection, timeout_ms: int) -> None:
         connection.execute(f"PRAGMA busy_timeout = {timeout_ms}")
         connection.execute("BEGIN IMMEDIATE")
 

@@ -9,7 +9,7 @@ from typing import Generic, TypeAlias
 from odradek.dualwrite import recipe
 from odradek.dualwrite.database import C
 from odradek.dualwrite.errors import DualWriteError, Fenced, IllegalUse, InDoubt, NotCommitted, NotRecovered
-from odradek.dualwrite.kafka import producing
+from odradek.dualwrite.kafka import participant_factory
 from odradek.dualwrite.participant import Participant
 from odradek.dualwrite.performer import Performer
 from odradek.dualwrite.recipe import End, Fate, Phase, Result, Step
@@ -67,7 +67,7 @@ class DualWrite(Generic[C]):
     ) -> None:
         if timeout_ms < 1:
             raise ValueError("timeout_ms must be positive: nothing here waits forever")
-        new_participant = participant or producing(bootstrap_servers, transactional_id, timeout_ms)
+        new_participant = participant or participant_factory(bootstrap_servers, transactional_id, timeout_ms)
         self._performer = Performer(connect, new_participant, transactional_id, timeout_ms)
         self._observe = observe
         self._phase = Phase.UNRECOVERED

@@ -8,7 +8,7 @@ from odradek.client.common.errors import ProducerFenced
 from odradek.client.common.values import ConsumerGroupMetadata, PreparedTxnState, RecordMetadata, ShareGroupMetadata
 from odradek.client.producing.share_acknowledgements import ToAcknowledge
 from odradek.client.sync import Producer
-from odradek.dualwrite.participant import Offsets, Outgoing, ParticipantFenced
+from odradek.dualwrite.participant import Offsets, OutgoingMessage, ParticipantFenced
 
 CLOSE_TIMEOUT_MS = 1_000
 
@@ -40,7 +40,7 @@ class KafkaParticipant:
         with _fencing():
             self._of().begin_transaction()
 
-    def send(self, message: Outgoing) -> "Future[RecordMetadata]":
+    def send(self, message: OutgoingMessage) -> "Future[RecordMetadata]":
         return self._of().send(
             message.topic,
             message.value,
@@ -94,7 +94,9 @@ def _fencing() -> Iterator[None]:
         raise ParticipantFenced(str(error)) from error
 
 
-def producing(bootstrap_servers: str, transactional_id: str, timeout_ms: int) -> Callable[[], KafkaParticipant]:
+def participant_factory(
+    bootstrap_servers: str, transactional_id: str, timeout_ms: int
+) -> Callable[[], KafkaParticipant]:
     """Returns a factory of participants with the producer's defaults, in which no wait exceeds `timeout_ms`."""
 
     def new_producer() -> Producer:

@@ -23,7 +23,7 @@ class ParticipantFenced(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
+class OutgoingMessage:
     topic: str
     value: bytes | None = None
     key: bytes | None = None
@@ -45,7 +45,7 @@ class Participant(Protocol):
 
     def begin(self) -> None: ...
 
-    def send(self, message: Outgoing) -> "Future[RecordMetadata]":
+    def send(self, message: OutgoingMessage) -> "Future[RecordMetadata]":
         """Adds a message to the producer's buffer. `prepare` reports failures."""
 
     def send_offsets(self, offsets: Offsets, group: str | ConsumerGroupMetadata) -> None:

@@ -30,7 +30,7 @@ class PostgresqlDriver(Driver[PsycopgConnection]):
         words = f"BEGIN ISOLATION LEVEL {level.name.replace('_', ' ')}" if level is not None else "BEGIN"
         self.execute(connection, words)
 
-    def begin_short(self, connection: PsycopgConnection, timeout_ms: int) -> None:
+    def begin_row_transaction(self, connection: PsycopgConnection, timeout_ms: int) -> None:
         # After waiting for the row, its new value must be visible; the higher isolation levels raise an error instead.
         connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
         self.execute(connection, f"SET LOCAL lock_timeout = {timeout_ms}")

@@ -8,7 +8,7 @@ from odradek.client.common.values import ConsumerGroupMetadata, RecordMetadata, 
 from odradek.client.producing.share_acknowledgements import ToAcknowledge
 from odradek.dualwrite.database import C, Cursor, Driver, Parameters
 from odradek.dualwrite.errors import IllegalUse
-from odradek.dualwrite.participant import Headers, Offsets, Outgoing, Participant
+from odradek.dualwrite.participant import Headers, Offsets, OutgoingMessage, Participant
 
 
 class Transaction(Generic[C]):
@@ -51,7 +51,9 @@ class Transaction(Generic[C]):
         """
         self._begin()
         return self._participant.send(
-            Outgoing(topic=topic, value=value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+            OutgoingMessage(
+                topic=topic, value=value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+            )
         )
 
     def send_offsets(self, offsets: Offsets, group: str | ConsumerGroupMetadata) -> None:

@@ -173,7 +173,7 @@ def _write_leaf(value: Json, schema: Any, encoder: avro.io.BinaryEncoder, path: 
     elif kind in BITS:
         number = _number(value, schema.get_prop("logicalType"))
         half = 1 << BITS[kind] - 1
-        _require(isinstance(number, int) and not isinstance(number, bool), value, _wanted(schema), path)
+        _require(isinstance(number, int) and not isinstance(number, bool), value, _expected_type(schema), path)
         _require(-half <= number < half, value, f"a number of {BITS[kind]} bits", path)
         encoder.write_long(number)
     elif kind in ("float", "double"):
@@ -243,7 +243,7 @@ def _write_record(value: Json, schema: Any, encoder: avro.io.BinaryEncoder, path
             raise DoesNotFitSchema(f"the field {place.lstrip('.')} is missing and has no default")
 
 
-def _wanted(schema: Any) -> str:
+def _expected_type(schema: Any) -> str:
     logical = schema.get_prop("logicalType")
     return "a whole number" if logical is None else f"a whole number, or a text of the logical type {logical}"
 

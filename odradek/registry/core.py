@@ -56,27 +56,27 @@ class Registry:
 
     # Schemas.
 
-    def register(self, subject: str, asked: Registration) -> tuple[int, list[RegistryRecord]]:
+    def register(self, subject: str, registration: Registration) -> tuple[int, list[RegistryRecord]]:
         """Registers a schema. Returns its id, and the records to write: none if the subject has this schema already."""
         mode = self.mode_of(subject)
         if mode in ("READONLY", "READONLY_OVERRIDE"):
             raise errors.not_permitted(f"Subject {subject} is in read-only mode")
-        if asked.schema_id is not None and mode != "IMPORT":
+        if registration.schema_id is not None and mode != "IMPORT":
             raise errors.not_permitted(f"Subject {subject} is not in import mode")
-        if asked.schema_id is None and mode == "IMPORT":
+        if registration.schema_id is None and mode == "IMPORT":
             raise errors.not_permitted(f"Subject {subject} is not in read-write mode")
-        text, source = self._canonical(asked.text, normalize=asked.normalize)
+        text, source = self._canonical(registration.text, normalize=registration.normalize)
         versions = self.state.versions(subject)
         for version in versions:
-            if version.text == text and asked.schema_id in (None, version.schema_id):
+            if version.text == text and registration.schema_id in (None, version.schema_id):
                 return version.schema_id, []
         if mode != "IMPORT":
             self._require_compatible(subject, source, versions)
         known = self.state.ids.get(text)
-        schema_id = asked.schema_id if asked.schema_id is not None else known or self.state.last_id + 1
+        schema_id = registration.schema_id if registration.schema_id is not None else known or self.state.last_id + 1
         if self.state.texts.get(schema_id, text) != text:
             raise errors.not_permitted(f"Overwrite new schema with id {schema_id} is not permitted.")
-        number = self.state.next_version(subject) if asked.version is None else asked.version
+        number = self.state.next_version(subject) if registration.version is None else registration.version
         return schema_id, [SchemaRecord(subject, number, schema_id, text)]
 
     def lookup(self, subject: str, text: SchemaText, *, normalize: bool = False, with_deleted: bool = False) -> Version:

@@ -224,7 +224,9 @@ class _Comparison:
         types = _types(old)
         if not types <= _types(new):
             kind = "TYPE_NARROWED" if types & _types(new) else "TYPE_CHANGED"
-            yield Incompatibility(kind, f"The type changes from {_named(types)} to {_named(_types(new))}", path)
+            yield Incompatibility(
+                kind, f"The type changes from {_type_names(types)} to {_type_names(_types(new))}", path
+            )
             return
         yield from _bounds(old, new, path)
         for keyword in NOT_COVERED:
@@ -401,7 +403,7 @@ def _types_of_values(schema: Json) -> frozenset[str]:
     return frozenset(of_python.get(type(value), "object" if isinstance(value, dict) else "array") for value in values)
 
 
-def _named(types: frozenset[str]) -> str:
+def _type_names(types: frozenset[str]) -> str:
     return "any type" if types == ANY_TYPE else ", ".join(sorted(types))
 
 

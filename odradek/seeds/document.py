@@ -65,15 +65,15 @@ def _schema(node: Node) -> SeedSchema:
     fields = _fields(node, ("subject", "type", "schema", "references"))
     for name in ("subject", "schema"):
         if name not in fields:
-            raise node.place.wrong(f"{name} is missing")
+            raise node.place.error(f"{name} is missing")
     kind = _text(fields["type"]).upper() if "type" in fields else AVRO
     if kind not in MODULES:
-        raise fields["type"].place.must(f"be one of {', '.join(MODULES)}")
+        raise fields["type"].place.rule_error(f"be one of {', '.join(MODULES)}")
     given = fields["schema"]
     if isinstance(given.value, str):
         text = given.value
     elif kind == PROTOBUF:
-        raise given.place.must("be the text of a .proto file")
+        raise given.place.rule_error("be the text of a .proto file")
     else:
         text = _json(given)
     references = tuple(_reference(each) for each in _rows(fields.get("references")))
@@ -84,7 +84,7 @@ def _reference(node: Node) -> Reference:
     fields = _fields(node, ("name", "subject", "version"))
     for name in ("name", "subject"):
         if name not in fields:
-            raise node.place.wrong(f"{name} is missing")
+            raise node.place.error(f"{name} is missing")
     return Reference(_text(fields["name"]), _text(fields["subject"]), _integer(fields.get("version"), 1, INT_32))
 
 
@@ -107,7 +107,7 @@ def _setting(node: Node) -> str:
         return "true" if node.value else "false"
     if isinstance(node.value, str | int | float):
         return str(node.value)
-    raise node.place.must("be a text, a number, true or false")
+    raise node.place.rule_error("be a text, a number, true or false")
 
 
 def _record(node: Node, subjects: Mapping[str, str]) -> SeedRecord:
@@ -135,12 +135,12 @@ def _content(fields: dict[str, Node], name: str, subject: str | None) -> bytes |
     schema for this part of its records, the result is JSON that the broker encodes."""
     plain, encoded = fields.get(name), fields.get(f"{name}_base64")
     if plain is not None and encoded is not None:
-        raise encoded.place.wrong(f"a record has either {name} or {name}_base64, not both")
+        raise encoded.place.error(f"a record has either {name} or {name}_base64, not both")
     if encoded is not None:
         try:
             return base64.b64decode(_text(encoded), validate=True)
         except (binascii.Error, ValueError):
-            raise encoded.place.must("be base64") from None
+            raise encoded.place.rule_error("be base64") from None
     if plain is None or plain.value is None:
         return None
     if subject is not None:
@@ -152,7 +152,7 @@ def _json(node: Node) -> str:
     try:
         return json.dumps(node.plain(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError:
-        raise node.place.wrong("JSON has no NaN and no infinity") from None
+        raise node.place.error("JSON has no NaN and no infinity") from None
 
 
 def _headers(node: Node) -> Iterator[tuple[str, bytes | None]]:
@@ -169,7 +169,7 @@ def _timestamp(node: Node | None) -> int | None:
         try:
             found = datetime.fromisoformat(node.value)
         except ValueError:
-            raise node.place.must("be a number of milliseconds, or a time such as 2026-01-31T12:00:00Z") from None
+            raise node.place.rule_error("be a number of milliseconds, or a time such as 2026-01-31T12:00:00Z") from None
         aware = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
         return max(int(aware.timestamp() * 1000), 0)
     return _integer(node, 0, INT_64)
@@ -178,7 +178,7 @@ def _timestamp(node: Node | None) -> int | None:
 def _group(node: Node) -> SeedGroup:
     fields = _fields(node, ("name", "offsets"))
     if "offsets" not in fields:
-        raise node.place.wrong("offsets is missing")
+        raise node.place.error("offsets is missing")
     offsets = [
         SeedOffset(topic, _partition(each, text), _integer(each, 0, INT_64), str(each.place))
         for topic, partitions in _mapping(fields["offsets"])
@@ -189,19 +189,19 @@ def _group(node: Node) -> SeedGroup:
 
 def _partition(node: Node, text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or int(text) > INT_32:
-        raise node.place.wrong(f"offsets are written as TOPIC: {{PARTITION: OFFSET}}, and {text!r} is not a partition")
+        raise node.place.error(f"offsets are written as TOPIC: {{PARTITION: OFFSET}}, and {text!r} is not a partition")
     return int(text)
 
 
 def _user(node: Node) -> SeedUser:
     fields = _fields(node, ("name", "password", "mechanism", "iterations"))
     if "password" not in fields:
-        raise node.place.wrong("password is missing")
+        raise node.place.error("password is missing")
     mechanism = ScramMechanism.SHA_512
     if "mechanism" in fields:
         found = SCRAM_MECHANISMS.get(_text(fields["mechanism"]))
         if found is None:
-            raise fields["mechanism"].place.must(f"be {' or '.join(SCRAM_MECHANISMS)}")
+            raise fields["mechanism"].place.rule_error(f"be {' or '.join(SCRAM_MECHANISMS)}")
         mechanism = found
     iterations = _integer(fields.get("iterations"), MIN_ITERATIONS, MAX_ITERATIONS, MIN_ITERATIONS)
     return SeedUser(_name(node, fields), _text(fields["password"]), mechanism, iterations, str(node.place))
@@ -211,14 +211,14 @@ def _acls(node: Node) -> Iterator[SeedAcl]:
     fields = _fields(node, (*RESOURCES, "cluster", "principal", "operations", "permission", "pattern", "host"))
     for name in ("principal", "operations"):
         if name not in fields:
-            raise node.place.wrong(f"{name} is missing")
+            raise node.place.error(f"{name} is missing")
     named = [name for name in (*RESOURCES, "cluster") if name in fields]
     if len(named) != 1:
-        raise node.place.wrong(f"an ACL is for one resource: {', '.join(RESOURCES)} with a name, or cluster: true")
+        raise node.place.error(f"an ACL is for one resource: {', '.join(RESOURCES)} with a name, or cluster: true")
     resource = fields[named[0]]
     if named[0] == "cluster":
         if resource.value is not True:
-            raise resource.place.must("be true")
+            raise resource.place.rule_error("be true")
         resource_type, name = ResourceType.CLUSTER, CLUSTER_NAME
     else:
         resource_type, name = RESOURCES[named[0]], _text(resource)
@@ -240,7 +240,7 @@ def _member(kind: type[E], node: Node) -> E:
     text = node.value.upper().replace("-", "_") if isinstance(node.value, str) else ""
     if text not in kind.__members__ or text in ONLY_IN_FILTERS:
         allowed = [name for name in kind.__members__ if name not in ONLY_IN_FILTERS]
-        raise node.place.must(f"be one of {', '.join(allowed)}")
+        raise node.place.rule_error(f"be one of {', '.join(allowed)}")
     return kind[text]
 
 
@@ -249,16 +249,16 @@ def _member(kind: type[E], node: Node) -> E:
 
 def _fields(node: Node, allowed: Collection[str]) -> dict[str, Node]:
     if not isinstance(node.value, dict):
-        raise node.place.must(f"have fields: {', '.join(allowed)}")
+        raise node.place.rule_error(f"have fields: {', '.join(allowed)}")
     for name, each in node.value.items():
         if name not in allowed:
-            raise each.place.wrong(f"there is no such field; the fields are {', '.join(allowed)}")
+            raise each.place.error(f"there is no such field; the fields are {', '.join(allowed)}")
     return node.value
 
 
 def _mapping(node: Node) -> list[tuple[str, Node]]:
     if not isinstance(node.value, dict):
-        raise node.place.must("have names with values")
+        raise node.place.rule_error("have names with values")
     return list(node.value.items())
 
 
@@ -266,22 +266,22 @@ def _rows(node: Node | None) -> list[Node]:
     if node is None:
         return []
     if not isinstance(node.value, list):
-        raise node.place.must("be a list")
+        raise node.place.rule_error("be a list")
     return node.value
 
 
 def _name(node: Node, fields: dict[str, Node]) -> str:
     if "name" not in fields:
-        raise node.place.wrong("name is missing")
+        raise node.place.error("name is missing")
     name = _text(fields["name"])
     if not name:
-        raise fields["name"].place.wrong("name is empty")
+        raise fields["name"].place.error("name is empty")
     return name
 
 
 def _text(node: Node) -> str:
     if not isinstance(node.value, str):
-        raise node.place.must("be a text; a text that looks like a number needs quotes")
+        raise node.place.rule_error("be a text; a text that looks like a number needs quotes")
     return node.value
 
 
@@ -289,12 +289,12 @@ def _utf8(node: Node, text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise node.place.wrong("the text has half of a surrogate pair, which UTF-8 cannot hold") from None
+        raise node.place.error("the text has half of a surrogate pair, which UTF-8 cannot hold") from None
 
 
 def _integer(node: Node | None, least: int, most: int, default: int = DEFAULT) -> int:
     if node is None:
         return default
     if not isinstance(node.value, int) or isinstance(node.value, bool) or not least <= node.value <= most:
-        raise node.place.must(f"be a number from {least} to {most}")
+        raise node.place.rule_error(f"be a number from {least} to {most}")
     return node.value

@@ -45,12 +45,12 @@ class Place:
         """The subject of the sentences in errors: the last part of the field, such as `partitions`."""
         return self.field.rpartition(".")[2] or "the document"
 
-    def wrong(self, reason: str) -> SeedError:
+    def error(self, reason: str) -> SeedError:
         return SeedError(f"{self}: {reason}")
 
-    def must(self, rule: str) -> SeedError:
-        """Returns an error whose sentence has the field as its subject: must("be true")."""
-        return self.wrong(f"{self.subject} must {rule}")
+    def rule_error(self, rule: str) -> SeedError:
+        """Returns an error whose sentence has the field as its subject: rule_error("be true")."""
+        return self.error(f"{self.subject} must {rule}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +107,12 @@ class _Json:
         node, at = self._value(self._skip(0), Place(self._file, 1), MOST_DEPTH)
         at = self._skip(at)
         if at != len(self._text):
-            raise self._wrong(at, "nothing may follow the document")
+            raise self._error(at, "nothing may follow the document")
         return node
 
     def _value(self, at: int, place: Place, depth: int) -> tuple[Node, int]:
         if depth == 0:
-            raise place.wrong(f"{place.subject} is nested more than {MOST_DEPTH} levels deep")
+            raise place.error(f"{place.subject} is nested more than {MOST_DEPTH} levels deep")
         opening = self._text[at : at + 1]
         if opening == "{":
             return self._mapping(at + 1, place, depth)
@@ -131,12 +131,12 @@ class _Json:
             line = self._line(at)
             name, end = self._scalar(at)
             if not isinstance(name, str):
-                raise self._wrong(at, "the name of a field is a text in double quotes")
+                raise self._error(at, "the name of a field is a text in double quotes")
             if name in found:
-                raise place.below(name, line).wrong("the field is given twice")
+                raise place.below(name, line).error("the field is given twice")
             at = self._skip(end)
             if self._text[at : at + 1] != ":":
-                raise self._wrong(at, "a colon is missing")
+                raise self._error(at, "a colon is missing")
             found[name], at = self._value(self._skip(at + 1), place.below(name, line), depth - 1)
             at = self._skip(at)
             end_of_item = self._text[at : at + 1]
@@ -144,7 +144,7 @@ class _Json:
             if end_of_item == "}":
                 return Node(place, found), at
             if end_of_item != ",":
-                raise self._wrong(at - 1, "a comma or a closing brace is missing")
+                raise self._error(at - 1, "a comma or a closing brace is missing")
 
     def _list(self, at: int, place: Place, depth: int) -> tuple[Node, int]:
         found: list[Node] = []
@@ -161,17 +161,17 @@ class _Json:
             if end_of_item == "]":
                 return Node(place, found), at
             if end_of_item != ",":
-                raise self._wrong(at - 1, "a comma or a closing bracket is missing")
+                raise self._error(at - 1, "a comma or a closing bracket is missing")
 
     def _scalar(self, at: int) -> tuple[str | int | float | bool | None, int]:
         if self._text[at : at + 1] in ("{", "["):
-            raise self._wrong(at, "the name of a field is a text in double quotes")
+            raise self._error(at, "the name of a field is a text in double quotes")
         try:
             value, end = self._scalars.raw_decode(self._text, at)
         except json.JSONDecodeError as error:
-            raise self._wrong(error.pos, f"this is not JSON: {error.msg}") from None
+            raise self._error(error.pos, f"this is not JSON: {error.msg}") from None
         except ValueError as error:
-            raise self._wrong(at, str(error)) from None
+            raise self._error(at, str(error)) from None
         assert value is None or isinstance(value, str | int | float)
         return value, end
 
@@ -186,8 +186,8 @@ class _Json:
     def _line(self, at: int) -> int:
         return bisect_left(self._line_ends, at) + 1
 
-    def _wrong(self, at: int, reason: str) -> SeedError:
-        return Place(self._file, self._line(at)).wrong(reason)
+    def _error(self, at: int, reason: str) -> SeedError:
+        return Place(self._file, self._line(at)).error(reason)
 
 
 class _Yaml:
@@ -206,9 +206,9 @@ class _Yaml:
 
         self._left -= 1
         if depth == 0:
-            raise place.wrong(f"{place.subject} is nested more than {MOST_DEPTH} levels deep")
+            raise place.error(f"{place.subject} is nested more than {MOST_DEPTH} levels deep")
         if self._left < 0:
-            raise place.wrong(f"the document has more than {MOST_NODES:,} values, with those of its aliases")
+            raise place.error(f"the document has more than {MOST_NODES:,} values, with those of its aliases")
         if isinstance(found, yaml.SequenceNode):
             rows = [
                 self.node(each, place.at(index, each.start_mark.line + 1), depth - 1)
@@ -220,16 +220,16 @@ class _Yaml:
             for key, value in found.value:
                 line = key.start_mark.line + 1
                 if not isinstance(key, yaml.ScalarNode):
-                    raise Place(place.file, line, place.field).wrong("the name of a field is a text")
+                    raise Place(place.file, line, place.field).error("the name of a field is a text")
                 below = place.below(key.value, line)
                 if key.value in fields:
-                    raise below.wrong("the field is given twice")
+                    raise below.error("the field is given twice")
                 fields[key.value] = self.node(value, below, depth - 1)
             return Node(place, fields)
         if found.tag in self._scalar_tags:
             try:
                 value = self._loader.construct_object(found)
             except ValueError as error:
-                raise place.wrong(str(error)) from None
+                raise place.error(str(error)) from None
             return Node(place, value)
         return Node(place, str(found.value))  # dates and times stay text as well

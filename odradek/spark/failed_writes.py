@@ -46,7 +46,7 @@ class FailedWrites:
         self._folder = folder
 
     @contextmanager
-    def remembered(self, write: FailedWrite) -> Iterator[None]:
+    def recorded(self, write: FailedWrite) -> Iterator[None]:
         """Records the write while the block runs, and removes the record unless the block raises."""
         path = self._folder / f"{quote(write.sink, safe='')[:150]}.{write.run}{_SUFFIX}"
         try:
@@ -65,7 +65,7 @@ class FailedWrites:
         finally:
             os.close(handle)
 
-    def to(self, bootstrap_servers: str) -> Iterator[FailedWrite]:
+    def unfinished_writes(self, bootstrap_servers: str) -> Iterator[FailedWrite]:
         """Yields the recorded writes to these servers that no other process is working on. A record is removed when the
         caller requests the next write; it stays if the caller raises or leaves the loop before that."""
         try:

@@ -117,7 +117,7 @@ class LedgerEntry:
             raise ValueError(f"not a record of the ledger: {text[:200]!r}") from error
 
 
-def undecided(sink: Sink) -> LedgerEntry:
+def undecided_entry(sink: Sink) -> LedgerEntry:
     return LedgerEntry(sink.name, sink.query, "", UNDECIDED, (), (), 0, 0, 0)
 
 
@@ -134,13 +134,13 @@ class Ledger:
         self._sink = sink
         self._observe = observe
         self._producer: Producer | None = None
-        self._entry = undecided(sink)
+        self._entry = undecided_entry(sink)
 
-    async def held(self) -> LedgerEntry:
+    async def leased_entry(self) -> LedgerEntry:
         """Returns the sink's record. Takes the lease first if this process does not hold it."""
-        return self._entry if self._producer is not None else await self.take()
+        return self._entry if self._producer is not None else await self.acquire_lease()
 
-    async def take(self) -> LedgerEntry:
+    async def acquire_lease(self) -> LedgerEntry:
         """Takes the lease, then reads the sink's record. Between the two, only the holder of a still newer lease can
         write."""
         await self.release()
@@ -168,7 +168,7 @@ class Ledger:
             await producer.close(timeout_ms=0)
             raise
         self._producer = producer
-        self._entry = entries.get(self._sink.name, undecided(self._sink))
+        self._entry = entries.get(self._sink.name, undecided_entry(self._sink))
         return self._entry
 
     async def write(self, entry: LedgerEntry) -> None:
@@ -179,7 +179,7 @@ class Ledger:
     async def erase(self) -> None:
         """Erases the sink's record, as if it had never decided anything. Raises LeaseLost."""
         await self._write(None)
-        self._entry = undecided(self._sink)
+        self._entry = undecided_entry(self._sink)
 
     async def _write(self, value: bytes | None) -> None:
         producer = self._producer

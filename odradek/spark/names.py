@@ -33,12 +33,12 @@ class Sink:
 
     def task_prefix(self, run: str) -> str:
         """Returns the prefix of the transactional ids of all tasks of this run."""
-        return f"{self.name}.t.{short(run)}."
+        return f"{self.name}.t.{shorten(run)}."
 
     def seal_id(self, run: str) -> str:
         """Returns the transactional id that seals a run: once the coordinator knows it, no task of the run may open a
         transaction. No transaction is ever begun under it."""
-        return f"{self.name}.sealed.{short(run)}"
+        return f"{self.name}.sealed.{shorten(run)}"
 
     def pattern(self, run: str | None = None) -> str:
         """Returns the pattern that ListTransactions needs to match the ids of all tasks, or of the tasks of one run."""
@@ -55,7 +55,7 @@ class TaskName(NamedTuple):
     attempt: int
 
 
-def short(run: str) -> str:
+def shorten(run: str) -> str:
     return run[:RUN_CHARACTERS]
 
 

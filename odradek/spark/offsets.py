@@ -75,10 +75,10 @@ class StreamPosition:
 
     def kept(self, topic_ids: TopicIds) -> Offsets:
         """Returns the offsets, except those of topics that were deleted and created again since."""
-        anew = self.made_anew(topic_ids)
+        anew = self.recreated_topics(topic_ids)
         return {each: offset for each, offset in self.offsets.items() if each.topic not in anew}
 
-    def made_anew(self, topic_ids: TopicIds) -> set[str]:
+    def recreated_topics(self, topic_ids: TopicIds) -> set[str]:
         return {topic for topic, topic_id in self.topic_ids.items() if topic_ids.get(topic, topic_id) != topic_id}
 
 
@@ -143,7 +143,7 @@ class OffsetReader:
                 "offsets or timestamps of some partitions take those of all that are read (-1 is latest, -2 earliest);"
                 f" missing: {sorted(missing)}"
             )
-        times, asked = asked_of(bound, partitions)
+        times, asked = requested_offsets(bound, partitions)
         found = {each: offset for each, offset in asked.items() if offset >= 0}
         if early := [each for each, offset in asked.items() if offset == EARLIEST]:
             found |= self.earliest(early)
@@ -162,7 +162,7 @@ class OffsetReader:
         return self._consumer
 
 
-def asked_of(bound: Bound, partitions: list[TopicPartition]) -> tuple[Offsets, Offsets]:
+def requested_offsets(bound: Bound, partitions: list[TopicPartition]) -> tuple[Offsets, Offsets]:
     """Splits a bound into timestamps in ms, and offsets (including EARLIEST and LATEST) for the partitions without a
     timestamp. Raises OptionError for a partition that is not among `partitions`."""
     times = dict(bound.timestamps_ms)
@@ -210,7 +210,7 @@ def losses(
     earliest    earliest offsets of partitions that the checkpoint does not know
     log_ends    ends of the logs whose latest offset lies before the checkpoint
     """
-    anew = begun.made_anew(topic_ids)
+    anew = begun.recreated_topics(topic_ids)
     found = [f"{topic} was deleted and made anew" for topic in sorted(anew)]
     for each, offset in sorted(begun.offsets.items()):
         name = f"{each.topic}-{each.partition}"
@@ -224,7 +224,7 @@ def losses(
     return found
 
 
-def tell_of(lost: Iterable[str], *, fails: bool) -> None:
+def log_losses(lost: Iterable[str], *, fails: bool) -> None:
     """Raises DataLost with all sentences or, if `fails` is False (`failOnDataLoss=false`), logs a warning for each."""
     found = list(lost)
     if found and fails:
@@ -263,7 +263,7 @@ class Threshold:
         return False
 
 
-def at_most(parts: Iterable[OffsetRange], most: int | None) -> list[OffsetRange]:
+def limit_offsets(parts: Iterable[OffsetRange], most: int | None) -> list[OffsetRange]:
     """Cuts ranges of more than `most` records into equal parts: `maxRecordsPerPartition`."""
     if most is None:
         return list(parts)
@@ -272,7 +272,7 @@ def at_most(parts: Iterable[OffsetRange], most: int | None) -> list[OffsetRange]
 
 def ranges(start: Offsets, end: Offsets, earliest: Offsets, options: RangeOptions) -> list[OffsetRange]:
     """Returns the ranges that the tasks read: one per partition, or more with minPartitions. Reports lost records as
-    `tell_of` does."""
+    `log_losses` does."""
     found, lost = [], []
     for each in sorted(end):
         first, last = start[each], end[each]
@@ -284,7 +284,7 @@ def ranges(start: Offsets, end: Offsets, earliest: Offsets, options: RangeOption
             first = earliest[each]
         if first < last:
             found.append(OffsetRange(*each, first, last))
-    tell_of(lost, fails=options.fail_on_data_loss)
+    log_losses(lost, fails=options.fail_on_data_loss)
     total = sum(each.size for each in found)
     if options.min_partitions is None or len(found) >= options.min_partitions:
         return found

@@ -163,7 +163,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         from odradek.spark.failed_writes import FailedWrite
 
         write = FailedWrite(self._options.brokers.bootstrap_servers, self._sink.name, self._run)
-        with self._remembered_writes().remembered(write):
+        with self._remembered_writes().recorded(write):
             if not await sink.abort(votes, THE_ONLY_BATCH, self._run):
                 return
             _log.warning("the write to %s had been decided when it failed: its rows are in the output", write.sink)
@@ -176,7 +176,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
         brokers = self._options.brokers
         try:
-            for write in self._remembered_writes().to(brokers.bootstrap_servers):
+            for write in self._remembered_writes().unfinished_writes(brokers.bootstrap_servers):
                 sink = TwoPhaseSink(brokers, sink_of(write.sink))
                 try:
                     await sink.abort([], THE_ONLY_BATCH, write.run)

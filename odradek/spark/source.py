@@ -21,12 +21,12 @@ from odradek.spark.offsets import (
     Offsets,
     StreamPosition,
     Threshold,
-    at_most,
     consumer,
+    limit_offsets,
     limited,
+    log_losses,
     losses,
     ranges,
-    tell_of,
     to_json,
 )
 from odradek.spark.options import OptionError, SourceOptions
@@ -117,7 +117,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         earliest = self._offsets.earliest([each for each in end if each not in known])
         log_ends = self._log_ends(known, end)
         new = {each: offset for each, offset in earliest.items() if each not in begun.offsets}
-        self._tell_of(losses(begun, end, target.topic_ids, new, log_ends))
+        self._log_losses(losses(begun, end, target.topic_ids, new, log_ends))
         first = known | earliest
         # If the log itself reaches the checkpoint, the latest offset lies before it only because a transaction is open.
         # An earlier run has read that transaction's records without read_committed. The batch is empty, and no data is
@@ -135,8 +135,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         short = [each for each, offset in latest.items() if offset < wanted.get(each, 0)]
         return self._offsets.log_ends(short) if short else {}
 
-    def _tell_of(self, lost: list[str]) -> None:
-        tell_of(lost, fails=self._options.fail_on_data_loss)
+    def _log_losses(self, lost: list[str]) -> None:
+        log_losses(lost, fails=self._options.fail_on_data_loss)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return to_json(self._latest().offsets)
@@ -148,7 +148,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         begun, planned = StreamPosition.read(start), StreamPosition.read(end)
         there = self._latest()  # a batch that is planned again may belong to topics that have shrunk since
         log_ends = self._log_ends(planned.offsets, there.offsets)
-        self._tell_of(losses(planned, there.offsets, there.topic_ids, {}, log_ends))
+        self._log_losses(losses(planned, there.offsets, there.topic_ids, {}, log_ends))
         kept = {each: at for each, at in planned.kept(there.topic_ids).items() if each in there.offsets}
         ended = {each: min(at, log_ends.get(each, at)) for each, at in kept.items()}
         earliest = self._offsets.earliest(list(ended))
@@ -182,7 +182,7 @@ def read_range(options: SourceOptions, asked: OffsetRange, wanted: pa.Schema) ->
             except OffsetOutOfRange:
                 name = f"{asked.topic}-{asked.partition}"
                 lost = f"the offset {at} of {name} is in the log no more"
-                tell_of([lost], fails=options.fail_on_data_loss)
+                log_losses([lost], fails=options.fail_on_data_loss)
                 beginning = reader.beginning_offsets([partition])[partition]
                 if beginning <= at:  # the log ends before the requested offset
                     return
@@ -216,5 +216,5 @@ def _columns(raw: RawBatches, asked: OffsetRange, columns: set[str], wanted: pa.
 
 
 def _tasks(start: Offsets, end: Offsets, earliest: Offsets, options: SourceOptions) -> list[InputPartition]:
-    parts = at_most(ranges(start, end, earliest, options), options.max_records_per_partition)
+    parts = limit_offsets(ranges(start, end, earliest, options), options.max_records_per_partition)
     return [InputPartition(each) for each in parts]

@@ -42,7 +42,7 @@ from odradek.spark.ledger import (
     LedgerEntry,
     PreparedPart,
     read_entries,
-    undecided,
+    undecided_entry,
 )
 from odradek.spark.names import Sink, sink_of, task_of
 from odradek.spark.steps import CommitStep, Observe, observe_nothing
@@ -161,7 +161,7 @@ def recovery(entry: LedgerEntry, open_ids: Iterable[str]) -> LedgerEntry:
     return replace(entry, doomed=tuple(sorted(set(entry.doomed) | (set(open_ids) - decided))))
 
 
-def futile(entry: LedgerEntry, open_ids: Iterable[str]) -> set[str]:
+def futile_ids(entry: LedgerEntry, open_ids: Iterable[str]) -> set[str]:
     """Returns the open transactions that no driver can commit any more: they belong to a batch that the ledger has
     decided, or to an earlier batch, and the decision does not name them."""
     decided = {part.transactional_id for part in entry.parts}
@@ -223,13 +223,13 @@ class TwoPhaseSink:
         """
         await self._observe(CommitStep.BEGUN, 0)
         try:
-            await self._commit(await self._ledger.held(), votes, batch, kept_ms, run)
+            await self._commit(await self._ledger.leased_entry(), votes, batch, kept_ms, run)
         except (LeaseLost, LedgerBehind):  # the record in memory may be outdated
 
-            async def again() -> None:
-                await self._commit(await self._ledger.take(), votes, batch, kept_ms, run)
+            async def repeat_commit() -> None:
+                await self._commit(await self._ledger.acquire_lease(), votes, batch, kept_ms, run)
 
-            await self._under_lease(again)
+            await self._under_lease(repeat_commit)
         await self._observe(CommitStep.FINISHED, 0)
 
     async def abort(self, votes: Sequence[Vote], batch: int, run: str | None = None) -> bool:
@@ -261,7 +261,7 @@ class TwoPhaseSink:
     async def forget(self) -> None:
         """Removes the sink from the ledger. Called for a sink that will not write again: a batch write without a key,
         whose repetition could not be recognised anyway."""
-        if (await self._ledger.held()).batch > UNDECIDED:
+        if (await self._ledger.leased_entry()).batch > UNDECIDED:
             await self._ledger.erase()
             self._decided = UNDECIDED
 
@@ -273,7 +273,7 @@ class TwoPhaseSink:
         for entry in sorted(entries, key=lambda each: each.at_ms)[:EXPIRED_AT_A_TIME]:
             ledger = Ledger(self._brokers, sink_of(entry.sink))
             try:
-                if (await ledger.take()).is_expired(now_ms):
+                if (await ledger.acquire_lease()).is_expired(now_ms):
                     await ledger.erase()
             finally:
                 await ledger.release()
@@ -284,7 +284,7 @@ class TwoPhaseSink:
             return await self._open_ids(admin, run)
 
     async def _recover(self, run: str | None) -> LedgerEntry:
-        entry = await self._ledger.take()
+        entry = await self._ledger.acquire_lease()
         async with self._brokers.admin() as admin:
             doomed = recovery(entry, await self._open_ids(admin, run))
             if doomed != entry:
@@ -310,7 +310,7 @@ class TwoPhaseSink:
         opened = voted if run is None else await self._unended_ids(admin, run)
         if not (opened or voted):
             return False
-        entry = await self._ledger.take()
+        entry = await self._ledger.acquire_lease()
         doomed = recovery(entry, opened)
         if doomed != entry:
             await self._ledger.write(doomed)
@@ -379,7 +379,7 @@ class TwoPhaseSink:
             )
         self._decided = max(self._decided, entry.batch)
         if entry.is_expired(self._clock_ms()):
-            entry = replace(undecided(self._sink), doomed=entry.doomed)
+            entry = replace(undecided_entry(self._sink), doomed=entry.doomed)
         async with self._brokers.admin() as admin:
             if run is not None:
                 await self._seal(admin, run)
@@ -393,7 +393,7 @@ class TwoPhaseSink:
                     own = {vote.transactional_id for vote in votes}
                     if run is not None:
                         own |= await self._unended_ids(admin, run)
-                    doomed = recovery(entry, futile(entry, await self._open_ids(admin)) - own)
+                    doomed = recovery(entry, futile_ids(entry, await self._open_ids(admin)) - own)
                     if doomed != entry:
                         await self._ledger.write(doomed)
                     await self._finish(admin, doomed)

@@ -28,7 +28,7 @@ from odradek.spark.ledger import (
     LedgerEntry,
     PreparedPart,
     read_entries,
-    undecided,
+    undecided_entry,
 )
 from odradek.spark.names import Sink, TaskName, sink_of, task_of
 from odradek.spark.options import SinkOptions
@@ -45,7 +45,7 @@ from odradek.spark.two_phase import (
     TwoPhaseSink,
     Vote,
     VotesDoomed,
-    futile,
+    futile_ids,
     wall_clock_ms,
 )
 from tests.clients.admin import create_topic
@@ -240,12 +240,12 @@ async def test_a_ledger_that_lost_what_the_driver_has_decided_is_refused(query: 
         if batch == 0:
             first = (await read_entries(query.brokers, query.sink))[query.sink.name]
     behind = Ledger(query.brokers, query.sink)
-    newest = await behind.take()
+    newest = await behind.acquire_lease()
     await (behind.write(first) if kept else behind.erase())
     await driver.prepare()
     with pytest.raises(LedgerBehind, match="batch 2 was committed, .* batch 0 as" if kept else "has no batch:"):
         await driver.commit()
-    await behind.take()
+    await behind.acquire_lease()
     await behind.write(newest)
     await behind.release()
     await driver.write()
@@ -471,8 +471,8 @@ def test_only_batches_up_to_the_decided_one_are_futile() -> None:
     sink = Sink("spark", "q")
     decided, lost, next_one = (sink.task_id("run", batch, 0, 0, str(batch)) for batch in (3, 2, 4))
     part = PreparedPart(decided, PreparedTxnState(1, 1))
-    entry = replace(undecided(sink), batch=3, parts=(part,))
-    assert futile(entry, [decided, lost, next_one]) == {lost}
+    entry = replace(undecided_entry(sink), batch=3, parts=(part,))
+    assert futile_ids(entry, [decided, lost, next_one]) == {lost}
 
 
 async def test_a_key_that_was_first_written_without_rows_is_remembered(query: Query) -> None:
@@ -496,7 +496,7 @@ async def test_a_key_of_an_earlier_release_is_compared_by_the_digest_of_that_rel
     await writer.prepare(batch=0)
     await writer.sink.commit(writer.votes, 0, kept_ms=DAY_MS)
     ledger = Ledger(query.brokers, query.sink)
-    entry = await ledger.take()
+    entry = await ledger.acquire_lease()
     assert entry.digest_version == DIGEST_OF_ALL_COLUMNS
     before = json.loads(replace(entry, digest=5).to_json())
     del before["digestVersion"]

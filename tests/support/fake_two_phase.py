@@ -7,22 +7,22 @@ from enum import Enum, auto
 
 from odradek.client.common.values import ConsumerGroupMetadata, RecordMetadata, ShareGroupMetadata, TopicPartition
 from odradek.client.producing.share_acknowledgements import ToAcknowledge, acknowledgements
-from odradek.dualwrite.participant import Offsets, Outgoing, ParticipantFenced
+from odradek.dualwrite.participant import Offsets, OutgoingMessage, ParticipantFenced
 
 PRODUCER_ID = 1000
 
 
-class Lost(Exception):
+class ResponseLost(Exception):
     """No response arrived: the connection broke, the broker was away, or the request timed out."""
 
 
-class When(Enum):
+class FaultTime(Enum):
     BEFORE = auto()  # the request had no effect
     AFTER = auto()  # the request took effect, and only its response is lost
 
 
 @dataclass(slots=True)
-class Open:
+class OpenTransaction:
     """A transaction in the coordinator's state Ongoing."""
 
     state: str
@@ -35,10 +35,10 @@ class FakeKafka:
     def __init__(self) -> None:
         self.committed: list[bytes | None] = []
         self.aborted: list[bytes | None] = []
-        self.open: Open | None = None
+        self.open: OpenTransaction | None = None
         self.is_away = False
         self.epoch = -1
-        self.faults: dict[str, When] = {}  # The next fault of each call, by the call's name. A fault happens once.
+        self.faults: dict[str, FaultTime] = {}  # The next fault of each call, by the call's name. A fault happens once.
 
     def participant(self) -> "FakeParticipant":
         return FakeParticipant(self)
@@ -50,7 +50,7 @@ class FakeKafka:
     def write(self, epoch: int, values: list[bytes | None]) -> None:
         self.check(epoch)
         if self.open is None:
-            self.open = Open(f"{PRODUCER_ID}:{epoch}")
+            self.open = OpenTransaction(f"{PRODUCER_ID}:{epoch}")
         self.open.values += values
 
     def end(self, epoch: int, *, commit: bool) -> int:
@@ -85,7 +85,7 @@ class FakeParticipant:
         assert self._prepared is None, "decide about the open transaction first"
         self._buffer = []
 
-    def send(self, message: Outgoing) -> "Future[RecordMetadata]":
+    def send(self, message: OutgoingMessage) -> "Future[RecordMetadata]":
         self._buffer.append(message.value)
         return Future()
 
@@ -139,11 +139,11 @@ class _Call:
 
     def __enter__(self) -> None:
         if self._kafka.is_away:
-            raise Lost(f"{self._name}: the broker is away")
-        if self._kafka.faults.get(self._name) is When.BEFORE:
+            raise ResponseLost(f"{self._name}: the broker is away")
+        if self._kafka.faults.get(self._name) is FaultTime.BEFORE:
             del self._kafka.faults[self._name]
-            raise Lost(f"{self._name}: the request was lost")
+            raise ResponseLost(f"{self._name}: the request was lost")
 
     def __exit__(self, *_: object) -> None:
-        if self._kafka.faults.pop(self._name, None) is When.AFTER:
-            raise Lost(f"{self._name}: the answer was lost")
+        if self._kafka.faults.pop(self._name, None) is FaultTime.AFTER:
+            raise ResponseLost(f"{self._name}: the answer was lost")

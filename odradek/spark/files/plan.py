@@ -20,7 +20,7 @@ from odradek.files.offline.transactions import Aborted, overlapping
 from odradek.files.offline.walk import DamagedLog, OnDamage, refuse, stretches
 from odradek.protocol.topic_partition import CLUSTER_METADATA, INTERNAL_TOPICS
 from odradek.spark.files.options import DamageMode, FileOptions, LogView
-from odradek.spark.offsets import OffsetRange, Offsets, asked_of, ranges, require_records, tell_of
+from odradek.spark.offsets import OffsetRange, Offsets, log_losses, ranges, requested_offsets, require_records
 from odradek.spark.options import EARLIEST, Bound, OptionError
 
 # Distance between the places of a survey. A timestamp can exclude records only in units of this size.
@@ -68,8 +68,8 @@ def wanted_logs(options: FileOptions) -> list[PartitionLog]:
 def plan(options: FileOptions) -> list[FileTask]:
     """Plans tasks, ordered by topic, partition and offset. Raises DamagedLog, DataLost, OptionError."""
     logs = {TopicPartition(log.topic, log.partition): log for log in chosen_logs(options)}
-    start_times, start_offsets = asked_of(options.starting, list(logs))
-    end_times, end_offsets = asked_of(options.ending, list(logs))
+    start_times, start_offsets = requested_offsets(options.starting, list(logs))
+    end_times, end_offsets = requested_offsets(options.ending, list(logs))
     surveys = {
         each: survey(
             log,
@@ -87,7 +87,7 @@ def plan(options: FileOptions) -> list[FileTask]:
         if end[each] > _end(found, options):
             name = f"{each.topic}-{each.partition}"
             short = f"{name} is to be read up to offset {end[each]}, but {found.log.directory} ends at"
-            tell_of([f"{short} {_end(found, options)}"], fails=options.fail_on_data_loss)
+            log_losses([f"{short} {_end(found, options)}"], fails=options.fail_on_data_loss)
             end[each] = _end(found, options)
     earliest = {each: found.start_offset for each, found in surveys.items()}
     asked = [_pruned(each, options) for each in ranges(start, end, earliest, options)]

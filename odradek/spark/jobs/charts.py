@@ -22,11 +22,11 @@ _STYLE = Style(label_font_size=_FONT, major_label_font_size=_FONT, legend_font_s
 
 
 class Bar(NamedTuple):
-    """One value of a chart. `told` is its text, shown beside the bar or under the pointer."""
+    """One value of a chart. `text` is shown beside the bar or under the pointer."""
 
     label: str
     value: float
-    told: str
+    text: str
     is_marked: bool = False
 
 
@@ -82,7 +82,7 @@ def shares(title: str, rows: Sequence[Bar]) -> str:
         truncate_legend=-1,
     )
     for row in rows:
-        chart.add(f"{row.label} {row.told}", [_value(row)])
+        chart.add(f"{row.label} {row.text}", [_value(row)])
     return str(chart.render(is_unicode=True))
 
 
@@ -116,5 +116,5 @@ def _chart(kind: type[pygal.Graph], title: str, height: int, **settings: object)
 
 
 def _value(row: Bar) -> dict[str, object]:
-    shown = {"value": row.value, "label": f"{row.label}: {row.told}", "formatter": lambda _: row.told}
+    shown = {"value": row.value, "label": f"{row.label}: {row.text}", "formatter": lambda _: row.text}
     return shown | {"style": "fill: var(--mark)"} if row.is_marked else shown

@@ -62,25 +62,25 @@ def session(
     except ImportError as error:
         raise JobFailed(f"{INSTALL} ({error})") from error
     active = SparkSession.getActiveSession()
-    told = _Told(is_verbose or active is not None or _is_submitted())
+    output = _ProcessOutput(is_verbose or active is not None or _is_submitted())
     try:
-        spark = active or _started(title, master, settings or {}, told)
+        spark = active or _started(title, master, settings or {}, output)
         spark.dataSource.register(OdradekSource)
     except (Py4JError, PySparkException, RuntimeError, OSError) as error:
-        raise JobFailed(_not_started(error, told.text())) from error
+        raise JobFailed(_not_started(error, output.text())) from error
     try:
         yield spark
     except (Py4JError, PySparkException) as error:
-        raise JobFailed(_reason(str(error)) + told.where()) from error
+        raise JobFailed(_reason(str(error)) + output.describe()) from error
     else:
-        told.forget()
+        output.forget()
     finally:
         if active is None:
             with suppress(Exception):  # a JVM that has already ended cannot be stopped
                 spark.stop()
 
 
-def _started(title: str, master: str | None, settings: Mapping[str, str], told: _Told) -> SparkSession:
+def _started(title: str, master: str | None, settings: Mapping[str, str], output: _ProcessOutput) -> SparkSession:
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -95,7 +95,7 @@ def _started(title: str, master: str | None, settings: Mapping[str, str], told: 
         builder = builder.master(master)
     for name, value in chosen.items():
         builder = builder.config(name, value)
-    with told.listening():
+    with output.capture():
         return builder.getOrCreate()
 
 
@@ -104,7 +104,7 @@ def _is_submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-class _Told:
+class _ProcessOutput:
     """The file that receives the stderr of Spark's processes."""
 
     def __init__(self, is_left: bool) -> None:
@@ -115,7 +115,7 @@ class _Told:
             self._path = Path(name)
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
+    def capture(self) -> Iterator[None]:
         """Lets new processes inherit the file as their stderr within the block."""
         if self._path is None:
             yield
@@ -133,7 +133,7 @@ class _Told:
     def text(self) -> str:
         return "" if self._path is None else self._path.read_text(errors="replace")[-_LAST_CHARACTERS:]
 
-    def where(self) -> str:
+    def describe(self) -> str:
         return "" if self._path is None else f"\nWhat Spark wrote is in {self._path}"
 
     def forget(self) -> None:
@@ -141,11 +141,11 @@ class _Told:
             self._path.unlink(missing_ok=True)
 
 
-def _not_started(error: Exception, told: str) -> str:
-    no_java = "JAVA_GATEWAY_EXITED" in str(error) and ("JAVA_HOME" in told or "UnsupportedClassVersion" in told)
+def _not_started(error: Exception, output: str) -> str:
+    no_java = "JAVA_GATEWAY_EXITED" in str(error) and ("JAVA_HOME" in output or "UnsupportedClassVersion" in output)
     if no_java or isinstance(error, FileNotFoundError):
         return JAVA
-    return f"Spark did not start: {_reason(str(error))}\n{told}".rstrip()
+    return f"Spark did not start: {_reason(str(error))}\n{output}".rstrip()
 
 
 def _reason(text: str) -> str:

@@ -157,7 +157,7 @@ async def list_(admin: Admin, options: argparse.Namespace) -> None:
     found = [
         acl
         for each in wanted or [AclFilter(principal=options.principal)]
-        for acl in await describe_acls(admin.asking, each)
+        for acl in await describe_acls(admin.requests, each)
     ]
     rows = [_row(acl) for acl in sorted(dict.fromkeys(found), key=lambda acl: tuple(map(str, _row(acl).values())))]
     columns = headings("resource name pattern principal host operation permission")
@@ -180,14 +180,14 @@ async def add(admin: Admin, options: argparse.Namespace) -> None:
     from odradek.client.administration.users import create_acls
 
     acls = acls_of(options)
-    await create_acls(admin.asking, acls)
+    await create_acls(admin.requests, acls)
     print(f"Added {_count(len(acls))}.")
 
 
 async def remove(admin: Admin, options: argparse.Namespace) -> None:
     from odradek.client.administration.users import delete_acls
 
-    deleted = await delete_acls(admin.asking, [_exactly(acl) for acl in acls_of(options)])
+    deleted = await delete_acls(admin.requests, [_exactly(acl) for acl in acls_of(options)])
     print(f"Removed {_count(len(deleted))}.")
 
 

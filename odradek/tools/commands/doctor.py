@@ -29,12 +29,14 @@ def run(options: argparse.Namespace) -> int:
     """Returns REFUSED if there is a problem. Warnings do not count."""
     from odradek.serve import default_data_directory
     from odradek.tools.doctor.facts import broker_facts, directory_facts, machine_facts
-    from odradek.tools.doctor.findings import Severity, of_broker, of_directory, of_machine
+    from odradek.tools.doctor.findings import Severity, diagnose_broker, diagnose_directory, diagnose_machine
 
     directory = Path(options.data_dir) if options.data_dir else default_data_directory(os.environ)
-    findings = [*of_machine(machine_facts()), *of_directory(directory_facts(directory))]
+    findings = [*diagnose_machine(machine_facts()), *diagnose_directory(directory_facts(directory))]
     if not options.no_broker:
-        findings += of_broker(asyncio.run(broker_facts(options.bootstrap_server, options.timeout, security(options))))
+        findings += diagnose_broker(
+            asyncio.run(broker_facts(options.bootstrap_server, options.timeout, security(options)))
+        )
     if options.json:
         print_object([{**asdict(each), "level": each.level.value} for each in findings])
     else:

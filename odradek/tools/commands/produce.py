@@ -142,30 +142,30 @@ async def _produce(options: argparse.Namespace) -> None:
                         headers=headers,
                     )
                 except (ClientError, CommandError) as error:
-                    raise _of_record(count, error) from error
+                    raise _record_error(count, error) from error
                 sent.append((count, future))
             while sent and sent[0][1].done():
-                _tell(*sent.popleft(), report=options.report)
+                _report(*sent.popleft(), report=options.report)
             if count == options.count:
                 break
         await producer.flush()
         for each in sent:
             await asyncio.wait([each[1]])
-            _tell(*each, report=options.report)
+            _report(*each, report=options.report)
         if options.transactional_id is not None:
             await producer.commit_transaction()
 
 
-def _tell(number: int, future: asyncio.Future[RecordMetadata], *, report: bool) -> None:
+def _report(number: int, future: asyncio.Future[RecordMetadata], *, report: bool) -> None:
     try:
         metadata = future.result()
     except ClientError as error:
-        raise _of_record(number, error) from error
+        raise _record_error(number, error) from error
     if report:
         print(metadata.topic, metadata.partition, "-" if metadata.offset is None else metadata.offset)
 
 
-def _of_record(number: int, error: ClientError | CommandError) -> CommandError:
+def _record_error(number: int, error: ClientError | CommandError) -> CommandError:
     status, words = explained(error)
     return CommandError(f"record {number}: {words}", status)
 

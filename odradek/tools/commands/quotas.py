@@ -54,7 +54,7 @@ def _add_entity(parser: argparse.ArgumentParser) -> None:
         )
 
 
-def _named(options: argparse.Namespace) -> QuotaEntity:
+def _named_entity(options: argparse.Namespace) -> QuotaEntity:
     found: dict[str, str | None] = {}
     for option, (kind, _, _) in ENTITIES.items():
         name = getattr(options, option)
@@ -65,7 +65,7 @@ def _named(options: argparse.Namespace) -> QuotaEntity:
 
 def entity(options: argparse.Namespace) -> QuotaEntity:
     """Returns the entity that the options name. Raises ValueError if they name none."""
-    found = _named(options)
+    found = _named_entity(options)
     if not found:
         raise ValueError(
             "say whose quota it is: give --user, --client, both, or --ip; --user-defaults and so on are for all others"
@@ -93,14 +93,14 @@ async def list_(admin: Admin, options: argparse.Namespace) -> None:
     from odradek.client.administration.users import describe_quotas
 
     found = sorted(
-        await describe_quotas(admin.asking, _named(options)),
+        await describe_quotas(admin.requests, _named_entity(options)),
         key=lambda quota: [(kind in quota.entity, quota.entity.get(kind) or "") for kind, _, _ in ENTITIES.values()],
     )
     if options.json:
         print_object([{"entity": dict(quota.entity), "quotas": dict(quota.limits)} for quota in found])
         return
     rows = [
-        {"entity": shown(quota.entity), "quota": name, "limit": f"{limit:.15g}"}
+        {"entity": entity_text(quota.entity), "quota": name, "limit": f"{limit:.15g}"}
         for quota in found
         for name, limit in sorted(quota.limits.items())
     ]
@@ -111,8 +111,8 @@ async def set_(admin: Admin, options: argparse.Namespace) -> None:
     from odradek.client.administration.users import alter_quotas
 
     whose = entity(options)
-    await alter_quotas(admin.asking, whose, limits(options))
-    print(f"Set the quotas of {shown(whose)}.")
+    await alter_quotas(admin.requests, whose, limits(options))
+    print(f"Set the quotas of {entity_text(whose)}.")
 
 
 async def unset(admin: Admin, options: argparse.Namespace) -> None:
@@ -120,15 +120,15 @@ async def unset(admin: Admin, options: argparse.Namespace) -> None:
 
     whose = entity(options)
     names = options.quotas or [
-        name for quota in await describe_quotas(admin.asking, whose, strict=True) for name in quota.limits
+        name for quota in await describe_quotas(admin.requests, whose, strict=True) for name in quota.limits
     ]
     if not names:
-        print(f"There are no quotas of {shown(whose)}.")
+        print(f"There are no quotas of {entity_text(whose)}.")
         return
-    await alter_quotas(admin.asking, whose, dict.fromkeys(names))
-    print(f"Removed the quotas of {shown(whose)}.")
+    await alter_quotas(admin.requests, whose, dict.fromkeys(names))
+    print(f"Removed the quotas of {entity_text(whose)}.")
 
 
-def shown(whose: QuotaEntity) -> str:
+def entity_text(whose: QuotaEntity) -> str:
     """Formats an entity, as `user alice, client-id <default>`."""
     return ", ".join(f"{kind} {OF_EVERYBODY if name is None else name}" for kind, name in whose.items())

@@ -129,7 +129,7 @@ async def _described(admin: Admin, topics: list[str]) -> dict[str, DescribedTopi
     from odradek.client.common.errors import ClientError
 
     found = await admin.describe_topics(topics)
-    entries = await describe_topic_configs(admin.asking, topics)
+    entries = await describe_topic_configs(admin.requests, topics)
     led = [
         TopicPartition(name, each.partition)
         for name, topic in found.items()

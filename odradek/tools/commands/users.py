@@ -74,7 +74,7 @@ async def list_(admin: Admin, options: argparse.Namespace) -> None:
 
     rows = [
         {"user": user, "mechanism": mechanism.sasl_name, "iterations": iterations}
-        for user, credentials in sorted((await describe_users(admin.asking)).items())
+        for user, credentials in sorted((await describe_users(admin.requests)).items())
         for mechanism, iterations in credentials.items()
     ]
     columns = headings("user mechanism iterations")
@@ -85,7 +85,7 @@ async def set_(admin: Admin, options: argparse.Namespace) -> None:
     from odradek.client.administration.users import set_password
 
     await set_password(
-        admin.asking, options.user, _password(options), _mechanism(options), iterations=options.iterations
+        admin.requests, options.user, _password(options), _mechanism(options), iterations=options.iterations
     )
     print(f"{options.user} logs in with {options.mechanism}.")
 
@@ -93,5 +93,5 @@ async def set_(admin: Admin, options: argparse.Namespace) -> None:
 async def delete(admin: Admin, options: argparse.Namespace) -> None:
     from odradek.client.administration.users import delete_password
 
-    await delete_password(admin.asking, options.user, _mechanism(options))
+    await delete_password(admin.requests, options.user, _mechanism(options))
     print(f"{options.user} has no password for {options.mechanism} any more.")

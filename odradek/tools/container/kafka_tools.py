@@ -86,72 +86,72 @@ def _action(option: str, flags: str, valued: str, translate: Translate) -> ToolA
     return ToolAction(option, frozenset(flags.split()), frozenset(valued.split()), translate)
 
 
-def _topics(asked: ToolOptions) -> list[str]:
-    return [name for names in asked.all("--topic") for name in names.split(",")]
+def _topics(options: ToolOptions) -> list[str]:
+    return [name for names in options.all("--topic") for name in names.split(",")]
 
 
-def list_topics(asked: ToolOptions) -> list[str]:
-    return ["topics", "list", *([] if asked.has("--exclude-internal") else ["--internal"]), *_topics(asked)]
+def list_topics(options: ToolOptions) -> list[str]:
+    return ["topics", "list", *([] if options.has("--exclude-internal") else ["--internal"]), *_topics(options)]
 
 
-def create_topics(asked: ToolOptions) -> list[str]:
+def create_topics(options: ToolOptions) -> list[str]:
     given = {name: name for name in ("--partitions", "--replication-factor", "--config")}
-    return ["topics", "create", *_topics(asked), *asked.values(given), *asked.flags("--if-not-exists")]
+    return ["topics", "create", *_topics(options), *options.values(given), *options.flags("--if-not-exists")]
 
 
-def describe_topics(asked: ToolOptions) -> list[str]:
-    return ["topics", "describe", *_topics(asked)]
+def describe_topics(options: ToolOptions) -> list[str]:
+    return ["topics", "describe", *_topics(options)]
 
 
-def alter_topics(asked: ToolOptions) -> list[str]:
-    return ["topics", "alter", *_topics(asked), *asked.values({"--partitions": "--partitions"})]
+def alter_topics(options: ToolOptions) -> list[str]:
+    return ["topics", "alter", *_topics(options), *options.values({"--partitions": "--partitions"})]
 
 
-def delete_topics(asked: ToolOptions) -> list[str]:
-    return ["topics", "delete", *_topics(asked), *asked.flags("--if-exists")]
+def delete_topics(options: ToolOptions) -> list[str]:
+    return ["topics", "delete", *_topics(options), *options.flags("--if-exists")]
 
 
-def cluster(asked: ToolOptions) -> list[str]:
+def cluster(options: ToolOptions) -> list[str]:
     return ["cluster", "describe"]
 
 
-def list_groups(asked: ToolOptions) -> list[str]:
+def list_groups(options: ToolOptions) -> list[str]:
     return ["groups", "list"]
 
 
-def _groups(asked: ToolOptions) -> list[str]:
-    if not asked.has("--group") and not asked.has("--all-groups"):
+def _groups(options: ToolOptions) -> list[str]:
+    if not options.has("--group") and not options.has("--all-groups"):
         raise Unsupported("give --group")
-    return asked.all("--group")
+    return options.all("--group")
 
 
-def describe_groups(asked: ToolOptions) -> list[str]:
-    return ["groups", "describe", *_groups(asked), *asked.flags("--members", "--state")]
+def describe_groups(options: ToolOptions) -> list[str]:
+    return ["groups", "describe", *_groups(options), *options.flags("--members", "--state")]
 
 
-def delete_groups(asked: ToolOptions) -> list[str]:
-    return ["groups", "delete", *_groups(asked)]
+def delete_groups(options: ToolOptions) -> list[str]:
+    return ["groups", "delete", *_groups(options)]
 
 
-def reset_offsets(asked: ToolOptions) -> Iterator[ToolCall]:
+def reset_offsets(options: ToolOptions) -> Iterator[ToolCall]:
     valued = {
         "--topic": "-t",
         "--to-datetime": "--to-datetime",
         "--to-offset": "--to-offset",
         "--shift-by": "--shift-by",
     }
-    flags = asked.flags("--to-earliest", "--to-latest", "--to-current", "--all-topics", "--execute", "--dry-run")
-    for group in _groups(asked):
-        yield ToolCall(["groups", "reset-offsets", group, *asked.values(valued), *flags])
+    flags = options.flags("--to-earliest", "--to-latest", "--to-current", "--all-topics", "--execute", "--dry-run")
+    for group in _groups(options):
+        yield ToolCall(["groups", "reset-offsets", group, *options.values(valued), *flags])
 
 
-def console_producer(asked: ToolOptions) -> list[str]:
-    words = ["produce", *asked.values({"--topic": "-t", "--request-required-acks": "--acks"})]
-    words += asked.values({"--compression-codec": "-z"})
-    reading = _only(asked.pairs("--property", "--reader-property"), ("parse.key", "key.separator"))
+def console_producer(options: ToolOptions) -> list[str]:
+    words = ["produce", *options.values({"--topic": "-t", "--request-required-acks": "--acks"})]
+    words += options.values({"--compression-codec": "-z"})
+    reading = _select(options.pairs("--property", "--reader-property"), ("parse.key", "key.separator"))
     if reading.get("parse.key") == "true":
         words += ["-K", reading.get("key.separator", "\\t")]
-    client = asked.pairs("--producer-property", "--command-property")
+    client = options.pairs("--producer-property", "--command-property")
     ours = {"acks": "--acks", "compression.type": "-z"}
     return words + [word for name, value in client.items() for word in _client_property(name, value, ours)]
 
@@ -168,21 +168,23 @@ PRINTED: Mapping[str, str] = {
 NAMED_OFFSETS: Mapping[str, str] = {"earliest": "beginning", "latest": "end"}
 
 
-def console_consumer(asked: ToolOptions) -> list[str]:
-    words = ["consume", *asked.values({"--topic": "-t", "--partition": "-p", "--max-messages": "-c"})]
-    client = asked.pairs("--consumer-property", "--command-property")
-    group = asked.last("--group") or client.pop("group.id", None)
-    isolation = asked.last("--isolation-level") or client.pop("isolation.level", "read_uncommitted")  # Kafka's default
+def console_consumer(options: ToolOptions) -> list[str]:
+    words = ["consume", *options.values({"--topic": "-t", "--partition": "-p", "--max-messages": "-c"})]
+    client = options.pairs("--consumer-property", "--command-property")
+    group = options.last("--group") or client.pop("group.id", None)
+    isolation = options.last("--isolation-level") or client.pop(
+        "isolation.level", "read_uncommitted"
+    )  # Kafka's default
     reset = client.pop("auto.offset.reset", "latest")
     words += [] if group is None else ["-G", group]
     words += ["--isolation-level", isolation]
-    words += ["-e"] if asked.has("--timeout-ms") else []
-    if asked.has("--from-beginning") or (reset == "earliest" and not asked.has("--offset")):
+    words += ["-e"] if options.has("--timeout-ms") else []
+    if options.has("--from-beginning") or (reset == "earliest" and not options.has("--offset")):
         words += ["-o", "beginning"]
     elif group is None:
-        offset = asked.last("--offset") or "latest"
+        offset = options.last("--offset") or "latest"
         words += ["-o", NAMED_OFFSETS.get(offset, offset)]
-    shown = _only(asked.pairs("--property", "--formatter-property"), (*PRINTED, "key.separator"))
+    shown = _select(options.pairs("--property", "--formatter-property"), (*PRINTED, "key.separator"))
     separator = shown.pop("key.separator", "\\t")
     parts = [text for name, text in PRINTED.items() if shown.get(name, str(name == "print.value")).lower() == "true"]
     if parts == [PRINTED["print.key"], PRINTED["print.value"]]:
@@ -192,7 +194,7 @@ def console_consumer(asked: ToolOptions) -> list[str]:
     return words + [word for name, value in client.items() for word in _client_property(name, value, {})]
 
 
-def _only(given: dict[str, str], allowed: Iterable[str]) -> dict[str, str]:
+def _select(given: dict[str, str], allowed: Iterable[str]) -> dict[str, str]:
     for name in given:
         if name not in allowed:
             raise Unsupported(f"the property {name} is not supported here")
@@ -235,12 +237,12 @@ class Entity:
     name: str | None
 
 
-def entities(asked: ToolOptions) -> list[Entity]:
+def entities(options: ToolOptions) -> list[Entity]:
     short = {option: kind for kind, option in (*CONFIGURED.items(), *LIMITED.items())}
-    found = [Entity(kind, asked.last(option)) for option, kind in short.items() if asked.has(option)]
-    found += [Entity(kind, None) for option, kind in DEFAULTS.items() if asked.has(option)]
-    kinds, named = asked.all("--entity-type"), asked.all("--entity-name")
-    if len(named) + asked.has("--entity-default") != len(kinds):
+    found = [Entity(kind, options.last(option)) for option, kind in short.items() if options.has(option)]
+    found += [Entity(kind, None) for option, kind in DEFAULTS.items() if options.has(option)]
+    kinds, named = options.all("--entity-type"), options.all("--entity-name")
+    if len(named) + options.has("--entity-default") != len(kinds):
         raise Unsupported("give each --entity-type an --entity-name, or --entity-default")
     for index, kind in enumerate(kinds):
         if kind not in CONFIGURED and kind not in LIMITED:
@@ -259,23 +261,23 @@ def _entity_words(of: Iterable[Entity]) -> list[str]:
     return words
 
 
-def describe_configs(asked: ToolOptions) -> list[str]:
-    of = entities(asked)
+def describe_configs(options: ToolOptions) -> list[str]:
+    of = entities(options)
     if of[0].kind in LIMITED:
         return ["quotas", "list", *_entity_words(of)]
-    return ["configs", "describe", *_entity_words(of), *asked.flags("--all")]
+    return ["configs", "describe", *_entity_words(of), *options.flags("--all")]
 
 
-def alter_configs(asked: ToolOptions) -> Iterator[ToolCall]:
-    of = entities(asked)
-    if not asked.has("--add-config") and not asked.has("--delete-config"):
+def alter_configs(options: ToolOptions) -> Iterator[ToolCall]:
+    of = entities(options)
+    if not options.has("--add-config") and not options.has("--delete-config"):
         raise Unsupported("there is nothing to change: give --add-config or --delete-config")
     if of[0].kind not in LIMITED:
-        words = asked.values({"--add-config": "--add-config", "--delete-config": "--delete-config"})
+        words = options.values({"--add-config": "--add-config", "--delete-config": "--delete-config"})
         yield ToolCall(["configs", "alter", *_entity_words(of), *words])
         return
     quotas = []
-    for name, value in _settings(asked.last("--add-config") or ""):
+    for name, value in _settings(options.last("--add-config") or ""):
         if name not in SCRAM:
             quotas.append(f"{name}={value}")
             continue
@@ -287,7 +289,7 @@ def alter_configs(asked: ToolOptions) -> Iterator[ToolCall]:
         yield ToolCall(words, stdin=fields["password"] + "\n")
     if quotas:
         yield ToolCall(["quotas", "set", *_entity_words(of), *quotas])
-    removed = [name.strip() for name in (asked.last("--delete-config") or "").split(",") if name.strip()]
+    removed = [name.strip() for name in (options.last("--delete-config") or "").split(",") if name.strip()]
     for mechanism in (name for name in removed if name in SCRAM):
         yield ToolCall(["users", "delete-password", _user(of), "--mechanism", mechanism])
     if others := [name for name in removed if name not in SCRAM]:
@@ -318,8 +320,13 @@ ACL_PRINCIPALS = "--allow-principal --deny-principal --allow-host --deny-host --
 def acls(action: str, flags: str, valued: str) -> ToolAction:
     """Returns an action of kafka-acls. `odradek acls` calls the options the same, and never asks for confirmation."""
 
-    def translate(asked: ToolOptions) -> list[str]:
-        return ["acls", action, *asked.values({name: name for name in valued.split()}), *asked.flags(*flags.split())]
+    def translate(options: ToolOptions) -> list[str]:
+        return [
+            "acls",
+            action,
+            *options.values({name: name for name in valued.split()}),
+            *options.flags(*flags.split()),
+        ]
 
     return _action(f"--{action}", f"{flags} --force", valued, translate)
 
@@ -383,36 +390,36 @@ def translated(tool: str, words: Sequence[str]) -> list[ToolCall]:
     named = {action.option for action in actions} - {""}
     flags = {flag for action in actions for flag in action.flags} | named
     valued = {option for action in actions for option in action.valued} | CONNECTION.keys()
-    asked = ToolOptions()
+    options = ToolOptions()
     waiting = list(words)
     while waiting:
         option, separator, value = waiting.pop(0).partition("=")
         if not option.startswith("--") and tool in TAKES_AN_ACTION:
             continue  # an action such as `describe` or `cluster-id`; the output includes all of them
         if option in flags:
-            asked.options.setdefault(option, []).append("")
+            options.options.setdefault(option, []).append("")
         elif option in valued:
             if not separator and not waiting:
                 raise Unsupported(f"{option} needs a value")
-            asked.options.setdefault(option, []).append(value if separator else waiting.pop(0))
+            options.options.setdefault(option, []).append(value if separator else waiting.pop(0))
         else:
             raise Unsupported(f"{option} is not supported here")
-    action = _chosen(actions, asked)
-    for option in asked.options.keys() - {action.option} - CONNECTION.keys():
+    action = _choose_action(actions, options)
+    for option in options.options.keys() - {action.option} - CONNECTION.keys():
         if option not in action.flags and option not in action.valued:
             raise Unsupported(f"{option} is not supported with {action.option}")
-    found = action.translate(asked)
+    found = action.translate(options)
     calls = [ToolCall(found)] if isinstance(found, list) else list(found)
-    connection = asked.values(CONNECTION)
-    if (timeout_ms := asked.last("--timeout")) is not None:
+    connection = options.values(CONNECTION)
+    if (timeout_ms := options.last("--timeout")) is not None:
         if not timeout_ms.isdecimal():
             raise Unsupported(f"--timeout {timeout_ms}: write a number of milliseconds")
         connection += ["--timeout", str(max(1, int(timeout_ms) // MS_PER_S))]
     return [ToolCall([*call.words, *connection], call.stdin) for call in calls]
 
 
-def _chosen(actions: Sequence[ToolAction], asked: ToolOptions) -> ToolAction:
-    chosen = [action for action in actions if not action.option or asked.has(action.option)]
+def _choose_action(actions: Sequence[ToolAction], options: ToolOptions) -> ToolAction:
+    chosen = [action for action in actions if not action.option or options.has(action.option)]
     if len(chosen) != 1:
         raise Unsupported(f"give one of {', '.join(action.option for action in actions)}")
     return chosen[0]

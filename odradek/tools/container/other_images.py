@@ -28,7 +28,7 @@ LOGIN_MODULES = {
 }
 
 
-class Use(Enum):
+class VariableUse(Enum):
     RENAMED = auto()  # `to` is the variable with the same meaning
     USERS = auto()  # a list of user names, with the passwords in the variable `to`
     PASSWORDS = auto()
@@ -41,7 +41,7 @@ class Row:
     """A variable of another image, or all variables with a prefix if the name ends with `*`."""
 
     name: str
-    use: Use
+    use: VariableUse
     to: str = ""
     is_bitnami: bool = True
 
@@ -53,34 +53,36 @@ TLS_INSTEAD = "KAFKA_SSL_KEYSTORE_TYPE=PEM and KAFKA_SSL_KEYSTORE_LOCATION, as d
 REST_INSTEAD = "records over HTTP are served on port 9644 with KAFKA_ODRADEK_HTTP_ACTIONS=true"
 TABLE: tuple[Row, ...] = (
     # bitnami/kafka
-    Row("KAFKA_KRAFT_CLUSTER_ID", Use.RENAMED, "CLUSTER_ID"),
-    Row("KAFKA_TLS_CLIENT_AUTH", Use.RENAMED, "KAFKA_SSL_CLIENT_AUTH"),
-    Row("KAFKA_CLIENT_USERS", Use.USERS, "KAFKA_CLIENT_PASSWORDS"),
-    Row("KAFKA_CLIENT_PASSWORDS", Use.PASSWORDS),
-    Row("KAFKA_INTER_BROKER_USER", Use.USERS, "KAFKA_INTER_BROKER_PASSWORD"),
-    Row("KAFKA_INTER_BROKER_PASSWORD", Use.PASSWORDS),
-    Row("KAFKA_CONTROLLER_USER", Use.NO_EFFECT),
-    Row("KAFKA_CONTROLLER_PASSWORD", Use.NO_EFFECT),
-    Row("KAFKA_CLIENT_LISTENER_NAME", Use.NO_EFFECT),
-    Row("ALLOW_PLAINTEXT_LISTENER", Use.NO_EFFECT),
-    Row("KAFKA_ENABLE_KRAFT", Use.NO_EFFECT),
-    Row("KAFKA_CFG_KRAFT_MODE", Use.NO_EFFECT),
-    Row("KAFKA_SKIP_KRAFT_STORAGE_INIT", Use.NO_EFFECT),
-    Row("KAFKA_INITIAL_CONTROLLERS", Use.NO_EFFECT),
-    Row("BITNAMI_DEBUG", Use.NO_EFFECT),
-    Row("KAFKA_CERTIFICATE_PASSWORD", Use.NOT_MAPPED, TLS_INSTEAD),
-    Row("KAFKA_TLS_TYPE", Use.NOT_MAPPED, TLS_INSTEAD),
-    Row("KAFKA_TLS_TRUSTSTORE_FILE", Use.NOT_MAPPED, TLS_INSTEAD),
-    Row("KAFKA_EXTRA_FLAGS", Use.NOT_MAPPED, "options of odradek serve after the name of the image (command:)"),
+    Row("KAFKA_KRAFT_CLUSTER_ID", VariableUse.RENAMED, "CLUSTER_ID"),
+    Row("KAFKA_TLS_CLIENT_AUTH", VariableUse.RENAMED, "KAFKA_SSL_CLIENT_AUTH"),
+    Row("KAFKA_CLIENT_USERS", VariableUse.USERS, "KAFKA_CLIENT_PASSWORDS"),
+    Row("KAFKA_CLIENT_PASSWORDS", VariableUse.PASSWORDS),
+    Row("KAFKA_INTER_BROKER_USER", VariableUse.USERS, "KAFKA_INTER_BROKER_PASSWORD"),
+    Row("KAFKA_INTER_BROKER_PASSWORD", VariableUse.PASSWORDS),
+    Row("KAFKA_CONTROLLER_USER", VariableUse.NO_EFFECT),
+    Row("KAFKA_CONTROLLER_PASSWORD", VariableUse.NO_EFFECT),
+    Row("KAFKA_CLIENT_LISTENER_NAME", VariableUse.NO_EFFECT),
+    Row("ALLOW_PLAINTEXT_LISTENER", VariableUse.NO_EFFECT),
+    Row("KAFKA_ENABLE_KRAFT", VariableUse.NO_EFFECT),
+    Row("KAFKA_CFG_KRAFT_MODE", VariableUse.NO_EFFECT),
+    Row("KAFKA_SKIP_KRAFT_STORAGE_INIT", VariableUse.NO_EFFECT),
+    Row("KAFKA_INITIAL_CONTROLLERS", VariableUse.NO_EFFECT),
+    Row("BITNAMI_DEBUG", VariableUse.NO_EFFECT),
+    Row("KAFKA_CERTIFICATE_PASSWORD", VariableUse.NOT_MAPPED, TLS_INSTEAD),
+    Row("KAFKA_TLS_TYPE", VariableUse.NOT_MAPPED, TLS_INSTEAD),
+    Row("KAFKA_TLS_TRUSTSTORE_FILE", VariableUse.NOT_MAPPED, TLS_INSTEAD),
+    Row("KAFKA_EXTRA_FLAGS", VariableUse.NOT_MAPPED, "options of odradek serve after the name of the image (command:)"),
     # confluentinc/cp-kafka, cp-server and confluent-local
-    Row("KAFKA_REST_*", Use.NOT_MAPPED, REST_INSTEAD, is_bitnami=False),
-    Row("CONFLUENT_*", Use.NO_EFFECT, is_bitnami=False),
-    Row("KAFKA_CONFLUENT_*", Use.NO_EFFECT, is_bitnami=False),
-    Row("KAFKA_KRAFT_MODE", Use.NO_EFFECT, is_bitnami=False),
-    Row("CUB_CLASSPATH", Use.NO_EFFECT, is_bitnami=False),
+    Row("KAFKA_REST_*", VariableUse.NOT_MAPPED, REST_INSTEAD, is_bitnami=False),
+    Row("CONFLUENT_*", VariableUse.NO_EFFECT, is_bitnami=False),
+    Row("KAFKA_CONFLUENT_*", VariableUse.NO_EFFECT, is_bitnami=False),
+    Row("KAFKA_KRAFT_MODE", VariableUse.NO_EFFECT, is_bitnami=False),
+    Row("CUB_CLASSPATH", VariableUse.NO_EFFECT, is_bitnami=False),
     # older images
-    Row("KAFKA_ADVERTISED_HOST_NAME", Use.NOT_MAPPED, "KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://HOST:PORT", False),
-    Row("KAFKA_ADVERTISED_PORT", Use.NOT_MAPPED, "KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://HOST:PORT", False),
+    Row(
+        "KAFKA_ADVERTISED_HOST_NAME", VariableUse.NOT_MAPPED, "KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://HOST:PORT", False
+    ),
+    Row("KAFKA_ADVERTISED_PORT", VariableUse.NOT_MAPPED, "KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://HOST:PORT", False),
 )
 
 
@@ -92,7 +94,7 @@ class ScramLogin:
 
 
 @dataclass(slots=True)
-class Mapped:
+class MappedEnvironment:
     """The environment for an image like apache/kafka.
 
     scram_logins  users with SCRAM passwords, which the broker has to create at its first start
@@ -110,7 +112,9 @@ class InvalidVariable(Exception):
     """A variable of another image contradicts another one. The text names both."""
 
 
-def as_apache_kafka(given: Mapping[str, str], in_file: Mapping[str, str], *, read_file: Callable[[str], str]) -> Mapped:
+def as_apache_kafka(
+    given: Mapping[str, str], in_file: Mapping[str, str], *, read_file: Callable[[str], str]
+) -> MappedEnvironment:
     """Maps the variables of a container. Returns them unchanged if they are those of apache/kafka.
 
     in_file    the settings of the mounted server.properties
@@ -118,7 +122,7 @@ def as_apache_kafka(given: Mapping[str, str], in_file: Mapping[str, str], *, rea
     Raises InvalidVariable, or OSError if such a file cannot be read.
     """
     variables = _with_contents(given, read_file)
-    mapped = Mapped({})
+    mapped = MappedEnvironment({})
     of_bitnami: dict[str, str] = {}
     logins: dict[str, str] = {}
     idle: list[str] = []
@@ -131,13 +135,13 @@ def as_apache_kafka(given: Mapping[str, str], in_file: Mapping[str, str], *, rea
             of_bitnami[_name_of_bitnami(name)] = value
         elif row is None:
             mapped.variables[_name_of_confluent(name)] = value
-        elif row.use is Use.RENAMED:
+        elif row.use is VariableUse.RENAMED:
             of_bitnami[row.to] = value
-        elif row.use is Use.USERS:
+        elif row.use is VariableUse.USERS:
             logins.update(_logins(name, value, row.to, variables.get(row.to)))
-        elif row.use is Use.NO_EFFECT:
+        elif row.use is VariableUse.NO_EFFECT:
             idle.append(name)
-        elif row.use is Use.NOT_MAPPED:
+        elif row.use is VariableUse.NOT_MAPPED:
             lost.append(f"{name} (instead: {row.to})")
     mapped.variables.update(of_bitnami)  # a setting that is also given without CFG has no effect with Bitnami
     has_directory = bool(
@@ -189,7 +193,7 @@ def _logins(users_name: str, users: str, passwords_name: str, passwords: str | N
     return zip(names, found, strict=True)
 
 
-def _add_logins(mapped: Mapped, logins: Mapping[str, str]) -> None:
+def _add_logins(mapped: MappedEnvironment, logins: Mapping[str, str]) -> None:
     """Lets the users log in to every SASL listener, with each mechanism that it offers."""
     listeners = [name for name in _listeners(mapped.variables) if _protocol(mapped.variables, name) in SASL_PROTOCOLS]
     if not listeners:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.files import names
-from odradek.tools.doctor.findings import BrokerFacts, DirectoryFacts, MachineFacts, Reached
+from odradek.tools.doctor.findings import BrokerFacts, DirectoryFacts, MachineFacts, ProbedAddress
 
 if TYPE_CHECKING:
     from odradek.client.security.settings import SecuritySettings
@@ -97,7 +97,7 @@ async def broker_facts(bootstrap: str, timeout_s: float, security: SecuritySetti
     except ClientError as error:
         return BrokerFacts(reached, refusal=str(error))
     told = await asyncio.gather(*(reach(each.host, each.port) for each in found.brokers))
-    return BrokerFacts(reached, told=tuple(told))
+    return BrokerFacts(reached, advertised=tuple(told))
 
 
 def address_of(text: str) -> tuple[str, int]:
@@ -108,15 +108,15 @@ def address_of(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-async def reach(host: str, port: int, timeout_s: float = CONNECT_TIMEOUT_S) -> Reached:
+async def reach(host: str, port: int, timeout_s: float = CONNECT_TIMEOUT_S) -> ProbedAddress:
     """Connects to an address, and closes the connection."""
     try:
         async with asyncio.timeout(timeout_s):
             _, writer = await asyncio.open_connection(host, port)
     except TimeoutError:
-        return Reached(host, port, f"no answer in {timeout_s:g} s")
+        return ProbedAddress(host, port, f"no answer in {timeout_s:g} s")
     except OSError as error:
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror or error)
-        return Reached(host, port, why)
+        return ProbedAddress(host, port, why)
     writer.close()
-    return Reached(host, port)
+    return ProbedAddress(host, port)

@@ -61,7 +61,7 @@ class DirectoryFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class ProbedAddress:
     """An address, and whether it accepts connections. `error` is the reason if it does not."""
 
     host: str
@@ -81,12 +81,12 @@ class BrokerFacts:
     told       the addresses that the broker advertises to clients
     """
 
-    bootstrap: tuple[Reached, ...]
+    bootstrap: tuple[ProbedAddress, ...]
     refusal: str | None = None
-    told: tuple[Reached, ...] = ()
+    advertised: tuple[ProbedAddress, ...] = ()
 
 
-def of_machine(facts: MachineFacts) -> Iterator[Diagnosis]:
+def diagnose_machine(facts: MachineFacts) -> Iterator[Diagnosis]:
     about = "open files"
     if facts.open_files_hard < OPEN_FILES_NEEDED:
         yield Diagnosis(
@@ -103,7 +103,7 @@ def of_machine(facts: MachineFacts) -> Iterator[Diagnosis]:
         )
 
 
-def of_directory(facts: DirectoryFacts) -> Iterator[Diagnosis]:
+def diagnose_directory(facts: DirectoryFacts) -> Iterator[Diagnosis]:
     about = f"data directory {facts.path}"
     if not facts.exists:
         yield Diagnosis(Severity.OK, about, "does not exist yet; the first start makes it")
@@ -176,7 +176,7 @@ def _state_of(facts: DirectoryFacts, about: str) -> Iterator[Diagnosis]:
         )
 
 
-def of_broker(facts: BrokerFacts) -> Iterator[Diagnosis]:
+def diagnose_broker(facts: BrokerFacts) -> Iterator[Diagnosis]:
     for address in facts.bootstrap:
         if address.error is None:
             yield Diagnosis(Severity.OK, f"port {address}", "accepts connections")
@@ -198,11 +198,11 @@ def of_broker(facts: BrokerFacts) -> Iterator[Diagnosis]:
         )
         return
     given = {address.host for address in facts.bootstrap}
-    for address in facts.told:
+    for address in facts.advertised:
         yield _told(address, are_all_local=all(is_local(host) for host in given))
 
 
-def _told(address: Reached, *, are_all_local: bool) -> Diagnosis:
+def _told(address: ProbedAddress, *, are_all_local: bool) -> Diagnosis:
     about = f"advertised address {address}"
     if address.error is None and (are_all_local or not is_local(address.host)):
         return Diagnosis(Severity.OK, about, "is where clients are sent, and can be reached from here")

@@ -33,7 +33,7 @@ FIN, SYN, PUSH, ACK = 1, 2, 8, 16
 
 
 @dataclass(slots=True)
-class _End:
+class _Endpoint:
     """One end of a connection. `sequence` is the number of the next byte that it sends."""
 
     address: bytes
@@ -43,12 +43,12 @@ class _End:
 
 @dataclass(slots=True)
 class _Capture:
-    """One connection. `asked` lists the exchanges in order; a response waits for those of earlier requests."""
+    """One connection. `exchanges` lists the exchanges in order; a response waits for those of earlier requests."""
 
-    client: _End
-    broker: _End
-    asked: deque[int] = field(default_factory=deque)
-    done: dict[int, bytes] = field(default_factory=dict)
+    client: _Endpoint
+    broker: _Endpoint
+    exchanges: deque[int] = field(default_factory=deque)
+    responses: dict[int, bytes] = field(default_factory=dict)
 
 
 def packets(entries: Iterable[RecordingEntry], started_ms: int) -> Iterator[bytes]:
@@ -61,35 +61,35 @@ def packets(entries: Iterable[RecordingEntry], started_ms: int) -> Iterator[byte
         if entry.kind is Kind.CLOSED:
             if capture is not None:
                 del captures[entry.connection]
-                yield from _ended(capture, at_us)
+                yield from _closing_packets(capture, at_us)
             continue
         if entry.kind in (Kind.WRITTEN, Kind.TOLD):
             continue
         if capture is None:  # the entry is OPENED, or the connection was opened before the recording began
-            told = json.loads(entry.body) if entry.kind is Kind.OPENED else {}
-            capture = captures[entry.connection] = _capture(entry.connection, told)
-            yield from _begun(capture, at_us)
+            details = json.loads(entry.body) if entry.kind is Kind.OPENED else {}
+            capture = captures[entry.connection] = _capture(entry.connection, details)
+            yield from _opening_packets(capture, at_us)
         if entry.kind is Kind.RECEIVED:
-            capture.asked.append(entry.exchange)
-            yield from _sent(capture.client, capture.broker, entry.body, at_us)
-        elif entry.kind is not Kind.OPENED and entry.exchange in capture.asked:
-            capture.done[entry.exchange] = entry.body
-            while capture.asked and (answer := capture.done.pop(capture.asked[0], None)) is not None:
-                capture.asked.popleft()
-                yield from _sent(capture.broker, capture.client, answer, at_us)
+            capture.exchanges.append(entry.exchange)
+            yield from _frame_packets(capture.client, capture.broker, entry.body, at_us)
+        elif entry.kind is not Kind.OPENED and entry.exchange in capture.exchanges:
+            capture.responses[entry.exchange] = entry.body
+            while capture.exchanges and (answer := capture.responses.pop(capture.exchanges[0], None)) is not None:
+                capture.exchanges.popleft()
+                yield from _frame_packets(capture.broker, capture.client, answer, at_us)
 
 
-def _capture(number: int, told: dict[str, object]) -> _Capture:
+def _capture(number: int, details: dict[str, object]) -> _Capture:
     try:
-        client = ipaddress.IPv4Address(str(told.get("host"))).packed
-        port = int(str(told.get("port")))
+        client = ipaddress.IPv4Address(str(details.get("host"))).packed
+        port = int(str(details.get("port")))
     except ValueError:
         client, port = (FIRST_CLIENT + number).to_bytes(4), 40_000
-    node = max(0, int(str(told.get("node", 0)))) % 65_536
-    return _Capture(_End(client, port, 1_000), _End((FIRST_NODE + node).to_bytes(4), KAFKA_PORT, 5_000))
+    node = max(0, int(str(details.get("node", 0)))) % 65_536
+    return _Capture(_Endpoint(client, port, 1_000), _Endpoint((FIRST_NODE + node).to_bytes(4), KAFKA_PORT, 5_000))
 
 
-def _begun(capture: _Capture, at_us: int) -> Iterator[bytes]:
+def _opening_packets(capture: _Capture, at_us: int) -> Iterator[bytes]:
     client, broker = capture.client, capture.broker
     yield _packet(client, broker, SYN, b"", at_us, with_ack=False)
     client.sequence += 1
@@ -98,14 +98,14 @@ def _begun(capture: _Capture, at_us: int) -> Iterator[bytes]:
     yield _packet(client, broker, ACK, b"", at_us)
 
 
-def _ended(capture: _Capture, at_us: int) -> Iterator[bytes]:
+def _closing_packets(capture: _Capture, at_us: int) -> Iterator[bytes]:
     for one, other in ((capture.client, capture.broker), (capture.broker, capture.client)):
         yield _packet(one, other, FIN | ACK, b"", at_us)
         one.sequence += 1
     yield _packet(capture.client, capture.broker, ACK, b"", at_us)
 
 
-def _sent(sender: _End, receiver: _End, frame: bytes, at_us: int) -> Iterator[bytes]:
+def _frame_packets(sender: _Endpoint, receiver: _Endpoint, frame: bytes, at_us: int) -> Iterator[bytes]:
     """Yields the packets of a frame, which is given without its length. An empty frame yields none."""
     data = LENGTH.pack(len(frame)) + frame if frame else b""
     for start in range(0, len(data), MOST_SEGMENT_BYTES):
@@ -114,7 +114,9 @@ def _sent(sender: _End, receiver: _End, frame: bytes, at_us: int) -> Iterator[by
         sender.sequence = (sender.sequence + len(part)) % 2**32
 
 
-def _packet(sender: _End, receiver: _End, flags: int, data: bytes, at_us: int, *, with_ack: bool = True) -> bytes:
+def _packet(
+    sender: _Endpoint, receiver: _Endpoint, flags: int, data: bytes, at_us: int, *, with_ack: bool = True
+) -> bytes:
     acknowledged = receiver.sequence if with_ack else 0
     size = _TCP.size + len(data)
     pseudo = _PSEUDO.pack(sender.address, receiver.address, 0, TCP, size)

@@ -230,7 +230,7 @@ def test_each_view_has_the_columns_that_it_announces(data: Path, view: str) -> N
         assert list(row) == schema_of(chosen.view).names
 
 
-def test_the_views_of_transactions(tmp_path: Path) -> None:
+def test_the_view_of_transactions_lists_open_and_ended_ones(tmp_path: Path) -> None:
     log = WrittenLog(tmp_path)
     log.transaction(1, commit=True, records=3)
     log.transaction(2, commit=False, records=2)

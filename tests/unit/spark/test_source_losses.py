@@ -41,7 +41,7 @@ IDS: TopicIds = {"t": "aa"}
         "a broker that tells no ids",
     ],
 )
-def test_what_was_lost_is_told(
+def test_lost_records_are_reported(
     latest: Offsets, ids: TopicIds, earliest: Offsets, log_ends: Offsets, told: list[str]
 ) -> None:
     found = losses(StreamPosition(READ, IDS), latest, ids, earliest, log_ends)

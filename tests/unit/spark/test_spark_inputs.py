@@ -27,14 +27,14 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def test_a_topic_of_a_cluster() -> None:
+def test_an_address_of_a_cluster_with_a_topic_is_an_input() -> None:
     found = one_topic(input_of("kafka://one:9092,[::1]:9093/orders"))
     assert found.source_options() == {"kafka.bootstrap.servers": "one:9092,[::1]:9093", "subscribe": "orders"}
     assert not found.is_directory
     assert input_of("kafka://one:9092", ["orders"]).topics == ("orders",)
 
 
-def test_a_data_directory_and_one_topic_of_it(data: Path) -> None:
+def test_a_data_directory_and_one_topic_of_it_are_inputs(data: Path) -> None:
     assert topics_in(data) == ["order-lines", "orders"]
     assert input_of(str(data)).source_options() == {"path": str(data)}
     for given in (input_of(f"{data}/orders"), one_topic(input_of(str(data), ["orders"]))):

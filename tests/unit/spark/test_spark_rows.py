@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from odradek.client import TopicPartition
 from odradek.protocol.key_partition import partition_for_key
-from odradek.spark.offsets import DataLost, OffsetRange, Threshold, at_most, from_json, limited, ranges, to_json
+from odradek.spark.offsets import DataLost, OffsetRange, Threshold, from_json, limit_offsets, limited, ranges, to_json
 from odradek.spark.options import EARLIEST, LATEST, OptionError, SinkOptions, SourceOptions, require_known
 from odradek.spark.task import groups, partitions_for_keys
 
@@ -295,7 +295,7 @@ def test_a_batch_waits_for_enough_offsets_or_long_enough() -> None:
 
 
 def test_a_task_reads_no_more_records_than_the_option_says() -> None:
-    assert at_most([OffsetRange("t", 0, 5, 15), OffsetRange("t", 1, 0, 3)], 4) == [
+    assert limit_offsets([OffsetRange("t", 0, 5, 15), OffsetRange("t", 1, 0, 3)], 4) == [
         OffsetRange("t", 0, 5, 8),
         OffsetRange("t", 0, 8, 11),
         OffsetRange("t", 0, 11, 15),

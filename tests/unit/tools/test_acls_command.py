@@ -20,7 +20,7 @@ def acls(words: str) -> list[Acl]:
     return acls_of(parser.parse_args(["add", *words.split()]))
 
 
-def test_each_operation_on_each_resource_for_each_principal() -> None:
+def test_the_options_make_an_acl_for_each_principal_resource_and_operation() -> None:
     assert acls(
         "--allow-principal User:alice --allow-principal User:bob --operation Read -t orders --group billing"
     ) == [

@@ -116,12 +116,12 @@ def test_an_array_that_is_printed_piece_by_piece_is_that_which_is_printed_at_onc
 
 
 @pytest.mark.parametrize(("ms", "text"), [(5, "5 ms"), (1_500, "1 s 500 ms"), (90_000_000, "1 d 1 h")])
-def test_durations(ms: int, text: str) -> None:
+def test_a_duration_is_shown_in_its_two_largest_units(ms: int, text: str) -> None:
     assert duration(ms) == text
 
 
 @pytest.mark.parametrize(("size_bytes", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**41, "2.0 TiB")])
-def test_sizes(size_bytes: int, text: str) -> None:
+def test_a_size_is_shown_in_the_largest_fitting_unit(size_bytes: int, text: str) -> None:
     assert size(size_bytes) == text
 
 

@@ -12,11 +12,11 @@ from odradek.tools.doctor.findings import (
     Diagnosis,
     DirectoryFacts,
     MachineFacts,
-    Reached,
+    ProbedAddress,
     Severity,
-    of_broker,
-    of_directory,
-    of_machine,
+    diagnose_broker,
+    diagnose_directory,
+    diagnose_machine,
 )
 
 SOUND = DirectoryFacts(
@@ -44,9 +44,9 @@ def one(findings: object) -> Diagnosis:
 
 
 def test_a_sound_machine_and_directory_are_not_complained_about() -> None:
-    assert complaints(of_machine(MachineFacts(1024, 65536, has_uvloop=True))) == []
-    assert complaints(of_directory(SOUND)) == []
-    assert complaints(of_directory(DirectoryFacts("/new", exists=False))) == []
+    assert complaints(diagnose_machine(MachineFacts(1024, 65536, has_uvloop=True))) == []
+    assert complaints(diagnose_directory(SOUND)) == []
+    assert complaints(diagnose_directory(DirectoryFacts("/new", exists=False))) == []
 
 
 @pytest.mark.parametrize(
@@ -64,19 +64,19 @@ def test_a_sound_machine_and_directory_are_not_complained_about() -> None:
 def test_each_trouble_of_a_directory_has_its_advice(
     facts: DirectoryFacts, level: Severity, says: str, advice: str
 ) -> None:
-    found = one(of_directory(facts))
+    found = one(diagnose_directory(facts))
     assert found.level is level
     assert says in found.says
     assert advice in (found.advice or "")
 
 
 def test_few_open_files_and_a_missing_uvloop_are_warnings() -> None:
-    findings = list(of_machine(MachineFacts(256, 1024, has_uvloop=False)))
+    findings = list(diagnose_machine(MachineFacts(256, 1024, has_uvloop=False)))
     assert [each.level for each in findings] == [Severity.WARNING, Severity.WARNING]
 
 
-HERE, AWAY = Reached("localhost", 9092), Reached("broker", 29092)
-CLOSED = Reached("localhost", 9092, "Connection refused")
+HERE, AWAY = ProbedAddress("localhost", 9092), ProbedAddress("broker", 29092)
+CLOSED = ProbedAddress("localhost", 9092, "Connection refused")
 
 
 @pytest.mark.parametrize(
@@ -84,20 +84,23 @@ CLOSED = Reached("localhost", 9092, "Connection refused")
     [
         (BrokerFacts((CLOSED,)), "cannot be reached: Connection refused"),
         (BrokerFacts((HERE,), refusal="the broker hung up"), "the broker hung up"),
-        (BrokerFacts((HERE,), told=(Reached("broker", 29092, "Name or service not known"),)), "Name or service"),
-        (BrokerFacts((AWAY,), told=(HERE,)), "sends clients to their own machine"),
+        (
+            BrokerFacts((HERE,), advertised=(ProbedAddress("broker", 29092, "Name or service not known"),)),
+            "Name or service",
+        ),
+        (BrokerFacts((AWAY,), advertised=(HERE,)), "sends clients to their own machine"),
     ],
 )
 def test_each_trouble_with_a_broker_is_a_problem(facts: BrokerFacts, says: str) -> None:
-    found = one(of_broker(facts))
+    found = one(diagnose_broker(facts))
     assert found.level is Severity.PROBLEM
     assert says in found.says
     assert found.advice is not None
 
 
-@pytest.mark.parametrize("facts", [BrokerFacts((HERE,), told=(HERE,)), BrokerFacts((AWAY,), told=(AWAY,))])
+@pytest.mark.parametrize("facts", [BrokerFacts((HERE,), advertised=(HERE,)), BrokerFacts((AWAY,), advertised=(AWAY,))])
 def test_an_address_that_can_be_reached_is_fine(facts: BrokerFacts) -> None:
-    assert complaints(of_broker(facts)) == []
+    assert complaints(diagnose_broker(facts)) == []
 
 
 def test_facts_of_a_directory_are_what_is_there(tmp_path: Path) -> None:

@@ -36,10 +36,10 @@ def index_entries(segment: SegmentFile) -> dict[int, tuple[int, int]]:
     return found
 
 
-def tell_wrong_entry(check: PartitionCheck, segment: SegmentFile, position: int, entry: tuple[int, int]) -> None:
+def report_wrong_entry(check: PartitionCheck, segment: SegmentFile, position: int, entry: tuple[int, int]) -> None:
     offset, at = entry
     text = f"the entry for offset {offset} leads to byte {position}, where no batch ends with this offset"
-    check.tell(Flaw.OFFSET_INDEX, segment.beside(OFFSET_INDEX), at, offset, text)
+    check.report(Flaw.OFFSET_INDEX, segment.beside(OFFSET_INDEX), at, offset, text)
 
 
 def check_snapshot(check: PartitionCheck, segment: SegmentFile) -> None:
@@ -49,7 +49,7 @@ def check_snapshot(check: PartitionCheck, segment: SegmentFile) -> None:
     except FileNotFoundError:
         pass
     except BadIndex as error:
-        check.tell(Flaw.SNAPSHOT, snapshot, 0, segment.base_offset, str(error).removeprefix(f"{snapshot}: "))
+        check.report(Flaw.SNAPSHOT, snapshot, 0, segment.base_offset, str(error).removeprefix(f"{snapshot}: "))
 
 
 def check_txn_index(check: PartitionCheck, segment: SegmentFile, end_offset: int, log_start_offset: int) -> None:
@@ -64,7 +64,7 @@ def check_txn_index(check: PartitionCheck, segment: SegmentFile, end_offset: int
     try:
         indexed = set(read_aborted(path))
     except BadIndex as error:
-        check.tell(Flaw.TXN_INDEX, path, 0, segment.base_offset, str(error).removeprefix(f"{path}: "))
+        check.report(Flaw.TXN_INDEX, path, 0, segment.base_offset, str(error).removeprefix(f"{path}: "))
         return
     aborted = check.transactions.aborted
     first = bisect_left(aborted, segment.base_offset, key=lambda each: each.last_offset)
@@ -75,10 +75,10 @@ def check_txn_index(check: PartitionCheck, segment: SegmentFile, end_offset: int
     for each in sorted(seen - indexed):
         if (each.producer_id, each.last_offset) not in longer:
             text = f"the aborted transaction of producer {each.producer_id} from offset {each.first_offset} is missing"
-            check.tell(Flaw.TXN_INDEX, path, 0, each.first_offset, text)
+            check.report(Flaw.TXN_INDEX, path, 0, each.first_offset, text)
     if check.is_compacted:
         return  # compaction removes the records of aborted transactions first
     for each in sorted(indexed - seen):
         if each.first_offset >= log_start_offset:
             text = f"no transaction of producer {each.producer_id} from offset {each.first_offset} on was aborted"
-            check.tell(Flaw.TXN_INDEX, path, 0, each.first_offset, text)
+            check.report(Flaw.TXN_INDEX, path, 0, each.first_offset, text)

@@ -17,11 +17,11 @@ from odradek.protocol.control_records import Marker, read_marker
 from odradek.protocol.errors import MalformedMessage
 from odradek.tools.inspect.check.findings import Flaw, LogFinding
 
-KEPT = 100  # number of findings of a kind that are reported one by one; further ones are only counted
+MOST_FINDINGS = 100  # number of findings of a kind that are reported one by one; further ones are only counted
 _HALF = 1 << 30  # sequences wrap around: a sequence less than this far behind counts as earlier
 
 
-class Ended(NamedTuple):
+class EndedTransaction(NamedTuple):
     """A transaction whose marker's epoch is one above that of its records, as with transaction version 2. Its producer
     id and epoch therefore identify it in all its partitions."""
 
@@ -33,7 +33,7 @@ class Ended(NamedTuple):
     offset: int  # offset of the marker
 
 
-class Open(NamedTuple):
+class UnfinishedTransaction(NamedTuple):
     """A transaction without a marker, identified by its first batch."""
 
     producer_id: int
@@ -54,10 +54,10 @@ class _Producer:
 
 @dataclass(slots=True)
 class PartitionCheck:
-    """Checks one partition; call `batch` for each batch in turn.
+    """Checks one partition; call `check_batch` for each batch in turn.
 
-    has_sequences  False for the topics that coordinators write: all their batches have sequence 0
-    ended          transactions to be compared with other partitions
+    has_sequences       False for the topics that coordinators write: all their batches have sequence 0
+    ended_transactions  transactions to be compared with other partitions
     """
 
     name: str
@@ -68,15 +68,15 @@ class PartitionCheck:
     batches: int = 0
     records: int = 0
     transactions: Transactions = field(default_factory=Transactions)
-    ended: list[Ended] = field(default_factory=list)
+    ended_transactions: list[EndedTransaction] = field(default_factory=list)
     found: list[LogFinding] = field(default_factory=list)
     counts: Counter[Flaw] = field(default_factory=Counter)
     _producers: dict[int, _Producer] = field(default_factory=dict)
     _gaps: list[LogFinding] = field(default_factory=list)
     _is_lost: bool = False
-    _opened_at: dict[int, tuple[Path, int]] = field(default_factory=dict)
+    _start_offsets: dict[int, tuple[Path, int]] = field(default_factory=dict)
 
-    def batch(self, path: Path, position: int, header: BatchHeader, data: memoryview, crc: int) -> None:
+    def check_batch(self, path: Path, position: int, header: BatchHeader, data: memoryview, crc: int) -> None:
         """Checks the next batch. `data` contains all of it, and `crc` is the CRC computed from these bytes."""
         base_offset, attributes = header.base_offset, header.attributes
         delta, count = header.last_offset_delta, header.record_count
@@ -108,15 +108,15 @@ class PartitionCheck:
                     opened.last_data_offset = base_offset + delta
                     opened.records += count
                 return
-            self._of_producer(path, position, header, data)
+            self._check_producer(path, position, header, data)
             return
-        self._unusual(path, position, header, data, crc)
+        self._check_unusual_batch(path, position, header, data, crc)
 
-    def _unusual(self, path: Path, position: int, header: BatchHeader, data: memoryview, crc: int) -> None:
+    def _check_unusual_batch(self, path: Path, position: int, header: BatchHeader, data: memoryview, crc: int) -> None:
         self.batches += 1
         base_offset = header.base_offset
         if crc != header.crc:
-            self.tell(
+            self.report(
                 Flaw.CRC,
                 path,
                 position,
@@ -126,48 +126,48 @@ class PartitionCheck:
             )
         if base_offset != self.next_offset and not self._is_lost:
             missing = f"{self.next_offset} to {base_offset - 1}"
-            self._gap(Flaw.OFFSET_GAP, path, position, self.next_offset, f"the offsets {missing} are missing")
+            self._note_gap(Flaw.OFFSET_GAP, path, position, self.next_offset, f"the offsets {missing} are missing")
         self.next_offset, self._is_lost = header.last_offset + 1, False
         if header.leader_epoch < self.leader_epoch:
             text = f"leader epoch {header.leader_epoch} behind {self.leader_epoch}"
-            self.tell(Flaw.LEADER_EPOCH, path, position, base_offset, text)
+            self.report(Flaw.LEADER_EPOCH, path, position, base_offset, text)
         else:
             self.leader_epoch = header.leader_epoch
         held = header.last_offset_delta + 1
         if header.record_count != held:
             if header.record_count < 0 or header.record_count > held:
                 text = f"{header.record_count} records are announced for {held} offsets"
-                self.tell(Flaw.COUNT, path, position, base_offset, text)
+                self.report(Flaw.COUNT, path, position, base_offset, text)
             else:
                 self.is_compacted = True
         if not header.is_control:
             self.records += max(header.record_count, 0)
         if header.producer_id >= 0 and crc == header.crc:
-            self._of_producer(path, position, header, data)
+            self._check_producer(path, position, header, data)
 
-    def tell(self, kind: Flaw, path: Path, position: int, offset: int, text: str) -> None:
+    def report(self, kind: Flaw, path: Path, position: int, offset: int, text: str) -> None:
         self.counts[kind] += 1
-        if self.counts[kind] <= KEPT:
+        if self.counts[kind] <= MOST_FINDINGS:
             self.found.append(LogFinding(kind, self.name, path, position, offset, text))
 
-    def lose(self) -> None:
+    def skip_damage(self) -> None:
         """Skips a damaged part: the next batch may have any offset and any sequence."""
         self._is_lost = True
         self._producers.clear()
 
-    def end(self) -> None:
+    def report_gaps(self) -> None:
         """Reports the gaps. Call this after the last batch."""
         if not self.is_compacted:
             for gap in self._gaps:
-                self.tell(gap.kind, gap.path, gap.position, gap.offset, gap.text)
+                self.report(gap.kind, gap.path, gap.position, gap.offset, gap.text)
 
-    def open(self) -> list[Open]:
+    def open(self) -> list[UnfinishedTransaction]:
         """Returns the transactions that have no marker, by their first offset."""
         found = [
-            Open(
+            UnfinishedTransaction(
                 producer_id,
                 each.producer_epoch,
-                *self._opened_at[producer_id],
+                *self._start_offsets[producer_id],
                 each.first_offset,
                 each.last_data_offset,
                 each.records,
@@ -176,11 +176,11 @@ class PartitionCheck:
         ]
         return sorted(found, key=lambda each: each.offset)
 
-    def _gap(self, kind: Flaw, path: Path, position: int, offset: int, text: str) -> None:
+    def _note_gap(self, kind: Flaw, path: Path, position: int, offset: int, text: str) -> None:
         if not self.is_compacted:
             self._gaps.append(LogFinding(kind, self.name, path, position, offset, text))
 
-    def _of_producer(self, path: Path, position: int, header: BatchHeader, data: memoryview) -> None:
+    def _check_producer(self, path: Path, position: int, header: BatchHeader, data: memoryview) -> None:
         producer_id, epoch = header.producer_id, header.producer_epoch
         producer = self._producers.get(producer_id)
         if producer is None:
@@ -188,7 +188,7 @@ class PartitionCheck:
             producer = self._producers[producer_id] = _Producer(epoch, header.base_sequence - 1)
         elif epoch < producer.epoch:
             text = f"epoch {epoch} of producer {producer_id} behind {producer.epoch}"
-            self.tell(Flaw.PRODUCER_EPOCH, path, position, header.base_offset, text)
+            self.report(Flaw.PRODUCER_EPOCH, path, position, header.base_offset, text)
             return
         elif epoch > producer.epoch:
             producer.epoch, producer.last_sequence = epoch, -1
@@ -196,19 +196,19 @@ class PartitionCheck:
             try:
                 marker = read_marker(data, 0, header)
             except MalformedMessage as error:
-                self.tell(Flaw.UNREADABLE, path, position, header.base_offset, f"the marker cannot be read: {error}")
+                self.report(Flaw.UNREADABLE, path, position, header.base_offset, f"the marker cannot be read: {error}")
                 return
             if marker is not None:
-                self._marker(path, position, producer, marker)
+                self._check_marker(path, position, producer, marker)
             return
         if header.base_sequence >= 0 and self.has_sequences:
-            self._sequence(path, position, header, producer)
+            self._check_sequence(path, position, header, producer)
         if header.is_transactional:
             if producer_id not in self.transactions.open:
-                self._opened_at[producer_id] = path, position
+                self._start_offsets[producer_id] = path, position
             self.transactions.add(header, None)
 
-    def _sequence(self, path: Path, position: int, header: BatchHeader, producer: _Producer) -> None:
+    def _check_sequence(self, path: Path, position: int, header: BatchHeader, producer: _Producer) -> None:
         expected = (producer.last_sequence + 1) & INT32_MAX
         first, last = header.base_sequence, header.last_sequence
         named = f"of producer {header.producer_id}, epoch {header.producer_epoch}"
@@ -216,24 +216,26 @@ class PartitionCheck:
             producer.last_sequence = last
         elif producer.last_sequence >= 0 and (expected - first) & INT32_MAX < _HALF:
             text = f"the sequences {first} to {last} {named} once more: {expected} would follow"
-            self.tell(Flaw.REPEATED, path, position, header.base_offset, text)
+            self.report(Flaw.REPEATED, path, position, header.base_offset, text)
         else:
             text = f"sequence {first} {named}, where {expected} would follow"
-            self._gap(Flaw.SEQUENCE_GAP, path, position, header.base_offset, text)
+            self._note_gap(Flaw.SEQUENCE_GAP, path, position, header.base_offset, text)
             producer.last_sequence = last
 
-    def _marker(self, path: Path, position: int, producer: _Producer, marker: Marker) -> None:
+    def _check_marker(self, path: Path, position: int, producer: _Producer, marker: Marker) -> None:
         if marker.coordinator_epoch < producer.coordinator_epoch:
             text = (
                 f"a marker of coordinator epoch {marker.coordinator_epoch} for producer {marker.producer_id}"
                 f" behind {producer.coordinator_epoch}"
             )
-            self.tell(Flaw.COORDINATOR_EPOCH, path, position, marker.offset, text)
+            self.report(Flaw.COORDINATOR_EPOCH, path, position, marker.offset, text)
         else:
             producer.coordinator_epoch = marker.coordinator_epoch
         transaction = self.transactions.end(marker)
-        self._opened_at.pop(marker.producer_id, None)
+        self._start_offsets.pop(marker.producer_id, None)
         if transaction is not None and marker.producer_epoch == transaction.producer_epoch + 1:
-            self.ended.append(
-                Ended(marker.producer_id, transaction.producer_epoch, marker.is_commit, path, position, marker.offset)
+            self.ended_transactions.append(
+                EndedTransaction(
+                    marker.producer_id, transaction.producer_epoch, marker.is_commit, path, position, marker.offset
+                )
             )

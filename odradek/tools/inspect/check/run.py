@@ -26,9 +26,9 @@ from odradek.protocol.messages.transaction_log_key import TransactionLogKey
 from odradek.protocol.messages.transaction_log_value import TransactionLogValue
 from odradek.protocol.records import Record, records_of
 from odradek.protocol.topic_partition import INTERNAL_TOPICS, TRANSACTION_STATE
-from odradek.tools.inspect.check.beside import check_snapshot, check_txn_index, index_entries, tell_wrong_entry
+from odradek.tools.inspect.check.beside import check_snapshot, check_txn_index, index_entries, report_wrong_entry
 from odradek.tools.inspect.check.findings import Flaw, LogFinding
-from odradek.tools.inspect.check.partition import KEPT, Ended, Open, PartitionCheck
+from odradek.tools.inspect.check.partition import MOST_FINDINGS, EndedTransaction, PartitionCheck, UnfinishedTransaction
 
 _VERSION_BYTES = 2
 _PRODUCER_ID = slice(_VERSION_BYTES, _VERSION_BYTES + 8)  # the first field of a value
@@ -112,7 +112,7 @@ class PartitionReport:
     is_compacted: bool
     findings: list[LogFinding]
     counts: dict[Flaw, int]
-    open: list[Open]
+    open: list[UnfinishedTransaction]
 
 
 @dataclass(slots=True)
@@ -142,19 +142,19 @@ def check(logs: Iterable[PartitionLog], progress: Progress = lambda name, size_b
     Raises FileNotFoundError if a partition is deleted in the meantime.
     """
     report = Report()
-    ended: dict[tuple[int, int], list[tuple[PartitionReport, Ended]]] = defaultdict(list)
+    ended_transactions: dict[tuple[int, int], list[tuple[PartitionReport, EndedTransaction]]] = defaultdict(list)
     for log in logs:
-        check, partition = read_stable(log.directory, partial(_checked, log, progress))
+        check, partition = read_stable(log.directory, partial(_check_log, log, progress))
         report.partitions.append(partition)
         report.size_bytes += partition.size_bytes
-        for each in check.ended:
-            ended[each.producer_id, each.producer_epoch].append((partition, each))
-    _compare_markers(ended)
+        for each in check.ended_transactions:
+            ended_transactions[each.producer_id, each.producer_epoch].append((partition, each))
+    _compare_markers(ended_transactions)
     _judge_open(report)
     return report
 
 
-def _checked(
+def _check_log(
     log: PartitionLog, progress: Progress, segments: list[SegmentFile]
 ) -> tuple[PartitionCheck, PartitionReport]:
     first_offset = segments[0].base_offset if segments else log.log_start_offset
@@ -165,7 +165,7 @@ def _checked(
         check_snapshot(check, segment)
         if is_whole:
             ends.append((segment, check.next_offset))
-    check.end()
+    check.report_gaps()
     start_offset = max(log.log_start_offset, first_offset)
     for segment, segment_end in ends:
         check_txn_index(check, segment, segment_end, first_offset)
@@ -215,11 +215,11 @@ def _segment(check: PartitionCheck, segment: SegmentFile, log: PartitionLog, pro
                     break  # the batch continues after these bytes
                 next_offset = header.base_offset + header.last_offset_delta + 1
                 place = position + at
-                check.batch(path, place, header, data[at:after], crc32c(data[at + CRC_START : after]))
+                check.check_batch(path, place, header, data[at:after], crc32c(data[at + CRC_START : after]))
                 if place in indexed:
                     entry = indexed.pop(place)
                     if entry[0] != next_offset - 1:
-                        tell_wrong_entry(check, segment, place, entry)
+                        report_wrong_entry(check, segment, place, entry)
                 at = after
             progress(check.name, at)
             position += at
@@ -236,10 +236,10 @@ def _segment(check: PartitionCheck, segment: SegmentFile, log: PartitionLog, pro
             if segment.is_active and may_end_a_log(data[at:], size - position):
                 tail = size - position
                 kind = Flaw.UNREADABLE if log.was_stopped and not _is_zero(descriptor, position, size) else Flaw.TAIL
-                check.tell(kind, path, position, next_offset, f"{tail} bytes behind the last batch: {reason}")
+                check.report(kind, path, position, next_offset, f"{tail} bytes behind the last batch: {reason}")
                 break
-            check.tell(Flaw.UNREADABLE, path, position, next_offset, reason)
-            check.lose()
+            check.report(Flaw.UNREADABLE, path, position, next_offset, reason)
+            check.skip_damage()
             is_whole = False
             found = position_after(segment, position)
             progress(check.name, (found or size) - position)
@@ -248,7 +248,7 @@ def _segment(check: PartitionCheck, segment: SegmentFile, log: PartitionLog, pro
             position = found
             indexed = {place: entry for place, entry in indexed.items() if place >= position}
     for place, entry in sorted(indexed.items())[:1]:
-        tell_wrong_entry(check, segment, place, entry)
+        report_wrong_entry(check, segment, place, entry)
     return is_whole
 
 
@@ -261,9 +261,9 @@ def _is_zero(descriptor: int, position: int, size: int) -> bool:
     return True
 
 
-def _compare_markers(ended: dict[tuple[int, int], list[tuple[PartitionReport, Ended]]]) -> None:
+def _compare_markers(ended_transactions: dict[tuple[int, int], list[tuple[PartitionReport, EndedTransaction]]]) -> None:
     """Reports transactions that were committed in some partitions and aborted in others."""
-    for (producer_id, epoch), ends in sorted(ended.items()):
+    for (producer_id, epoch), ends in sorted(ended_transactions.items()):
         committed = [each for each in ends if each[1].is_commit]
         aborted = [each for each in ends if not each[1].is_commit]
         if committed and aborted:
@@ -272,7 +272,7 @@ def _compare_markers(ended: dict[tuple[int, int], list[tuple[PartitionReport, En
                 f"the transaction of producer {producer_id}, epoch {epoch}, was aborted here and committed in"
                 f" {', '.join(sorted({str(other.log) for other, _ in committed}))}"
             )
-            _tell(partition, Flaw.MARKER_MISMATCH, first, text)
+            _add_finding(partition, Flaw.MARKER_MISMATCH, first, text)
 
 
 def _judge_open(report: Report) -> None:
@@ -287,10 +287,12 @@ def _judge_open(report: Report) -> None:
         owners = owners_of(data, {each.producer_id for partition in partitions for each in partition.open})
         for partition in partitions:
             for each in partition.open:
-                _tell(partition, *_verdict(partition.log, each, owners))
+                _add_finding(partition, *_verdict(partition.log, each, owners))
 
 
-def _verdict(log: PartitionLog, opened: Open, owners: dict[int, Owner] | None) -> tuple[Flaw, Open, str]:
+def _verdict(
+    log: PartitionLog, opened: UnfinishedTransaction, owners: dict[int, Owner] | None
+) -> tuple[Flaw, UnfinishedTransaction, str]:
     text = (
         f"a transaction of producer {opened.producer_id}, epoch {opened.producer_epoch}, is open:"
         f" {opened.records} records from here to offset {opened.last_offset}"
@@ -313,7 +315,9 @@ def _verdict(log: PartitionLog, opened: Open, owners: dict[int, Owner] | None) -
     return (Flaw.HANGING if is_still_open else Flaw.OPEN), opened, text
 
 
-def _tell(partition: PartitionReport, kind: Flaw, at: Open | Ended, text: str) -> None:
+def _add_finding(
+    partition: PartitionReport, kind: Flaw, at: UnfinishedTransaction | EndedTransaction, text: str
+) -> None:
     partition.counts[kind] = partition.counts.get(kind, 0) + 1
-    if partition.counts[kind] <= KEPT:
+    if partition.counts[kind] <= MOST_FINDINGS:
         partition.findings.append(LogFinding(kind, str(partition.log), at.path, at.position, at.offset, text))

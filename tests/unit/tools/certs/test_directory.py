@@ -29,7 +29,7 @@ def certificate(file: Path) -> x509.Certificate:
     return x509.load_pem_x509_certificates(file.read_bytes())[0]
 
 
-def test_the_second_time_nothing_changes(tmp_path: Path) -> None:
+def test_filling_a_directory_twice_changes_nothing(tmp_path: Path) -> None:
     assert filled(tmp_path, "kate") == CertificateNames(new=("ca", "server", "client-kate"), kept=())
     before = contents(tmp_path)
     assert filled(tmp_path, "kate") == CertificateNames(new=(), kept=("ca", "server", "client-kate"))
@@ -53,7 +53,7 @@ def test_a_client_more_is_added_and_another_host_makes_the_server_anew(tmp_path:
     assert names.get_values_for_type(x509.DNSName) == ["localhost", "broker"]
 
 
-def test_what_expires_soon_is_renewed(tmp_path: Path) -> None:
+def test_a_certificate_that_expires_soon_is_renewed(tmp_path: Path) -> None:
     filled(tmp_path, "kate")
     assert filled(tmp_path, "kate", now=NOW + timedelta(days=74)).new == ()
     assert filled(tmp_path, "kate", now=NOW + timedelta(days=76)).new == ("server", "client-kate")
@@ -115,7 +115,9 @@ def test_the_command_says_what_to_set(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("words", [["--client", "../kate"], ["--client", ""], ["--days", "0"]])
-def test_what_makes_no_sense_is_refused(tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_options_are_refused_and_write_nothing(
+    tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["certs", str(tmp_path), *words]) == 2
     assert list(tmp_path.iterdir()) == []
 

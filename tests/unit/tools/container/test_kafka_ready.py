@@ -32,6 +32,6 @@ def test_it_waits_until_the_broker_answers(words: str, command: str) -> None:
         ("kafka-ready 1 20", "usage: cub kafka-ready"),
     ],
 )
-def test_what_it_cannot_wait_for_is_refused(words: str, why: str) -> None:
+def test_an_option_that_the_wait_does_not_support_is_refused(words: str, why: str) -> None:
     with pytest.raises(Unsupported, match=why):
         translated(words.split())

@@ -171,7 +171,7 @@ def test_a_password_goes_to_standard_input_and_quotas_are_another_command() -> N
         ("kafka-acls --add --authorizer-properties zookeeper.connect=z", "--authorizer-properties is not supported"),
     ],
 )
-def test_what_no_command_does_is_refused(script: str, why: str) -> None:
+def test_options_without_a_counterpart_are_refused(script: str, why: str) -> None:
     tool, *words = script.split()
     with pytest.raises(Unsupported, match=why):
         translated(tool, words)

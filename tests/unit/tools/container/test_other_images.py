@@ -12,18 +12,23 @@ from odradek.broker.configuration.config import configure
 from odradek.seeds.short_forms import topics_of_environment
 from odradek.serve import with_users
 from odradek.tools.container.environment import Environment, complete, data_directory
-from odradek.tools.container.other_images import BITNAMI_DATA_DIRECTORY, InvalidVariable, Mapped, as_apache_kafka
+from odradek.tools.container.other_images import (
+    BITNAMI_DATA_DIRECTORY,
+    InvalidVariable,
+    MappedEnvironment,
+    as_apache_kafka,
+)
 
 FILES = sorted(Path(__file__).with_name("environments").glob("*.yaml"))
 SHAPES = [(file.stem, shape) for file in FILES for shape in yaml.safe_load(file.read_text())]
 NOTHING: Mapping[str, str] = {}
 
 
-def mapped(given: Mapping[str, str], in_file: Mapping[str, str] = NOTHING) -> Mapped:
+def mapped(given: Mapping[str, str], in_file: Mapping[str, str] = NOTHING) -> MappedEnvironment:
     return as_apache_kafka(given, in_file, read_file=lambda path: f"in {path}\n")
 
 
-def completed(found: Mapped) -> Environment:
+def completed(found: MappedEnvironment) -> Environment:
     return complete(found.variables, {}, read_secret=lambda name: f"secret of {name}")
 
 
@@ -50,7 +55,7 @@ def test_an_environment_gives_the_settings_that_it_gave_there(kind: str, shape: 
 
 def test_variables_of_apache_kafka_stay_as_they_are() -> None:
     given = {"KAFKA_NODE_ID": "1", "KAFKA_LISTENER_NAME_SASL__SSL_SCRAM___SHA___256_SASL_JAAS_CONFIG": "x", "PATH": "/"}
-    assert mapped(given) == Mapped(given)
+    assert mapped(given) == MappedEnvironment(given)
 
 
 def test_the_volume_of_bitnami_is_used_unless_a_directory_is_named() -> None:

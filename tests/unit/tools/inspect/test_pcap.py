@@ -103,7 +103,7 @@ def test_answers_stand_in_the_order_of_their_requests() -> None:
     assert framed(b"I", b"II", b"IV") in [side.data for side in sides.values()]
 
 
-def test_the_command_writes_it(tmp_path: Path) -> None:
+def test_the_command_writes_a_capture(tmp_path: Path) -> None:
     trace = conversation()
     recording, capture = tmp_path / "recording", tmp_path / "capture"
     recording.write_bytes(pack_head(0) + pack_block(pack_entries(trace.entries)))
