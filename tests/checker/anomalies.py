@@ -23,11 +23,11 @@ from tests.checker.history import (
     Answer,
     CommitAnswered,
     CommitAsked,
+    ConsumerPositioned,
     History,
-    Polled,
-    Positioned,
     ReachedEnd,
-    Sent,
+    RecordSent,
+    RecordsPolled,
     TopicPartition,
     Transaction,
     Value,
@@ -93,8 +93,8 @@ class Judge:
         self._history = history
         self._once = once
         self._fates: defaultdict[Transaction, Fate] = defaultdict(Fate)
-        self._sends: defaultdict[Place, list[Sent]] = defaultdict(list)
-        self._by_transaction: defaultdict[Transaction, list[Sent]] = defaultdict(list)
+        self._sends: defaultdict[Place, list[RecordSent]] = defaultdict(list)
+        self._by_transaction: defaultdict[Transaction, list[RecordSent]] = defaultdict(list)
         self._readings: list[tuple[TopicPartition, Reading]] = []
         self._offsets: defaultdict[Place, set[int]] = defaultdict(set)
         self._first_seen_at: dict[Place, int] = {}
@@ -105,7 +105,7 @@ class Judge:
         current: dict[tuple[str, TopicPartition], Reading] = {}
         for at, event in enumerate(self._history):
             match event:
-                case Sent():
+                case RecordSent():
                     self._sends[event.partition, event.value].append(event)
                     if event.transaction is not None:
                         self._by_transaction[event.transaction].append(event)
@@ -117,16 +117,16 @@ class Judge:
                     fate = self._fates[event.transaction]
                     fate.is_committed |= event.answer is Answer.YES
                     fate.is_aborted |= event.answer is Answer.NO
-                case Positioned():
+                case ConsumerPositioned():
                     reading = Reading(event.offset, event.offset)
                     current[event.consumer, event.partition] = reading
                     self._readings.append((event.partition, reading))
-                case Polled():
+                case RecordsPolled():
                     self._poll(at, event, current[event.consumer, event.partition])
                 case ReachedEnd():
                     current[event.consumer, event.partition].reached_end = True
 
-    def _poll(self, at: int, event: Polled, reading: Reading) -> None:
+    def _poll(self, at: int, event: RecordsPolled, reading: Reading) -> None:
         for offset, value in event.records:
             if offset < reading.position:
                 why = f"{event.consumer} was at offset {reading.position} and got {offset}"
@@ -179,7 +179,7 @@ class Judge:
         if len(offsets) > allowed:
             yield Anomaly(Kind.DUPLICATED, partition, value, f"at offsets {sorted(offsets)}")
 
-    def _may_be_committed(self, sent: Sent) -> bool:
+    def _may_be_committed(self, sent: RecordSent) -> bool:
         if sent.answer is Answer.NO:
             return False
         if sent.transaction is None:
@@ -187,13 +187,13 @@ class Judge:
         fate = self._fates[sent.transaction]
         return fate.asked_at is not None and not fate.is_aborted
 
-    def _was_not_asked_by(self, sent: Sent, at: int) -> bool:
+    def _was_not_asked_by(self, sent: RecordSent, at: int) -> bool:
         if sent.transaction is None:
             return False
         asked_at = self._fates[sent.transaction].asked_at
         return asked_at is not None and asked_at > at
 
-    def _why_not(self, sent: Sent) -> str:
+    def _why_not(self, sent: RecordSent) -> str:
         if sent.answer is Answer.NO:
             return "it was refused"
         assert sent.transaction is not None
@@ -213,7 +213,7 @@ class Judge:
                     why = f"other records of transaction {transaction!r} are there"
                     yield Anomaly(Kind.TORN, sent.partition, sent.value, why)
 
-    def _was_missed(self, sent: Sent) -> bool:
+    def _was_missed(self, sent: RecordSent) -> bool:
         return any(
             partition == sent.partition
             and reading.reached_end
@@ -237,7 +237,7 @@ class Judge:
             if any(reading.begins <= offset < end for offset in offsets):
                 yield Anomaly(Kind.LOST, partition, value, f"somebody saw it at offset {min(offsets)}")
 
-    def _must_be_seen(self, sent: Sent, reading: Reading) -> bool:
+    def _must_be_seen(self, sent: RecordSent, reading: Reading) -> bool:
         if sent.answer is not Answer.YES or not reading.reached_end:
             return False
         if reading.begins > 0 and (sent.offset is None or sent.offset < reading.begins):

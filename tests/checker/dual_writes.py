@@ -33,7 +33,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
+class BlockBegan:
     """The start of a block that writes each value as a row and sends it as a message."""
 
     transaction: Name
@@ -41,14 +41,14 @@ class Began:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class TransactionPrepared:
     """The acknowledgement of the last message. From now on Kafka must wait for a decision."""
 
     transaction: Name
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RowsReported:
     """What the application learns about its rows. A history may lack this event."""
 
     transaction: Name
@@ -61,12 +61,12 @@ class RecoveryBegan:
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
+class RecoveryEnded:
     pass
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class BothSidesRead:
     """A look at both sides by separate readers while no application runs. They read the committed messages, then
     whether a transaction is open, then the rows."""
 
@@ -75,7 +75,7 @@ class Looked:
     rows: tuple[Value, ...]
 
 
-Event: TypeAlias = Began | Prepared | Told | RecoveryBegan | Recovered | Looked
+Event: TypeAlias = BlockBegan | TransactionPrepared | RowsReported | RecoveryBegan | RecoveryEnded | BothSidesRead
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Verdict:
 
 
 @dataclass(slots=True)
-class Known:
+class KnownTransaction:
     """A transaction as its application knows it."""
 
     values: tuple[Value, ...]
@@ -98,10 +98,10 @@ class Known:
 
 @dataclass(slots=True)
 class Judge:
-    transactions: dict[Name, Known] = field(default_factory=dict)
+    transactions: dict[Name, KnownTransaction] = field(default_factory=dict)
     is_settled: bool = False  # A recovery has settled the transaction, and nothing has happened since.
 
-    def look(self, seen: Looked) -> Iterator[Verdict]:
+    def look(self, seen: BothSidesRead) -> Iterator[Verdict]:
         rows, messages = Counter(seen.rows), Counter(seen.messages)
         for name, known in self.transactions.items():
             there = [value for value in known.values if rows[value]]
@@ -124,14 +124,14 @@ class Judge:
 
     def take(self, event: Event) -> Iterator[Verdict]:
         match event:
-            case Looked():
+            case BothSidesRead():
                 yield from self.look(event)
-            case Began():
-                self.transactions[event.transaction] = Known(event.values)
+            case BlockBegan():
+                self.transactions[event.transaction] = KnownTransaction(event.values)
                 self.is_settled = False
-            case Prepared():
+            case TransactionPrepared():
                 self.transactions[event.transaction].is_in_doubt = True
-            case Told():
+            case RowsReported():
                 known = self.transactions[event.transaction]
                 known.rows = event.rows
                 known.is_in_doubt = known.is_in_doubt and event.rows is Answer.UNKNOWN
@@ -139,7 +139,7 @@ class Judge:
                 self.is_settled = False
                 for known in self.transactions.values():
                     known.is_in_doubt = False
-            case Recovered():
+            case RecoveryEnded():
                 self.is_settled = True
 
 

@@ -22,7 +22,7 @@ class Answer(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class RecordSent:
     """A record that was sent. Its place in the history is the time of the send. `answer` is what the client finally
     knows about the outcome.
 
@@ -52,7 +52,7 @@ class CommitAnswered:
 
 
 @dataclass(frozen=True, slots=True)
-class Positioned:
+class ConsumerPositioned:
     """The consumer continues at `offset`, because it has started, called seek, or been assigned the partition."""
 
     consumer: str
@@ -61,7 +61,7 @@ class Positioned:
 
 
 @dataclass(frozen=True, slots=True)
-class Polled:
+class RecordsPolled:
     """Records of one partition that a read_committed consumer received."""
 
     consumer: str
@@ -77,5 +77,5 @@ class ReachedEnd:
     partition: TopicPartition
 
 
-Event: TypeAlias = Sent | CommitAsked | CommitAnswered | Positioned | Polled | ReachedEnd
+Event: TypeAlias = RecordSent | CommitAsked | CommitAnswered | ConsumerPositioned | RecordsPolled | ReachedEnd
 History: TypeAlias = Sequence[Event]

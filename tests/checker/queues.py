@@ -29,7 +29,7 @@ class Fault(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class JobsTaken:
     """A worker received these jobs. `at_ns` is from a clock that all processes share."""
 
     at_ns: int
@@ -37,7 +37,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class JobsFinished:
     """A worker learned that the transaction of these jobs is committed."""
 
     at_ns: int
@@ -56,8 +56,8 @@ class QueueHistory:
     jobs: Sequence[str]
     results: Sequence[str]
     seen: Sequence[str]
-    taken: Sequence[Taken] = ()
-    finished: Sequence[Finished] = ()
+    taken: Sequence[JobsTaken] = ()
+    finished: Sequence[JobsFinished] = ()
     left: Sequence[str] = field(default_factory=tuple)
 
 

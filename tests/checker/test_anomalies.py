@@ -11,11 +11,11 @@ from tests.checker.history import (
     Answer,
     CommitAnswered,
     CommitAsked,
+    ConsumerPositioned,
     Event,
-    Polled,
-    Positioned,
     ReachedEnd,
-    Sent,
+    RecordSent,
+    RecordsPolled,
     TopicPartition,
 )
 
@@ -23,8 +23,8 @@ P, Q = ("orders", 0), ("orders", 1)
 SEEDS = range(60)
 
 
-def sent(value: str, transaction: str | None = "t1", **changes: object) -> Sent:
-    return replace(Sent("pay", P, value, transaction=transaction), **changes)  # type: ignore[arg-type]
+def sent(value: str, transaction: str | None = "t1", **changes: object) -> RecordSent:
+    return replace(RecordSent("pay", P, value, transaction=transaction), **changes)  # type: ignore[arg-type]
 
 
 def committed(transaction: str = "t1", answer: Answer = Answer.YES) -> list[Event]:
@@ -34,8 +34,8 @@ def committed(transaction: str = "t1", answer: Answer = Answer.YES) -> list[Even
 def read(*records: tuple[int, str], partition: TopicPartition = P, consumer: str = "c", begins: int = 0) -> list[Event]:
     """Returns the events of a consumer that reads from `begins` to the end."""
     return [
-        Positioned(consumer, partition, begins),
-        Polled(consumer, partition, records),
+        ConsumerPositioned(consumer, partition, begins),
+        RecordsPolled(consumer, partition, records),
         ReachedEnd(consumer, partition),
     ]
 
@@ -97,8 +97,10 @@ def test_a_record_outside_of_transactions_can_be_lost_too() -> None:
 
 def test_a_record_that_somebody_saw_is_there_for_everybody() -> None:
     history = [sent("a"), sent("b"), *committed(answer=Answer.UNKNOWN)]
-    saw: list[Event] = [Positioned("first", P, 0), Polled("first", P, [(0, "a"), (1, "b")])]
-    assert kinds([*history, *saw, Positioned("second", P, 0), Polled("second", P, [(1, "b")])]) == [Kind.LOST]
+    saw: list[Event] = [ConsumerPositioned("first", P, 0), RecordsPolled("first", P, [(0, "a"), (1, "b")])]
+    assert kinds([*history, *saw, ConsumerPositioned("second", P, 0), RecordsPolled("second", P, [(1, "b")])]) == [
+        Kind.LOST
+    ]
 
 
 def test_a_record_at_two_offsets_is_duplicated() -> None:
@@ -153,13 +155,13 @@ def test_records_of_two_producers_have_no_order() -> None:
 
 def test_two_records_at_one_offset_mean_that_one_was_written_over() -> None:
     history = [sent("a"), sent("b", "t2", producer="ship"), *committed(), *committed("t2")]
-    saw: list[Event] = [Positioned("first", P, 0), Polled("first", P, [(0, "a")])]
+    saw: list[Event] = [ConsumerPositioned("first", P, 0), RecordsPolled("first", P, [(0, "a")])]
     assert Kind.REWRITTEN in kinds([*history, *saw, *read((0, "b"), (1, "a"))])
 
 
 def test_a_consumer_that_gets_an_offset_twice_is_told_so() -> None:
-    polls: list[Event] = [Polled("c", P, [(0, "a"), (1, "b")]), Polled("c", P, [(1, "b")])]
-    assert kinds([sent("a"), sent("b"), *committed(), Positioned("c", P, 0), *polls]) == [Kind.NON_MONOTONIC]
+    polls: list[Event] = [RecordsPolled("c", P, [(0, "a"), (1, "b")]), RecordsPolled("c", P, [(1, "b")])]
+    assert kinds([sent("a"), sent("b"), *committed(), ConsumerPositioned("c", P, 0), *polls]) == [Kind.NON_MONOTONIC]
 
 
 # --- Random histories.
@@ -186,7 +188,7 @@ class Shop:
             answer = rng.choice([Answer.YES, Answer.YES, Answer.UNKNOWN, Answer.NO])
             is_there = answer is Answer.YES or (answer is Answer.UNKNOWN and rng.random() < 0.5)
             offset = len(self.logs[partition]) if answer is Answer.YES and rng.random() < 0.5 else None
-            self.history.append(Sent(rng.choice("xy"), partition, value, answer, transaction, offset))
+            self.history.append(RecordSent(rng.choice("xy"), partition, value, answer, transaction, offset))
             if is_there:
                 self.logs[partition].append(value if is_committed else None)
         if fate != "timeout":
@@ -201,8 +203,8 @@ class Shop:
             begins = self.rng.choice([0, 0, len(log) // 2])
             records = [(offset, value) for offset, value in enumerate(log) if value is not None and offset >= begins]
             middle = self.rng.randint(0, len(records))
-            self.history += [Positioned(consumer, partition, begins)]
-            self.history += [Polled(consumer, partition, part) for part in (records[:middle], records[middle:])]
+            self.history += [ConsumerPositioned(consumer, partition, begins)]
+            self.history += [RecordsPolled(consumer, partition, part) for part in (records[:middle], records[middle:])]
             if consumer == "last":
                 self.history.append(ReachedEnd(consumer, partition))
 
@@ -220,25 +222,25 @@ def test_there_is_no_false_alarm(seed: int) -> None:
     assert anomalies(Shop(seed).history) == []
 
 
-def drop(event: Polled, rng: Random) -> Polled:
+def drop(event: RecordsPolled, rng: Random) -> RecordsPolled:
     gone = rng.randrange(len(event.records))
     return replace(event, records=[*event.records[:gone], *event.records[gone + 1 :]])
 
 
-def double(event: Polled, rng: Random) -> Polled:
+def double(event: RecordsPolled, rng: Random) -> RecordsPolled:
     return replace(event, records=[*event.records, (event.records[-1][0] + 1000, rng.choice(event.records)[1])])
 
 
-def repeat(event: Polled, rng: Random) -> Polled:
+def repeat(event: RecordsPolled, rng: Random) -> RecordsPolled:
     return replace(event, records=[*event.records, rng.choice(event.records)])
 
 
-def swap(event: Polled, rng: Random) -> Polled:
+def swap(event: RecordsPolled, rng: Random) -> RecordsPolled:
     (first, a), (second, b), *rest = event.records
     return replace(event, records=[(first, b), (second, a), *rest])
 
 
-def invent(event: Polled, rng: Random) -> Polled:
+def invent(event: RecordsPolled, rng: Random) -> RecordsPolled:
     return replace(event, records=[*event.records, (event.records[-1][0] + 1000, "nobody's")])
 
 
@@ -254,7 +256,7 @@ def invent(event: Polled, rng: Random) -> Polled:
 )
 @pytest.mark.parametrize("seed", range(20))
 def test_damage_to_what_the_last_consumer_saw_is_found(
-    damage: Callable[[Polled, Random], Polled], shortest: int, found_as: set[Kind], seed: int
+    damage: Callable[[RecordsPolled, Random], RecordsPolled], shortest: int, found_as: set[Kind], seed: int
 ) -> None:
     shop = Shop(seed)
     # Records whose acknowledgement was lost may legitimately be missing. Another reader shows that they exist.
@@ -262,12 +264,12 @@ def test_damage_to_what_the_last_consumer_saw_is_found(
     places = [
         at
         for at, event in enumerate(shop.history)
-        if isinstance(event, Polled) and event.consumer == "last" and len(event.records) >= shortest
+        if isinstance(event, RecordsPolled) and event.consumer == "last" and len(event.records) >= shortest
     ]
     if not places:
         pytest.skip("nothing was committed under this seed")
     at = shop.rng.choice(places)
     event = shop.history[at]
-    assert isinstance(event, Polled)
+    assert isinstance(event, RecordsPolled)
     shop.history[at] = damage(event, shop.rng)
     assert {each.kind for each in anomalies(shop.history)} & found_as

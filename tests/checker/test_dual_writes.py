@@ -4,29 +4,29 @@ histories."""
 import pytest
 
 from tests.checker.dual_writes import (
-    Began,
+    BlockBegan,
+    BothSidesRead,
     Event,
     Kind,
-    Looked,
-    Prepared,
-    Recovered,
     RecoveryBegan,
-    Told,
+    RecoveryEnded,
+    RowsReported,
+    TransactionPrepared,
     verdicts,
 )
 from tests.checker.history import Answer
 
-BEGAN, PREPARED = Began("t1", ("a", "b")), Prepared("t1")
-RECOVERY: list[Event] = [RecoveryBegan(), Recovered()]
+BEGAN, PREPARED = BlockBegan("t1", ("a", "b")), TransactionPrepared("t1")
+RECOVERY: list[Event] = [RecoveryBegan(), RecoveryEnded()]
 BOTH = ("a", "b")
 
 
-def told(answer: Answer) -> Told:
-    return Told("t1", answer)
+def told(answer: Answer) -> RowsReported:
+    return RowsReported("t1", answer)
 
 
-def looked(*, messages: tuple[str, ...] = (), is_open: bool = False, rows: tuple[str, ...] = ()) -> Looked:
-    return Looked(messages, is_open, rows)
+def looked(*, messages: tuple[str, ...] = (), is_open: bool = False, rows: tuple[str, ...] = ()) -> BothSidesRead:
+    return BothSidesRead(messages, is_open, rows)
 
 
 def kinds(*history: Event) -> list[Kind]:
@@ -34,7 +34,7 @@ def kinds(*history: Event) -> list[Kind]:
 
 
 @pytest.mark.parametrize("seen", [looked(), looked(messages=BOTH, rows=BOTH)], ids=["neither", "both"])
-def test_who_was_told_nothing_may_find_both_or_neither(seen: Looked) -> None:
+def test_who_was_told_nothing_may_find_both_or_neither(seen: BothSidesRead) -> None:
     assert kinds(BEGAN, PREPARED, looked(is_open=True, rows=seen.rows), *RECOVERY, seen) == []
 
 
@@ -75,7 +75,7 @@ def test_rows_without_messages_after_recovery_have_diverged() -> None:
     assert kinds(BEGAN, PREPARED, *RECOVERY, looked(rows=BOTH)) == [Kind.DIVERGED, Kind.DIVERGED]
 
 
-def test_so_have_messages_without_rows() -> None:
+def test_messages_without_rows_have_diverged() -> None:
     assert kinds(BEGAN, PREPARED, *RECOVERY, looked(messages=BOTH)) == [Kind.DIVERGED, Kind.DIVERGED]
 
 

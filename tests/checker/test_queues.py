@@ -2,14 +2,14 @@
 
 import pytest
 
-from tests.checker.queues import LATE_NS, Fault, Finished, QueueHistory, Taken, faults
+from tests.checker.queues import LATE_NS, Fault, JobsFinished, JobsTaken, QueueHistory, faults
 
 JOBS = ("a", "b", "c")
 
 
 def test_a_correct_history_has_no_faults() -> None:
-    taken = [Taken(0, ("a", "b")), Taken(5, ("b", "c")), Taken(10, ("a",))]
-    finished = [Finished(15, ("a",)), Finished(20, ("b", "c"))]
+    taken = [JobsTaken(0, ("a", "b")), JobsTaken(5, ("b", "c")), JobsTaken(10, ("a",))]
+    finished = [JobsFinished(15, ("a",)), JobsFinished(20, ("b", "c"))]
     assert faults(QueueHistory(JOBS, ("b", "c", "a"), ("a", "b"), taken, finished)) == []
 
 
@@ -30,6 +30,8 @@ def test_each_fault_is_found(
 
 
 def test_a_job_that_is_taken_long_after_it_was_finished() -> None:
-    finished = [Finished(0, ("a",))]
-    history = QueueHistory(JOBS, JOBS, (), [Taken(LATE_NS, ("a", "b")), Taken(LATE_NS + 1, ("a", "c"))], finished)
+    finished = [JobsFinished(0, ("a",))]
+    history = QueueHistory(
+        JOBS, JOBS, (), [JobsTaken(LATE_NS, ("a", "b")), JobsTaken(LATE_NS + 1, ("a", "c"))], finished
+    )
     assert faults(history) == [(Fault.REDELIVERED, "a")]

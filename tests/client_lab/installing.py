@@ -18,7 +18,7 @@ COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class InstalledClient:
     """The command that runs a program with one release, and the environment variables that it needs."""
 
     words: list[str]
@@ -32,7 +32,7 @@ class Installed:
 
 def install(
     package: str, version: str, program: Path, needs: tuple[str, ...] = (), python: str = sys.executable
-) -> Installed:
+) -> InstalledClient:
     """Installs a release unless it is installed already, and returns how to run the program with it.
 
     The suffix of the program selects the registry: PyPI, npm, crates.io, Maven Central or the Go proxy.
@@ -45,18 +45,18 @@ def install(
     suffix = program.suffix
     if suffix == ".py":
         _once(folder, lambda: _python(python, folder, [f"{package}=={version}", *needs]))
-        return Installed([str(folder / "bin" / "python"), str(program)], {})
+        return InstalledClient([str(folder / "bin" / "python"), str(program)], {})
     if suffix == ".js":
         _once(folder, lambda: _node(folder, [f"{package}@{version}", *needs]))
-        return Installed(["node", str(program)], {"NODE_PATH": str(folder / "node_modules")})
+        return InstalledClient(["node", str(program)], {"NODE_PATH": str(folder / "node_modules")})
     if suffix == ".java":
         jars = install_jars(folder.name, [f"{package}:{version}"])
-        return Installed(["java", "-cp", jars, str(program)], {})
+        return InstalledClient(["java", "-cp", jars, str(program)], {})
     if suffix == ".rs":
         _once(folder, lambda: _cargo(folder, [f"{package}@{version}", *needs]))
         (folder / "src" / "main.rs").write_text(program.read_text(encoding="utf-8"), encoding="utf-8")
         _run(["cargo", "build", "--quiet", "--jobs", "1"], folder)
-        return Installed([str(folder / "target" / "debug" / "history")], {})
+        return InstalledClient([str(folder / "target" / "debug" / "history")], {})
     _once(folder, lambda: _go(folder, [f"{package}@v{version}", *needs]))
     binary = folder / program.stem
     # Sarama used to be Shopify's package.
@@ -67,7 +67,7 @@ def install(
     if "func main()" not in imported:
         shutil.copyfile(PROGRAMS / "main.go", way_in)
     _run(["go", "build", "-mod=mod", "-p", "1", "-o", str(binary), "."], folder)
-    return Installed([str(binary)], {})
+    return InstalledClient([str(binary)], {})
 
 
 def install_jars(name: str, coordinates: Sequence[str]) -> str:

@@ -22,10 +22,10 @@ from odradek.broker.control.presets.table import PRESETS
 from odradek.testing.judge.reports import lines
 from odradek.testing.judge.verdicts import BROKEN, KEPT, RuleVerdict, Software
 from odradek.testing.sync import Cluster, Refused, Unused
-from tests.client_lab.installing import Installed
+from tests.client_lab.installing import InstalledClient
 from tests.client_lab.running import judged_by_itself, judged_clients
 from tests.client_lab.states import orders
-from tests.client_lab.verdicts_page import TOURS, Examined, Tour, read_examined
+from tests.client_lab.verdicts_page import TOURS, ExaminedBreak, Tour, read_examined
 
 FOLDER = Path(__file__).parents[2] / ".make" / "presets"
 DONE = ".done"
@@ -90,7 +90,7 @@ def _release(kafka: Cluster) -> None:
     _release_later(kafka)
 
 
-def judged(preset: str, release: Installed, recording: Path) -> list[Software]:
+def judged(preset: str, release: InstalledClient, recording: Path) -> list[Software]:
     """Runs the tour under the preset and returns the verdicts, or nothing if the client did not meet the preset.
 
     If there is a complete recording, it is judged again and the tour does not run.
@@ -117,7 +117,9 @@ def cell(found: list[Software]) -> str:
     return ", ".join([str(len(kept)), *(f"**{rule}**" for rule in broken)])
 
 
-def page(found: Mapping[tuple[str, Tour], list[Software]], examined: list[Examined], when: datetime) -> Iterator[str]:
+def page(
+    found: Mapping[tuple[str, Tour], list[Software]], examined: list[ExaminedBreak], when: datetime
+) -> Iterator[str]:
     tours = list(dict.fromkeys(tour for _, tour in found))
     yield "# Verdicts under presets\n"
     yield f"Written by `python -m tests.client_lab.presets_page` on {when:%Y-%m-%d}.\n"

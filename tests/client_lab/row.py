@@ -17,7 +17,7 @@ import pytest
 
 from odradek.testing.judge.verdicts import BROKEN, KEPT
 from odradek.testing.sync import Cluster, Odradek
-from tests.client_lab.installing import DRIVERS, PROGRAMS, Installed, install, interpreter
+from tests.client_lab.installing import DRIVERS, PROGRAMS, InstalledClient, install, interpreter
 from tests.client_lab.running import HANGS, Setting, judged_clients, rules_by_verdict, run, wait_for_departure
 from tests.client_lab.suite import outcome
 
@@ -120,16 +120,16 @@ class Row:
     evidence: Sequence[Evidence]
     python: str | None = None
 
-    def installed(self, version: str) -> Installed:
+    def installed(self, version: str) -> InstalledClient:
         """Returns how to run the applications of the client's program with a release."""
         return self._install(version, PROGRAMS / self.client.program)
 
-    def installed_driver(self, version: str) -> Installed:
+    def installed_driver(self, version: str) -> InstalledClient:
         """Returns how to run the client's driver for the suite with a release."""
         assert self.client.driver
         return self._install(version, DRIVERS / self.client.driver)
 
-    def _install(self, version: str, program: Path) -> Installed:
+    def _install(self, version: str, program: Path) -> InstalledClient:
         python = interpreter(self.python)
         if python is None:
             pytest.skip(f"needs a Python {self.python}")
@@ -157,7 +157,7 @@ def _seen(row: Row, sight: Sight, version: str, odradek: Odradek) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Accused:
+class AccusedRelease:
     """A release that a rule once accused wrongly, because it does something unusual but permitted.
 
     The test checks that this release breaks no rule and keeps this one.
@@ -186,7 +186,7 @@ def check_conviction(row: Row, conviction: Conviction, odradek: Odradek, folder:
     assert conviction.avoided or conviction.rule in mended[KEPT]
 
 
-def check_accused(accused: Accused, odradek: Odradek, recording: Path) -> None:
+def check_accused(accused: AccusedRelease, odradek: Odradek, recording: Path) -> None:
     client = accused.client
     release = install(client.package, accused.version, PROGRAMS / client.program, client.needs)
     found = _rules_of_traffic(release, accused.application, accused.state, odradek, recording)
@@ -194,7 +194,7 @@ def check_accused(accused: Accused, odradek: Odradek, recording: Path) -> None:
 
 
 def _rules_of_traffic(
-    release: Installed, application: str | Script, state: Setting, odradek: Odradek, recording: Path
+    release: InstalledClient, application: str | Script, state: Setting, odradek: Odradek, recording: Path
 ) -> dict[str, set[str]]:
     """Returns the rules that the application's clients broke and kept, by verdict."""
     with odradek.cluster() as kafka:

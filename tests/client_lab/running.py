@@ -20,7 +20,7 @@ from odradek.protocol.recording import Recording, RecordingEntry
 from odradek.testing.judge.judging import judge
 from odradek.testing.judge.verdicts import BROKEN, KEPT, Software, verdicts
 from odradek.testing.sync import Cluster, Odradek, Process
-from tests.client_lab.installing import Installed
+from tests.client_lab.installing import InstalledClient
 
 HANGS = "hangs"
 DEPARTURE_S = 5
@@ -32,7 +32,7 @@ Setting: TypeAlias = Callable[[Cluster], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProgramEnd:
     """How a program ended.
 
     seen    its last line, or a description of how it ended without one
@@ -44,7 +44,7 @@ class Ended:
 
 
 def run(
-    release: Installed,
+    release: InstalledClient,
     kafka: Cluster,
     words: Sequence[str] = (),
     *,
@@ -52,7 +52,7 @@ def run(
     environment: Mapping[str, str] = MappingProxyType({}),
     script: Sequence[str] = (),
     patience_s: float = PATIENCE_S,
-) -> Ended:
+) -> ProgramEnd:
     """Runs the program once, until it ends or is killed because it hangs.
 
     words        arguments of the program, such as the name of the application
@@ -80,7 +80,7 @@ def run(
     except subprocess.TimeoutExpired:
         process.kill()
         told, complaint = process.communicate()
-        return Ended(HANGS, told + complaint)
+        return ProgramEnd(HANGS, told + complaint)
     finally:
         if actor is not None:
             actor.join()
@@ -88,9 +88,9 @@ def run(
         raise failures[0]
     output = told + complaint
     if process.returncode < 0:
-        return Ended(f"dies of {signal.Signals(-process.returncode).name}", output)
+        return ProgramEnd(f"dies of {signal.Signals(-process.returncode).name}", output)
     lines = told.strip().splitlines() or complaint.strip().splitlines() or [""]
-    return Ended(lines[-1], output)
+    return ProgramEnd(lines[-1], output)
 
 
 def wait_for_departure(kafka: Cluster) -> None:
@@ -105,7 +105,7 @@ def wait_for_departure(kafka: Cluster) -> None:
 
 
 def judged_by_itself(
-    release: Installed,
+    release: InstalledClient,
     prepare: Setting,
     recording: Path,
     patience_s: float = TOUR_S,

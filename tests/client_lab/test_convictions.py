@@ -11,7 +11,7 @@ import pytest
 
 from odradek.testing.sync import Odradek
 from tests.client_lab.row import (
-    Accused,
+    AccusedRelease,
     Conviction,
     Row,
     ScenarioConviction,
@@ -52,5 +52,7 @@ def test_a_scenario_of_the_suite_convicts_the_old_release_and_acquits_the_mended
 @pytest.mark.parametrize(
     "accused", ACCUSED, ids=lambda accused: f"{accused.client.package}-{accused.version}-{accused.rule}"
 )
-def test_what_was_a_false_alarm_is_none(accused: Accused, odradek: Odradek, tmp_path: Path) -> None:
+def test_a_release_that_was_accused_wrongly_breaks_no_rule(
+    accused: AccusedRelease, odradek: Odradek, tmp_path: Path
+) -> None:
     check_accused(accused, odradek, tmp_path / "recording")

@@ -23,17 +23,17 @@ from odradek.testing.judge.verdicts import RuleVerdict, Software
 from odradek.testing.suite.scenarios import SCENARIOS
 from odradek.testing.sync import Cluster
 from tests.client_lab import states
-from tests.client_lab.installing import PROGRAMS, REPOSITORY, Installed, install
+from tests.client_lab.installing import PROGRAMS, REPOSITORY, InstalledClient, install
 from tests.client_lab.row import Conviction, Row, ScenarioConviction
 from tests.client_lab.rows import ROWS
 from tests.client_lab.running import judged_by_itself
-from tests.client_lab.suite import Played, read_played
+from tests.client_lab.suite import SuiteResult, read_played
 from tests.support.oracle import run_kafka
 
 EXAMINED = Path(__file__).with_name("examined.toml")
 TIMEOUT_S = 90
 AT_A_TIME = 3  # The tours spend most of their time waiting.
-PYTHON_HERE = Installed([sys.executable], {"PYTHONPATH": str(REPOSITORY)})
+PYTHON_HERE = InstalledClient([sys.executable], {"PYTHONPATH": str(REPOSITORY)})
 
 Fault = Mapping[str, Any]
 
@@ -86,13 +86,13 @@ class Tour:
     program: str
     needs: tuple[str, ...] = ()
 
-    def installed(self) -> Installed:
+    def installed(self) -> InstalledClient:
         path = PROGRAMS / self.program
         if self.program.endswith(".java"):
             jars = run_kafka("classpath", "--version", self.version).strip().splitlines()[-1]
-            return Installed(["java", "-cp", jars, str(path)], {})
+            return InstalledClient(["java", "-cp", jars, str(path)], {})
         if not self.package:
-            return Installed([*PYTHON_HERE.words, str(path)], PYTHON_HERE.environment)
+            return InstalledClient([*PYTHON_HERE.words, str(path)], PYTHON_HERE.environment)
         return install(self.package, self.version, path, self.needs)
 
 
@@ -132,7 +132,7 @@ Matrix = dict[str, dict[str, Cell]]  # client → rule → cell
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class ExaminedBreak:
     """A break that somebody has examined.
 
     finding  what the exchanges show
@@ -166,7 +166,7 @@ def judged(tour: Tour, folder: Path) -> Iterator[tuple[str, Software]]:
 
 
 def page(
-    matrix: Matrix, exercised: int, examined: Sequence[Examined], played: Sequence[Played], when: datetime
+    matrix: Matrix, exercised: int, examined: Sequence[ExaminedBreak], played: Sequence[SuiteResult], when: datetime
 ) -> Iterator[str]:
     """Yields the lines of the page. `exercised` is the number of rules that were decided for at least one client."""
     decided = [rule for rule in RULES.values() if rule.needs is None]
@@ -196,7 +196,7 @@ def page(
     yield from old_bugs()
 
 
-def of_the_suite(played: Sequence[Played]) -> Iterator[str]:
+def of_the_suite(played: Sequence[SuiteResult]) -> Iterator[str]:
     """Yields a table row for each scenario, and for each further rule that the traffic of any scenario broke."""
     days = sorted({f"{each.on:%Y-%m-%d}" for each in played})
     yield "\n## The suite\n"
@@ -230,15 +230,17 @@ def _old_bug(row: Row, rule: str, meets: str) -> str:
     return f"| {row.bug} | {row.client.package} | {row.old} | {row.mended} | {rule} | {meets.replace('_', ' ')} |"
 
 
-def unexamined(matrix: Matrix, examined: Sequence[Examined], played: Sequence[Played] = ()) -> list[tuple[str, str]]:
+def unexamined(
+    matrix: Matrix, examined: Sequence[ExaminedBreak], played: Sequence[SuiteResult] = ()
+) -> list[tuple[str, str]]:
     known = {(each.client, each.rule) for each in examined}
     broken = [(client, rule) for client, cells in matrix.items() for rule, cell in cells.items() if cell.broken]
     broken += [(each.client, rule) for each in played for rule in each.broken]
     return [each for each in broken if each not in known]
 
 
-def read_examined(path: Path = EXAMINED) -> list[Examined]:
-    return [Examined(**row) for row in tomllib.loads(path.read_text(encoding="utf-8"))["examined"]]
+def read_examined(path: Path = EXAMINED) -> list[ExaminedBreak]:
+    return [ExaminedBreak(**row) for row in tomllib.loads(path.read_text(encoding="utf-8"))["examined"]]
 
 
 def main() -> int:

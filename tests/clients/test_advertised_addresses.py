@@ -55,7 +55,7 @@ def test_by_arrival_every_answer_has_the_address_that_the_client_came_in_by(star
         assert told(host, port) == {(host, port)}
 
 
-def test_by_arrival_on_ipv6_and_ipv4_at_once(start_broker: StartBroker) -> None:
+def test_addresses_by_arrival_work_on_ipv6_and_ipv4_at_once(start_broker: StartBroker) -> None:
     port = start_broker({**ARRIVAL, "listeners": "PLAINTEXT://:0"}).port
     assert told("127.0.0.1", port) == {("127.0.0.1", port)}
     try:
@@ -77,13 +77,13 @@ def test_without_arrival_the_name_of_the_listener_is_told(start_broker: StartBro
 def test_endpoints_beside_a_leadership_error_are_those_of_the_metadata(
     form: EndpointForm[fetch_response.NodeEndpoint | share_fetch_response.NodeEndpoint],
 ) -> None:
-    class Elsewhere:
+    class ArrivalAddresses:
         def address_for(self, registered: tuple[str, int], connection: ConnectionInfo) -> tuple[str, int]:
             return connection.arrived_at
 
     image = MetadataImage()
     endpoint = BrokerEndpoint(name="PLAINTEXT", host="localhost", port=9092)
     image.replay(RegisterBrokerRecord(broker_id=1, fenced=False, end_points=[endpoint]))
-    connection = ConnectionInfo(1, "172.18.0.3", 50_000, arrived_at=("172.18.0.2", 9092), addresses=Elsewhere())
+    connection = ConnectionInfo(1, "172.18.0.3", 50_000, arrived_at=("172.18.0.2", 9092), addresses=ArrivalAddresses())
     (found,) = node_endpoints(form, image, {1}, connection)
     assert (found.host, found.port) == ("172.18.0.2", 9092)

@@ -29,7 +29,7 @@ MOST_BYTES = 2_000  # A cluster may leave this much in caches that have not reac
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Resources:
     descriptors: int
     threads: int
     tasks: int
@@ -83,10 +83,10 @@ def consume(at: str) -> bytes | None:
     return message.value()
 
 
-def left() -> Left:
+def left() -> Resources:
     gc.collect()
     gc.collect()
-    return Left(
+    return Resources(
         descriptors=len(os.listdir("/proc/self/fd")),
         # The threads of `to_thread` do not count. If none is idle, the loop starts another one, up to a bound.
         threads=sum(not each.name.startswith("asyncio_") for each in threading.enumerate()),
@@ -95,7 +95,7 @@ def left() -> Left:
     )
 
 
-def grown(now: Left, before: Left) -> dict[str, int]:
+def grown(now: Resources, before: Resources) -> dict[str, int]:
     """Returns what has grown. Numbers may also decrease, for example when librdkafka closes an earlier socket."""
     return {name: count for name, count in asdict(now).items() if count > asdict(before)[name]}
 

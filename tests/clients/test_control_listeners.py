@@ -216,7 +216,7 @@ def test_topics_are_made_as_a_super_user_where_an_authorizer_refuses_others(odra
         ({"settings": {"listeners": "PLAINTEXT://:9092"}}, "settings.listeners"),
     ],
 )
-def test_what_cannot_be_is_refused_by_field(odradek: Odradek, body: Mapping[str, Any], field: str) -> None:
+def test_an_invalid_listener_is_refused_by_its_field(odradek: Odradek, body: Mapping[str, Any], field: str) -> None:
     with pytest.raises(Refused) as refused:
         odradek.call("POST", "/clusters", body)
     assert (refused.value.status, refused.value.problem["field"]) == (400, field)

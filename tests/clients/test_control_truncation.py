@@ -170,7 +170,7 @@ def test_a_log_is_as_it_was_cut_after_a_crash(kafka: Cluster) -> None:
         ("__consumer_offsets", 0, 0, 409, "internal topic"),
     ],
 )
-def test_what_cannot_be_cut_is_refused(
+def test_a_truncation_outside_of_the_log_is_refused(
     kafka: Cluster, topic: str, partition: int, offset: int, status: int, word: str
 ) -> None:
     make_topic(kafka)

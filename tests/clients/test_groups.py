@@ -10,7 +10,7 @@ import pytest
 
 from tests.clients.admin import create_topic
 from tests.clients.conftest import StartBroker
-from tests.clients.speakers import SPEAKERS, Member, Message, Received, Refused, Speaker, wait_for
+from tests.clients.speakers import SPEAKERS, Member, Message, ReceivedRecord, RequestRefused, Speaker, wait_for
 from tests.support.oracle import REPOSITORY
 
 PARTITIONS = 4
@@ -41,7 +41,7 @@ class Crowd:
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
         self.members: list[Member] = []
-        self.received: list[Received] = []
+        self.received: list[ReceivedRecord] = []
         self._owned: dict[Member, set[frozenset[int]]] = defaultdict(set)
 
     def join(self, speaker: Speaker, bootstrap: str, topic: str, group: str, **how: object) -> Member:
@@ -177,7 +177,7 @@ def test_a_second_static_member_of_the_same_name_fences_the_first(
     first = confluent.join(bootstrap, topic, topic, instance="same")
     wait_for("the first to be assigned", lambda: first.poll() or first.assignment())
     second = confluent.join(bootstrap, topic, topic, instance="same")
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(RequestRefused) as refusal:
         wait_for("the fence", lambda: second.poll() or first.poll() or False)
     assert "fenced" in str(refusal.value).lower()
     wait_for("the second to be assigned", lambda: second.poll() or second.assignment())

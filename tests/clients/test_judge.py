@@ -264,7 +264,7 @@ def test_a_driver_is_played_scenarios_at(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.slow
-def test_what_the_application_sees_convicts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_that_the_application_sees_breaks_the_rule(capsys: pytest.CaptureFixture[str]) -> None:
     driver = Path(__file__).parents[2] / "examples" / "judge_drivers" / "librdkafka.py"
     spoil = Path(__file__).parents[1] / "client_lab" / "spoiled_driver.py"
     command = [sys.executable, str(spoil), "commit raises", sys.executable, str(driver)]

@@ -119,7 +119,7 @@ def test_a_judge_gets_records_only_of_a_batch_whose_crc_is_wrong() -> None:
     assert [b"wrong" in entry.body for entry in asked] == [False, False, True]
 
 
-def test_what_cannot_be_attached_to_is_said() -> None:
+def test_an_unknown_cluster_is_named_when_judge_cannot_attach() -> None:
     with Odradek.start() as odradek:
         address = f"127.0.0.1:{odradek.port}"
         unknown = command("judge", "--attach", address, "--cluster", "none")

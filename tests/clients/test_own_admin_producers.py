@@ -137,7 +137,7 @@ def test_a_hanging_transaction_is_aborted_by_its_numbers(admin: Admin, bootstrap
     assert found.transaction_start_offset is None
 
 
-async def test_the_same_on_asyncio(bootstrap: str, topic: str) -> None:
+async def test_an_administrator_on_asyncio_aborts_a_hanging_transaction(bootstrap: str, topic: str) -> None:
     partition = TopicPartition(topic, 0)
     leave_hanging(bootstrap, topic, topic)
     async with AsyncAdmin(bootstrap_servers=bootstrap) as admin:

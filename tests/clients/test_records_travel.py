@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tests.clients.admin import create_topic
-from tests.clients.speakers import SPEAKERS, Headers, Message, Refused, Speaker
+from tests.clients.speakers import SPEAKERS, Headers, Message, RequestRefused, Speaker
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 NOW_MS = int(time.time() * 1000)
@@ -74,7 +74,7 @@ def test_megabytes_in_one_answer_arrive_as_they_were_sent(bootstrap: str, topic:
 def test_a_message_above_message_max_bytes_is_refused_and_the_next_one_is_not(
     bootstrap: str, topic: str, speaker: Speaker
 ) -> None:
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(RequestRefused) as refusal:
         speaker.produce(bootstrap, topic, [Message(bytes(1_100_000))])
     assert refusal.value.code == 10  # MESSAGE_TOO_LARGE
     assert speaker.produce(bootstrap, topic, [Message(b"fits")]) == [0]
@@ -127,7 +127,7 @@ def test_a_topic_with_log_append_time_stamps_records_itself(bootstrap: str, spea
 
 
 def test_a_timestamp_too_far_ahead_is_refused(bootstrap: str, topic: str, speaker: Speaker) -> None:
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(RequestRefused) as refusal:
         speaker.produce(bootstrap, topic, [Message(b"v", timestamp_ms=NOW_MS + 10 * 86_400_000)])
     assert refusal.value.code == 32  # INVALID_TIMESTAMP
 

@@ -168,7 +168,7 @@ def test_a_proxy_records_what_a_broker_would_have(tmp_path: Path) -> None:
         {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}", "group.initial.rebalance.delay.ms": "0"}
     )
     try:
-        with Proxied(path, port, process.ready["port"]):
+        with ProxyThread(path, port, process.ready["port"]):
             work(f"127.0.0.1:{port}")
     finally:
         process.stop()
@@ -187,7 +187,7 @@ def test_a_proxy_that_clients_are_sent_past_says_so_and_proves_nothing(tmp_path:
     process = Process({"advertised.listeners": "PLAINTEXT://localhost:1"})
     warned: list[tuple[str, int]] = []
     try:
-        with Proxied(path, 0, process.ready["port"], warned.append) as proxied:
+        with ProxyThread(path, 0, process.ready["port"], warned.append) as proxied:
             AdminClient({"bootstrap.servers": f"127.0.0.1:{proxied.port}"}).list_topics(timeout=10)
     finally:
         process.stop()
@@ -203,7 +203,7 @@ def entry_of_kind(path: Path, kind: Kind) -> RecordingEntry:
     return found
 
 
-class Proxied:
+class ProxyThread:
     """A recording proxy in its own thread."""
 
     def __init__(

@@ -79,7 +79,7 @@ def create_scram_users(bootstrap: str) -> None:
     assert [info.mechanism for info in described.result(TIMEOUT_S).scram_credential_infos] == [*mechanisms]
 
 
-class Denied(Exception):
+class LoginDenied(Exception):
     """The client reports that its authentication failed."""
 
 
@@ -101,7 +101,7 @@ def with_confluent(bootstrap: str, mechanism: str, password: str) -> int:
         except KafkaException:
             admin.poll(0)
             if any(error.code() == KafkaError._AUTHENTICATION for error in errors):
-                raise Denied from None
+                raise LoginDenied from None
     raise AssertionError(errors)
 
 
@@ -116,7 +116,7 @@ def with_kafka_python(bootstrap: str, mechanism: str, password: str) -> int:
             bootstrap_timeout_ms=3_000 if password == WRONG else 60_000,
         )
     except Exception as error:
-        raise Denied from error
+        raise LoginDenied from error
     try:
         return len(admin.describe_cluster()["brokers"])
     finally:
@@ -136,7 +136,7 @@ def with_aiokafka(bootstrap: str, mechanism: str, password: str) -> int:
             await admin.start()
             return len((await admin.describe_cluster())["brokers"])
         except (SaslAuthenticationFailed, KafkaConnectionError) as error:
-            raise Denied from error
+            raise LoginDenied from error
         finally:
             await admin.close()
 
@@ -159,7 +159,7 @@ def test_scenario_160_the_right_password_is_let_in(
 def test_scenario_160_a_wrong_password_is_refused(
     client: Callable[[str, str, str], int], bootstrap: str, mechanism: str
 ) -> None:
-    with pytest.raises(Denied):
+    with pytest.raises(LoginDenied):
         client(bootstrap, mechanism, WRONG)
 
 

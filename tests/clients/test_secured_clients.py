@@ -52,7 +52,7 @@ TOPIC = "secured"
 
 
 @dataclass(frozen=True, slots=True)
-class Secured:
+class SecuredBroker:
     listeners: dict[str, str]
     ca_file: Path
     other_ca_file: Path
@@ -77,7 +77,7 @@ def settings_of(certificate: Path) -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
     folder = tmp_path_factory.mktemp("secured")
     authority = Authority.make("Test CA")
     (folder / "ca.pem").write_text(authority.pem)
@@ -86,7 +86,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     broker = BrokerProcess(folder / "data", settings_of(certificate))
     with broker:
         asyncio.run(prepare(broker.bootstrap))
-        yield Secured(broker.ready["listeners"], folder / "ca.pem", folder / "other-ca.pem")
+        yield SecuredBroker(broker.ready["listeners"], folder / "ca.pem", folder / "other-ca.pem")
 
 
 async def prepare(bootstrap: str) -> None:
@@ -94,12 +94,14 @@ async def prepare(bootstrap: str) -> None:
     async with own.Admin(bootstrap_servers=bootstrap) as admin:
         await admin.create_topics([own.NewTopic(TOPIC, 1)])
         for mechanism in ScramMechanism:
-            await set_password(admin.asking, "alice", "pw", mechanism)
+            await set_password(admin.requests, "alice", "pw", mechanism)
 
 
 @pytest.mark.parametrize(("protocol", "mechanism"), CASES)
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_record_goes_there_and_back(secured: Secured, client: str, protocol: str, mechanism: str | None) -> None:
+def test_a_record_goes_there_and_back(
+    secured: SecuredBroker, client: str, protocol: str, mechanism: str | None
+) -> None:
     value = f"{client} {protocol} {mechanism}".encode()
     assert CLIENTS[client](secured.access(protocol, mechanism), TOPIC, value) == value
 
@@ -115,7 +117,7 @@ async def refused(access: Access) -> own.ClientError:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
-async def test_our_client_is_told_why_a_login_is_refused(secured: Secured, protocol: str, mechanism: str) -> None:
+async def test_our_client_is_told_why_a_login_is_refused(secured: SecuredBroker, protocol: str, mechanism: str) -> None:
     right = secured.access(protocol, mechanism)
     wrong = replace(right, user="") if mechanism == "OAUTHBEARER" else replace(right, password="wrong")
     error = await refused(wrong)
@@ -124,7 +126,7 @@ async def test_our_client_is_told_why_a_login_is_refused(secured: Secured, proto
     assert "refused the login" in str(error)
 
 
-async def test_our_client_is_told_which_security_a_listener_has(secured: Secured) -> None:
+async def test_our_client_is_told_which_security_a_listener_has(secured: SecuredBroker) -> None:
     """The client uses the opposite of what the listener expects: with or without TLS, with or without a login."""
     without_tls = replace(secured.access("PLAINTEXT"), bootstrap=secured.listeners["SSL"])
     with_tls = replace(secured.access("SSL"), bootstrap=secured.listeners["PLAINTEXT"])
@@ -138,10 +140,10 @@ async def test_our_client_is_told_which_security_a_listener_has(secured: Secured
     assert "ssl_cafile" in str(await refused(stranger))
 
 
-async def test_our_clients_fail_at_once_when_a_later_login_is_refused(secured: Secured) -> None:
+async def test_our_clients_fail_at_once_when_a_later_login_is_refused(secured: SecuredBroker) -> None:
     """bob loses his password while his clients run. No call waits for the delivery timeout, or forever."""
     async with own.Admin(bootstrap_servers=secured.listeners["PLAINTEXT"]) as admin:
-        await set_password(admin.asking, "bob", "pw", ScramMechanism.SHA_256)
+        await set_password(admin.requests, "bob", "pw", ScramMechanism.SHA_256)
         bob = Access(secured.listeners[SHORT], "SCRAM-SHA-256", user="bob")
         address, security = bob.bootstrap, own_settings(bob)
         async with (
@@ -152,7 +154,7 @@ async def test_our_clients_fail_at_once_when_a_later_login_is_refused(secured: S
         ):
             await transactional.init_transactions()
             await transactional.begin_transaction()
-            await delete_password(admin.asking, "bob", ScramMechanism.SHA_256)
+            await delete_password(admin.requests, "bob", ScramMechanism.SHA_256)
 
             async def produce(by: own.Producer) -> None:
                 while True:
@@ -205,7 +207,7 @@ def told_aiokafka(access: Access) -> list[str]:
 
 
 @pytest.mark.parametrize("mistake", ["password", "authority", "without TLS", "without a login"])
-def test_the_other_clients_are_told_that_they_are_refused(secured: Secured, mistake: str) -> None:
+def test_the_other_clients_are_told_that_they_are_refused(secured: SecuredBroker, mistake: str) -> None:
     access, event = {
         "password": (replace(secured.access("SASL_SSL", "SCRAM-SHA-512"), password="wrong"), "_AUTHENTICATION"),
         "authority": (replace(secured.access("SSL"), ca_file=str(secured.other_ca_file)), "_SSL"),

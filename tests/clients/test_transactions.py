@@ -13,7 +13,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from tests.clients.admin import create_topic, new_admin
 from tests.clients.conftest import StartBroker
 from tests.clients.speakers import PATIENCE_S, TooSlow, wait_for
-from tests.clients.transactions import PRODUCERS, READERS, Fenced, Open, Transactional
+from tests.clients.transactions import PRODUCERS, READERS, Open, Transactional, TransactionFenced
 
 SETTINGS: dict[str, object] = {
     "transaction.state.log.num.partitions": 4,
@@ -188,7 +188,7 @@ def test_a_second_producer_of_the_id_ends_the_firsts_transaction_and_fences_it(
     successor.begin()
     successor.send(topic, b"of its successor")
     successor.flush()
-    with pytest.raises(Fenced):
+    with pytest.raises(TransactionFenced):
         zombie.commit()
     successor.commit()
     everybody_reads(

@@ -16,7 +16,7 @@ import kafka.errors
 from kafka.structs import OffsetAndMetadata
 
 import odradek.client
-from tests.clients.speakers import PATIENCE_S, Refused, TooSlow
+from tests.clients.speakers import PATIENCE_S, RequestRefused, TooSlow
 from tests.clients.speakers.aio import LoopThread
 
 Place = tuple[str, int]  # topic and partition
@@ -30,12 +30,12 @@ FENCED_CODES = frozenset(  # librdkafka has its own code for an error that is fa
 )
 
 
-class Fenced(Refused):
+class TransactionFenced(RequestRefused):
     """Another producer has taken over the transactional id, or the broker has ended the transaction."""
 
 
 class Transactional(ABC):
-    """A producer with a transactional id. It raises `Refused` for every refusal."""
+    """A producer with a transactional id. It raises `RequestRefused` for every refusal."""
 
     @abstractmethod
     def begin(self) -> None: ...
@@ -252,7 +252,7 @@ def _confluent() -> Iterator[None]:
         yield
     except confluent_kafka.KafkaException as error:
         refusal = error.args[0]
-        kind = Fenced if refusal.code() in FENCED_CODES else Refused
+        kind = TransactionFenced if refusal.code() in FENCED_CODES else RequestRefused
         raise kind(refusal.code(), refusal.str()) from error
 
 
@@ -261,9 +261,9 @@ def _python() -> Iterator[None]:
     try:
         yield
     except (kafka.errors.ProducerFencedError, kafka.errors.InvalidProducerEpochError) as error:
-        raise Fenced(error.errno, repr(error)) from error
+        raise TransactionFenced(error.errno, repr(error)) from error
     except kafka.errors.KafkaError as error:
-        raise Refused(getattr(error, "errno", None), repr(error)) from error
+        raise RequestRefused(getattr(error, "errno", None), repr(error)) from error
 
 
 @contextmanager
@@ -271,9 +271,9 @@ def _aio() -> Iterator[None]:
     try:
         yield
     except (aiokafka.errors.ProducerFenced, aiokafka.errors.InvalidProducerEpoch) as error:
-        raise Fenced(getattr(error, "errno", None), repr(error)) from error
+        raise TransactionFenced(getattr(error, "errno", None), repr(error)) from error
     except aiokafka.errors.KafkaError as error:
-        raise Refused(getattr(error, "errno", None), repr(error)) from error
+        raise RequestRefused(getattr(error, "errno", None), repr(error)) from error
 
 
 @contextmanager
@@ -281,7 +281,7 @@ def _odradek() -> Iterator[None]:
     try:
         yield
     except odradek.client.ClientError as error:
-        kind = Fenced if isinstance(error, odradek.client.ProducerFenced) else Refused
+        kind = TransactionFenced if isinstance(error, odradek.client.ProducerFenced) else RequestRefused
         raise kind(None if error.code is None else error.code.value, str(error)) from error
 
 
@@ -319,7 +319,7 @@ def confluent_values(bootstrap: str, topic: str, *, committed: bool) -> list[byt
             consumer.close()
             return values
         else:
-            raise Refused(error.code(), error.str())
+            raise RequestRefused(error.code(), error.str())
     raise TooSlow("the end of the partition")
 
 

@@ -30,21 +30,21 @@ def settings(recorded: dict[str, Any]) -> dict[str, object]:
     }
 
 
-class Served:
+class ServedDirectory:
     def __init__(self, name: str, broker: Broker, observer: Observer) -> None:
         self.name, self.broker, self.observer, self.expected = name, broker, observer, served(name)
 
 
 @pytest.fixture(scope="module", params=NAMES)
-def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedDirectory]:
     path = unpack(request.param, tmp_path_factory.mktemp("recorded"))
     with new_broker(path, settings(served(request.param))) as broker:
         observer = Observer(broker.bootstrap)
-        yield Served(request.param, broker, observer)
+        yield ServedDirectory(request.param, broker, observer)
         observer.close()
 
 
-def test_topics_have_the_same_ids_settings_offsets_records_and_producers(directory: Served) -> None:
+def test_topics_have_the_same_ids_settings_offsets_records_and_producers(directory: ServedDirectory) -> None:
     found = directory.observer.topics()
     assert set(found) == set(directory.expected["topics"])
     for name, expected in directory.expected["topics"].items():
@@ -56,7 +56,7 @@ def test_topics_have_the_same_ids_settings_offsets_records_and_producers(directo
             assert one == other, f"{name}-{index}"
 
 
-def test_groups_have_the_same_state_and_offsets(directory: Served) -> None:
+def test_groups_have_the_same_state_and_offsets(directory: ServedDirectory) -> None:
     found = directory.observer.groups()
     expected = directory.expected["groups"]
     assert set(found) == set(expected)
@@ -67,7 +67,7 @@ def test_groups_have_the_same_state_and_offsets(directory: Served) -> None:
         assert found[name] == group, name
 
 
-def test_finalised_features_are_those_of_the_directory(directory: Served) -> None:
+def test_finalised_features_are_those_of_the_directory(directory: ServedDirectory) -> None:
     found = directory.observer.features()
     assert found
     assert found == {name: level for name, level in directory.expected["finalizedFeatures"].items() if name in found}

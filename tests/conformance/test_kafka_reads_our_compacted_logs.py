@@ -16,13 +16,13 @@ from tests.support.oracle import needs_kafka
 pytestmark = needs_kafka
 
 
-class Cleaned(NamedTuple):
+class CleanedLog(NamedTuple):
     log: Log
     folder: Path
 
 
 @pytest.fixture(scope="module")
-def cleaned(tmp_path_factory: pytest.TempPathFactory) -> Cleaned:
+def cleaned(tmp_path_factory: pytest.TempPathFactory) -> CleanedLog:
     scene = CompactedLog(replace(COMPACT, segment_bytes=20_000, index_interval_bytes=300))
     scene.append(("key-0", "the only record of an active producer"), producer_id=9)  # Compaction leaves an empty batch.
     rng = Random(3)
@@ -57,15 +57,15 @@ def cleaned(tmp_path_factory: pytest.TempPathFactory) -> Cleaned:
     folder.mkdir()
     for name in scene.disk.list_directory(scene.log.directory):
         (folder / name).write_bytes(scene.disk.read_bytes(f"{scene.log.directory}/{name}"))
-    return Cleaned(scene.log, folder)
+    return CleanedLog(scene.log, folder)
 
 
-def files(cleaned: Cleaned, suffix: str) -> str:
+def files(cleaned: CleanedLog, suffix: str) -> str:
     paths = [path for path in sorted(cleaned.folder.glob(f"*{suffix}")) if path.stat().st_size]
     return ",".join(map(str, paths))
 
 
-def test_every_batch_is_valid_and_every_record_readable(tools: Tools, cleaned: Cleaned) -> None:
+def test_every_batch_is_valid_and_every_record_readable(tools: Tools, cleaned: CleanedLog) -> None:
     printed = tools.run("dump-log", "--deep-iteration", "--print-data-log", "--files", files(cleaned, ".log")).lines
     headers = [line for line in printed if line.startswith("baseOffset")]
     assert len(headers) > 20
@@ -77,12 +77,12 @@ def test_every_batch_is_valid_and_every_record_readable(tools: Tools, cleaned: C
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("check", ["--index-sanity-check", "--verify-index-only"])
-def test_the_indexes_agree_with_the_log(tools: Tools, cleaned: Cleaned, suffix: str, check: str) -> None:
+def test_the_indexes_agree_with_the_log(tools: Tools, cleaned: CleanedLog, suffix: str, check: str) -> None:
     printed = tools.run("dump-log", check, "--files", files(cleaned, suffix)).lines
     assert [line for line in printed if not line.startswith("Dumping") and "passed sanity check" not in line] == []
 
 
-def test_the_transaction_indexes_are_readable(tools: Tools, cleaned: Cleaned) -> None:
+def test_the_transaction_indexes_are_readable(tools: Tools, cleaned: CleanedLog) -> None:
     indexed = [txn for segment in cleaned.log.segments for txn in segment.txn_index.entries()]
     assert indexed
     printed = tools.run("dump-log", "--files", files(cleaned, ".txnindex")).lines

@@ -12,7 +12,7 @@ import pytest
 
 from tests.clients.admin import create_topic, new_admin
 from tests.clients.speakers import SPEAKERS, Message, wait_for
-from tests.conformance.tools import Ran, Tools
+from tests.conformance.tools import ToolResult, Tools
 from tests.support.broker_process import Broker, new_broker
 from tests.support.oracle import needs_kafka
 
@@ -62,11 +62,11 @@ def work(broker: Broker) -> None:
     new_admin(at).delete_topics([create_topic(at, "deleted")])
 
 
-def dump(tools: Tools, files: list[Path], *options: str) -> Ran:
+def dump(tools: Tools, files: list[Path], *options: str) -> ToolResult:
     return tools.run("dump-log", *options, "--files", ",".join(map(str, files)), timeout_s=120)
 
 
-def complaints(ran: Ran) -> list[str]:
+def complaints(ran: ToolResult) -> list[str]:
     """Returns the lines that report a fault. Lines that print a record or batch are left out, because they show its
     content."""
     lines = (ran.stdout + ran.stderr).splitlines()

@@ -9,7 +9,7 @@ import pytest
 from tests.clients.admin import create_topic
 from tests.clients.own_consumers import produce
 from tests.clients.own_share_consumers import SETTINGS, first_of, share_group, worker
-from tests.conformance.tools import Ran, Tools
+from tests.conformance.tools import ToolResult, Tools
 from tests.support.broker_process import Broker, new_broker
 from tests.support.oracle import needs_kafka
 from tests.unit.tools.inspect.test_as_kafka_dumps import entries, said, said_by_kafka
@@ -63,7 +63,7 @@ def test_share_groups_are_described_reset_and_deleted(tools: Tools, broker: Brok
     assert group not in tools.run("share-groups", *at, "--list").lines
 
 
-def rows_of_list(ran: Ran) -> dict[str, str]:
+def rows_of_list(ran: ToolResult) -> dict[str, str]:
     return {words[0]: words[1] for words in (line.split() for line in ran.lines) if len(words) == 2}
 
 

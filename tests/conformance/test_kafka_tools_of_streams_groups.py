@@ -8,7 +8,7 @@ from pathlib import Path
 from odradek.protocol.errors import ErrorCode
 from tests.conformance.streams_scene import I4, SETTINGS, Scene, subtopology, talk_to, topology
 from tests.conformance.test_streams_group_offsets import commit, fetch
-from tests.conformance.tools import Ran, Tools
+from tests.conformance.tools import ToolResult, Tools
 from tests.support.broker_process import Broker, BrokerProcess
 from tests.support.oracle import needs_kafka
 from tests.unit.tools.inspect.test_as_kafka_dumps import entries, said, said_by_kafka
@@ -26,7 +26,7 @@ def test_scenario_134_a_group_is_described_reset_and_deleted(
     a.beat_for_tasks()
     assert commit(scene, "a", a.epoch) == [ErrorCode.NONE]
 
-    def run(*words: str) -> Ran:
+    def run(*words: str) -> ToolResult:
         return tools.run("streams-groups", "--bootstrap-server", streams_broker.bootstrap, *words)
 
     of_group = ("--group", scene.group)

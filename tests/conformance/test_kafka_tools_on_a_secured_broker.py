@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from odradek.protocol.java_properties import parse_properties
-from tests.conformance.tools import Ran, Tools
+from tests.conformance.tools import ToolResult, Tools
 from tests.support.broker_process import BrokerProcess
 from tests.support.certificates import Authority
 from tests.support.oracle import REPOSITORY, needs_kafka
@@ -48,7 +48,7 @@ def bootstrap(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def test_kafkas_tools_set_up_a_user_work_as_one_and_are_refused(tools: Tools, folder: Path, bootstrap: str) -> None:
-    def run(tool: str, who: str, *words: object, stdin: str = "", status: int = 0) -> Ran:
+    def run(tool: str, who: str, *words: object, stdin: str = "", status: int = 0) -> ToolResult:
         config = ("--command-config", folder / f"{who}.properties")
         return tools.run(tool, "--bootstrap-server", bootstrap, *config, *words, stdin=stdin, status=status)
 

@@ -41,7 +41,7 @@ NOT_YET = {
 
 
 @dataclass(slots=True)
-class Left:
+class StartedOnKafka:
     """A broker that runs on a directory from Kafka."""
 
     name: str
@@ -114,7 +114,7 @@ class Left:
         return None if found is None else str(found["state"])
 
 
-def observed(left: Left, look: Callable[[Observer], Any]) -> Any:
+def observed(left: StartedOnKafka, look: Callable[[Observer], Any]) -> Any:
     observer = Observer(left.broker.bootstrap)
     try:
         return look(observer)
@@ -123,13 +123,13 @@ def observed(left: Left, look: Callable[[Observer], Any]) -> Any:
 
 
 @pytest.fixture(params=NAMES)
-def left(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Left]:
+def left(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StartedOnKafka]:
     path = unpack(request.param, tmp_path)
     with new_broker(path, settings(served(request.param))) as broker:
-        yield Left(request.param, broker)
+        yield StartedOnKafka(request.param, broker)
 
 
-def check_open(left: Left) -> None:
+def check_open(left: StartedOnKafka) -> None:
     recorded = served(left.name)
     wait_for("the coordinators to be loaded", lambda: len(left.transactions()) == len(recorded["transactions"]))
     assert left.transactions() == recorded["transactions"]
@@ -139,17 +139,17 @@ def check_open(left: Left) -> None:
     assert committed_offset(left) == 5
 
 
-def committed_offset(left: Left) -> int:
+def committed_offset(left: StartedOnKafka) -> int:
     offset: int = observed(left, lambda observer: observer.committed("copiers"))["source-0"][0]
     return offset
 
 
-def values(left: Left, partition: int) -> list[bytes | None]:
+def values(left: StartedOnKafka, partition: int) -> list[bytes | None]:
     records = observed(left, lambda observer: observer.records_read("ledger", partition, "read_committed"))
     return [value for _, value in records]
 
 
-def check_finished(left: Left, *, committed: bool, most_markers: int = 1) -> None:
+def check_finished(left: StartedOnKafka, *, committed: bool, most_markers: int = 1) -> None:
     """Checks that everything is stable, and that records and offset are visible if the transaction is committed, and
     hidden otherwise."""
     wait_for("the end of the transaction", lambda: left.state() == ("CompleteCommit" if committed else "CompleteAbort"))
@@ -174,7 +174,7 @@ def span(ranges: list[list[int]]) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("committed", [True, False], ids=["committed", "aborted"])
-def test_its_owner_ends_it(left: Left, committed: bool) -> None:
+def test_its_owner_ends_it(left: StartedOnKafka, committed: bool) -> None:
     check_open(left)
     left.end(commit=committed)
     check_finished(left, committed=committed)
@@ -182,7 +182,7 @@ def test_its_owner_ends_it(left: Left, committed: bool) -> None:
     check_finished(left, committed=committed)
 
 
-def test_a_successor_of_its_owner_aborts_it(left: Left) -> None:
+def test_a_successor_of_its_owner_aborts_it(left: StartedOnKafka) -> None:
     check_open(left)
     left.fence()
     with Wire(left.broker.bootstrap) as wire:
@@ -196,7 +196,7 @@ def test_a_successor_of_its_owner_aborts_it(left: Left) -> None:
     assert left.state() == "Empty"
 
 
-def test_it_outlives_further_crashes(left: Left) -> None:
+def test_it_outlives_further_crashes(left: StartedOnKafka) -> None:
     check_open(left)
     left.broker.kill9()
     left.broker.start()

@@ -19,7 +19,7 @@ from odradek.storage.validation import check_produced
 from tests.spec.test_produce_validation import rules_for
 from tests.support.batches import NOW_MS
 from tests.support.oracle import needs_kafka
-from tests.support.produced import Produced, everything
+from tests.support.produced import ProduceCase, everything
 from tests.support.requests import produce_request
 from tests.support.running_kafka import running_kafka
 from tests.support.wire import Wire
@@ -30,7 +30,7 @@ LEADER_EPOCH = 0
 NOT_YET = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.value, ErrorCode.NOT_LEADER_OR_FOLLOWER.value)
 
 
-def topic_of(row: Produced) -> str:
+def topic_of(row: ProduceCase) -> str:
     """Returns the topic for a row. Rows with the same topic settings share a topic."""
     return "_".join(["topic", *(f"{name}-{value}" for name, value in sorted(row.topic.items()))])
 
@@ -59,7 +59,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
         yield wire
 
 
-def sent(wire: Wire, row: Produced, records: bytes | bytearray) -> PartitionProduceResponse:
+def sent(wire: Wire, row: ProduceCase, records: bytes | bytearray) -> PartitionProduceResponse:
     request = produce_request(topic_of(row), memoryview(records), transactional_id=row.transactional_id)
     while True:  # Kafka answers CreateTopics before it leads the new partitions.
         response = wire.ask(request, row.version, ProduceResponse)
@@ -68,7 +68,7 @@ def sent(wire: Wire, row: Produced, records: bytes | bytearray) -> PartitionProd
             return answer
 
 
-def stored(wire: Wire, row: Produced, offset: int) -> bytes:
+def stored(wire: Wire, row: ProduceCase, offset: int) -> bytes:
     request = FetchRequest(
         max_wait_ms=0,
         max_bytes=1 << 24,
@@ -85,7 +85,7 @@ def stored(wire: Wire, row: Produced, offset: int) -> bytes:
     return bytes(records[position : position + header.size_bytes])
 
 
-def without_the_time(text: str | None, row: Produced) -> str | None:
+def without_the_time(text: str | None, row: ProduceCase) -> str | None:
     """Removes times and topic names, which differ between Kafka and Odradek."""
     return text and re.sub(r"within \[.*?\]", "within []", text).replace(f"{topic_of(row)}-0", "TOPIC-0")
 

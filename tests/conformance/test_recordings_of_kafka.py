@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from odradek.testing.sync import Process
-from tests.clients.test_replay import Proxied, work
+from tests.clients.test_replay import ProxyThread, work
 from tests.clients.test_replay_of_kafka_4_4 import check_alike
 from tests.conformance.what_4_4_changed import record
 from tests.support.commands import command
@@ -33,7 +33,7 @@ def test_odradek_answers_a_recording_of_kafka_alike(tmp_path: Path) -> None:
     advertised = f"advertised.listeners=PLAINTEXT://127.0.0.1:{reserved.number}"
     with (
         running_kafka(tmp_path, "--set", advertised) as kafka,
-        Proxied(recording, reserved.number, int(kafka.rpartition(":")[2])),
+        ProxyThread(recording, reserved.number, int(kafka.rpartition(":")[2])),
     ):
         work(f"127.0.0.1:{reserved.number}")
     replay(recording)

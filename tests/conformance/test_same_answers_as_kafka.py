@@ -134,7 +134,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("script", "version"), CASES)
-def test_the_answers_are_the_same(release: str, pair: tuple[Place, Place], script: Script, version: int) -> None:
+def test_odradek_and_kafka_answer_alike(release: str, pair: tuple[Place, Place], script: Script, version: int) -> None:
     if version > KAFKA_VERSIONS[release].get(SCRIPTS[script], (0, -1))[1]:
         pytest.skip(f"Kafka {release} has no such version")
     with ThreadPoolExecutor(2) as both:

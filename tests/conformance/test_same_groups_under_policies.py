@@ -42,7 +42,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
-def test_the_answers_are_the_same(pair: tuple[Place, Place], script: Script) -> None:
+def test_odradek_and_kafka_answer_requests_of_groups_alike(pair: tuple[Place, Place], script: Script) -> None:
     with ThreadPoolExecutor(2) as both:
         kafka, ours = both.map(lambda where: talk_of(script, SCRIPTS[script], where), pair)
     assert kafka, "the script said nothing"

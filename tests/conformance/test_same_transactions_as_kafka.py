@@ -127,7 +127,7 @@ def talk_of(script: LevelScript, version: int, level: int, where: Place) -> Trac
 
 
 @pytest.mark.parametrize(("level", "script", "version"), CASES, indirect=["level"], scope="module")
-def test_the_answers_are_the_same(
+def test_odradek_and_kafka_answer_transactional_requests_alike(
     release: str, pair: tuple[Place, Place], level: int, script: LevelScript, version: int
 ) -> None:
     if version > KAFKA_VERSIONS[release][SCRIPTS[script]][1]:

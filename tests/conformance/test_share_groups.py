@@ -37,7 +37,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @needs_kafka
-def test_the_tools_for_share_groups(tools: Tools, broker: Broker) -> None:
+def test_kafkas_tools_work_with_share_groups(tools: Tools, broker: Broker) -> None:
     topic = create_topic(broker.bootstrap, "with-tools")
     at = ("--bootstrap-server", broker.bootstrap)
     configure(broker, "tooled", share_auto_offset_reset="earliest")
@@ -92,7 +92,7 @@ def test_kafkas_own_function_counts_epochs_as_broker_and_client_do(tmp_path: Pat
     assert [after_a_fetch(epoch) for epoch in EPOCHS] == kafka
     clients = [ShareSession(epoch) for epoch in EPOCHS]
     for session in clients:
-        session.fetched(frozenset(), ErrorCode.NONE)
+        session.on_fetch_response(frozenset(), ErrorCode.NONE)
     assert [session.epoch for session in clients] == kafka
 
 

@@ -96,7 +96,7 @@ def test_scenario_033_nobody_has_looked_for_the_coordinator_yet(broker: Broker) 
     talk.close()
 
 
-def test_scenario_032_a_full_group(scene: Scene) -> None:
+def test_scenario_032_nobody_can_join_a_full_group(scene: Scene) -> None:
     members = [scene.member(f"m{number}") for number in range(4)]
     static = scene.member("s1", instance_id="s")
     for each in (*members, static):

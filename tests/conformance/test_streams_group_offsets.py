@@ -177,7 +177,7 @@ def test_scenario_085_an_older_epoch_than_that_of_the_tasks(scene: Scene) -> Non
     assert commit(scene, "a", 2, topic="i3") == [STALE]
 
 
-def test_scenario_086_an_epoch_before_the_assignment(scene: Scene) -> None:
+def test_scenario_086_a_commit_with_an_epoch_before_the_assignment_is_stale(scene: Scene) -> None:
     revoked(scene)
     assert commit(scene, "a", 1) == [STALE]
 
@@ -353,7 +353,7 @@ def test_scenario_096_a_classic_group_without_members_becomes_a_streams_group(sc
     assert fetch(scene, "a", 2) == (NONE, 7)
 
 
-def test_scenario_096_a_classic_group_with_a_member(scene: Scene) -> None:
+def test_scenario_096_nobody_can_join_a_classic_group_that_has_a_member(scene: Scene) -> None:
     assert classic_join(scene, 3) is NONE
     assert scene.member("a").join().refused == (MISSING, f"Group {scene.group} is not a streams group.")
 

@@ -128,7 +128,7 @@ def test_scenario_024_the_member_id_is_looked_at_before_the_group_id(scene: Scen
 
 
 @pytest.mark.parametrize(("epoch", "start"), [(5, "Streams group"), (-1, "Group"), (-2, "Group")])
-def test_scenario_025_an_unknown_group(scene: Scene, epoch: int, start: str) -> None:
+def test_scenario_025_a_heartbeat_for_an_unknown_group_is_refused(scene: Scene, epoch: int, start: str) -> None:
     reply = scene.member("a").beat(member_epoch=epoch, instance_id="i")
     assert reply.refused == (ErrorCode.GROUP_ID_NOT_FOUND, f"{start} {scene.group} not found.")
     response = reply.response
@@ -137,7 +137,7 @@ def test_scenario_025_an_unknown_group(scene: Scene, epoch: int, start: str) -> 
 
 
 @pytest.mark.parametrize("epoch", [5, -1])
-def test_scenario_026_an_unknown_member(scene: Scene, epoch: int) -> None:
+def test_scenario_026_a_heartbeat_of_an_unknown_member_is_refused(scene: Scene, epoch: int) -> None:
     scene.member("a").join()
     assert scene.member("q").beat(member_epoch=epoch).refused == (
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -170,7 +170,7 @@ def test_scenario_029_a_topology_without_subtopologies(scene: Scene) -> None:
     assert scene.state == ("Stable", 2, 2)
 
 
-def test_scenario_030_an_endpoint_without_host_and_port(scene: Scene) -> None:
+def test_scenario_030_an_endpoint_may_lack_host_and_port(scene: Scene) -> None:
     a = scene.member("a", user_endpoint=Endpoint(host="", port=0))
     assert a.join().told == (2, ALL)
     endpoint = a.described().user_endpoint
@@ -178,7 +178,7 @@ def test_scenario_030_an_endpoint_without_host_and_port(scene: Scene) -> None:
     assert (endpoint.host, endpoint.port) == ("", 0)
 
 
-def test_scenario_031_version_0(scene: Scene) -> None:
+def test_scenario_031_version_0_has_no_acceptable_recovery_lag(scene: Scene) -> None:
     a = scene.member("a")
     reply = a.join(version=0)
     assert reply.told == (2, ALL)
@@ -188,7 +188,7 @@ def test_scenario_031_version_0(scene: Scene) -> None:
     assert a.beat(version=0).told == (2, None)
 
 
-def test_scenario_031_version_1(scene: Scene) -> None:
+def test_scenario_031_version_1_returns_intervals_and_the_recovery_lag(scene: Scene) -> None:
     response = scene.member("a").join().response
     assert (response.heartbeat_interval_ms, response.task_offset_interval_ms) == (500, 60_000)
     assert response.acceptable_recovery_lag == 10_000
@@ -212,11 +212,11 @@ def test_a_member_that_the_group_does_not_have_reads_nothing_of_it(scene: Scene)
     assert a.beat().told == (3, None)
 
 
-def test_a_long_member_id(scene: Scene) -> None:
+def test_a_member_id_may_have_300_characters(scene: Scene) -> None:
     assert scene.member("m" * 300).join().told == (2, ALL)
 
 
-def test_the_describe_request_of_an_unknown_group(scene: Scene) -> None:
+def test_describing_an_unknown_group_is_refused_with_its_name(scene: Scene) -> None:
     described = scene.described()
     assert ErrorCode(described.error_code) is ErrorCode.GROUP_ID_NOT_FOUND
     assert described.error_message == f"Group {scene.group} not found."

@@ -42,7 +42,7 @@ REPARTITION, OUTPUT, CHANGELOG = "secret-rp", "secret-out", "secret-st"
 
 
 @dataclass(frozen=True, slots=True)
-class Secured:
+class SecuredBroker:
     """A broker, and the address of Alice's listener."""
 
     broker: Broker
@@ -56,7 +56,7 @@ class Secured:
 
 
 @pytest.fixture(scope="module", params=["kafka", "odradek"])
-def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
     data_dir = tmp_path_factory.mktemp(f"streams-rights-{request.param}") / "data"
     admins, users, controller = ReservedPort(), ReservedPort(), ReservedPort()
     is_kafka = request.param == "kafka"
@@ -82,7 +82,7 @@ def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         else BrokerProcess(data_dir, settings, port=admins.number)
     )
     with broker:
-        yield Secured(broker, f"127.0.0.1:{users.number}")
+        yield SecuredBroker(broker, f"127.0.0.1:{users.number}")
 
 
 def _addresses(ports: dict[str, int]) -> str:
@@ -90,14 +90,14 @@ def _addresses(ports: dict[str, int]) -> str:
 
 
 @pytest.fixture
-def of_admin(secured: Secured) -> Iterator[Scene]:
+def of_admin(secured: SecuredBroker) -> Iterator[Scene]:
     talk = talk_to(secured.broker)
     yield Scene(talk, "secret", secured.broker.name == "kafka")
     talk.close()
 
 
 @pytest.fixture
-def of_alice(secured: Secured) -> Iterator[Scene]:
+def of_alice(secured: SecuredBroker) -> Iterator[Scene]:
     """Yields a scene with the same group, whose connection has authenticated as Alice."""
     talk = Talk(Place(secured.users, str(secured.broker.data_dir), ""), client_id="streams")
     assert talk.quietly(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
@@ -107,7 +107,7 @@ def of_alice(secured: Secured) -> Iterator[Scene]:
 
 
 def test_scenario_108_a_member_needs_rights_to_its_group_and_to_each_topic(
-    secured: Secured, of_admin: Scene, of_alice: Scene
+    secured: SecuredBroker, of_admin: Scene, of_alice: Scene
 ) -> None:
     of_admin.make_topic(I4, 4)
     of_admin.wait_until_coordinator_knows(I4, 4)
@@ -135,7 +135,7 @@ def test_scenario_108_a_member_needs_rights_to_its_group_and_to_each_topic(
 
 
 def test_scenario_109_a_group_is_shown_to_those_who_may_describe_its_topics(
-    secured: Secured, of_admin: Scene, of_alice: Scene
+    secured: SecuredBroker, of_admin: Scene, of_alice: Scene
 ) -> None:
     of_admin.group = of_alice.group = "with-a-hidden-topic"
     of_admin.topology = topology(subtopology("0", [of_admin.make_source("source", 2)]))

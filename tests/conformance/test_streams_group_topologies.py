@@ -255,7 +255,7 @@ def test_scenario_050_at_most_three_missing_topics_are_named(scene: Scene) -> No
     assert len(set(told.groups()) & set(names)) == 3
 
 
-def test_scenario_051_another_topology(scene: Scene) -> None:
+def test_scenario_051_a_member_cannot_join_with_another_topology(scene: Scene) -> None:
     scene.topology = topology(subtopology(), epoch=3)
     scene.member("a").join()
     c = scene.member("c")
@@ -294,7 +294,7 @@ def test_scenario_054_an_empty_group_keeps_its_topology(scene: Scene) -> None:
     assert a.join(topology(subtopology(), epoch=0)).statuses == [STALE]
 
 
-def test_scenario_127_the_highest_epoch_of_a_topology(scene: Scene) -> None:
+def test_scenario_127_a_topology_may_have_the_highest_epoch(scene: Scene) -> None:
     assert scene.member("a").join(topology(subtopology(), epoch=2**31 - 1)).told == (2, ALL)
 
 

@@ -50,7 +50,7 @@ MAIN_CLASSES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ToolResult:
     """The output and exit status of a tool."""
 
     status: int
@@ -106,15 +106,15 @@ class Tools:
             encoding="utf-8",
         )
         self._ids = itertools.count()
-        self._waiting: dict[int, Future[Ran]] = {}
+        self._waiting: dict[int, Future[ToolResult]] = {}
         threading.Thread(target=self._collect, daemon=True).start()
 
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
 
-    def start(self, tool: str, *words: object, stdin: str = "") -> Future[Ran]:
-        number, future = next(self._ids), Future[Ran]()
+    def start(self, tool: str, *words: object, stdin: str = "") -> Future[ToolResult]:
+        number, future = next(self._ids), Future[ToolResult]()
         self._waiting[number] = future
         request = {"id": number, "main": MAIN_CLASSES[tool], "args": [str(word) for word in words], "stdin": stdin}
         requests = cast(IO[str], self._process.stdin)
@@ -122,7 +122,7 @@ class Tools:
         requests.flush()
         return future
 
-    def run(self, tool: str, *words: object, stdin: str = "", status: int = 0, timeout_s: float = 60) -> Ran:
+    def run(self, tool: str, *words: object, stdin: str = "", status: int = 0, timeout_s: float = 60) -> ToolResult:
         ran = self.start(tool, *words, stdin=stdin).result(timeout_s)
         assert ran.status == status, f"{tool} {' '.join(map(str, words))}: {ran}"
         return ran
@@ -130,4 +130,4 @@ class Tools:
     def _collect(self) -> None:
         for line in cast(IO[str], self._process.stdout):
             answer = json.loads(line)
-            self._waiting.pop(answer["id"]).set_result(Ran(answer["status"], answer["stdout"], answer["stderr"]))
+            self._waiting.pop(answer["id"]).set_result(ToolResult(answer["status"], answer["stdout"], answer["stderr"]))

@@ -57,7 +57,7 @@ from odradek.protocol.messages.unregister_controller_request import UnregisterCo
 from odradek.protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.struct import ZERO_UUID, Message
-from tests.clients.test_replay import Proxied
+from tests.clients.test_replay import ProxyThread
 from tests.support.reserved_port import ReservedPort
 from tests.support.running_kafka import running_kafka
 from tests.support.wire import Wire
@@ -373,7 +373,7 @@ def record(path: Path, work: Path) -> None:
     advertised = f"advertised.listeners=PLAINTEXT://127.0.0.1:{reserved.number}"
     with (
         running_kafka(work, "--set", advertised) as kafka,
-        Proxied(path, reserved.number, int(kafka.rpartition(":")[2])),
+        ProxyThread(path, reserved.number, int(kafka.rpartition(":")[2])),
     ):
         tour(f"127.0.0.1:{reserved.number}", kafka)
 

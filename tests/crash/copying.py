@@ -17,7 +17,16 @@ from confluent_kafka.cimpl import TopicPartition as Assigned
 
 from odradek.client import TopicPartition
 from odradek.client.sync import Consumer as OwnConsumer
-from tests.checker.history import Answer, CommitAnswered, CommitAsked, Event, Polled, Positioned, ReachedEnd, Sent
+from tests.checker.history import (
+    Answer,
+    CommitAnswered,
+    CommitAsked,
+    ConsumerPositioned,
+    Event,
+    ReachedEnd,
+    RecordSent,
+    RecordsPolled,
+)
 from tests.crash.copier import GAVE_UP, RECONNECT, Job
 from tests.support.oracle import REPOSITORY
 
@@ -96,7 +105,9 @@ class Watcher(threading.Thread):
 
     def run(self) -> None:
         start = time.monotonic_ns()
-        self._seen += [(start, Positioned(self.name, (self._topic, index), 0)) for index in range(self._partitions)]
+        self._seen += [
+            (start, ConsumerPositioned(self.name, (self._topic, index), 0)) for index in range(self._partitions)
+        ]
         for given in self._reads():
             found: dict[int, list[tuple[int, str]]] = {}
             for partition, offset, value in given:
@@ -104,7 +115,7 @@ class Watcher(threading.Thread):
             now = time.monotonic_ns()
             with self._lock:
                 for partition, records in found.items():
-                    self._seen.append((now, Polled(self.name, (self._topic, partition), records)))
+                    self._seen.append((now, RecordsPolled(self.name, (self._topic, partition), records)))
                     self._count += len(records)
 
     def _reads(self) -> Iterable[list[Given]]:
@@ -149,7 +160,7 @@ class Watcher(threading.Thread):
         """Returns the received values by partition, in their order."""
         found: dict[int, list[str]] = {index: [] for index in range(self._partitions)}
         for _, event in self._seen:
-            if isinstance(event, Polled):
+            if isinstance(event, RecordsPolled):
                 found[event.partition[1]] += [str(value) for _, value in event.records]
         return found
 
@@ -185,7 +196,7 @@ def journal_of(path: Path, topic: str) -> list[Timed]:
         match row["event"]:
             case "send":
                 answer = Answer.YES if transaction in committed else Answer.UNKNOWN
-                sent = Sent(transaction, (topic, row["partition"]), row["value"], answer, transaction)
+                sent = RecordSent(transaction, (topic, row["partition"]), row["value"], answer, transaction)
                 found.append((row["at"], sent))
             case "ask":
                 found.append((row["at"], CommitAsked(transaction)))

@@ -22,7 +22,15 @@ from confluent_kafka.cimpl import TopicPartition as Assigned
 
 from odradek.client.sync import Admin
 from odradek.dualwrite import DualWrite
-from tests.checker.dual_writes import Began, Event, Looked, Prepared, Recovered, RecoveryBegan, Told
+from tests.checker.dual_writes import (
+    BlockBegan,
+    BothSidesRead,
+    Event,
+    RecoveryBegan,
+    RecoveryEnded,
+    RowsReported,
+    TransactionPrepared,
+)
 from tests.checker.history import Answer
 from tests.crash.dual_writer import PARTITIONS, POSTGRESQL, SQLITE, TOPIC, TRANSACTIONAL_ID, Job
 from tests.support.oracle import REPOSITORY
@@ -97,15 +105,15 @@ class Nursery:
             case "began":
                 self._count += 1
                 self._current = f"{self._name}-{self._count}"
-                self._events.append(Began(self._current, tuple(told["values"])))
+                self._events.append(BlockBegan(self._current, tuple(told["values"])))
             case "prepared":
-                self._events.append(Prepared(self._current))
+                self._events.append(TransactionPrepared(self._current))
             case "told":
-                self._events.append(Told(self._current, ANSWERS[told["rows"]]))
+                self._events.append(RowsReported(self._current, ANSWERS[told["rows"]]))
             case "recovery began":
                 self._events.append(RecoveryBegan())
             case "recovered":
-                self._events.append(Recovered())
+                self._events.append(RecoveryEnded())
             case "failed":
                 raise RuntimeError(f"{self._name}: {told['error']}\n{self.log_text()}")
 
@@ -192,10 +200,10 @@ class Postgresql(Database):
 DATABASES: dict[str, Callable[[], Database]] = {SQLITE: Sqlite, POSTGRESQL: Postgresql}
 
 
-def look(database: Database, bootstrap: str) -> Looked:
+def look(database: Database, bootstrap: str) -> BothSidesRead:
     """Looks at both sides. In this order a message without its row is a fault at any time."""
     messages = tuple(value for _, _, value in committed_messages(bootstrap))
-    return Looked(messages, is_open(bootstrap), database.rows())
+    return BothSidesRead(messages, is_open(bootstrap), database.rows())
 
 
 def is_open(bootstrap: str) -> bool:
@@ -245,4 +253,4 @@ def recover(database: Database, bootstrap: str, events: list[Event]) -> None:
     )
     with dual:
         pass
-    events.append(Recovered())
+    events.append(RecoveryEnded())

@@ -13,7 +13,7 @@ FILLER = "abcdefghij" * 30
 
 
 @dataclass(frozen=True, slots=True)
-class Acknowledged:
+class AcknowledgedRecord:
     partition: int
     offset: int
     value: bytes
@@ -24,7 +24,7 @@ class Ledger:
     """What one producer learned about its records. `refused` has errors; an idempotent producer should get none."""
 
     name: str
-    acknowledged: list[Acknowledged] = field(default_factory=list)
+    acknowledged: list[AcknowledgedRecord] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     sent: int = 0
 
@@ -84,7 +84,7 @@ class Librdkafka(CountingProducer):
         if error is not None:
             self.ledger.refused.append(str(error))
         else:
-            self.ledger.acknowledged.append(Acknowledged(message.partition(), message.offset(), message.value()))
+            self.ledger.acknowledged.append(AcknowledgedRecord(message.partition(), message.offset(), message.value()))
 
 
 class KafkaPython(CountingProducer):
@@ -117,4 +117,4 @@ class KafkaPython(CountingProducer):
             except kafka.errors.KafkaError as error:
                 self.ledger.refused.append(repr(error))
             else:
-                self.ledger.acknowledged.append(Acknowledged(partition, metadata.offset, value))
+                self.ledger.acknowledged.append(AcknowledgedRecord(partition, metadata.offset, value))

@@ -20,7 +20,7 @@ from examples.exactly_once_queue import GROUP, JOBS, RESULTS
 from odradek.client import ClientError, ShareRecord, TopicPartition, UpgradeType
 from odradek.client.sync import Admin, Consumer, Producer
 from odradek.protocol.errors import ErrorCode
-from tests.checker.queues import Finished, QueueHistory, Taken
+from tests.checker.queues import JobsFinished, JobsTaken, QueueHistory
 from tests.clients.own_share_consumers import SETTINGS, poll, worker
 from tests.clients.speakers import wait_for
 from tests.crash.copying import Watcher
@@ -94,16 +94,16 @@ class Workers:
         self._process.wait(PATIENCE_S)
         self._log.close()
 
-    def history(self) -> tuple[list[Taken], list[Finished]]:
+    def history(self) -> tuple[list[JobsTaken], list[JobsFinished]]:
         """Returns the events in the order of the clock that all processes share."""
         taken, finished = [], []
         for path in self._folder.glob("*.journal"):
             for line in path.read_text().splitlines():
                 row = json.loads(line)
                 if row["event"] == "taken":
-                    taken.append(Taken(row["at"], tuple(row["jobs"])))
+                    taken.append(JobsTaken(row["at"], tuple(row["jobs"])))
                 else:
-                    finished.append(Finished(row["at"], tuple(row["jobs"])))
+                    finished.append(JobsFinished(row["at"], tuple(row["jobs"])))
         return taken, finished
 
     def log_text(self) -> str:

@@ -22,7 +22,7 @@ import pytest
 from odradek.dualwrite import Step
 from tests.checker import history as messages
 from tests.checker.anomalies import anomalies
-from tests.checker.dual_writes import Began, Event, Judge, Kind, Told, Verdict
+from tests.checker.dual_writes import BlockBegan, Event, Judge, Kind, RowsReported, Verdict
 from tests.checker.history import Answer
 from tests.clients.admin import create_topic
 from tests.crash.dual_writer import PARTITIONS, POSTGRESQL, SQLITE, TOPIC, Job
@@ -144,7 +144,7 @@ def test_whoever_is_killed_at_whatever_step_both_sides_agree_and_nobody_decides_
         assert world.look() == [], (what, world.events[began:])
         world.recover()
         assert world.look() == [], (what, world.events[began:])
-    print(Counter(event.rows.name for event in world.events if isinstance(event, Told)))
+    print(Counter(event.rows.name for event in world.events if isinstance(event, RowsReported)))
     assert [str(each) for each in anomalies(history(world))] == []
 
 
@@ -248,10 +248,10 @@ def history(world: World) -> list[messages.Event]:
     rows = set(world.database.rows())
     told: list[messages.Event] = []
     for event in world.events:
-        if isinstance(event, Began):
+        if isinstance(event, BlockBegan):
             for number, value in enumerate(event.values):
                 place = (TOPIC, number % PARTITIONS)
-                told.append(messages.Sent("application", place, value, Answer.UNKNOWN, event.transaction))
+                told.append(messages.RecordSent("application", place, value, Answer.UNKNOWN, event.transaction))
             is_committed = event.values[0] in rows
             told.append(messages.CommitAsked(event.transaction))
             told.append(messages.CommitAnswered(event.transaction, Answer.YES if is_committed else Answer.NO))
@@ -259,6 +259,6 @@ def history(world: World) -> list[messages.Event]:
     for index in range(PARTITIONS):
         place = (TOPIC, index)
         records = [(offset, value) for partition, offset, value in found if partition == index]
-        told += [messages.Positioned("reader", place, 0), messages.Polled("reader", place, records)]
+        told += [messages.ConsumerPositioned("reader", place, 0), messages.RecordsPolled("reader", place, records)]
         told.append(messages.ReachedEnd("reader", place))
     return told

@@ -20,7 +20,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.cimpl import NewTopic
 
 from tests.clients.admin import create_topic, is_led, new_admin
-from tests.clients.speakers import SPEAKERS, Received, wait_for
+from tests.clients.speakers import SPEAKERS, ReceivedRecord, wait_for
 from tests.crash.producers import CountingProducer, KafkaPython, Ledger, Librdkafka
 from tests.support.broker_process import Broker, BrokerProcess, new_broker
 
@@ -173,7 +173,7 @@ def all_move(producers: list[CountingProducer]) -> Callable[[], bool]:
     return moved
 
 
-def everything(bootstrap: str, topic: str, partition: int) -> list[Received]:
+def everything(bootstrap: str, topic: str, partition: int) -> list[ReceivedRecord]:
     admin = new_admin(bootstrap)
     wait_for("the partitions to be led", lambda: is_led(admin, topic, PARTITIONS))
     reader = SPEAKERS["confluent-kafka"]
@@ -182,7 +182,7 @@ def everything(bootstrap: str, topic: str, partition: int) -> list[Received]:
     return reader.read(bootstrap, topic, end, partition=partition)
 
 
-def check(ledger: Ledger, written: dict[int, list[Received]]) -> None:
+def check(ledger: Ledger, written: dict[int, list[ReceivedRecord]]) -> None:
     """Checks that each acknowledged record is at its offset, that each record exists once, and that each producer's
     records are in order."""
     there = {(partition, one.offset): one.value for partition, found in written.items() for one in found}

@@ -27,7 +27,7 @@ INTERNAL = (CLUSTER_METADATA, GROUP_OFFSETS, TRANSACTION_STATE)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class StartResult:
     """The result of starting on a directory.
 
     facts  facts about the broker as a whole
@@ -39,14 +39,14 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class StoppedDirectory:
     """A stopped directory.
 
     damaged  ending of the names of the files that are damaged; by default all files
     """
 
     files: dict[str, bytes]  # by path
-    start: Callable[[FakeDisk], Seen]
+    start: Callable[[FakeDisk], StartResult]
     damaged: str = ""
 
     def with_file(self, path: str, content: bytes) -> FakeDisk:
@@ -79,8 +79,8 @@ def seen_log(directory: LogDirectory, topic: str, partition: int) -> Outcome | s
 # --- A partition without a broker.
 
 
-def start_log(config: LogConfig) -> Callable[[FakeDisk], Seen]:
-    def start(disk: FakeDisk) -> Seen:
+def start_log(config: LogConfig) -> Callable[[FakeDisk], StartResult]:
+    def start(disk: FakeDisk) -> StartResult:
         directory = LogDirectory.open(disk, DATA, NODE)
         with suppress(KafkaError):  # `failed` has the reason.
             directory.open_log("t", 0, TOPIC_ID, config, now_ms=NOW_MS)
@@ -90,16 +90,16 @@ def start_log(config: LogConfig) -> Callable[[FakeDisk], Seen]:
             with suppress(KafkaError):
                 directory.open_log("t", 0, TOPIC_ID, config, now_ms=NOW_MS)
         directory.read_cleaner_offsets()  # Its content does not matter, because compacting twice gives the same result.
-        return Seen({"meta": directory.meta}, {"t-0": seen_log(directory, "t", 0)})
+        return StartResult({"meta": directory.meta}, {"t-0": seen_log(directory, "t", 0)})
 
     return start
 
 
-def stopped_log(fill: Callable[[LogOnDisk], None], config: LogConfig) -> Stopped:
+def stopped_log(fill: Callable[[LogOnDisk], None], config: LogConfig) -> StoppedDirectory:
     given = LogOnDisk(config=config)
     fill(given)
     given.directory.close(broker_epoch=11)
-    return Stopped(dict(files_of(given.disk)), start_log(config))
+    return StoppedDirectory(dict(files_of(given.disk)), start_log(config))
 
 
 def transactions(given: LogOnDisk) -> None:
@@ -123,7 +123,7 @@ def trimmed(given: LogOnDisk) -> None:
     given.log.delete_records_before(12)
 
 
-def compacted() -> Stopped:
+def compacted() -> StoppedDirectory:
     """Returns a log that was cleaned once, with an aborted transaction and a tombstone, and then written again."""
     given = CompactedLog()
     given.log.assign_leader_epoch(3)
@@ -137,13 +137,13 @@ def compacted() -> Stopped:
     given.append(("key 0", "new"), producer_id=7, sequence=10)
     given.append(("key 0", "open"), producer_id=9, transactional=True)
     given.stop()
-    return Stopped(dict(files_of(given.disk)), start_log(COMPACT))
+    return StoppedDirectory(dict(files_of(given.disk)), start_log(COMPACT))
 
 
 # --- A broker with both coordinators.
 
 
-def start_broker(disk: FakeDisk) -> Seen:
+def start_broker(disk: FakeDisk) -> StartResult:
     stage = Stage(disk)
     broker = stage.broker
     image = broker.metadata.image
@@ -167,10 +167,10 @@ def start_broker(disk: FakeDisk) -> Seen:
         "offset": offsets,
         "transactions": listed,
     }
-    return Seen(facts, logs)
+    return StartResult(facts, logs)
 
 
-def broker_with_everything() -> Stopped:
+def broker_with_everything() -> StoppedDirectory:
     """Returns a committed, an aborted and an open transaction, each with an offset of a group."""
     stage = Stage(settings={"transactional_id_expiration_ms": "600000000"})
     stage.init()
@@ -182,10 +182,10 @@ def broker_with_everything() -> Stopped:
             stage.end(committed=ending)
             stage.wait(200)
     stop(stage)
-    return Stopped(dict(files_of(stage.disk)), start_broker)
+    return StoppedDirectory(dict(files_of(stage.disk)), start_broker)
 
 
-def broker_with_metadata_snapshots() -> Stopped:
+def broker_with_metadata_snapshots() -> StoppedDirectory:
     """Returns two snapshots, and a log that starts at the end of the older one, as Kafka leaves them."""
     stage = Stage()
     log = stage.broker.log_directory.logs[CLUSTER_METADATA, 0]
@@ -197,7 +197,7 @@ def broker_with_metadata_snapshots() -> Stopped:
         stage.disk.write_bytes(name, bootstrap_snapshot(records, SUPPORTED_FEATURES[METADATA_VERSION][1], NOW_MS))
     log.delete_records_before(headers[len(headers) // 2].base_offset)
     stop(stage)
-    return Stopped(dict(files_of(stage.disk)), start_broker, damaged=".checkpoint")
+    return StoppedDirectory(dict(files_of(stage.disk)), start_broker, damaged=".checkpoint")
 
 
 def metadata_below(portion: bytes, end_offset: int) -> list[Message]:
@@ -219,7 +219,7 @@ def stop(stage: Stage) -> None:
 
 ONE_SEGMENT = LogConfig(index_interval_bytes=150)
 MANY_SEGMENTS = LogConfig(segment_bytes=500, index_interval_bytes=100)
-DIRECTORIES: dict[str, Callable[[], Stopped]] = {
+DIRECTORIES: dict[str, Callable[[], StoppedDirectory]] = {
     "one segment": lambda: stopped_log(transactions, ONE_SEGMENT),
     "many segments": lambda: stopped_log(transactions, MANY_SEGMENTS),
     "trimmed": lambda: stopped_log(trimmed, MANY_SEGMENTS),
@@ -230,5 +230,5 @@ DIRECTORIES: dict[str, Callable[[], Stopped]] = {
 
 
 @cache
-def stopped(name: str) -> Stopped:
+def stopped(name: str) -> StoppedDirectory:
     return DIRECTORIES[name]()

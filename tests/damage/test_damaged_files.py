@@ -16,7 +16,7 @@ from odradek.broker.metadata.replaying import CorruptMetadata
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.records import batches
 from odradek.storage.log_directory import WrongDirectory
-from tests.damage.directories import DIRECTORIES, INTERNAL, Seen, stopped
+from tests.damage.directories import DIRECTORIES, INTERNAL, StartResult, stopped
 from tests.damage.outcome import Outcome
 
 DAMAGE = os.environ.get("DAMAGE", "2")
@@ -28,7 +28,7 @@ BASE_OFFSET_BYTES = 8  # These bytes are outside the CRC of a batch.
 
 
 @cache
-def undamaged(name: str) -> Seen:
+def undamaged(name: str) -> StartResult:
     found = stopped(name)
     return found.start(found.with_file("", b""))
 

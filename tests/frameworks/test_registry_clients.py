@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.cimpl import NewTopic
 
-from tests.client_lab.installing import Installed, install
+from tests.client_lab.installing import InstalledClient, install
 from tests.clients.admin import new_admin
 from tests.support.broker_process import IS_KAFKA, BrokerProcess
 from tests.support.commands import command
@@ -101,7 +101,7 @@ class RegistryClient:
     def __str__(self) -> str:
         return self.package
 
-    def installed(self) -> Installed:
+    def installed(self) -> InstalledClient:
         if shutil.which(self.tool) is None:
             pytest.skip(f"{self.package} needs {self.tool}")
         return install(self.package, self.version, PROGRAMS / self.program, self.needs)

@@ -13,7 +13,7 @@ TOPICS = ("__transaction_state", "__consumer_offsets", "__share_group_state", "_
 
 
 @pytest.mark.parametrize("kind", [LOG, METADATA_SNAPSHOT, "request", "response:Fetch:12", *READERS])
-def test_random_bytes(kind: str, tmp_path: Path) -> None:
+def test_inspect_never_fails_on_random_bytes(kind: str, tmp_path: Path) -> None:
     rng = Random(kind)
     path = tmp_path / "data"
     for _ in range(ROUNDS * 5):

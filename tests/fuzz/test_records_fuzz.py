@@ -90,7 +90,7 @@ def test_readers_of_markers() -> None:
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Compression if codec is not Compression.NONE])
-def test_openers(codec: Compression) -> None:
+def test_damaged_compressed_data_is_refused_or_stays_below_the_limit(codec: Compression) -> None:
     rng = Random(f"{SEED} open {codec.name}")
     for _ in range(EXECUTIONS):
         plain = rng.randbytes(rng.randrange(100)) + b"again " * rng.randrange(2000)

@@ -66,7 +66,7 @@ def test_a_compose_file_for_apache_kafka_starts_with_only_the_image_changed(
     assert "is told to connect to" not in broker.log
 
 
-def test_what_means_nothing_here_is_noted_once(start: Run) -> None:
+def test_a_setting_without_effect_is_noted_once(start: Run) -> None:
     service = yaml.safe_load(SHAPES[-1].with_name("quickstart.yaml").read_text())["services"]["broker"]
     broker = start(environment=environment(service))
     broker.wait_for("accepts Kafka clients")

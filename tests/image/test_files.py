@@ -76,7 +76,7 @@ def test_every_mounted_file_is_there() -> None:
     ],
     ids=lambda words: "-".join(words[:2]),
 )
-def test_promtool_accepts(words: tuple[str, ...]) -> None:
+def test_promtool_accepts_the_files_and_passes_their_tests(words: tuple[str, ...]) -> None:
     done = subprocess.run(["promtool", *words], cwd=DOCKER, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

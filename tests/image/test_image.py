@@ -133,12 +133,12 @@ def test_a_directory_of_the_previous_commit_is_taken_over(start: Run, tmp_path: 
     subprocess.run(["tar", "x", "-C", str(before)], input=archive.stdout, check=True)
     volume = tmp_path / "volume"
 
-    class Previous(BrokerProcess):
+    class PreviousBroker(BrokerProcess):
         def command(self, ready_file: Path) -> list[str]:
             script = f"import sys; sys.path.insert(0, {str(before)!r}); from odradek.cli import main; sys.exit(main())"
             return [sys.executable, "-c", script, *super().command(ready_file)[3:]]
 
-    with Previous(volume) as old:
+    with PreviousBroker(volume) as old:
         produce(old.bootstrap, "orders", ["1", "2"])
         old.kill9()
     for path in (volume, *volume.rglob("*")):

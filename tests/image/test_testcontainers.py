@@ -106,7 +106,7 @@ def test_the_java_module_starts_it_in_place_of_apache_kafka(start: Run, waits_fo
     ],
     ids=["zookeeper", "kraft"],
 )
-def test_the_python_module_starts_it(start: Run, environment: dict[str, str], boot: str, awaited: str) -> None:
+def test_the_python_module_starts_the_image(start: Run, environment: dict[str, str], boot: str, awaited: str) -> None:
     loop = f"while [ ! -f {PYTHON_SCRIPT} ]; do sleep 0.1; done; sh {PYTHON_SCRIPT}"
     host = ReservedPort()
     kafka = start("sh", "-c", loop, name="d34db33f", environment=environment, ports=((host.number, 9093),))
@@ -251,7 +251,7 @@ MODULES: Mapping[str, Module] = {
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_the_module_of_a_language_starts_it(start: Run, name: str) -> None:
+def test_the_module_of_each_language_starts_the_image(start: Run, name: str) -> None:
     module = MODULES[name]
     host = ReservedPort()
     kafka = start(

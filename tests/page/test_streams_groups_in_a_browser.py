@@ -55,7 +55,7 @@ def test_the_picture_and_the_tables_show_the_topology_and_who_runs_its_tasks(
     page.close()
 
 
-def test_the_api_shows_the_same(broker: BrokerProcess) -> None:
+def test_the_http_api_shows_the_same_group_as_the_page(broker: BrokerProcess) -> None:
     with urlopen(f"http://127.0.0.1:{broker.ready['http_port']}/api/group?id=counter") as answer:
         view = json.load(answer)
     streams = view["streams"]

@@ -28,7 +28,7 @@ from odradek.protocol.topic_partition import GROUP_OFFSETS
 from tests.simulation.simulated_broker import Parts
 from tests.simulation.stage import GROUP, Stage
 from tests.simulation.transaction_world import NOW_MS
-from tests.support.fake_disk import Crashed, FakeDisk
+from tests.support.fake_disk import FakeDisk, ProcessCrashed
 
 SEED = int(os.environ.get("SEED", "1"))
 E = ErrorCode
@@ -248,7 +248,7 @@ def crashed(new_world: Callable[[FakeDisk], W], prepared: FakeDisk, call: int, *
     world.stage.disk.crash_before(call, half_write=half_write)
     try:
         world.play()
-    except Crashed:
+    except ProcessCrashed:
         pass
     else:
         raise AssertionError("it did not crash where it should")

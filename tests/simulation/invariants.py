@@ -33,7 +33,7 @@ OFFSET_FETCH_VERSION = 5
 
 
 @dataclass(slots=True)
-class Seen:
+class ObservedPartition:
     """What has been observed in one partition."""
 
     last_stable_offset: int = 0
@@ -48,7 +48,7 @@ class Invariants:
         self._book = book
         self._partitions = partitions
         self._groups = groups
-        self._seen: dict[TopicPartition, Seen] = {each: Seen() for each in partitions}
+        self._seen: dict[TopicPartition, ObservedPartition] = {each: ObservedPartition() for each in partitions}
         self._outcomes: dict[tuple[int, int], bool] = {}  # whether the transaction committed, by (producer id, epoch)
         self._offsets: dict[str, int] = {}
         self._disk_calls = -1
@@ -80,7 +80,7 @@ class Invariants:
         """
         self._disk_calls = -1
         for topic_partition, before in self._seen.items():
-            after = Seen()
+            after = ObservedPartition()
             if not was_power_lost:
                 after.last_stable_offset = before.last_stable_offset
                 after.visible = before.visible
@@ -91,7 +91,7 @@ class Invariants:
 
     # Reading.
 
-    def _read_on(self, partition: Partition, seen: Seen) -> None:
+    def _read_on(self, partition: Partition, seen: ObservedPartition) -> None:
         log, end = partition.log, partition.log.last_stable_offset
         if end <= seen.read_to:
             return
@@ -103,14 +103,14 @@ class Invariants:
                     self._see(partition, seen, offset, value)
         seen.read_to = end
 
-    def _see(self, partition: Partition, seen: Seen, offset: int, value: bytes) -> None:
+    def _see(self, partition: Partition, seen: ObservedPartition, offset: int, value: bytes) -> None:
         attempt = self._book.by_value.get(value)
         assert attempt is not None, f"nobody sent {value!r} of {partition}"
         assert attempt.may_be_committed, f"{value!r} of {partition} can be read, and was never to be committed"
         before = seen.visible.setdefault(value, offset)
         assert before == offset, f"{value!r} of {partition} is at the offsets {before} and {offset}"
 
-    def _marker_of(self, partition: Partition, seen: Seen) -> MarkerSeen:
+    def _marker_of(self, partition: Partition, seen: ObservedPartition) -> MarkerSeen:
         def marker(producer_id: int, producer_epoch: int, is_commit: bool) -> None:
             if producer_id not in self.bumping:
                 return

@@ -93,7 +93,7 @@ class Attempt:
         return self.is_asked and self.answer is not Answer.NO
 
 
-class Over(Exception):
+class ProducerEnded(Exception):
     """The producer is fenced, or cannot continue. A new one replaces it."""
 
 
@@ -158,7 +158,7 @@ class Producer:
             while True:
                 yield from self._transaction()
                 yield self._rng.choice([0, 1, 50])
-        except Over:
+        except ProducerEnded:
             return
 
     # Each of these methods repeats its request until the response is usable.
@@ -180,7 +180,7 @@ class Producer:
             if code is not None and code not in RETRIABLE:
                 break
             yield 20
-        raise Over
+        raise ProducerEnded
 
     def _transaction(self) -> Script:
         self.connection += 1
@@ -205,7 +205,7 @@ class Producer:
             is_well = yield from self._commit_offset(attempt)
         wants_commit = is_well and rng.random() < 0.75
         if rng.random() < 0.03:
-            raise Over  # it dies
+            raise ProducerEnded  # it dies
         if is_begun:
             yield from self._end(attempt, is_commit=wants_commit)
         if not self.is_new and not is_well:
@@ -346,4 +346,4 @@ class Producer:
                 break
             may_have_happened |= code is None or code in SAYS_NOTHING
             yield 20
-        raise Over
+        raise ProducerEnded

@@ -68,7 +68,7 @@ from odradek.storage.log import Origin
 from tests.simulation import share_requests as requests
 from tests.simulation.share_requests import ACCEPT, REJECT, RELEASE, Kinds, Record
 from tests.simulation.share_stage import QUEUE, TOPIC, ShareStage
-from tests.support.fake_disk import Crashed
+from tests.support.fake_disk import ProcessCrashed
 
 E = ErrorCode
 GROUPS = (QUEUE, "others")
@@ -968,7 +968,7 @@ class Administration:
         self.stage.die_after(self.rng.randint(1, 8))
         try:
             self.rng.choice([self.stage_some, self.stage_some, self.commit, self.abort])()
-        except Crashed:
+        except ProcessCrashed:
             self.say("the broker died")
         else:
             self.under_way = None

@@ -29,7 +29,7 @@ Record = tuple[int, int]  # partition and offset
 Kinds = dict[Record, int]  # acknowledgement type of each record
 
 
-class Acquired(NamedTuple):
+class AcquiredRecord(NamedTuple):
     partition: int
     offset: int
     delivery_count: int
@@ -72,9 +72,9 @@ def fetch(
     )
 
 
-def acquired_in(answer: Any) -> list[Acquired]:
+def acquired_in(answer: Any) -> list[AcquiredRecord]:
     return [
-        Acquired(partition.partition_index, offset, each.delivery_count)
+        AcquiredRecord(partition.partition_index, offset, each.delivery_count)
         for topic in answer.responses
         for partition in topic.partitions
         for each in partition.acquired_records

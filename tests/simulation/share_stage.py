@@ -23,7 +23,7 @@ from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.topic_partition import SHARE_GROUP_STATE
 from odradek.storage.log import Origin
 from tests.simulation import share_requests as requests
-from tests.simulation.share_requests import ACCEPT, REJECT, RELEASE, RENEW, Acquired, Kinds, Record
+from tests.simulation.share_requests import ACCEPT, REJECT, RELEASE, RENEW, AcquiredRecord, Kinds, Record
 from tests.simulation.stage import ID, P0, Stage
 from tests.simulation.transaction_world import NOW_MS
 from tests.support.fake_disk import FakeDisk
@@ -109,7 +109,7 @@ class Member:
 
 
 @dataclass(slots=True)
-class Known:
+class ClientKnowledge:
     """What clients were told, and remember across brokers.
 
     finished     accepted or rejected, and told so, or in a transaction whose commit was confirmed
@@ -141,7 +141,7 @@ class Known:
 class Moment:
     """The state of a story without its broker."""
 
-    known: Known
+    known: ClientKnowledge
     pair: tuple[int, int]
     now_ms: int
     is_durable: bool
@@ -158,10 +158,10 @@ class Moment:
 
 
 class ShareStory:
-    def __init__(self, stage: ShareStage, known: Known | None = None, group: str = QUEUE) -> None:
+    def __init__(self, stage: ShareStage, known: ClientKnowledge | None = None, group: str = QUEUE) -> None:
         self.stage = stage
         self.group = group
-        self.known = known or Known()
+        self.known = known or ClientKnowledge()
         # Tests replace this if another promise exists.
         self.may_be_delivered: Callable[[Record], bool] = lambda record: True
 
@@ -231,7 +231,7 @@ class ShareStory:
         for record in [record for record, (holder, _) in self.known.locks.items() if holder == member.name]:
             del self.known.locks[record]
 
-    def fetch(self, name: str, max_records: int, *, mode: int = 0, tries: int = 12) -> list[Acquired]:
+    def fetch(self, name: str, max_records: int, *, mode: int = 0, tries: int = 12) -> list[AcquiredRecord]:
         """Fetches for a while until there are records, because the first fetch only starts to load the share
         partition."""
         member = self.join(name)
@@ -263,7 +263,7 @@ class ShareStory:
             self.stage.wait(50)
         return []
 
-    def _delivered(self, member: Member, acquired: Acquired, sent_ms: int) -> None:
+    def _delivered(self, member: Member, acquired: AcquiredRecord, sent_ms: int) -> None:
         known, record, count = self.known, acquired.record, acquired.delivery_count
         what = f"{record} is delivered to {member.name} for the {count}. time"
         assert record not in known.finished, f"{what} after it was finished"

@@ -16,8 +16,8 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.struct import Message
 from tests.checker.history import Answer
 from tests.simulation import share_requests as requests
-from tests.simulation.producers import RETRIABLE, Ask, Attempt, Batch, Over, Producer, Script
-from tests.simulation.share_requests import ACCEPT, REJECT, RELEASE, RENEW, Acquired, Kinds, Record
+from tests.simulation.producers import RETRIABLE, Ask, Attempt, Batch, Producer, ProducerEnded, Script
+from tests.simulation.share_requests import ACCEPT, REJECT, RELEASE, RENEW, AcquiredRecord, Kinds, Record
 
 E = ErrorCode
 TRIES = 8
@@ -47,7 +47,7 @@ class Ledger:
     deliveries: Counter[Record] = field(default_factory=Counter)
     inputs: dict[bytes, Record] = field(default_factory=dict)
 
-    def delivered(self, member: str, acquired: Acquired, *, asked_ms: int, now_ms: int) -> None:
+    def delivered(self, member: str, acquired: AcquiredRecord, *, asked_ms: int, now_ms: int) -> None:
         record, count = acquired.record, acquired.delivery_count
         what = f"{record} of {self.group} is delivered to {member} for the {count}. time"
         assert record not in self.finished, f"{what} after it was finished"
@@ -255,7 +255,7 @@ class Worker(Producer):
         if rng.random() < 0.1:
             yield rng.choice([500, 2 * sharer.ledger.lock_ms])
         if rng.random() < 0.03:
-            raise Over  # it dies
+            raise ProducerEnded  # it dies
         is_commit = is_well and rng.random() < 0.75
         if is_commit:
             sharer.ledger.maybe |= set(chosen)

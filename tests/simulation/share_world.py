@@ -32,7 +32,7 @@ from odradek.storage.log import Origin
 from tests.simulation.plan import Plan, broker_config
 from tests.simulation.producers import NO_PAIR, Ask, Producer
 from tests.simulation.share_requests import ACCEPT
-from tests.simulation.share_stage import SETTINGS, Known, ShareStage, ShareStory
+from tests.simulation.share_stage import SETTINGS, ClientKnowledge, ShareStage, ShareStory
 from tests.simulation.share_workers import Ledger, PlainMember, Sharer, Worker
 from tests.simulation.simulated_broker import Parts
 from tests.simulation.transaction_world import DATA_PARTITIONS, NOW_MS, World
@@ -213,7 +213,7 @@ class ShareWorld(World):
         return {(partition, offset) for partition in range(PARTITIONS) for offset in range(INPUTS // PARTITIONS)}
 
     def _story(self, stage: ShareStage, ledger: Ledger) -> ShareStory:
-        known = Known(finished=set(ledger.finished), restarts=1_000)
+        known = ClientKnowledge(finished=set(ledger.finished), restarts=1_000)
         return ShareStory(stage, known, ledger.group)
 
     def _drain(self, story: ShareStory, *, in_transaction: bool) -> set[tuple[int, int]]:

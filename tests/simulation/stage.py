@@ -27,7 +27,7 @@ from tests.simulation.simulated_broker import Parts, SimulatedBroker
 from tests.simulation.transaction_world import NOW_MS
 from tests.simulation.virtual_time import VirtualTime
 from tests.support.batches import batch_by
-from tests.support.fake_disk import Crashed, FakeDisk
+from tests.support.fake_disk import FakeDisk, ProcessCrashed
 from tests.support.requests import produce_request
 from tests.support.transaction_listing import all_listed
 
@@ -99,7 +99,7 @@ class Stage:
     def _step(self, until_ms: float) -> bool:
         is_stepped = self.time.step(until_ms)
         if self.dies_at_call is not None and self.disk.calls >= self.dies_at_call:
-            raise Crashed
+            raise ProcessCrashed
         return is_stepped
 
     def die_after(self, calls: int) -> None:

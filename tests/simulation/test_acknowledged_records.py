@@ -20,7 +20,7 @@ STEPS = 80
 
 
 @dataclass
-class Sent:
+class SentBatch:
     """A batch of an idempotent producer, which is repeated until it is acknowledged."""
 
     producer_id: int
@@ -43,7 +43,7 @@ class Producer:
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
-        self.sent: list[Sent] = []
+        self.sent: list[SentBatch] = []
 
     def send(self, partition: Partition) -> None:
         last = self.sent[-1] if self.sent else None
@@ -51,7 +51,7 @@ class Producer:
             return
         if last is None or last.is_acknowledged:
             sequence = len(self.sent)
-            last = Sent(self.producer_id, sequence, b"%d/%d" % (self.producer_id, sequence))
+            last = SentBatch(self.producer_id, sequence, b"%d/%d" % (self.producer_id, sequence))
             self.sent.append(last)
         last.outcomes, last.is_refused = [], False
         batch = batch_by((last.producer_id, 0), last.sequence, last.value, at_ms=NOW_MS, transactional=False)
@@ -73,7 +73,7 @@ class World:
         settings = {"flush_messages": 1} if self.is_durable else {}
         self.scene.topic("t", segment_bytes=self.rng.choice([300, 1000, 1 << 20]), **settings)
         self.producers = [Producer(producer_id) for producer_id in range(1, 4)]
-        self.coordinators: list[Sent] = []
+        self.coordinators: list[SentBatch] = []
 
     @property
     def partition(self) -> Partition:
@@ -97,7 +97,7 @@ class World:
             self.scene.workers.finish_one()
 
     def coordinate(self) -> None:
-        sent = Sent(-1, -1, b"coordinator/%d" % len(self.coordinators))
+        sent = SentBatch(-1, -1, b"coordinator/%d" % len(self.coordinators))
         self.coordinators.append(sent)
         batch = build_batch([NewRecord(b"k", sent.value, NOW_MS)])
         try:
@@ -110,7 +110,7 @@ class World:
     def fault(self) -> None:
         self.disk.fail(self.rng.randint(1, 3), self.rng.choice(list(Fault)))
 
-    def all_sent(self) -> list[Sent]:
+    def all_sent(self) -> list[SentBatch]:
         return [sent for producer in self.producers for sent in producer.sent] + self.coordinators
 
     def check(self, disk: FakeDisk, what: str) -> None:

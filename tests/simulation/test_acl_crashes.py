@@ -15,7 +15,7 @@ from odradek.broker.metadata.image import MetadataImage
 from odradek.broker.metadata.records import Decision
 from odradek.broker.security.acl.acls import Acl, AclFilter
 from odradek.protocol.acls import Operation, PatternType, Permission, ResourceType
-from tests.support.fake_disk import Crashed, FakeDisk
+from tests.support.fake_disk import FakeDisk, ProcessCrashed
 from tests.support.metadata import Running, ids
 
 State = frozenset[Acl]
@@ -87,7 +87,7 @@ def test_whenever_the_process_dies_the_acls_are_those_of_a_prefix_of_the_changes
             disk, running = begun()
             disk.crash_before(call, half_write=half_write)
             acknowledged = 0
-            with suppress(Crashed):
+            with suppress(ProcessCrashed):
                 for change in changes():
                     if running.metadata.submit(change).is_done:
                         acknowledged += 1
@@ -100,6 +100,6 @@ def test_a_change_that_is_not_acknowledged_has_no_effect_yet() -> None:
     """No right exists that a power failure could take away."""
     disk, running = begun()
     disk.crash_before(2)  # after the write, before its sync
-    with suppress(Crashed):
+    with suppress(ProcessCrashed):
         running.metadata.submit(next(changes()))
     assert state_of(running.metadata.image) == frozenset()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.compaction_scene import COMPACT, CompactedLog
-from tests.support.fake_disk import Crashed, FakeDisk
+from tests.support.fake_disk import FakeDisk, ProcessCrashed
 
 SEED = int(os.environ.get("SEED", "1"))
 
@@ -39,7 +39,7 @@ def crashes(*, half_write: bool = False) -> Iterator[tuple[int, FakeDisk]]:
         log.disk.crash_before(call, half_write=half_write)
         try:
             log.clean()
-        except Crashed:
+        except ProcessCrashed:
             yield call, log.disk
         else:
             assert call > 30, "a pass takes more calls than that"
@@ -87,7 +87,7 @@ def test_a_crash_while_the_replacement_is_finished_at_the_next_start_costs_nothi
             try:
                 CompactedLog(replace(COMPACT, segment_bytes=450), second)
                 break
-            except Crashed:
+            except ProcessCrashed:
                 where = f"killed at call {call}, then at call {call_in_recovery} of the start"
                 check(second.after_kill(), f"{where}, after {second.log[-3:]}")
                 for state in second.after_power_failure(SEED, random_states=1):

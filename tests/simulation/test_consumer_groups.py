@@ -13,7 +13,7 @@ import pytest
 
 from odradek.protocol.errors import ErrorCode
 from tests.simulation.seeds import seeds
-from tests.support.consumer_scene import ConsumerScene, Told
+from tests.support.consumer_scene import ConsumerScene, HeartbeatResult
 from tests.support.group_scene import NOT_WRITTEN
 
 SEEDS = seeds(150)
@@ -69,7 +69,7 @@ class Consumer:
             return
         self._told(told)
 
-    def _told(self, told: Told) -> None:
+    def _told(self, told: HeartbeatResult) -> None:
         if told.code == NOT_WRITTEN.value:
             self.tells_all = True
         elif told.code in LOST:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from tests.simulation.storage_session import CONFIG, Promises, Session, check_promises
-from tests.support.fake_disk import Crashed, FakeDisk
+from tests.support.fake_disk import FakeDisk, ProcessCrashed
 
 SEED = int(os.environ.get("SEED", "1"))
 
@@ -128,7 +128,7 @@ def crashes(workload: Workload, *, half_write: bool = False) -> Iterator[tuple[i
         disk.crash_before(call, half_write=half_write)
         try:
             workload(Session(disk, promises))
-        except Crashed:
+        except ProcessCrashed:
             yield call, disk, promises
         else:
             yield call, disk, promises
@@ -169,7 +169,7 @@ def test_a_crash_during_recovery_loses_nothing_either(workload: Workload) -> Non
                 try:
                     Session(second, Promises(topic_ids=dict(promises.topic_ids))).open_all()
                     break
-                except Crashed:
+                except ProcessCrashed:
                     for after in second.after_power_failure(SEED, random_states=1):
                         try:
                             check_promises(after.disk, promises, killed=False)

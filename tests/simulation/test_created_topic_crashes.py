@@ -9,7 +9,7 @@ from odradek.broker.runtime.waiting import Deferred
 from odradek.files.names import partition_of
 from tests.simulation.simulated_broker import DATA
 from tests.simulation.stage import Stage
-from tests.support.fake_disk import Crashed, FakeDisk
+from tests.support.fake_disk import FakeDisk, ProcessCrashed
 
 LARGE = SLICE_RECORDS // 3  # Four topics with this number of partitions take two slices.
 TOPICS = {"t0": LARGE, "t1": LARGE, "t2": LARGE, "t3": LARGE, "t4": 1}
@@ -43,7 +43,7 @@ def test_topics_are_whole_or_not_there_after_a_crash() -> None:
     for call in with_power_failure.union(range(4, CALLS, 7)):
         stage = Stage()
         stage.disk.crash_before(call)
-        with suppress(Crashed):
+        with suppress(ProcessCrashed):
             create(stage)
         stage.broker.kill()
         check_restart(f"kill before call {call}", stage.disk.after_kill(), stage)

@@ -16,7 +16,7 @@ from odradek.protocol.batch_header import batches
 from odradek.protocol.errors import ErrorCode
 from tests.simulation.stage import P0, P1, Stage
 from tests.simulation.test_transaction_crashes import open_everywhere
-from tests.support.fake_disk import Crashed, FakeDisk
+from tests.support.fake_disk import FakeDisk, ProcessCrashed
 
 Steps = Callable[[Stage], None]
 
@@ -67,7 +67,7 @@ def test_the_namesake_of_a_deleted_topic_begins_empty_whenever_the_process_dies(
     for call in range(1, calls_of(steps) + 2):
         stage, old_id = opened()
         stage.disk.crash_before(call)
-        with suppress(Crashed):
+        with suppress(ProcessCrashed):
             steps(stage)
         for name, disk in disks_after_a_crash(stage):
             check_restart(f"crash before call {call}, {name}", disk, stage, old_id)

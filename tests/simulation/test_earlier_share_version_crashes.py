@@ -14,7 +14,7 @@ from odradek.protocol.messages.end_txn_request import EndTxnRequest
 from odradek.protocol.topic_partition import SHARE_GROUP_STATE
 from tests.simulation.stage import Stage
 from tests.support.earlier_directories import GROUP, PENDING, QUEUE, TRANSACTIONAL_ID, on_fake_disk
-from tests.support.fake_disk import Crashed, FakeDisk
+from tests.support.fake_disk import FakeDisk, ProcessCrashed
 from tests.support.share_state_as_kafka import batches_told
 
 LEFT_MS = 1_795_903_900_000  # just after the directory was left
@@ -67,7 +67,7 @@ def is_accepted(stage: Stage) -> bool:
 def test_a_crash_at_any_call_of_the_first_start_loses_nothing_that_is_staged(call: int, half_write: bool) -> None:
     disk = on_fake_disk(PENDING)
     disk.crash_before(call, half_write=half_write)
-    with suppress(Crashed, KafkaError):
+    with suppress(ProcessCrashed, KafkaError):
         opened(disk)
     for number, state in enumerate([disk.after_kill(), *(each.disk for each in disk.after_power_failure(seed=call))]):
         stage = opened(state)

@@ -14,7 +14,7 @@ from odradek.protocol.messages.join_group_response import JoinGroupResponse
 from odradek.protocol.messages.leave_group_request import MemberIdentity
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 from tests.simulation.seeds import seeds
-from tests.support.group_scene import Asked, Scene, subscription
+from tests.support.group_scene import PendingRequest, Scene, subscription
 
 SEEDS = seeds(150)
 EVENTS = 120
@@ -38,8 +38,8 @@ class Client:
         self.member_id = ""
         self.generation = -1
         self.assignment: bytes | None = None
-        self.joining: Asked[JoinGroupResponse] | None = None
-        self.syncing: Asked[SyncGroupResponse] | None = None
+        self.joining: PendingRequest[JoinGroupResponse] | None = None
+        self.syncing: PendingRequest[SyncGroupResponse] | None = None
 
     @property
     def is_in(self) -> bool:

@@ -10,7 +10,7 @@ from odradek.broker.configuration.resources import SettingChange
 from odradek.broker.metadata.config_changes import ResourceChanges, alter_configs
 from odradek.broker.metadata.image import MetadataImage
 from odradek.broker.metadata.topics import delete_topics
-from tests.support.fake_disk import Crashed, FakeDisk
+from tests.support.fake_disk import FakeDisk, ProcessCrashed
 from tests.support.metadata import FEATURES, Running
 
 SEED = int(os.environ.get("SEED", "1"))
@@ -78,7 +78,7 @@ CALLS = calls_of(lambda disk: Session().run(disk))
 def test_what_was_answered_survives_a_crash_at_any_call(call: int, half_write: bool) -> None:
     disk, session = FakeDisk(), Session()
     disk.crash_before(call, half_write=half_write)
-    with suppress(Crashed):
+    with suppress(ProcessCrashed):
         session.run(disk)
     for state in disk.after_power_failure(SEED):
         again = Running(state.disk)

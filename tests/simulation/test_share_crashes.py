@@ -18,7 +18,7 @@ from tests.simulation.share_requests import ACCEPT, REJECT, RELEASE, RENEW
 from tests.simulation.share_stage import LOCK_MS, Moment, ShareStage, ShareStory, prepared_disk
 from tests.simulation.stage import NO_PAIR
 from tests.simulation.transaction_world import NOW_MS
-from tests.support.fake_disk import Crashed, CrashState, FakeDisk
+from tests.support.fake_disk import CrashState, FakeDisk, ProcessCrashed
 
 SEED = int(os.environ.get("SEED", "1"))
 HALVES = 5  # Every fifth call is tried as half a write. The seed decides which ones.
@@ -244,7 +244,7 @@ def test_a_write_that_is_cut_in_half_is_as_good_as_none(events: list[Event], pre
     for call in range(SEED % HALVES + 1, disk.calls - start + 1, HALVES):
         play = begun(events, prepared)
         play.story.stage.disk.crash_before(call, half_write=True)
-        with suppress(Crashed):
+        with suppress(ProcessCrashed):
             play.to_the_end()
         play.story.stage.broker.kill()
         left = play.story.stage.disk.after_kill()

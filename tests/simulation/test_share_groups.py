@@ -16,7 +16,7 @@ from odradek.broker.shares.core.state import UNKNOWN_COUNT
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import SHARE_GROUP_STATE
 from tests.simulation.seeds import seeds
-from tests.support.fake_disk import Crashed, FakeDisk
+from tests.support.fake_disk import FakeDisk, ProcessCrashed
 from tests.support.share_broker import STATE_PARTITIONS, ShareBroker
 from tests.support.share_member import Member, partitions_of
 
@@ -75,7 +75,7 @@ class World:
             return
         try:
             getattr(self, event)()
-        except Crashed:
+        except ProcessCrashed:
             self.trace.append("killed")
             self.restart()
 
@@ -173,7 +173,7 @@ class World:
             self.broker.settle()
             for member in self.members:
                 member.disconnect()
-        except Crashed:
+        except ProcessCrashed:
             pass
         self.restart()
         self.broker.sleep(LOCK_MS + 1)

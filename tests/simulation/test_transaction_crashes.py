@@ -21,7 +21,7 @@ from odradek.protocol.topic_partition import TRANSACTION_STATE
 from odradek.storage.log import Origin
 from tests.simulation.stage import EXPIRATION_MS, ID, P0, P1, TIMEOUT_MS, Stage
 from tests.simulation.transaction_world import NOW_MS
-from tests.support.fake_disk import Crashed, FakeDisk
+from tests.support.fake_disk import FakeDisk, ProcessCrashed
 
 E = ErrorCode
 
@@ -211,7 +211,7 @@ def test_a_crash_loses_nothing_that_was_answered_and_tears_nothing(transition: T
         is_answered = transition.step(stage)
         transition.wait(stage)
         assert call is None, "it did not crash where it should"
-    except Crashed:
+    except ProcessCrashed:
         pass
     stage.broker.kill()
     states = [("kill", stage.disk.after_kill())]

@@ -15,7 +15,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import GROUP_OFFSETS
 from tests.simulation.stage import NO_PAIR, P0, P1, Pair, Stage
 from tests.simulation.transaction_world import NOW_MS
-from tests.support.fake_disk import Crashed, FakeDisk
+from tests.support.fake_disk import FakeDisk, ProcessCrashed
 
 E = ErrorCode
 HOUR_MS = 60 * 60 * 1000
@@ -155,7 +155,7 @@ def crashes(story: list[Step], number: int) -> Iterator[tuple[Stage, Notes]]:
         stage.disk.crash_before(call)
         try:
             story[number](stage, notes)
-        except Crashed:
+        except ProcessCrashed:
             stage.broker.kill()
             yield stage, notes
             continue
@@ -259,7 +259,7 @@ def test_a_crash_between_that_record_and_the_answer_leaves_it_to_the_next_recove
         step(stage, notes)
     stage.is_two_phase = True
     stage.disk.crash_before(call)
-    with pytest.raises(Crashed):
+    with pytest.raises(ProcessCrashed):
         stage.init6(keep=True)
     stage.broker.kill()
     again = stage_on(stage.disk.after_kill(), stage.time.now_ms() + 10)

@@ -38,7 +38,7 @@ class Record:
 
 
 @dataclass(slots=True)
-class Asked:
+class ProducerRequests:
     """A request to the coordinator whose batch has not been appended. Later batches must not overtake it."""
 
     epoch: int
@@ -55,10 +55,10 @@ class Partition:
     epochs: dict[int, int] = field(default_factory=dict)
     open: dict[int, int] = field(default_factory=dict)  # the epoch of the open transaction, by producer id
     sequences: dict[Pair, int] = field(default_factory=dict)
-    asked: dict[int, Asked] = field(default_factory=dict)
+    asked: dict[int, ProducerRequests] = field(default_factory=dict)
 
     def ask(self, pair: Pair, sequence: int, *, adds: bool) -> None:
-        known = self.asked.setdefault(pair[0], Asked(pair[1], sequence, adds))
+        known = self.asked.setdefault(pair[0], ProducerRequests(pair[1], sequence, adds))
         if pair[1] > known.epoch:
             known.epoch, known.sequence = pair[1], sequence
         elif pair[1] == known.epoch:

@@ -29,11 +29,11 @@ from tests.checker.history import (
     Answer,
     CommitAnswered,
     CommitAsked,
+    ConsumerPositioned,
     Event,
-    Polled,
-    Positioned,
     ReachedEnd,
-    Sent,
+    RecordSent,
+    RecordsPolled,
     TopicPartition,
 )
 from tests.simulation.far_markers import far_markers
@@ -43,7 +43,7 @@ from tests.simulation.plan import Plan, broker_config
 from tests.simulation.producers import INPUT, Ask, Book, Producer, Script
 from tests.simulation.simulated_broker import Parts, SimulatedBroker
 from tests.simulation.virtual_time import Life, VirtualTime
-from tests.support.fake_disk import Crashed, FakeDisk, Fault
+from tests.support.fake_disk import FakeDisk, Fault, ProcessCrashed
 from tests.support.transaction_listing import all_listed
 
 NOW_MS = 1_800_000_000_000
@@ -157,7 +157,7 @@ class World:
             try:
                 if not self.time.step(until_ms):
                     return
-            except Crashed:
+            except ProcessCrashed:
                 self._crashed()
             if check and self.broker is not None:
                 self.invariants.check(self.broker)
@@ -320,14 +320,16 @@ class World:
         """Reads everything from the start by Fetch, like a read_committed consumer."""
         assert self.broker is not None
         for topic, index in DATA_PARTITIONS:
-            self.reads.append(Positioned(consumer, (topic, index), 0))
+            self.reads.append(ConsumerPositioned(consumer, (topic, index), 0))
             offset = 0
             while True:
                 data, aborted = self._fetch(topic, index, offset)
                 if not data:
                     break
                 records = list(committed_records(data, aborted))
-                self.reads.append(Polled(consumer, (topic, index), [each for each in records if each[0] >= offset]))
+                self.reads.append(
+                    RecordsPolled(consumer, (topic, index), [each for each in records if each[0] >= offset])
+                )
                 offset = next_offset(data)
             if is_end:
                 self.reads.append(ReachedEnd(consumer, (topic, index)))
@@ -400,7 +402,9 @@ class World:
             for batch in attempt.batches:
                 for number, value in enumerate(batch.values):
                     offset = None if batch.base_offset is None else batch.base_offset + number
-                    events.append(Sent(attempt.producer, batch.partition, value, batch.answer, attempt.name, offset))
+                    events.append(
+                        RecordSent(attempt.producer, batch.partition, value, batch.answer, attempt.name, offset)
+                    )
             if attempt.is_asked:
                 events += [CommitAsked(attempt.name), CommitAnswered(attempt.name, attempt.answer)]
         return events + self.reads

@@ -29,7 +29,7 @@ from odradek.protocol.struct import Message
 from tests.checker.history import Answer
 from tests.simulation.network import Weather
 from tests.simulation.plan import Plan, broker_config
-from tests.simulation.producers import NO_PAIR, RETRIABLE, Ask, Attempt, Over, Producer, Script
+from tests.simulation.producers import NO_PAIR, RETRIABLE, Ask, Attempt, Producer, ProducerEnded, Script
 from tests.simulation.simulated_broker import Parts
 from tests.simulation.transaction_world import DATA_PARTITIONS, NOW_MS, OLD_PRODUCER_ID, QUIET_MS, World
 from tests.support.transaction_listing import all_listed
@@ -86,7 +86,7 @@ class TwoPhaseProducer(Producer):
                 if self._may_be_ordinary and self._is_two_phase and self._rng.random() < 0.1:
                     self._is_two_phase = False
                     yield from self._initialise()
-        except Over:
+        except ProducerEnded:
             return
 
     def _recover(self) -> Script:
@@ -116,7 +116,7 @@ class TwoPhaseProducer(Producer):
             if code is not None and code not in RETRIABLE:
                 break
             yield 20
-        raise Over
+        raise ProducerEnded
 
     def _two_phase_commit(self) -> Script:
         self.connection += 1
@@ -139,16 +139,16 @@ class TwoPhaseProducer(Producer):
                 return  # The timeout was faster, and the id is ready for the next transaction.
             self._is_two_phase = True  # This applies at least to later transactions.
             if ongoing != own_pair:
-                raise Over
+                raise ProducerEnded
             yield from self._dies_or_sleeps(0.15)
         if is_commit and not self._database.commit(self.transactional_id, self._number, own_pair, attempt):
-            raise Over
+            raise ProducerEnded
         yield from self._dies_or_sleeps(0.15)
         yield from self._complete(is_commit)
 
     def _dies_or_sleeps(self, likely: float) -> Script:
         if self._rng.random() < likely:
-            raise Over
+            raise ProducerEnded
         if self._rng.random() < 0.1:
             yield self._rng.choice([200, 3_000, 9_000])
 
@@ -163,7 +163,7 @@ class TwoPhaseProducer(Producer):
             if code is not None and code not in RETRIABLE:
                 break
             yield 20
-        raise Over
+        raise ProducerEnded
 
 
 class TwoPhaseWorld(World):

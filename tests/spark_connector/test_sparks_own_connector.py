@@ -119,7 +119,7 @@ def test_a_range_of_an_aborted_transaction_and_its_marker(connector: Connector, 
     assert rows == []
 
 
-def test_a_batch_from_a_timestamp_on(connector: Connector, broker: Broker, filled: str) -> None:
+def test_a_batch_query_reads_from_a_timestamp_on(connector: Connector, broker: Broker, filled: str) -> None:
     rows = reads(connector, broker, subscribe=filled, startingTimestamp=str(BEGUN_MS + 10))
     assert values(rows) == expected(range(10, TRANSACTIONS))
 
@@ -151,7 +151,9 @@ def streams(connector: Connector, broker: Broker, source: str, target: str, chec
     )
 
 
-def test_a_stream_from_topic_to_topic(connector: Connector, broker: Broker, filled: str, tmp_path: Path) -> None:
+def test_a_stream_copies_every_record_of_a_topic_to_another(
+    connector: Connector, broker: Broker, filled: str, tmp_path: Path
+) -> None:
     target = create_topic(broker.bootstrap, "target", partitions=PARTITIONS)
     told = streams(connector, broker, filled, target, tmp_path)
     assert told["rows"] == expected().total()

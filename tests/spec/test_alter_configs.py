@@ -15,14 +15,14 @@ from tests.support.metadata import apply, config_with, decided, image_with
 
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
-Asked = tuple[str, int, str | None]
+ConfigChange = tuple[str, int, str | None]
 
 
 def ask(
     image: MetadataImage,
     resource_type: int,
     name: str,
-    *changes: Asked,
+    *changes: ConfigChange,
     incremental: bool = True,
     config: BrokerConfig | None = None,
 ) -> tuple[E | None, str | None]:
@@ -101,7 +101,7 @@ def test_an_unknown_setting_can_be_removed() -> None:
         (("cleanup.policy", 7, "x"), E.UNKNOWN_SERVER_ERROR, None),
     ],
 )
-def test_a_change_that_a_topic_does_not_allow(change: Asked, code: E, words: str | None) -> None:
+def test_a_change_that_a_topic_does_not_allow(change: ConfigChange, code: E, words: str | None) -> None:
     image = image_with("t")
     assert ask(image, TOPIC, "t", change) == (code, words)
     assert settings(image) == {}
@@ -132,12 +132,12 @@ def test_a_topic_that_has_no_settings(topic: str, code: E, words: str) -> None:
     assert ask(image_with("t"), TOPIC, topic, ("retention.ms", SET, "1")) == (code, words)
 
 
-def test_one_setting_twice_in_one_request() -> None:
+def test_a_request_that_names_a_setting_twice_is_refused() -> None:
     answer = ask(image_with("t"), TOPIC, "t", ("retention.ms", SET, "1"), ("retention.ms", SET, "2"))
     assert answer == (E.INVALID_REQUEST, "Error due to duplicate config keys")
 
 
-def test_one_resource_twice_in_one_request() -> None:
+def test_a_request_that_names_a_resource_twice_is_refused() -> None:
     resources = [ResourceChanges(TOPIC, "t", [SettingChange("retention.ms", SET, "1")])] * 2
     decision = decided(alter_configs(image_with("t"), config_with(), resources, node_id=1, is_incremental=True))
     assert [error and error.message for *_, error in decision.response] == [
@@ -228,7 +228,7 @@ def test_a_broker_setting_is_recorded_for_this_broker_or_for_all() -> None:
         ),
     ],
 )
-def test_a_change_that_a_broker_does_not_allow(name: str, change: Asked, words: str) -> None:
+def test_a_change_that_a_broker_does_not_allow(name: str, change: ConfigChange, words: str) -> None:
     assert ask(image_with(), BROKER, name, change) == (E.INVALID_REQUEST, words)
 
 
@@ -286,7 +286,9 @@ def test_only_lists_of_a_broker_are_extended() -> None:
         ),
     ],
 )
-def test_with_eligible_leader_replicas_min_isr_is_one_for_the_cluster(name: str, change: Asked, words: str) -> None:
+def test_with_eligible_leader_replicas_min_isr_is_one_for_the_cluster(
+    name: str, change: ConfigChange, words: str
+) -> None:
     image = image_with()
     assert ask(image, BROKER, name, change) == OK
     image.replay(FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1))
@@ -339,7 +341,7 @@ def test_with_eligible_leader_replicas_min_isr_is_one_for_the_cluster(name: str,
         ),
     ],
 )
-def test_a_change_that_a_group_does_not_allow(group: str, change: Asked, code: E, words: str) -> None:
+def test_a_change_that_a_group_does_not_allow(group: str, change: ConfigChange, code: E, words: str) -> None:
     assert ask(image_with(), GROUP, group, change) == (code, words)
 
 
@@ -347,7 +349,7 @@ def test_a_change_that_a_group_does_not_allow(group: str, change: Asked, code: E
     "value",
     ["earliest", "latest", "by_duration:P1D", "by_duration:PT1H30M", "by_duration:PT0.5S", "by_duration:P1DT-23H"],
 )
-def test_where_a_share_group_begins(value: str) -> None:
+def test_a_group_may_choose_where_its_share_partitions_begin(value: str) -> None:
     image = image_with()
     assert ask(image, GROUP, "g", ("share.auto.offset.reset", SET, value)) == OK
     assert image.configs[ConfigResourceType.GROUP, "g"] == {"share.auto.offset.reset": value}
@@ -384,7 +386,7 @@ def test_lists_of_client_metrics_are_set_as_a_whole(operation: int) -> None:
         ("s", ("match", SET, "client_id=["), E.INVALID_CONFIG, "Illegal client matching pattern: client_id=["),
     ],
 )
-def test_a_subscription_that_cannot_be(name: str, change: Asked, code: E, words: str) -> None:
+def test_a_subscription_that_cannot_be(name: str, change: ConfigChange, code: E, words: str) -> None:
     assert ask(image_with(), CLIENT_METRICS, name, change) == (code, words)
 
 

@@ -114,7 +114,7 @@ def test_a_member_id_given_by_a_group_that_was_forgotten_is_worth_nothing() -> N
     assert scene.join(asked.answer.member_id, version=4).code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_what_cannot_be_written_does_not_expire() -> None:
+def test_offsets_do_not_expire_while_writes_fail() -> None:
     scene = Scene()
     scene.commit(1)
     scene.now_ms += scene.config.offsets_retention_ms

@@ -26,7 +26,7 @@ def test_when_the_leader_leaves_another_member_leads() -> None:
     assert (again.answer.generation_id, again.answer.leader) == (2, follower)
 
 
-def test_who_left_is_unknown() -> None:
+def test_a_member_that_has_left_is_unknown() -> None:
     scene = Scene()
     (member, _) = scene.come("a", "b")
     scene.leave(member)

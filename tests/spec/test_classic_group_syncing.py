@@ -78,7 +78,7 @@ def test_while_members_are_joining_there_is_nothing_to_sync() -> None:
     assert scene.sync(leader, 1).code is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_who_may_not_sync() -> None:
+def test_unknown_members_and_groups_may_not_sync() -> None:
     scene = Scene()
     (member,) = scene.come("a")
     assert scene.sync(member, 1, group="nowhere").code is ErrorCode.UNKNOWN_MEMBER_ID

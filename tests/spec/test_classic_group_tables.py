@@ -87,7 +87,7 @@ def test_a_member_that_joins_again(
         (GroupState.COMPLETING_REBALANCE, -1, True, ErrorCode.UNKNOWN_MEMBER_ID, GroupVerdict.ACCEPT),
     ],
 )
-def test_who_may_commit_offsets(
+def test_the_state_decides_which_members_may_commit_offsets(
     state: GroupState,
     generation: int,
     is_anonymous: bool,

@@ -79,7 +79,7 @@ MOVED = {
 ELSEWHERE = {"kafka_network_requestmetrics_totaltimems"}
 
 
-class Scraped:
+class Scrape:
     """A scrape of a scene."""
 
     def __init__(self, scene: TxnShareBroker) -> None:
@@ -121,7 +121,7 @@ def scene() -> TxnShareBroker:
 
 
 def pending(scene: TxnShareBroker) -> float | None:
-    return Scraped(scene)[PENDING]
+    return Scrape(scene)[PENDING]
 
 
 def ten_pending(scene: TxnShareBroker) -> tuple[bytes, Member, Producer]:
@@ -198,7 +198,7 @@ def test_a_broker_that_loads_the_state_of_share_groups_does_not_say_that_nothing
     for index in range(STATE_PARTITIONS):
         scene.share_coordinator.shard_of(index).unload(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     assert pending(scene) is None
-    assert Scraped(scene).all_of(PENDING_HERE) == {}
+    assert Scrape(scene).all_of(PENDING_HERE) == {}
     scene.kill()
     assert pending(scene) == 10
 
@@ -222,10 +222,10 @@ def test_a_request_that_was_repeated_counts_once(scene: TxnShareBroker) -> None:
 
 def test_records_whose_lock_runs_out_are_pending_no_longer_and_are_counted_as_such(scene: TxnShareBroker) -> None:
     ten_pending(scene)
-    assert Scraped(scene)[LOCK_EXPIRED] == 0
+    assert Scrape(scene)[LOCK_EXPIRED] == 0
     scene.sleep(LOCK_MS + 1)
     scene.sleep(1_000)
-    found = Scraped(scene)
+    found = Scrape(scene)
     assert (found[PENDING], found[LOCK_EXPIRED]) == (0, 10)
 
 
@@ -233,7 +233,7 @@ def test_records_of_an_aborted_transaction_are_not_counted_as_expired(scene: Txn
     _, _, producer = ten_pending(scene)
     assert producer.abort() is NONE
     scene.sleep(2 * LOCK_MS)
-    assert Scraped(scene)[LOCK_EXPIRED] == 0
+    assert Scrape(scene)[LOCK_EXPIRED] == 0
 
 
 def test_records_of_a_deleted_topic_are_pending_no_longer(scene: TxnShareBroker) -> None:
@@ -266,11 +266,11 @@ def test_pending_records_are_shown_by_share_partition_and_transaction(scene: Txn
     assert pay.codes(member, {first: [(0, 2, ACCEPT)], second: [(0, 0, ACCEPT)]}) == [NONE, NONE]
     assert bill.codes(member, {first: [(5, 9, ACCEPT)]}) == [NONE]
     both = {(GROUP, "0", "T", "pay"): 3, (GROUP, "0", "U", "pay"): 1, (GROUP, "0", "T", "bill"): 5}
-    assert Scraped(scene).all_of(PENDING_HERE) == both
+    assert Scrape(scene).all_of(PENDING_HERE) == both
     scene.kill()
-    assert Scraped(scene).all_of(PENDING_HERE) == both
+    assert Scrape(scene).all_of(PENDING_HERE) == both
     assert pay.abort() is NONE
-    assert Scraped(scene).all_of(PENDING_HERE) == {(GROUP, "0", "T", "bill"): 5}
+    assert Scrape(scene).all_of(PENDING_HERE) == {(GROUP, "0", "T", "bill"): 5}
     assert pending(scene) == 5
 
 
@@ -283,7 +283,7 @@ def test_however_many_share_partitions_wait_a_scrape_has_some_rows_and_the_whole
     for index in range(count):
         member.acquire(topic, index=index)
     assert set(producer.codes(member, {(topic, index): [(0, 1, ACCEPT)] for index in range(count)})) == {NONE}  # type: ignore[arg-type]
-    found = Scraped(scene)
+    found = Scrape(scene)
     assert found[PENDING] == 2 * count
     assert len(found.all_of(PENDING_HERE)) == MOST_PENDING
 
@@ -298,16 +298,16 @@ def test_partitions_in_open_transactions_are_counted_those_of_share_groups_too(
     scene.topic("out")
     topic = scene.shared_topic("T", 10)
     member, producer = scene.joined("A"), scene.producer()
-    assert Scraped(scene)[OPEN_PARTITIONS] == 0
+    assert Scrape(scene)[OPEN_PARTITIONS] == 0
     append(scene, producer)
-    assert Scraped(scene)[OPEN_PARTITIONS] == 1
+    assert Scrape(scene)[OPEN_PARTITIONS] == 1
     member.acquire(topic)
     assert producer.codes(member, {topic: [(0, 9, ACCEPT)]}) == [NONE]
-    assert Scraped(scene)[OPEN_PARTITIONS] == 2
+    assert Scrape(scene)[OPEN_PARTITIONS] == 2
     scene.kill()
-    assert Scraped(scene)[OPEN_PARTITIONS] == 2
+    assert Scrape(scene)[OPEN_PARTITIONS] == 2
     assert producer.end(commit=commit) is NONE
-    assert Scraped(scene)[OPEN_PARTITIONS] == 0
+    assert Scrape(scene)[OPEN_PARTITIONS] == 0
 
 
 # KIP-98: transactional ids, last stable offsets, producer ids.
@@ -316,48 +316,48 @@ def test_partitions_in_open_transactions_are_counted_those_of_share_groups_too(
 def test_transactional_ids_are_counted_by_state(scene: TxnShareBroker) -> None:
     scene.topic("out")
     pay, bill = scene.producer("pay"), scene.producer("bill")
-    assert Scraped(scene).all_of(IDS) == {("Empty",): 2}
+    assert Scrape(scene).all_of(IDS) == {("Empty",): 2}
     append(scene, pay)
     append(scene, bill)
-    assert Scraped(scene).all_of(IDS) == {("Ongoing",): 2}
+    assert Scrape(scene).all_of(IDS) == {("Ongoing",): 2}
     scene.markers.held = []
     pay.begin_end(commit=True)
     bill.begin_end(commit=False)
-    assert Scraped(scene).all_of(IDS) == {("PrepareCommit",): 1, ("PrepareAbort",): 1}
+    assert Scrape(scene).all_of(IDS) == {("PrepareCommit",): 1, ("PrepareAbort",): 1}
     held, scene.markers.held = scene.markers.held, None
     for deliver in held:
         deliver()
     scene.settle()
     ended = {("CompleteCommit",): 1, ("CompleteAbort",): 1}
-    assert Scraped(scene).all_of(IDS) == ended
+    assert Scrape(scene).all_of(IDS) == ended
     scene.kill()
-    assert Scraped(scene).all_of(IDS) == ended
+    assert Scrape(scene).all_of(IDS) == ended
 
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_readers_of_committed_data_lag_until_the_marker_is_written(scene: TxnShareBroker, commit: bool) -> None:
     scene.topic("out")
     producer, lag, stable = scene.producer(), (STABLE_LAG, "0", "out"), (STABLE_OFFSET, "0", "out")
-    assert (Scraped(scene)[lag], Scraped(scene)[stable]) == (0, 0)
+    assert (Scrape(scene)[lag], Scrape(scene)[stable]) == (0, 0)
     append(scene, producer)
-    assert (Scraped(scene)[lag], Scraped(scene)[stable]) == (1, 0)
+    assert (Scrape(scene)[lag], Scrape(scene)[stable]) == (1, 0)
     scene.clock.advance(1)
     append(scene, producer, sequence=1)
-    assert (Scraped(scene)[lag], Scraped(scene)[stable]) == (2, 0)
+    assert (Scrape(scene)[lag], Scrape(scene)[stable]) == (2, 0)
     assert producer.end(commit=commit) is NONE
-    assert (Scraped(scene)[lag], Scraped(scene)[stable]) == (0, 3), "the marker has an offset, too"
+    assert (Scrape(scene)[lag], Scrape(scene)[stable]) == (0, 3), "the marker has an offset, too"
 
 
 def test_producer_ids_are_counted_by_partition_and_over_all(scene: TxnShareBroker) -> None:
     scene.topic("out")
     scene.topic("more")
     pay, bill = scene.producer("pay"), scene.producer("bill")
-    before = Scraped(scene)[PRODUCER_IDS]
+    before = Scrape(scene)[PRODUCER_IDS]
     assert before is not None
     append(scene, pay)
     append(scene, pay, "more")
     append(scene, bill)
-    found = Scraped(scene)
+    found = Scrape(scene)
     assert (found[PRODUCER_IDS_HERE, "0", "out"], found[PRODUCER_IDS_HERE, "0", "more"]) == (2, 1)
     assert found[PRODUCER_IDS] == before + 3
 
@@ -369,11 +369,11 @@ def test_a_transaction_is_late_when_it_is_silent_for_longer_than_any_timeout_and
     producer = scene.producer(two_phase=True)  # The coordinator would abort any other transaction.
     append(scene, producer)
     scene.clock.advance(MAX_TIMEOUT_MS + LATE_AFTER_MS)
-    assert Scraped(scene)[LATE] == 0
+    assert Scrape(scene)[LATE] == 0
     scene.clock.advance(1)
-    assert Scraped(scene)[LATE] == 1
+    assert Scrape(scene)[LATE] == 1
     assert producer.commit() is NONE
-    assert Scraped(scene)[LATE] == 0
+    assert Scrape(scene)[LATE] == 0
 
 
 # KIP-939.
@@ -383,31 +383,31 @@ def test_the_age_of_the_oldest_open_transaction_grows_until_that_one_ends(scene:
     scene.topic("out")
     pay, bill = scene.producer("pay", two_phase=True), scene.producer("bill")
     scene.clock.advance(500)
-    assert Scraped(scene)[OPEN_TIME] == 0, "a producer without a transaction has none that is open"
+    assert Scrape(scene)[OPEN_TIME] == 0, "a producer without a transaction has none that is open"
     append(scene, pay)
     scene.clock.advance(2_000)
     append(scene, bill)
     scene.clock.advance(1_000)
-    assert Scraped(scene)[OPEN_TIME] == 3_000
+    assert Scrape(scene)[OPEN_TIME] == 3_000
     scene.kill()
-    assert Scraped(scene)[OPEN_TIME] == 3_000
+    assert Scrape(scene)[OPEN_TIME] == 3_000
     assert pay.commit() is NONE
-    assert Scraped(scene)[OPEN_TIME] == 1_000
+    assert Scrape(scene)[OPEN_TIME] == 1_000
     assert bill.abort() is NONE
-    assert Scraped(scene)[OPEN_TIME] == 0
+    assert Scrape(scene)[OPEN_TIME] == 0
 
 
 def test_a_transaction_is_counted_as_kept_from_its_recovery_on_until_its_owner_ends_it(scene: TxnShareBroker) -> None:
     scene.topic("out")
     producer = scene.producer(two_phase=True)
     append(scene, producer)
-    assert Scraped(scene)[KEPT] == 0
+    assert Scrape(scene)[KEPT] == 0
     recovered = scene.producer(two_phase=True, keep=True)
-    assert Scraped(scene)[KEPT] == 1
+    assert Scrape(scene)[KEPT] == 1
     scene.kill()
-    assert Scraped(scene)[KEPT] == 1
+    assert Scrape(scene)[KEPT] == 1
     assert recovered.commit() is NONE
-    assert Scraped(scene)[KEPT] == 0
+    assert Scrape(scene)[KEPT] == 0
 
 
 # KIP-890.
@@ -417,7 +417,7 @@ def test_verifications_are_timed_and_partitions_that_are_refused_are_counted(sce
     scene.topic("out", 2)
     scene.coordinator = Slow(scene, scene.transactions)
     producer = scene.producer()
-    before = Scraped(scene)
+    before = Scrape(scene)
     assert (before[f"{VERIFICATION_TIME}_count"], before[VERIFICATION_FAILURE]) == (0, 0)
     batches = [Unverified(scene.partition("out", index), 0) for index in (0, 1)]
     verify = scene.broker.verifier.verify
@@ -425,13 +425,13 @@ def test_verifications_are_timed_and_partitions_that_are_refused_are_counted(sce
     # The verification adds the partitions. None is refused.
     verify(asked, batches, True, lambda _: None, waits_for_the_last=False)
     scene.settle()
-    found = Scraped(scene)
+    found = Scrape(scene)
     assert (found[f"{VERIFICATION_TIME}_count"], found[f"{VERIFICATION_TIME}_sum"]) == (1, 15)
     assert found[VERIFICATION_FAILURE] == 0
     stale = TransactionalProducer(producer.transactional_id, producer.pair[0], producer.pair[1] + 1)
     verify(stale, batches, False, lambda _: None, waits_for_the_last=False)
     scene.settle()
-    found = Scraped(scene)
+    found = Scrape(scene)
     assert (found[f"{VERIFICATION_TIME}_count"], found[VERIFICATION_FAILURE]) == (2, 2)
 
 

@@ -7,7 +7,7 @@ from odradek.storage.log import Origin
 from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk, Fault
 from tests.support.group_commit_scene import GroupCommitScene as Scene
-from tests.support.group_commit_scene import Told, batch, failed, values_in
+from tests.support.group_commit_scene import Outcomes, batch, failed, values_in
 
 
 @pytest.fixture
@@ -32,10 +32,10 @@ def test_appends_of_one_tick_share_one_write(scene: Scene) -> None:
 def test_a_partition_is_written_once_per_tick_and_again_in_the_next(scene: Scene) -> None:
     scene.append(b"a")
     scene.scene.tick.run()
-    told = scene.append(b"b")
+    outcomes = scene.append(b"b")
     assert len(scene.scene.tick) == 1
     scene.scene.tick.run()
-    assert told == [None]
+    assert outcomes == [None]
     assert scene.values() == [b"a", b"b"]
 
 
@@ -49,7 +49,7 @@ def test_a_failed_write_is_told_to_those_in_it_and_to_nobody_else(scene: Scene, 
     after = scene.append(b"d")
     scene.scene.tick.run()
     assert before == [None]
-    assert all(failed(told) for told in lost)
+    assert all(failed(outcomes) for outcomes in lost)
     assert after == [None]
     assert scene.values() == [b"a", b"d"]
     assert scene.partition.log.high_watermark == 2
@@ -113,12 +113,12 @@ def test_a_bug_in_one_answer_does_not_keep_other_partitions_from_being_written()
     def bug(error: KafkaError | None) -> None:
         raise RuntimeError("a bug")
 
-    told: Told = []
-    for index, on_done in enumerate((told.append, bug, told.append)):
+    outcomes: Outcomes = []
+    for index, on_done in enumerate((outcomes.append, bug, outcomes.append)):
         scene.partition("t", index).append(batch(b"v"), origin=Origin.CLIENT, now_ms=NOW_MS, on_done=on_done)
     with pytest.raises(RuntimeError):
         scene.tick.run()
     scene.tick.run()
-    assert told == [None, None]
+    assert outcomes == [None, None]
     for index in range(3):
         assert values_in(scene.partition("t", index)) == [b"v"]

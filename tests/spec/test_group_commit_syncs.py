@@ -14,7 +14,7 @@ from tests.support.batches import batch_by
 from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk, Fault
 from tests.support.group_commit_scene import GroupCommitScene as Scene
-from tests.support.group_commit_scene import Told, batch, failed, values_in
+from tests.support.group_commit_scene import Outcomes, batch, failed, values_in
 
 
 @pytest.fixture
@@ -24,11 +24,11 @@ def scene() -> Scene:
 
 def test_with_flush_messages_1_nothing_is_acknowledged_before_its_fsync() -> None:
     scene = Scene(flush_messages=1)
-    told = scene.append(b"a")
+    outcomes = scene.append(b"a")
     scene.scene.tick.run()
-    assert told == []
+    assert outcomes == []
     scene.scene.workers.finish_all()
-    assert told == [None]
+    assert outcomes == [None]
 
 
 def test_appends_during_an_fsync_share_the_next_one() -> None:
@@ -152,47 +152,47 @@ def test_with_flush_messages_3_what_needs_no_fsync_is_read_at_once() -> None:
     assert scene.values() == [b"a", b"b", b"c"]
 
 
-def several(partitions: int) -> tuple[BrokerScene, Callable[[int], Told]]:
+def several(partitions: int) -> tuple[BrokerScene, Callable[[int], Outcomes]]:
     scene = BrokerScene(FakeDisk(), "/data")
     scene.topic("t", partitions, flush_messages=1)
 
-    def append(index: int) -> Told:
-        told: Told = []
-        scene.partition("t", index).append(batch(b"v"), origin=Origin.CLIENT, now_ms=NOW_MS, on_done=told.append)
-        return told
+    def append(index: int) -> Outcomes:
+        outcomes: Outcomes = []
+        scene.partition("t", index).append(batch(b"v"), origin=Origin.CLIENT, now_ms=NOW_MS, on_done=outcomes.append)
+        return outcomes
 
     return scene, append
 
 
 def test_logs_are_synced_beside_one_another_and_the_next_group_of_one_waits_for_no_other() -> None:
     scene, append = several(2)
-    told = [append(0), append(1)]
+    outcomes = [append(0), append(1)]
     scene.tick.run()
     assert len(scene.workers.jobs) == 2
-    told += [append(0), append(1)]
+    outcomes += [append(0), append(1)]
     scene.tick.run()
     scene.workers.finish_one()
-    assert sorted(map(len, told)) == [0, 0, 0, 1]
+    assert sorted(map(len, outcomes)) == [0, 0, 0, 1]
     assert len(scene.workers.jobs) == 2  # the sync of the other log, which still runs, and the next sync of this log
     scene.workers.jobs.rotate(1)
     scene.workers.finish_one()
-    assert sorted(map(len, told)) == [0, 0, 1, 1]
+    assert sorted(map(len, outcomes)) == [0, 0, 1, 1]
     scene.settle()
-    assert told == [[None]] * 4
+    assert outcomes == [[None]] * 4
 
 
 def test_what_is_written_while_a_sync_waits_for_a_thread_is_part_of_it() -> None:
     scene, append = several(PARALLEL_SYNCS + 1)
-    told = [append(index) for index in range(PARALLEL_SYNCS + 1)]
+    outcomes = [append(index) for index in range(PARALLEL_SYNCS + 1)]
     scene.tick.run()
     assert len(scene.workers.jobs) == PARALLEL_SYNCS
-    told += [append(index) for index in range(PARALLEL_SYNCS + 1)]
+    outcomes += [append(index) for index in range(PARALLEL_SYNCS + 1)]
     scene.tick.run()
     for _ in range(PARALLEL_SYNCS + 1):
         scene.workers.finish_one()
-    assert told.count([None]) == PARALLEL_SYNCS + 2  # One sync covered both batches of one log.
+    assert outcomes.count([None]) == PARALLEL_SYNCS + 2  # One sync covered both batches of one log.
     scene.settle()
-    assert all(each == [None] for each in told)
+    assert all(each == [None] for each in outcomes)
 
 
 def test_a_topic_that_is_deleted_while_its_logs_wait_for_a_thread_is_not_synced() -> None:
@@ -265,65 +265,67 @@ def test_one_partition_whose_fsync_fails_does_not_fail_the_others(partitions: in
     disk = FakeDisk()
     scene = BrokerScene(disk, "/data")
     scene.topic("t", partitions, flush_messages=1)
-    told: list[Told] = [[] for _ in range(partitions)]
+    outcomes: list[Outcomes] = [[] for _ in range(partitions)]
     for index in range(partitions):
-        scene.partition("t", index).append(batch(b"v"), origin=Origin.CLIENT, now_ms=NOW_MS, on_done=told[index].append)
+        scene.partition("t", index).append(
+            batch(b"v"), origin=Origin.CLIENT, now_ms=NOW_MS, on_done=outcomes[index].append
+        )
     scene.tick.run()
     disk.fail(1, Fault.EIO)
     scene.settle()
-    outcomes = [failed(each) for each in told]
-    assert outcomes.count(True) == 1
-    assert all(each == [None] for each, has_failed in zip(told, outcomes, strict=True) if not has_failed)
+    failures = [failed(each) for each in outcomes]
+    assert failures.count(True) == 1
+    assert all(each == [None] for each, has_failed in zip(outcomes, failures, strict=True) if not has_failed)
 
 
 def test_when_durable_answers_at_once_where_no_fsync_is_asked_for(scene: Scene) -> None:
     appended = scene.partition.append_now(batch(b"a"), origin=Origin.COORDINATOR, now_ms=NOW_MS)
-    told: Told = []
-    scene.partition.when_durable(appended.last_offset + 1, told.append)
-    assert told == [None]
+    outcomes: Outcomes = []
+    scene.partition.when_durable(appended.last_offset + 1, outcomes.append)
+    assert outcomes == [None]
 
 
 def test_when_durable_waits_for_the_fsync_where_one_is_asked_for() -> None:
     scene = Scene(flush_messages=1)
     appended = scene.partition.append_now(batch(b"a"), origin=Origin.COORDINATOR, now_ms=NOW_MS)
-    told: Told = []
-    scene.partition.when_durable(appended.last_offset + 1, told.append)
-    assert told == []
+    outcomes: Outcomes = []
+    scene.partition.when_durable(appended.last_offset + 1, outcomes.append)
+    assert outcomes == []
     scene.scene.settle()
-    assert told == [None]
+    assert outcomes == [None]
 
 
 def test_an_external_coordinator_may_ask_for_an_fsync_whatever_the_settings_say(scene: Scene) -> None:
     appended = scene.partition.append_now(batch(b"a"), origin=Origin.COORDINATOR, now_ms=NOW_MS)
-    told: Told = []
-    scene.partition.when_durable(appended.last_offset + 1, told.append, must_sync=True)
-    assert told == []
+    outcomes: Outcomes = []
+    scene.partition.when_durable(appended.last_offset + 1, outcomes.append, must_sync=True)
+    assert outcomes == []
     scene.scene.workers.finish_all()
-    assert told == [None]
-    scene.partition.when_durable(appended.last_offset + 1, told.append, must_sync=True)
-    assert told == [None, None]
+    assert outcomes == [None]
+    scene.partition.when_durable(appended.last_offset + 1, outcomes.append, must_sync=True)
+    assert outcomes == [None, None]
 
 
 def test_who_asks_for_what_is_being_synced_already_causes_no_second_fsync(scene: Scene) -> None:
     appended = scene.partition.append_now(batch(b"a"), origin=Origin.COORDINATOR, now_ms=NOW_MS)
-    told: Told = []
+    outcomes: Outcomes = []
     for _ in range(3):
-        scene.partition.when_durable(appended.last_offset + 1, told.append, must_sync=True)
+        scene.partition.when_durable(appended.last_offset + 1, outcomes.append, must_sync=True)
     assert len(scene.scene.workers.jobs) == 1
     scene.scene.workers.finish_one()
-    assert told == [None, None, None]
+    assert outcomes == [None, None, None]
     assert not scene.scene.workers.jobs
 
 
 TWO_PHASE, ORDINARY = 50, 51
 
 
-def in_transaction(scene: Scene, producer_id: int) -> Told:
-    told: Told = []
+def in_transaction(scene: Scene, producer_id: int) -> Outcomes:
+    outcomes: Outcomes = []
     records = batch_by((producer_id, 0), 0, b"v", key=None, at_ms=NOW_MS)
     header = read_batch_header(records)
-    scene.partition.append(records, origin=Origin.CLIENT, now_ms=NOW_MS, on_done=told.append, header=header)
-    return told
+    scene.partition.append(records, origin=Origin.CLIENT, now_ms=NOW_MS, on_done=outcomes.append, header=header)
+    return outcomes
 
 
 def test_a_batch_of_a_two_phase_commit_waits_for_the_fsync_and_the_one_beside_it_does_not(scene: Scene) -> None:
@@ -349,20 +351,20 @@ def test_sent_again_it_is_not_answered_before_the_original_is_synced(scene: Scen
 
 def test_while_transactional_ids_are_being_loaded_any_transaction_may_be_such_a_one(scene: Scene) -> None:
     scene.scene.two_phase.are_all_known = False
-    told = in_transaction(scene, ORDINARY)
+    outcomes = in_transaction(scene, ORDINARY)
     scene.scene.tick.run()
-    assert told == []
+    assert outcomes == []
     scene.scene.workers.finish_all()
-    assert told == [None]
+    assert outcomes == [None]
 
 
 def test_if_its_fsync_fails_the_producer_learns_it(scene: Scene) -> None:
     scene.scene.two_phase.ids.add(TWO_PHASE)
-    told = in_transaction(scene, TWO_PHASE)
+    outcomes = in_transaction(scene, TWO_PHASE)
     scene.scene.tick.run()
     scene.disk.fail(1, Fault.EIO)
     scene.scene.workers.finish_all()
-    assert failed(told)
+    assert failed(outcomes)
 
 
 def test_who_waits_for_a_partition_that_is_deleted_is_told_so() -> None:
@@ -371,8 +373,8 @@ def test_who_waits_for_a_partition_that_is_deleted_is_told_so() -> None:
     scene.scene.tick.run()
     unwritten = scene.append(b"b")
     scene.scene.delete_topic("t")
-    for told in (unsynced, unwritten):
-        assert [error.code if error else None for error in told] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    for outcomes in (unsynced, unwritten):
+        assert [error.code if error else None for error in outcomes] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     scene.scene.settle()
 
 

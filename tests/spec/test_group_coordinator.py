@@ -48,7 +48,7 @@ from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncG
 from odradek.protocol.topic_partition import GROUP_OFFSETS
 from tests.support.broker_scene import answer_of
 from tests.support.fake_cluster import FakeCluster
-from tests.support.fake_disk import Crashed, Fault
+from tests.support.fake_disk import Fault, ProcessCrashed
 from tests.support.group_coordinator_scene import SETTINGS, Scene, code_of_commit
 from tests.support.turns import outcome_and_turns
 
@@ -160,7 +160,7 @@ async def test_whatever_the_call_to_the_disk_that_a_kill_comes_before_an_answere
         for offset in range(8):
             if code_of_commit(scene.commit(offset)) is ErrorCode.NONE:
                 answered = offset
-    except Crashed:
+    except ProcessCrashed:
         pass
     after = await scene.restarted()
     assert after.committed().get(("t", 0), -1) >= answered

@@ -29,7 +29,7 @@ E = ErrorCode
 NOTHING = (E.NONE, -1, -1, -1)
 NO_EPOCH = -1
 
-Told = tuple[ErrorCode, int, int, int]  # error code, timestamp relative to NOW_MS (or -1), offset, leader epoch
+ListedOffset = tuple[ErrorCode, int, int, int]  # error code, timestamp relative to NOW_MS (or -1), offset, leader epoch
 
 
 class Scene(BrokerScene):
@@ -59,7 +59,7 @@ class Scene(BrokerScene):
         known_epoch: int = NO_EPOCH,
         read_committed: bool = False,
         times: int = 1,
-    ) -> Told:
+    ) -> ListedOffset:
         wanted = ListOffsetsPartition(partition_index=index, current_leader_epoch=known_epoch, timestamp=timestamp)
         request = ListOffsetsRequest(
             replica_id=-1,
@@ -133,7 +133,9 @@ def test_a_stored_record_that_is_too_large_now_ends_the_search_at_it(scene: Scen
         (-7, (E.UNSUPPORTED_VERSION, -1, -1, -1)),
     ],
 )
-def test_special_timestamps(scene: Scene, timestamp: int, answer: Told) -> None:
+def test_special_timestamps_find_the_ends_and_the_largest_timestamp(
+    scene: Scene, timestamp: int, answer: ListedOffset
+) -> None:
     assert scene.ask(timestamp) == answer
 
 

@@ -51,7 +51,7 @@ from odradek.protocol.messages.produce_request import PartitionProduceData, Prod
 from odradek.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.struct import Message
-from tests.support.asked_broker import AskedBroker, Closed
+from tests.support.in_process_broker import ConnectionClosed, InProcessBroker
 from tests.support.long_requests import (
     KINDS,
     KNOWN_PARTITIONS,
@@ -82,15 +82,15 @@ ARRAYS = {key: list(arrays) for key, arrays in groupby(long_arrays(), lambda arr
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AskedBroker]:
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker]:
     directory: Path = tmp_path_factory.mktemp("data")
-    with AskedBroker(directory, {}) as asked:
+    with InProcessBroker(directory, {}) as asked:
         topic = CreatableTopic(name=KNOWN_TOPIC, num_partitions=KNOWN_PARTITIONS, replication_factor=1)
         asked.ask(asked.connection("User:admin"), CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
         yield asked
 
 
-def calls(asked: AskedBroker, request: Message, version: int) -> int:
+def calls(asked: InProcessBroker, request: Message, version: int) -> int:
     """Returns how many functions are called until the response."""
     count = 0
 
@@ -102,14 +102,14 @@ def calls(asked: AskedBroker, request: Message, version: int) -> int:
     sys.setprofile(called)
     try:
         asked.ask(connection, request, version)
-    except Closed:
+    except ConnectionClosed:
         pass  # The broker closes the connection if a request makes no sense.
     finally:
         sys.setprofile(None)
     return count
 
 
-def calls_in_the_longest_turn(asked: AskedBroker, request: Message, version: int) -> int:
+def calls_in_the_longest_turn(asked: InProcessBroker, request: Message, version: int) -> int:
     """Returns the largest number of functions that one turn of the loop calls until the response. Threads do not
     count."""
     turns = [0]
@@ -139,7 +139,7 @@ def calls_in_the_longest_turn(asked: AskedBroker, request: Message, version: int
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", IN_MANY_TURNS)
-def test_a_long_request_is_answered_in_many_turns_of_the_loop(name: str, asked: AskedBroker) -> None:
+def test_a_long_request_is_answered_in_many_turns_of_the_loop(name: str, asked: InProcessBroker) -> None:
     (array,) = [array for arrays in ARRAYS.values() for array in arrays if str(array) == name]
     # The first request imports modules.
     asked.ask(asked.connection("User:somebody"), long_request(array, 1, UNKNOWN), array.version)
@@ -149,7 +149,7 @@ def test_a_long_request_is_answered_in_many_turns_of_the_loop(name: str, asked: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("api_key", ARRAYS)
-def test_cost_grows_with_the_number_of_entries_and_no_faster(api_key: ApiKey, asked: AskedBroker) -> None:
+def test_cost_grows_with_the_number_of_entries_and_no_faster(api_key: ApiKey, asked: InProcessBroker) -> None:
     def cost(array: LongArray, kind: str, entries: int) -> int:
         return calls(asked, long_request(array, entries, kind), array.version)
 
@@ -166,7 +166,7 @@ def test_cost_grows_with_the_number_of_entries_and_no_faster(api_key: ApiKey, as
     assert too_fast == []
 
 
-def test_more_entries_than_a_turn_of_the_loop_may_look_at_are_refused(asked: AskedBroker) -> None:
+def test_more_entries_than_a_turn_of_the_loop_may_look_at_are_refused(asked: InProcessBroker) -> None:
     partitions = [OffsetForLeaderPartition(partition=index) for index in range(MAX_ENTRIES)]
     request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=partitions)])
     answer = asked.answer(asked.connection("User:somebody"), request, 4, OffsetForLeaderEpochResponse)
@@ -192,7 +192,7 @@ def test_what_clients_have_stored_counts_with_its_size() -> None:
         entries.add(0, BYTES_OF_AN_ENTRY)
 
 
-def test_a_group_that_is_named_very_often_is_not_answered_as_often(asked: AskedBroker) -> None:
+def test_a_group_that_is_named_very_often_is_not_answered_as_often(asked: InProcessBroker) -> None:
     """Otherwise a request of 10 KB would produce a response of 60 MB."""
     connection = asked.connection("User:somebody")
     asked.ask(connection, FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
@@ -214,7 +214,7 @@ def test_a_group_that_is_named_very_often_is_not_answered_as_often(asked: AskedB
     assert {group.error_code for group in refused} == {ErrorCode.INVALID_REQUEST.value}
 
 
-def test_a_topic_that_is_deleted_while_its_offsets_are_being_committed_keeps_none(asked: AskedBroker) -> None:
+def test_a_topic_that_is_deleted_while_its_offsets_are_being_committed_keeps_none(asked: InProcessBroker) -> None:
     connection = asked.connection("User:somebody")
     asked.ask(connection, FindCoordinatorRequest(key_type=0, coordinator_keys=["late"]), 4)
     partitions = [OffsetCommitRequestPartition(partition_index=0, committed_offset=1)]
@@ -254,14 +254,14 @@ def produce(partitions: int) -> ProduceRequest:
     return ProduceRequest(acks=1, timeout_ms=1_000, topic_data=topics)
 
 
-def answered(asked: AskedBroker, request: ProduceRequest, version: int) -> list[PartitionProduceResponse]:
+def answered(asked: InProcessBroker, request: ProduceRequest, version: int) -> list[PartitionProduceResponse]:
     answer = asked.answer(asked.connection("User:somebody"), request, version, ProduceResponse)
     return [each for topic in answer.responses for each in topic.partition_responses]
 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 12])
 @pytest.mark.parametrize("partitions", [MANY_PARTITIONS - 2, MANY_PARTITIONS, MAX_ENTRIES - 2])
-def test_each_batch_of_a_long_produce_is_written(partitions: int, version: int, asked: AskedBroker) -> None:
+def test_each_batch_of_a_long_produce_is_written(partitions: int, version: int, asked: InProcessBroker) -> None:
     before = [each.base_offset for each in answered(asked, produce(KNOWN_PARTITIONS), version)]
     answers = answered(asked, produce(partitions), version)
     assert len(answers) == partitions
@@ -274,7 +274,7 @@ def test_each_batch_of_a_long_produce_is_written(partitions: int, version: int, 
     assert all(after[index] == first[index] + 1 + written[index] for index in range(KNOWN_PARTITIONS))
 
 
-def test_a_produce_with_more_partitions_than_may_be_named_writes_nothing(asked: AskedBroker) -> None:
+def test_a_produce_with_more_partitions_than_may_be_named_writes_nothing(asked: InProcessBroker) -> None:
     (before, *_) = answered(asked, produce(2), 9)
     answers = answered(asked, produce(MAX_ENTRIES + 2), 9)
     assert {each.error_code for each in answers} == {ErrorCode.INVALID_REQUEST.value}
@@ -304,7 +304,7 @@ def test_partitions_of_a_produce_are_counted_before_it_is_decoded(transactional_
 
 
 @pytest.mark.parametrize("api_key", [key for key in ARRAYS if SERVED[key].is_sliced])
-def test_a_handler_in_slices_answers_more_entries(api_key: ApiKey, asked: AskedBroker) -> None:
+def test_a_handler_in_slices_answers_more_entries(api_key: ApiKey, asked: InProcessBroker) -> None:
     array = ARRAYS[api_key][0]
     request = long_request(array, MAX_ENTRIES + 1, KINDS[0])
     assert len(request_bytes(request, array.version, 1, "probe")) > LONG_REQUEST_BYTES

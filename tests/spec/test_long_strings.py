@@ -23,7 +23,7 @@ from odradek.protocol.messages.metadata_response import MetadataResponse
 from odradek.protocol.quoting import MOST_IN_MESSAGE, MOST_QUOTED, quoted, shortened
 from odradek.protocol.schema import Field, Schema, load
 from odradek.protocol.struct import Message, Struct
-from tests.support.asked_broker import AskedBroker, Closed
+from tests.support.in_process_broker import ConnectionClosed, InProcessBroker
 
 LONGEST = 30_000
 BACKSLASHES = "\\" * LONGEST
@@ -75,21 +75,21 @@ def log_text(caplog: pytest.LogCaptureFixture) -> str:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AskedBroker]:
-    with AskedBroker(tmp_path_factory.mktemp("long-strings"), {}) as asked:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker]:
+    with InProcessBroker(tmp_path_factory.mktemp("long-strings"), {}) as asked:
         yield asked
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
 @pytest.mark.parametrize("api_key", SERVED, ids=lambda each: each.name)
 def test_a_request_of_long_strings_is_answered_in_few_words(
-    broker: AskedBroker, caplog: pytest.LogCaptureFixture, api_key: ApiKey, number: int
+    broker: InProcessBroker, caplog: pytest.LogCaptureFixture, api_key: ApiKey, number: int
 ) -> None:
     version = SERVED[api_key].max_version
     request = long_request(api_key, version, BACKSLASHES, number)
     try:
         said = list(texts(broker.ask(broker.connection("User:alice"), request, version)))
-    except Closed as closed:
+    except ConnectionClosed as closed:
         said = [("error_message", str(closed))]
     assert [text for name, text in said if name in WORDS and len(str(text)) > 2 * MOST_IN_MESSAGE] == []
     # A bug would leave a traceback, and the response would be UNKNOWN_SERVER_ERROR.
@@ -126,7 +126,7 @@ def test_a_request_for_very_many_forbidden_topics_writes_few_lines(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:admin"}
-    with AskedBroker(tmp_path, settings) as asked, caplog.at_level(logging.INFO):
+    with InProcessBroker(tmp_path, settings) as asked, caplog.at_level(logging.INFO):
         names = [f"{'x' * 240}-{number}" for number in range(2_000)]
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
         answer = asked.answer(asked.connection("User:alice"), request, 12, MetadataResponse)

@@ -19,7 +19,7 @@ from odradek.protocol.messages.end_transaction_record import EndTransactionRecor
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.records import NewRecord, build_batch, records_of
 from odradek.protocol.struct import Message
-from tests.support.fake_disk import Crashed, FakeDisk, Fault
+from tests.support.fake_disk import FakeDisk, Fault, ProcessCrashed
 from tests.support.metadata import DATA, FEATURES, Running, topic_records
 
 METADATA = f"{DATA}/__cluster_metadata-0"
@@ -123,7 +123,7 @@ def test_a_snapshot_that_cannot_be_written_is_written_at_the_next_start() -> Non
 def test_a_crash_at_any_call_to_the_disk_leaves_level_2_or_a_snapshot_at_the_next_start(call: int) -> None:
     running = raised()
     disk_of(running).crash_before(call)
-    with suppress(Crashed):
+    with suppress(ProcessCrashed):
         set_level(running, 1)
     for state in disk_of(running).after_power_failure(seed=call):
         again = Running(state.disk)
@@ -138,7 +138,7 @@ def test_a_crash_while_our_own_feature_is_lowered_leaves_level_1_or_a_snapshot_a
     running = raised()
     set_level(running, 1, own)
     disk_of(running).crash_before(call)
-    with suppress(Crashed):
+    with suppress(ProcessCrashed):
         set_level(running, 0, own)
     for state in disk_of(running).after_power_failure(seed=call):
         again = Running(state.disk)

@@ -19,16 +19,16 @@ from odradek.protocol.messages.offset_fetch_response import (
     OffsetFetchResponseGroup,
     OffsetFetchResponseTopics,
 )
-from tests.support.asked_broker import AskedBroker
+from tests.support.in_process_broker import InProcessBroker
 
 NAMES = [f"t{number}" for number in range(5 * TOPICS_AT_ONCE // 2)]
 GROUPS = ("g", "h")
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AskedBroker]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker]:
     directory: Path = tmp_path_factory.mktemp("data")
-    with AskedBroker(directory, {"offsets.topic.num.partitions": "1"}) as asked:
+    with InProcessBroker(directory, {"offsets.topic.num.partitions": "1"}) as asked:
         found = False
         while not found:  # The coordinator's topic is created and loaded.
             request = FindCoordinatorRequest(key="g")
@@ -39,7 +39,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AskedBroker]:
         yield asked
 
 
-def test_each_topic_is_answered_in_its_place(broker: AskedBroker) -> None:
+def test_each_topic_is_answered_in_its_place(broker: InProcessBroker) -> None:
     request = OffsetFetchRequest(
         group_id="g", topics=[OffsetFetchRequestTopic(name=name, partition_indexes=[0]) for name in NAMES]
     )
@@ -48,7 +48,7 @@ def test_each_topic_is_answered_in_its_place(broker: AskedBroker) -> None:
     assert {partition.committed_offset for topic in answer.topics for partition in topic.partitions} == {-1}
 
 
-def test_each_group_has_its_own_topics(broker: AskedBroker) -> None:
+def test_each_group_has_its_own_topics(broker: InProcessBroker) -> None:
     topics = [OffsetFetchRequestTopics(name=name, partition_indexes=[0]) for name in NAMES]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=topics) for name in GROUPS])
     answer = broker.answer(broker.connection("User:a"), request, 8, OffsetFetchResponse)

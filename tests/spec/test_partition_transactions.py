@@ -200,7 +200,7 @@ def test_scenario_091_an_aborted_transaction_is_found_from_the_segment_that_hold
     assert index_entries(given) == given.log.segments[-1].txn_index.entries()
 
 
-def test_what_does_not_overlap_is_not_listed() -> None:
+def test_an_aborted_transaction_outside_of_the_range_is_not_listed() -> None:
     given = LogOnDisk()
     given.append(A, transactional=True)  # 0
     given.end(A, commit=False)  # 1

@@ -16,13 +16,13 @@ from odradek.protocol.records import NewRecord, build_batch, records_of
 from odradek.storage.log_config import LogConfig
 from odradek.storage.validation import BatchRules, RefusedRecords, check_produced, is_first_batch_transactional
 from tests.support.batches import NOW_MS, changed, good_batch
-from tests.support.produced import CODECS, Produced, everything
+from tests.support.produced import CODECS, ProduceCase, everything
 
 TRANSACTIONAL_BIT = 0x10
 CONFIG_TYPES = {"message.timestamp.type": str, "compression.type": str}
 
 
-def rules_for(row: Produced) -> BatchRules:
+def rules_for(row: ProduceCase) -> BatchRules:
     settings: dict[str, object] = {}
     for name, value in row.topic.items():
         python_name = name.replace(".", "_")
@@ -34,7 +34,7 @@ def rules_for(row: Produced) -> BatchRules:
 
 
 @pytest.mark.parametrize("row", everything(NOW_MS), ids=str)
-def test_produced(row: Produced) -> None:
+def test_produced_records_are_accepted_or_refused_as_the_row_says(row: ProduceCase) -> None:
     """M1 to M3, M6 and M7 of docs/spec/kafka-4.4.md#s4-3 and O5 of #s5-5 are among the rows."""
     rules = rules_for(row)
     if row.is_whole_request:

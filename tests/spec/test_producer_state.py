@@ -36,7 +36,7 @@ def test_sequences_count_on_from_the_largest_int32_to_zero(sequence: int, by: in
     ("last", "following", "is_next"),
     [(-1, 0, True), (0, 1, True), (INT_MAX, 0, True), (0, 0, False), (0, 2, False), (INT_MAX, 1, False)],
 )
-def test_what_follows_a_sequence(last: int, following: int, is_next: bool) -> None:
+def test_a_sequence_is_followed_by_the_next_and_wraps(last: int, following: int, is_next: bool) -> None:
     assert follows(last, following) == is_next
 
 

@@ -13,7 +13,7 @@ from odradek.protocol.control_records import leader_change_batch
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_directory import LogDirectory, WrongDirectory
-from tests.support.fake_disk import Crashed, FakeDisk
+from tests.support.fake_disk import FakeDisk, ProcessCrashed
 from tests.support.log_builder import NODE, NOW_MS, TOPIC_ID, LogOnDisk, offsets, refused
 
 SMALL = LogConfig(segment_bytes=200)  # holds two plain batches
@@ -379,7 +379,7 @@ def test_a_mark_of_a_clean_shutdown_vouches_for_one_start_only() -> None:
         try:
             opened = LogOnDisk(disk)
             opened.append()
-        except Crashed:
+        except ProcessCrashed:
             continue
         for state in disk.after_power_failure(seed=call):
             assert not LogDirectory.open(state.disk, "/data", NODE).was_clean, state.name
@@ -404,7 +404,7 @@ def test_no_crash_leaves_half_a_leader_epoch_checkpoint() -> None:
         crashed = False
         try:
             given.sync()
-        except Crashed:
+        except ProcessCrashed:
             crashed = True
         for state in given.disk.after_power_failure(seed=call):
             opened = LogOnDisk(state.disk)

@@ -24,7 +24,7 @@ from odradek.protocol.messages.list_partition_reassignments_request import (
 from odradek.protocol.messages.list_partition_reassignments_response import ListPartitionReassignmentsResponse
 from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
 from odradek.protocol.struct import Message
-from tests.support.asked_broker import AskedBroker, M
+from tests.support.in_process_broker import InProcessBroker, M
 from tests.support.metadata import NODE, apply, image_with
 
 UNKNOWN, NOT_NEEDED = E.UNKNOWN_TOPIC_OR_PARTITION, E.ELECTION_NOT_NEEDED
@@ -192,7 +192,7 @@ def test_a_partition_that_only_other_brokers_have_cannot_come_here() -> None:
 class Client:
     """Sends requests to a whole broker that has a topic "t" with two partitions."""
 
-    def __init__(self, broker: AskedBroker) -> None:
+    def __init__(self, broker: InProcessBroker) -> None:
         self._broker = broker
         self._connection = broker.connection("User:ANONYMOUS")
         topic = CreatableTopic(name="t", num_partitions=2, replication_factor=1)
@@ -208,7 +208,7 @@ class Client:
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with AskedBroker(tmp_path_factory.mktemp("replicas"), {}) as broker:
+    with InProcessBroker(tmp_path_factory.mktemp("replicas"), {}) as broker:
         yield Client(broker)
 
 

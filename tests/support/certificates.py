@@ -40,7 +40,7 @@ SIGNS_CERTIFICATES = x509.KeyUsage(
 
 
 @dataclass(frozen=True, slots=True)
-class Issued:
+class IssuedCertificate:
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 
@@ -66,7 +66,7 @@ class Issued:
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    issued: Issued
+    issued: IssuedCertificate
 
     @classmethod
     def make(cls, name: str) -> Authority:
@@ -79,7 +79,7 @@ class Authority:
             .add_extension(SIGNS_CERTIFICATES, critical=True)
             .add_extension(identifier, critical=False)
         )
-        return cls(Issued(builder.sign(key, hashes.SHA256()), key))
+        return cls(IssuedCertificate(builder.sign(key, hashes.SHA256()), key))
 
     @property
     def pem(self) -> str:
@@ -89,7 +89,7 @@ class Authority:
         """Returns a PKCS12 trust store that contains this certificate."""
         return pkcs12.serialize_key_and_certificates(None, None, None, [self.issued.certificate], _encryption(password))
 
-    def issue(self, name: str, hosts: tuple[str, ...] = LOOPBACK, *, says_whose_key: bool = True) -> Issued:
+    def issue(self, name: str, hosts: tuple[str, ...] = LOOPBACK, *, says_whose_key: bool = True) -> IssuedCertificate:
         """Issues a certificate for a client, or for a server at `hosts`. Each host becomes a DNS name or an IP address.
 
         says_whose_key  whether the certificate has the authority key identifier that RFC 5280 requires
@@ -100,7 +100,7 @@ class Authority:
         if says_whose_key:
             signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.issued.key.public_key())
             builder = builder.add_extension(signer, critical=False)
-        return Issued(builder.sign(self.issued.key, hashes.SHA256()), key)
+        return IssuedCertificate(builder.sign(self.issued.key, hashes.SHA256()), key)
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:

@@ -30,14 +30,14 @@ Owned = dict[str, str]
 """Topic → its partitions, one digit each."""
 
 
-class Told(NamedTuple):
+class HeartbeatResult(NamedTuple):
     code: int
     epoch: int
     assignment: str | None
 
 
-def refused(code: ErrorCode) -> Told:
-    return Told(code.value, 0, None)
+def refused(code: ErrorCode) -> HeartbeatResult:
+    return HeartbeatResult(code.value, 0, None)
 
 
 class ConsumerScene(Scene):
@@ -81,7 +81,7 @@ class ConsumerScene(Scene):
         version: int = 1,
         client: str = "c",
         coordinator_id: str = "made",
-    ) -> Told:
+    ) -> HeartbeatResult:
         request = ConsumerGroupHeartbeatRequest(
             group_id=group,
             member_id=member,
@@ -102,7 +102,7 @@ class ConsumerScene(Scene):
             answer = self.turn(lambda core: heartbeat(core.registry, beat, self.now_ms))
         except KafkaError as error:
             self.last_error = error.message
-            return Told(error.code.value, 0, None)
+            return HeartbeatResult(error.code.value, 0, None)
         assert answer is not None
         assert answer.member_id is not None
         self.last = answer
@@ -111,7 +111,7 @@ class ConsumerScene(Scene):
         given = None
         if answer.assignment is not None:
             given = self.text((each.topic_id, each.partitions) for each in answer.assignment.topic_partitions)
-        return Told(answer.error_code, answer.member_epoch, given)
+        return HeartbeatResult(answer.error_code, answer.member_epoch, given)
 
     def member(
         self,
@@ -125,7 +125,7 @@ class ConsumerScene(Scene):
         group: str = GROUP,
         version: int = 1,
         client: str = "c",
-    ) -> Told:
+    ) -> HeartbeatResult:
         """Sends the heartbeat that joins, with epoch 0. Without topics and regex the member subscribes to nothing."""
         return self.beat(
             name,

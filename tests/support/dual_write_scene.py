@@ -10,17 +10,17 @@ import psycopg
 
 from odradek.dualwrite import DualWrite, Observer, Result, Step, Transaction
 from odradek.dualwrite.database import C
-from tests.support.fake_two_phase import FakeKafka, When
+from tests.support.fake_two_phase import FakeKafka, FaultTime
 
 AnyScene: TypeAlias = "Scene[Any]"
 Rewrite = Callable[[str], str]
-Moment = tuple[Step, When]
+Moment = tuple[Step, FaultTime]
 PsycopgConnection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 TOPIC = "orders"
 TRANSACTIONAL_ID = "orders-1"
 
 
-class Killed(BaseException):
+class ProcessKilled(BaseException):
     """Raised where a test ends the process."""
 
 
@@ -32,17 +32,17 @@ class Statements:
     """Faults that the next statements of any connection meet."""
 
     def __init__(self) -> None:
-        self.fault: tuple[str, When] | None = None  # The first statement that starts with this text fails once.
+        self.fault: tuple[str, FaultTime] | None = None  # The first statement that starts with this text fails once.
         self.rewrite: Rewrite = lambda statement: statement  # plants a bug
 
     def meet(self, statement: str, run: Callable[[str], Any]) -> Any:
         when = None if self.fault is None or not statement.startswith(self.fault[0]) else self.fault[1]
         if when is not None:
             self.fault = None
-        if when is When.BEFORE:
+        if when is FaultTime.BEFORE:
             raise NoAnswer("no answer: it has not happened")
         cursor = run(self.rewrite(statement))
-        if when is When.AFTER:
+        if when is FaultTime.AFTER:
             raise NoAnswer("no answer: it has happened")
         return cursor
 
@@ -199,7 +199,7 @@ def killed_at(moment: Moment) -> Observer:
     """Returns an observer that ends the process before or after a step."""
 
     def observe(step: Step, result: Result | None) -> None:
-        if (step, When.BEFORE if result is None else When.AFTER) == moment:
-            raise Killed(moment)
+        if (step, FaultTime.BEFORE if result is None else FaultTime.AFTER) == moment:
+            raise ProcessKilled(moment)
 
     return observe

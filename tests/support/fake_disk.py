@@ -1,7 +1,7 @@
 """A disk in memory that counts its calls, fails on demand, and derives the states that a crash may leave.
 
     disk = FakeDisk(); …; disk.fail(7, Fault.EIO)      the seventh call from now fails
-    disk.crash_before(7)                               … or the process dies before that call: `Crashed`
+    disk.crash_before(7)                               … or the process dies before that call: `ProcessCrashed`
     for state in disk.after_power_failure(seed): …     each `state.disk` is one that a reboot may find
     disk.after_kill()                                  what remains if only the process died
 
@@ -25,11 +25,11 @@ from tests.support.fake_files import (
     BytesOnly,
     Chance,
     Directory,
-    Everything,
+    EverythingSurvives,
     File,
     NamesOnly,
     Node,
-    Nothing,
+    OnlySyncedSurvives,
     Truncate,
     Write,
     copy_of,
@@ -38,7 +38,7 @@ from tests.support.fake_files import (
 )
 
 
-class Crashed(BaseException):
+class ProcessCrashed(BaseException):
     """The process has died. This is not an Exception, so that no handler catches it."""
 
 
@@ -101,7 +101,7 @@ class FakeDisk:
             if self._half_write_at_crash and name == "write":
                 self._half_write_at_crash = False
                 return Fault.SHORT
-            raise Crashed(f"at call {self.calls}, {name} {path}")
+            raise ProcessCrashed(f"at call {self.calls}, {name} {path}")
         self.log.append(f"{name} {path}")
         fault = self._faults.get(self.calls)
         if fault is not None and name != "write":
@@ -262,13 +262,13 @@ class FakeDisk:
     def after_kill(self) -> FakeDisk:
         """Returns the disk that the next process finds if only this process died. It contains everything that was
         written."""
-        return FakeDisk(copy_of(self._root, Everything()))
+        return FakeDisk(copy_of(self._root, EverythingSurvives()))
 
     def after_power_failure(self, seed: int, random_states: int = 4) -> Iterator[CrashState]:
         """Yields some of the states that a reboot may find: the two extremes, and `random_states` states drawn from
         `seed`."""
-        yield CrashState("nothing unsynced survived", FakeDisk(copy_of(self._root, Nothing())))
-        yield CrashState("everything survived", FakeDisk(copy_of(self._root, Everything())))
+        yield CrashState("nothing unsynced survived", FakeDisk(copy_of(self._root, OnlySyncedSurvives())))
+        yield CrashState("everything survived", FakeDisk(copy_of(self._root, EverythingSurvives())))
         yield CrashState("names survived, bytes did not", FakeDisk(copy_of(self._root, NamesOnly())))
         yield CrashState("bytes survived, names did not", FakeDisk(copy_of(self._root, BytesOnly())))
         for number in range(random_states):
@@ -290,7 +290,7 @@ class FakeFile:
         if fault is Fault.SHORT:
             self._change(Write(position, data[: len(data) // 2]))
             if self._disk._crash_at is not None:
-                raise Crashed(f"in the middle of a write to {self._path}")
+                raise ProcessCrashed(f"in the middle of a write to {self._path}")
         if fault is not None:
             raise _error(fault, "write", self._path)
         self._change(Write(position, data))

@@ -83,7 +83,7 @@ Node: TypeAlias = File | Directory
 # What survives.
 
 
-class Everything:
+class EverythingSurvives:
     def names(self, directory: Directory) -> dict[str, Node]:
         return directory.entries
 
@@ -91,7 +91,7 @@ class Everything:
         return bytes(file.content)
 
 
-class Nothing:
+class OnlySyncedSurvives:
     def names(self, directory: Directory) -> dict[str, Node]:
         return directory.durable
 
@@ -99,12 +99,12 @@ class Nothing:
         return file.durable
 
 
-class NamesOnly(Nothing):
+class NamesOnly(OnlySyncedSurvives):
     def names(self, directory: Directory) -> dict[str, Node]:
         return directory.entries
 
 
-class BytesOnly(Nothing):
+class BytesOnly(OnlySyncedSurvives):
     def content(self, file: File) -> bytes:
         return bytes(file.content)
 
@@ -151,7 +151,7 @@ class Chance:
             at = stop
 
 
-Survival: TypeAlias = Everything | Nothing | Chance
+Survival: TypeAlias = EverythingSurvives | OnlySyncedSurvives | Chance
 
 
 def copy_of(root: Directory, survival: Survival) -> Directory:

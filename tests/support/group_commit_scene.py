@@ -10,7 +10,7 @@ from tests.support.batches import batch_by
 from tests.support.broker_scene import NOW_MS, BrokerScene
 from tests.support.fake_disk import FakeDisk
 
-Told = list[KafkaError | None]
+Outcomes = list[KafkaError | None]
 
 
 class GroupCommitScene:
@@ -20,10 +20,10 @@ class GroupCommitScene:
         self.scene.topic("t", **settings)
         self.partition = self.scene.partition("t")
 
-    def append(self, value: bytes = b"v", *, producer: tuple[int, int] | None = None) -> Told:
-        told: Told = []
-        self.partition.append(batch(value, producer), origin=Origin.CLIENT, now_ms=NOW_MS, on_done=told.append)
-        return told
+    def append(self, value: bytes = b"v", *, producer: tuple[int, int] | None = None) -> Outcomes:
+        outcomes: Outcomes = []
+        self.partition.append(batch(value, producer), origin=Origin.CLIENT, now_ms=NOW_MS, on_done=outcomes.append)
+        return outcomes
 
     def values(self) -> list[bytes]:
         return values_in(self.partition)
@@ -42,5 +42,5 @@ def values_in(partition: Partition) -> list[bytes]:
     return [data[position + 67 : position + header.size_bytes - 1] for position, header in batches(data)]
 
 
-def failed(told: Told) -> bool:
-    return [error.code if error else None for error in told] == [ErrorCode.KAFKA_STORAGE_ERROR]
+def failed(outcomes: Outcomes) -> bool:
+    return [error.code if error else None for error in outcomes] == [ErrorCode.KAFKA_STORAGE_ERROR]

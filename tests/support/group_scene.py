@@ -47,7 +47,7 @@ TOPIC_ID = bytes(range(16))
 NOT_WRITTEN = ErrorCode.NOT_COORDINATOR
 
 
-class Asked(Generic[A]):
+class PendingRequest(Generic[A]):
     """A JoinGroup or SyncGroup, with its response as soon as there is one."""
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class Scene:
         session_timeout_ms: int = 10_000,
         rebalance_timeout_ms: int = 60_000,
         version: int = 3,
-    ) -> Asked[JoinGroupResponse]:
+    ) -> PendingRequest[JoinGroupResponse]:
         """Sends JoinGroup v3, with which a member joins in a single request. `come` joins in two steps, as later
         versions do."""
         request = JoinGroupRequest(
@@ -135,7 +135,7 @@ class Scene:
                 for name, metadata in ({"range": subscription("t")} if protocols is None else protocols).items()
             ],
         )
-        asked: Asked[JoinGroupResponse] = Asked()
+        asked: PendingRequest[JoinGroupResponse] = PendingRequest()
         refusal = join_refusal(request, self.config)
         if refusal is not None:
             asked.resolve(refusal)
@@ -165,7 +165,7 @@ class Scene:
         instance: str | None = None,
         protocol_type: str | None = None,
         protocol_name: str | None = None,
-    ) -> Asked[SyncGroupResponse]:
+    ) -> PendingRequest[SyncGroupResponse]:
         request = SyncGroupRequest(
             group_id=group,
             generation_id=generation,
@@ -178,7 +178,7 @@ class Scene:
                 for each, assignment in (assignments or {}).items()
             ],
         )
-        asked: Asked[SyncGroupResponse] = Asked()
+        asked: PendingRequest[SyncGroupResponse] = PendingRequest()
         answer = self.turn(lambda core: core.sync_group(request, asked, self.now_ms))
         if answer is not None:
             asked.resolve(answer)
@@ -371,6 +371,6 @@ class Scene:
             if timer.delay_ms is not None:
                 self.due[timer.key] = self.now_ms + timer.delay_ms
         for reply in outcome.replies:
-            assert isinstance(reply.token, Asked)
+            assert isinstance(reply.token, PendingRequest)
             reply.token.resolve(reply.message)
         return outcome.response

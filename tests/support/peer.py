@@ -142,7 +142,7 @@ class Peer:
         return decode(response, version, frame, 5 if has_tags else 4)
 
 
-class Later:
+class DelayedAnswer:
     """A response that the test delivers at a time of its choice."""
 
     overlapping_key = 3  # Metadata
@@ -174,7 +174,7 @@ class Answering:
 
     logins = None
 
-    def __init__(self, *replies: list[Chunk] | Later | CloseConnection) -> None:
+    def __init__(self, *replies: list[Chunk] | DelayedAnswer | CloseConnection) -> None:
         self.replies = list(replies)
 
     def connected(self, connection: ConnectionInfo) -> None: ...

@@ -35,7 +35,7 @@ BUG_OF_KAFKA = "an unforeseen exception, told as UNKNOWN_SERVER_ERROR"
 
 
 @dataclass(frozen=True, slots=True)
-class Produced:
+class ProduceCase:
     """The records of a partition in a Produce request, and the answer. `kafka` and `why` are set if Kafka's answer
     differs."""
 
@@ -77,23 +77,23 @@ def key_message(count: int, *indexes: int) -> str:
     )
 
 
-def requests(now_ms: int) -> Iterator[Produced]:
+def requests(now_ms: int) -> Iterator[ProduceCase]:
     """Yields rows about the frame, which the broker checks before it reads any batch."""
     good = good_batch(now_ms=now_ms)
     for version in range(3, 9):
-        yield Produced(f"one good batch in version {version}", good, E.NONE, version)
-    yield Produced("no bytes", b"", E.INVALID_RECORD)
+        yield ProduceCase(f"one good batch in version {version}", good, E.NONE, version)
+    yield ProduceCase("no bytes", b"", E.INVALID_RECORD)
     for size in (11, 16, 17, 60, len(good) - 1):
-        yield Produced(f"a batch cut short after {size} bytes", good[:size], E.INVALID_RECORD)
-    yield Produced("two batches", good + good, E.INVALID_RECORD)
-    yield Produced("a batch cut short behind a good one", good + good[:20], E.NONE)
-    yield Produced("five bytes behind a good one", good + b"\xff" * 5, E.NONE)
-    yield Produced("garbage behind a good one", good + b"\xff" * 30, E.CORRUPT_MESSAGE)
-    yield Produced("zeros behind a good one", good + bytes(30), E.CORRUPT_MESSAGE)
+        yield ProduceCase(f"a batch cut short after {size} bytes", good[:size], E.INVALID_RECORD)
+    yield ProduceCase("two batches", good + good, E.INVALID_RECORD)
+    yield ProduceCase("a batch cut short behind a good one", good + good[:20], E.NONE)
+    yield ProduceCase("five bytes behind a good one", good + b"\xff" * 5, E.NONE)
+    yield ProduceCase("garbage behind a good one", good + b"\xff" * 30, E.CORRUPT_MESSAGE)
+    yield ProduceCase("zeros behind a good one", good + bytes(30), E.CORRUPT_MESSAGE)
     for magic in (0, 1):
-        yield Produced(f"magic {magic}", changed(good, seal=False, magic=magic), E.INVALID_RECORD)
+        yield ProduceCase(f"magic {magic}", changed(good, seal=False, magic=magic), E.INVALID_RECORD)
     for magic in (3, -1):
-        yield Produced(
+        yield ProduceCase(
             f"magic {magic}",
             changed(good, seal=False, magic=magic),
             E.CORRUPT_MESSAGE,
@@ -101,47 +101,47 @@ def requests(now_ms: int) -> Iterator[Produced]:
             is_whole_request=True,
         )
     for length in (13, -1):
-        yield Produced(
+        yield ProduceCase(
             f"length {length}",
             changed(good, seal=False, batch_length=length),
             E.CORRUPT_MESSAGE,
             message=f"Record size {length} is less than the minimum record overhead (14)",
             is_whole_request=True,
         )
-    yield Produced("length 48", changed(good, seal=False, batch_length=48)[:60], E.CORRUPT_MESSAGE)
+    yield ProduceCase("length 48", changed(good, seal=False, batch_length=48)[:60], E.CORRUPT_MESSAGE)
     short = changed(good, seal=False, batch_length=14)[:26]
-    yield Produced("length 14", short, E.CORRUPT_MESSAGE, kafka=E.UNKNOWN_SERVER_ERROR, why=BUG_OF_KAFKA)
-    yield Produced(
+    yield ProduceCase("length 14", short, E.CORRUPT_MESSAGE, kafka=E.UNKNOWN_SERVER_ERROR, why=BUG_OF_KAFKA)
+    yield ProduceCase(
         "a length that is one too large", changed(good, seal=False, batch_length=len(good) - 11), E.INVALID_RECORD
     )
-    yield Produced(
+    yield ProduceCase(
         "a length that is one too small", changed(good, seal=False, batch_length=len(good) - 13), E.CORRUPT_MESSAGE
     )
 
 
-def headers(now_ms: int) -> Iterator[Produced]:
+def headers(now_ms: int) -> Iterator[ProduceCase]:
     """Yields rows about the 61 bytes before the records."""
     good = good_batch(now_ms=now_ms)
     zstd = good_batch(compression=ZSTD, now_ms=now_ms)
     bad_crc = changed(good, crc=1)
-    yield Produced("a wrong CRC", bad_crc, E.CORRUPT_MESSAGE)
-    yield Produced("a base offset other than 0", changed(good, base_offset=5), E.INVALID_RECORD)
-    yield Produced("a wrong CRC and a base offset", changed(bad_crc, base_offset=5, crc=1), E.INVALID_RECORD)
-    yield Produced("any leader epoch", changed(good, leader_epoch=77), E.NONE)
+    yield ProduceCase("a wrong CRC", bad_crc, E.CORRUPT_MESSAGE)
+    yield ProduceCase("a base offset other than 0", changed(good, base_offset=5), E.INVALID_RECORD)
+    yield ProduceCase("a wrong CRC and a base offset", changed(bad_crc, base_offset=5, crc=1), E.INVALID_RECORD)
+    yield ProduceCase("any leader epoch", changed(good, leader_epoch=77), E.NONE)
     for codec in (5, 6, 7):
-        yield Produced(f"compression type {codec}", changed(good, attributes=codec), E.UNKNOWN_SERVER_ERROR)
-    yield Produced("compression type 5 and a wrong CRC", changed(good, seal=False, attributes=5), E.CORRUPT_MESSAGE)
-    yield Produced("zstd in version 6", zstd, E.UNSUPPORTED_COMPRESSION_TYPE, 6)
-    yield Produced("zstd in version 6, twice", zstd + zstd, E.UNSUPPORTED_COMPRESSION_TYPE, 6)
-    yield Produced("zstd in version 7", zstd, E.NONE, 7)
-    yield Produced("the bit of LogAppendTime", changed(good, attributes=0x08), E.NONE)
-    yield Produced("the bit of the delete horizon", changed(good, attributes=0x40), E.NONE)
-    yield Produced("a bit that means nothing", changed(good, attributes=0x80), E.NONE)
-    yield Produced("the highest bit", changed(good, attributes=-32768), E.NONE)
-    yield Produced("the bit of control batches", changed(good, attributes=0x20), E.INVALID_RECORD)
+        yield ProduceCase(f"compression type {codec}", changed(good, attributes=codec), E.UNKNOWN_SERVER_ERROR)
+    yield ProduceCase("compression type 5 and a wrong CRC", changed(good, seal=False, attributes=5), E.CORRUPT_MESSAGE)
+    yield ProduceCase("zstd in version 6", zstd, E.UNSUPPORTED_COMPRESSION_TYPE, 6)
+    yield ProduceCase("zstd in version 6, twice", zstd + zstd, E.UNSUPPORTED_COMPRESSION_TYPE, 6)
+    yield ProduceCase("zstd in version 7", zstd, E.NONE, 7)
+    yield ProduceCase("the bit of LogAppendTime", changed(good, attributes=0x08), E.NONE)
+    yield ProduceCase("the bit of the delete horizon", changed(good, attributes=0x40), E.NONE)
+    yield ProduceCase("a bit that means nothing", changed(good, attributes=0x80), E.NONE)
+    yield ProduceCase("the highest bit", changed(good, attributes=-32768), E.NONE)
+    yield ProduceCase("the bit of control batches", changed(good, attributes=0x20), E.INVALID_RECORD)
     marker = marker_batch(producer_id=1, producer_epoch=0, is_commit=True, coordinator_epoch=0, timestamp_ms=now_ms)
-    yield Produced("a marker", changed(marker, attributes=0x20), E.INVALID_RECORD)
-    yield Produced(
+    yield ProduceCase("a marker", changed(marker, attributes=0x20), E.INVALID_RECORD)
+    yield ProduceCase(
         "a transactional batch without producer id",
         changed(good, attributes=0x10),
         E.INVALID_RECORD,
@@ -149,53 +149,55 @@ def headers(now_ms: int) -> Iterator[Produced]:
         why="no marker can ever end that transaction",
         transactional_id="t",
     )
-    yield Produced("a producer id without sequence", changed(good, producer_id=77, producer_epoch=0), E.INVALID_RECORD)
-    yield Produced("a sequence without producer id", changed(good, base_sequence=5), E.NONE)
-    yield Produced("an epoch without producer id", changed(good, producer_epoch=5), E.NONE)
-    yield Produced("producer id -2", changed(good, producer_id=-2, base_sequence=0), E.NONE)
+    yield ProduceCase(
+        "a producer id without sequence", changed(good, producer_id=77, producer_epoch=0), E.INVALID_RECORD
+    )
+    yield ProduceCase("a sequence without producer id", changed(good, base_sequence=5), E.NONE)
+    yield ProduceCase("an epoch without producer id", changed(good, producer_epoch=5), E.NONE)
+    yield ProduceCase("producer id -2", changed(good, producer_id=-2, base_sequence=0), E.NONE)
     for count, delta in ((0, -1), (0, 0), (-1, -2), (-1, 0), (1, 1), (2, 0), (1, -1), (-(2**31), 2**31 - 1)):
-        yield Produced(
+        yield ProduceCase(
             f"{count} records, last offset delta {delta}",
             batch_of(record(), count, last_offset_delta=delta, base_timestamp=now_ms),
             E.INVALID_RECORD,
         )
-    yield Produced("a header and nothing else", changed(good, batch_length=49)[:61], E.CORRUPT_MESSAGE)
-    yield Produced("no records at all", batch_of(b"", 0, base_timestamp=now_ms), E.INVALID_RECORD)
+    yield ProduceCase("a header and nothing else", changed(good, batch_length=49)[:61], E.CORRUPT_MESSAGE)
+    yield ProduceCase("no records at all", batch_of(b"", 0, base_timestamp=now_ms), E.INVALID_RECORD)
 
 
-def sizes(now_ms: int) -> Iterator[Produced]:
+def sizes(now_ms: int) -> Iterator[ProduceCase]:
     """Yields rows about `max.message.bytes` and `segment.bytes`, before and after compression."""
 
     def sized(size: int, compression: Compression = NONE) -> bytearray:
         return build_batch([NewRecord(None, b"x" * size, now_ms)], compression=compression)
 
     overhead = 200 - len(sized(100)) + 100  # number of bytes besides the value, in a batch of 200 bytes
-    yield Produced("as large as allowed", sized(overhead), E.NONE, topic=SMALL)
-    yield Produced("one byte larger than allowed", sized(overhead + 1), E.MESSAGE_TOO_LARGE, topic=SMALL)
-    yield Produced("too large, with a wrong CRC", changed(sized(500), crc=1), E.MESSAGE_TOO_LARGE, topic=SMALL)
-    yield Produced("too large, and a base offset", changed(sized(500), base_offset=5), E.INVALID_RECORD, topic=SMALL)
-    yield Produced("too large, and a count", changed(sized(500), record_count=5), E.MESSAGE_TOO_LARGE, topic=SMALL)
-    yield Produced("small because it is compressed", sized(5000, GZIP), E.NONE, topic=SMALL)
+    yield ProduceCase("as large as allowed", sized(overhead), E.NONE, topic=SMALL)
+    yield ProduceCase("one byte larger than allowed", sized(overhead + 1), E.MESSAGE_TOO_LARGE, topic=SMALL)
+    yield ProduceCase("too large, with a wrong CRC", changed(sized(500), crc=1), E.MESSAGE_TOO_LARGE, topic=SMALL)
+    yield ProduceCase("too large, and a base offset", changed(sized(500), base_offset=5), E.INVALID_RECORD, topic=SMALL)
+    yield ProduceCase("too large, and a count", changed(sized(500), record_count=5), E.MESSAGE_TOO_LARGE, topic=SMALL)
+    yield ProduceCase("small because it is compressed", sized(5000, GZIP), E.NONE, topic=SMALL)
     small_zstd = stored_as("zstd", max_message_bytes="300")
-    yield Produced("too large, and compressed it would not be", sized(1000), E.MESSAGE_TOO_LARGE, topic=small_zstd)
-    yield Produced("from one compression to another", sized(1000, GZIP), E.NONE, topic=small_zstd)
+    yield ProduceCase("too large, and compressed it would not be", sized(1000), E.MESSAGE_TOO_LARGE, topic=small_zstd)
+    yield ProduceCase("from one compression to another", sized(1000, GZIP), E.NONE, topic=small_zstd)
     small_plain = stored_as("uncompressed", max_message_bytes="300")
-    yield Produced("too large once it is opened", sized(1000, GZIP), E.MESSAGE_TOO_LARGE, topic=small_plain)
+    yield ProduceCase("too large once it is opened", sized(1000, GZIP), E.MESSAGE_TOO_LARGE, topic=small_plain)
     noise = build_batch([NewRecord(None, os.urandom(1_500_000), now_ms)])
-    yield Produced("larger than a segment", noise, E.RECORD_LIST_TOO_LARGE, topic=SMALL_SEGMENTS)
+    yield ProduceCase("larger than a segment", noise, E.RECORD_LIST_TOO_LARGE, topic=SMALL_SEGMENTS)
 
 
-def decompressed_sizes(now_ms: int) -> Iterator[Produced]:
+def decompressed_sizes(now_ms: int) -> Iterator[ProduceCase]:
     """Yields rows about `max.decompressed.message.bytes` (docs/spec/kafka-4.4.md#s4-3, M1 to M3)."""
     limit = 1000
     overhead = len(build_batch([NewRecord(b"k", bytes(900), now_ms)])) - 900 - 61 - 2  # The length field takes 2 bytes.
     largest, too_large = bytes(limit - overhead), bytes(limit - overhead + 1)
     topic = {"max.decompressed.message.bytes": str(limit)}
 
-    def row(name: str, codec: Compression, *values: bytes, code: E = E.INVALID_RECORD, **more: str) -> Produced:
+    def row(name: str, codec: Compression, *values: bytes, code: E = E.INVALID_RECORD, **more: str) -> ProduceCase:
         batch = build_batch([NewRecord(b"k", value, now_ms) for value in values], compression=codec)
         settings = topic | {name.replace("_", "."): value for name, value in more.items()}
-        return Produced(f"{name} ({codec.name})", batch, code, topic=settings)
+        return ProduceCase(f"{name} ({codec.name})", batch, code, topic=settings)
 
     for codec in CODECS:
         yield row("a record as large as it may be when decompressed", codec, largest, code=E.NONE)
@@ -209,21 +211,21 @@ def decompressed_sizes(now_ms: int) -> Iterator[Produced]:
     yield row("no longer compressed, and above the limit", GZIP, too_large, compression_type="uncompressed")
     yield row("append time, and above the limit", GZIP, too_large, message_timestamp_type="LogAppendTime")
     in_header = build_batch([NewRecord(b"k", b"v", now_ms, (("h", too_large),))], compression=GZIP)
-    yield Produced("a header that makes its record too large", in_header, E.INVALID_RECORD, topic=topic)
+    yield ProduceCase("a header that makes its record too large", in_header, E.INVALID_RECORD, topic=topic)
     ahead = [NewRecord(b"k", b"v", now_ms + 86_400_000), NewRecord(b"k", too_large, now_ms)]
     timed = build_batch(ahead, compression=GZIP)
-    yield Produced("a wrong timestamp before a record too large", timed, E.INVALID_RECORD, topic=topic)
+    yield ProduceCase("a wrong timestamp before a record too large", timed, E.INVALID_RECORD, topic=topic)
     keyless = build_batch([NewRecord(None, b"v", now_ms), NewRecord(b"k", too_large, now_ms)], compression=GZIP)
-    yield Produced("no key before a record too large", keyless, E.INVALID_RECORD, topic=topic | COMPACTED)
+    yield ProduceCase("no key before a record too large", keyless, E.INVALID_RECORD, topic=topic | COMPACTED)
 
 
-def records(now_ms: int) -> Iterator[Produced]:
+def records(now_ms: int) -> Iterator[ProduceCase]:
     """Yields rows about records, in each compression. Kafka checks compressed records less thoroughly."""
     for codec in (NONE, *CODECS):
         yield from records_in(codec, now_ms)
 
 
-def records_in(codec: Compression, now_ms: int) -> Iterator[Produced]:
+def records_in(codec: Compression, now_ms: int) -> Iterator[ProduceCase]:
     def row(
         name: str,
         payload: bytes,
@@ -233,9 +235,9 @@ def records_in(codec: Compression, now_ms: int) -> Iterator[Produced]:
         kafka: E | None = None,
         why: str | None = None,
         topic: Mapping[str, str] = PLAIN,
-    ) -> Produced:
+    ) -> ProduceCase:
         batch = batch_of(payload, count, compression=codec, base_timestamp=now_ms)
-        return Produced(f"{name} ({codec.name})", batch, code, kafka=kafka, why=why, topic=topic)
+        return ProduceCase(f"{name} ({codec.name})", batch, code, kafka=kafka, why=why, topic=topic)
 
     bad = E.INVALID_RECORD
     one, two = record(), record() + record(1)
@@ -292,12 +294,12 @@ def records_in(codec: Compression, now_ms: int) -> Iterator[Produced]:
         yield row(name, record_of(start + body), 1, code)
 
 
-def packings(now_ms: int) -> Iterator[Produced]:
+def packings(now_ms: int) -> Iterator[ProduceCase]:
     """Yields rows about compressed bytes that cannot be decompressed, or that decompress with oddities."""
 
-    def row(name: str, codec: Compression, packed: bytes, code: E = E.NONE) -> Produced:
+    def row(name: str, codec: Compression, packed: bytes, code: E = E.NONE) -> ProduceCase:
         batch = batch_of(packed, 2, compression=codec, is_packed=True, base_timestamp=now_ms)
-        return Produced(f"{name} ({codec.name})", batch, code)
+        return ProduceCase(f"{name} ({codec.name})", batch, code)
 
     one, two = record(), record() + record(1)
     unreadable = E.UNKNOWN_SERVER_ERROR
@@ -317,12 +319,12 @@ def packings(now_ms: int) -> Iterator[Produced]:
     yield row("blocks that depend on one another", LZ4, bytes(cramjam.lz4.compress(two)), unreadable)
 
 
-def keys(now_ms: int) -> Iterator[Produced]:
+def keys(now_ms: int) -> Iterator[ProduceCase]:
     """Yields rows about keys, which compacted topics require."""
     for codec in (NONE, GZIP):
 
-        def row(name: str, payload: bytes, count: int, *indexes: int, codec: Compression = codec) -> Produced:
-            return Produced(
+        def row(name: str, payload: bytes, count: int, *indexes: int, codec: Compression = codec) -> ProduceCase:
+            return ProduceCase(
                 f"{name} ({codec.name})",
                 batch_of(payload, count, compression=codec, base_timestamp=now_ms),
                 E.INVALID_RECORD if indexes else E.NONE,
@@ -337,7 +339,7 @@ def keys(now_ms: int) -> Iterator[Produced]:
         yield row("a key of length -2", record_of(b"\0\0\0\x03\x02v\0"), 1, 0)
 
 
-def timestamps(now_ms: int) -> Iterator[Produced]:
+def timestamps(now_ms: int) -> Iterator[ProduceCase]:
     hour, hours = 3_600_000, 7_200_000
     earliest, latest = now_ms - (2**63 - 1), now_ms + hour
 
@@ -352,9 +354,9 @@ def timestamps(now_ms: int) -> Iterator[Produced]:
         max_timestamp: int | None = None,
         topic: Mapping[str, str] = PLAIN,
         attributes: int = 0,
-    ) -> Produced:
+    ) -> ProduceCase:
         batch = batch_of(payload, count, compression=codec, base_timestamp=base_timestamp, max_timestamp=max_timestamp)
-        return Produced(
+        return ProduceCase(
             f"{name} ({codec.name})",
             changed(batch, attributes=codec.value | attributes),
             E.INVALID_TIMESTAMP if errors else E.NONE,
@@ -422,22 +424,22 @@ def timestamps(now_ms: int) -> Iterator[Produced]:
         )
 
 
-def conversions(now_ms: int) -> Iterator[Produced]:
+def conversions(now_ms: int) -> Iterator[ProduceCase]:
     """Yields rows for every compression that a topic can have, each with every compression that a producer can use."""
     for stored in ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"):
         for codec in (NONE, *CODECS):
             batch = good_batch(compression=codec, now_ms=now_ms)
-            yield Produced(f"from {codec.name} to {stored}", batch, E.NONE, topic=stored_as(stored))
+            yield ProduceCase(f"from {codec.name} to {stored}", batch, E.NONE, topic=stored_as(stored))
     both = stored_as("zstd") | APPEND_TIME
-    yield Produced("LogAppendTime and another compression", good_batch(now_ms=now_ms), E.NONE, topic=both)
+    yield ProduceCase("LogAppendTime and another compression", good_batch(now_ms=now_ms), E.NONE, topic=both)
     levels = stored_as("gzip") | {"compression.gzip.level": "1"}
-    yield Produced("a compression level", good_batch(now_ms=now_ms), E.NONE, topic=levels)
+    yield ProduceCase("a compression level", good_batch(now_ms=now_ms), E.NONE, topic=levels)
     idle = changed(good_batch(now_ms=now_ms), producer_id=9, producer_epoch=0, base_sequence=0)
-    yield Produced("an idempotent producer's, converted", idle, E.NONE, topic=stored_as("lz4"))
+    yield ProduceCase("an idempotent producer's, converted", idle, E.NONE, topic=stored_as("lz4"))
 
 
 CHAPTERS = (requests, headers, sizes, decompressed_sizes, records, packings, keys, timestamps, conversions)
 
 
-def everything(now_ms: int) -> list[Produced]:
+def everything(now_ms: int) -> list[ProduceCase]:
     return [row for chapter in CHAPTERS for row in chapter(now_ms)]

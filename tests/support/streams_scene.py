@@ -31,15 +31,15 @@ from tests.support.group_scene import GROUP, Scene
 REBALANCE_TIMEOUT_MS = 300_000
 
 
-class ToldTasks(NamedTuple):
+class StreamsHeartbeatResult(NamedTuple):
     code: int
     epoch: int
     tasks: str | None
     statuses: tuple[int, ...] = ()
 
 
-def refused(code: ErrorCode) -> ToldTasks:
-    return ToldTasks(code.value, 0, None)
+def refused(code: ErrorCode) -> StreamsHeartbeatResult:
+    return StreamsHeartbeatResult(code.value, 0, None)
 
 
 class TaskIdsLike(Protocol):
@@ -125,7 +125,9 @@ class StreamsScene(Scene):
 
     # Actions of members.
 
-    def ask(self, request: StreamsGroupHeartbeatRequest, *, version: int = 1, client: str = "c") -> ToldTasks:
+    def ask(
+        self, request: StreamsGroupHeartbeatRequest, *, version: int = 1, client: str = "c"
+    ) -> StreamsHeartbeatResult:
         self.last_error = None
         try:
             owned = check_heartbeat(request, self.config.rules)
@@ -135,7 +137,7 @@ class StreamsScene(Scene):
             heard = self.turn(lambda core: core.streams_heartbeat(beat, self.now_ms))
         except KafkaError as error:
             self.last_error = error.message
-            return ToldTasks(error.code.value, 0, None)
+            return StreamsHeartbeatResult(error.code.value, 0, None)
         assert heard is not None
         answer = self.last = heard.response
         self.to_create = list(heard.topics)
@@ -145,7 +147,7 @@ class StreamsScene(Scene):
         if answer.active_tasks is not None:
             assert answer.standby_tasks is not None
             given = text_of(answer.active_tasks, answer.standby_tasks)
-        return ToldTasks(
+        return StreamsHeartbeatResult(
             answer.error_code,
             answer.member_epoch,
             given,
@@ -167,7 +169,7 @@ class StreamsScene(Scene):
         group: str = GROUP,
         version: int = 1,
         client: str = "c",
-    ) -> ToldTasks:
+    ) -> StreamsHeartbeatResult:
         return self.ask(
             StreamsGroupHeartbeatRequest(
                 group_id=group,
@@ -207,7 +209,7 @@ class StreamsScene(Scene):
         shutdown: bool = False,
         group: str = GROUP,
         version: int = 1,
-    ) -> ToldTasks:
+    ) -> StreamsHeartbeatResult:
         return self.ask(
             StreamsGroupHeartbeatRequest(
                 group_id=group,

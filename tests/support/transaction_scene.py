@@ -88,7 +88,7 @@ def refused(code: ErrorCode) -> Iterator[None]:
     assert caught.value.code is code
 
 
-class Asked:
+class PendingEndTxn:
     """An EndTxn, with its response as soon as there is one."""
 
     def __init__(self) -> None:
@@ -248,8 +248,8 @@ class Scene:
         assert codes is not None
         return dict(codes)
 
-    def end(self, pair: Pair, *, committed: bool, version: int, transactional_id: str = ID) -> Asked:
-        asked = Asked()
+    def end(self, pair: Pair, *, committed: bool, version: int, transactional_id: str = ID) -> PendingEndTxn:
+        asked = PendingEndTxn()
         request = EndTxnRequest(
             transactional_id=transactional_id, producer_id=pair[0], producer_epoch=pair[1], committed=committed
         )
@@ -260,16 +260,16 @@ class Scene:
             asked.resolve(answer)
         return asked
 
-    def commit4(self, pair: Pair) -> Asked:
+    def commit4(self, pair: Pair) -> PendingEndTxn:
         return self.end(pair, committed=True, version=4)
 
-    def abort4(self, pair: Pair) -> Asked:
+    def abort4(self, pair: Pair) -> PendingEndTxn:
         return self.end(pair, committed=False, version=4)
 
-    def commit5(self, pair: Pair) -> Asked:
+    def commit5(self, pair: Pair) -> PendingEndTxn:
         return self.end(pair, committed=True, version=5)
 
-    def abort5(self, pair: Pair) -> Asked:
+    def abort5(self, pair: Pair) -> PendingEndTxn:
         return self.end(pair, committed=False, version=5)
 
     # Events without a request.
@@ -367,7 +367,7 @@ class Scene:
             if timer.delay_ms is not None:
                 self.due[timer.key] = self.now_ms + timer.delay_ms
         for reply in outcome.replies:
-            assert isinstance(reply.token, Asked)
+            assert isinstance(reply.token, PendingEndTxn)
             assert isinstance(reply.message, EndTxnResponse)
             reply.token.resolve(reply.message)
         self.owed += outcome.markers

@@ -86,7 +86,7 @@ def test_options_that_stand_for_a_setting_win_over_overrides() -> None:
         (["--override", "=5"], "--override =5: write a setting's name and value"),
     ],
 )
-def test_what_serve_does_not_understand_it_names(words: list[str], complaint: str) -> None:
+def test_serve_names_the_option_that_it_does_not_understand(words: list[str], complaint: str) -> None:
     with pytest.raises(UsageError, match=re.escape(complaint)):
         parse_options(words).settings()
 
@@ -107,7 +107,7 @@ def test_help_names_every_option_that_serve_takes() -> None:
             parse_options([option] if option != "--ephemeral" else [option, "--ephemeral=yes"])
 
 
-def test_version_and_an_unknown_command() -> None:
+def test_version_prints_the_variant_and_an_unknown_command_is_refused() -> None:
     version = odradek("version").stdout
     assert version.startswith("odradek 0.")
     assert ("(pure Python" in version) is (variant() == PURE)

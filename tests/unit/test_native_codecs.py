@@ -47,7 +47,7 @@ def assert_reads_agree(read: Read, module: str, version: int, data: bytes | memo
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_they_agree(module: str) -> None:
+def test_the_generated_codec_agrees_with_the_generic_one(module: str) -> None:
     names, schema = written(module), load(module)
     for version in (version for name, version in versions() if name == module):
         for seed in range(3):
@@ -82,7 +82,7 @@ def test_they_refuse_the_same_values(module: str) -> None:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_the_compiled_variant_uses_them(module: str) -> None:
+def test_the_compiled_variant_uses_native_codecs(module: str) -> None:
     kind = load(module).kind
     for version in (version for name, version in versions() if name == module):
         used = writer(message_class(module), version) if kind == "response" else reader(message_class(module), version)

@@ -90,7 +90,7 @@ def test_a_written_constructor_has_the_signature_of_the_generated_one(module: An
 
 
 @pytest.mark.parametrize(("module", "name", "made"), WRITTEN)
-def test_the_compiled_variant_has_them(module: Any, name: str, made: Any) -> None:
+def test_the_compiled_variant_has_native_constructors(module: Any, name: str, made: Any) -> None:
     is_interpreted = isinstance(getattr(module, name).__init__, FunctionType)
     assert is_interpreted == (variant() != COMPILED)
 

@@ -27,7 +27,7 @@ def test_each_behaviour_is_that_of_a_preset() -> None:
     assert BEHAVIOUR.keys() == PRESETS.keys()
 
 
-def test_what_brings_bugs_about_is_there() -> None:
+def test_every_preset_and_call_that_reproduces_a_bug_exists() -> None:
     assert BY_PRESET.keys() <= PRESETS.keys()
     assert BY_ODDITY.keys() <= ODDITIES.keys()
     methods = {name for how in BY_CALLS for name in re.findall(r"(?:^|then )([a-z_]+)", how)}

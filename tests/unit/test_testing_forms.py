@@ -24,7 +24,7 @@ def test_the_package_gives_the_form_on_asyncio() -> None:
         _ = odradek.testing.Kafka
 
 
-def test_the_other_form_loads_no_asyncio() -> None:
+def test_the_blocking_form_loads_no_asyncio() -> None:
     said = subprocess.run(
         [sys.executable, "-c", "import sys, odradek.testing.sync; print('asyncio' in sys.modules)"],
         capture_output=True,

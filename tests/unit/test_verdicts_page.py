@@ -7,8 +7,8 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from odradek.testing.judge.rules import RULES
-from tests.client_lab.suite import Played, read_played
-from tests.client_lab.verdicts_page import TOURS, Cell, Examined, page, read_examined, unexamined
+from tests.client_lab.suite import SuiteResult, read_played
+from tests.client_lab.verdicts_page import TOURS, Cell, ExaminedBreak, page, read_examined, unexamined
 
 TEXT = (Path(__file__).parents[2] / "docs/verdicts.md").read_text(encoding="utf-8")
 WHEN = datetime(2026, 11, 25, tzinfo=UTC)
@@ -34,7 +34,7 @@ def test_every_break_of_the_page_was_examined() -> None:
     assert {(client.split(",")[0], rule) for client, rule in told} <= examined
 
 
-PLAYED = Played("two", date(2026, 11, 25), ["CON.1"], ["MET.2"], ["MET.8"], ["2PC.1"])
+PLAYED = SuiteResult("two", date(2026, 11, 25), ["CON.1"], ["MET.2"], ["MET.8"], ["2PC.1"])
 
 
 def test_every_break_in_the_suite_was_examined() -> None:
@@ -44,12 +44,18 @@ def test_every_break_in_the_suite_was_examined() -> None:
 def test_a_break_that_nobody_examined_is_named() -> None:
     assert unexamined({}, [], [PLAYED]) == [("two", "MET.2")]
     assert unexamined(MATRIX, []) == [("one", "TXN.1")]
-    assert unexamined(MATRIX, [Examined("one", "TXN.1", "it did")]) == []
+    assert unexamined(MATRIX, [ExaminedBreak("one", "TXN.1", "it did")]) == []
 
 
 def test_the_page_has_a_cell_for_each_rule_and_client() -> None:
     lines = list(
-        page(MATRIX, 2, [Examined("one", "TXN.1", "it did"), Examined("two", "TXN.1", "it did not")], [PLAYED], WHEN)
+        page(
+            MATRIX,
+            2,
+            [ExaminedBreak("one", "TXN.1", "it did"), ExaminedBreak("two", "TXN.1", "it did not")],
+            [PLAYED],
+            WHEN,
+        )
     )
     assert "| node that hangs up | CON.1 | kept |" in lines
     assert "| metadata of an older epoch | MET.2 | **broken** |" in lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.client_lab.row import Accused, Row
+from tests.client_lab.row import AccusedRelease, Row
 from tests.client_lab.rows import (
     aiokafka,
     franz_go,
@@ -28,7 +28,7 @@ ROWS: tuple[Row, ...] = (
     *aiokafka.ROWS,
     *kafka_python.ROWS,
 )
-ACCUSED: tuple[Accused, ...] = kafka_python.ACCUSED
+ACCUSED: tuple[AccusedRelease, ...] = kafka_python.ACCUSED
 NOT_SHOWN: Mapping[str, str] = {
     **librdkafka_consumers.NOT_SHOWN,
     **librdkafka_producers.NOT_SHOWN,

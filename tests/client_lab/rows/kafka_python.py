@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odradek.testing.sync import Cluster
 from tests.client_lab import states, states_of_groups
-from tests.client_lab.row import Accused, Client, Conviction, Row, Sight
+from tests.client_lab.row import AccusedRelease, Client, Conviction, Row, Sight
 
 KAFKA_PYTHON = Client("kafka-python", "kafka_python_.py")
 KAFKA_PYTHON_1_0 = Client("kafka-python", "kafka_python_1_0.py")
@@ -57,5 +57,5 @@ ROWS = (
 
 ACCUSED = (
     # This release sends requests of two APIs without waiting in between, and repeats both.
-    Accused(KAFKA_PYTHON, "3.0.12", "TXN.8", "ten_transactions_with_offsets", concurrent_transactions),
+    AccusedRelease(KAFKA_PYTHON, "3.0.12", "TXN.8", "ten_transactions_with_offsets", concurrent_transactions),
 )

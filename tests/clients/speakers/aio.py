@@ -9,7 +9,16 @@ from typing import Any, TypeVar
 import aiokafka
 import aiokafka.errors
 
-from tests.clients.speakers.speaker import PATIENCE_S, Member, Message, Received, Speaker, TooSlow, received, translated
+from tests.clients.speakers.speaker import (
+    PATIENCE_S,
+    Member,
+    Message,
+    ReceivedRecord,
+    Speaker,
+    TooSlow,
+    received,
+    translated,
+)
 
 T = TypeVar("T")
 
@@ -84,13 +93,15 @@ class AioKafka(Speaker):
         await consumer.start()
         return consumer
 
-    def read(self, bootstrap: str, topic: str, count: int, *, partition: int = 0, start: int = 0) -> list[Received]:
-        async def work() -> list[Received]:
+    def read(
+        self, bootstrap: str, topic: str, count: int, *, partition: int = 0, start: int = 0
+    ) -> list[ReceivedRecord]:
+        async def work() -> list[ReceivedRecord]:
             consumer = await self._consumer(bootstrap)
             wanted = aiokafka.TopicPartition(topic, partition)
             consumer.assign([wanted])
             consumer.seek(wanted, start)
-            found: list[Received] = []
+            found: list[ReceivedRecord] = []
             deadline = time.monotonic() + PATIENCE_S
             while len(found) < count:
                 batches = await consumer.getmany(timeout_ms=100)
@@ -143,7 +154,7 @@ class _AioMember(Member):
         self._loop, self._topic = loop, topic
         self._consumer = loop.run(start)
 
-    def poll(self, timeout_s: float = 0.1) -> list[Received]:
+    def poll(self, timeout_s: float = 0.1) -> list[ReceivedRecord]:
         with translated(aiokafka.errors.KafkaError):
             batches = self._loop.run(self._consumer.getmany(timeout_ms=int(timeout_s * 1000)))
         return [received(record) for records in batches.values() for record in records]

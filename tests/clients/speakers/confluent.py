@@ -5,7 +5,16 @@ from typing import Any
 
 import confluent_kafka
 
-from tests.clients.speakers.speaker import PATIENCE_S, Member, Message, Received, Refused, Speaker, TooSlow, gather
+from tests.clients.speakers.speaker import (
+    PATIENCE_S,
+    Member,
+    Message,
+    ReceivedRecord,
+    RequestRefused,
+    Speaker,
+    TooSlow,
+    gather,
+)
 
 
 class ConfluentKafka(Speaker):
@@ -36,11 +45,11 @@ class ConfluentKafka(Speaker):
             }
         )
         offsets = [-1] * len(messages)
-        refusals: list[Refused] = []
+        refusals: list[RequestRefused] = []
 
         def note(place: int, error: Any, delivered: Any) -> None:
             if error is not None:
-                refusals.append(Refused(error.code(), error.str()))
+                refusals.append(RequestRefused(error.code(), error.str()))
             elif delivered.offset() is not None:
                 offsets[place] = delivered.offset()
 
@@ -77,7 +86,9 @@ class ConfluentKafka(Speaker):
         }
         return confluent_kafka.Consumer(settings | {name.replace("_", "."): value for name, value in more.items()})
 
-    def read(self, bootstrap: str, topic: str, count: int, *, partition: int = 0, start: int = 0) -> list[Received]:
+    def read(
+        self, bootstrap: str, topic: str, count: int, *, partition: int = 0, start: int = 0
+    ) -> list[ReceivedRecord]:
         consumer = self._consumer(bootstrap)
         consumer.assign([confluent_kafka.TopicPartition(topic, partition, start)])
         found = gather(count, lambda: _confluent_poll(consumer, 0.1))
@@ -113,17 +124,17 @@ class ConfluentKafka(Speaker):
         return _ConfluentMember(consumer, topic)
 
 
-def _confluent_poll(consumer: Any, timeout_s: float) -> list[Received]:
+def _confluent_poll(consumer: Any, timeout_s: float) -> list[ReceivedRecord]:
     found = []
     for message in consumer.consume(500, timeout_s):
         if message.error() is not None:
             error = message.error()
             if error.fatal() or not error.retriable():
-                raise Refused(error.code(), error.str())
+                raise RequestRefused(error.code(), error.str())
             continue
         headers = tuple(message.headers() or ())
         at = message.timestamp()[1]
-        found.append(Received(message.offset(), message.key(), message.value(), headers, at, message.partition()))
+        found.append(ReceivedRecord(message.offset(), message.key(), message.value(), headers, at, message.partition()))
     return found
 
 
@@ -131,7 +142,7 @@ class _ConfluentMember(Member):
     def __init__(self, consumer: Any, topic: str) -> None:
         self._consumer, self._topic = consumer, topic
 
-    def poll(self, timeout_s: float = 0.1) -> list[Received]:
+    def poll(self, timeout_s: float = 0.1) -> list[ReceivedRecord]:
         return _confluent_poll(self._consumer, timeout_s)
 
     def assignment(self) -> set[int]:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from odradek.client import ClientError, ConsumerRecord, TopicPartition
 from odradek.client.sync import Consumer, Producer
-from tests.clients.speakers.speaker import Member, Message, Received, Refused, Speaker, gather
+from tests.clients.speakers.speaker import Member, Message, ReceivedRecord, RequestRefused, Speaker, gather
 
 
 @contextmanager
@@ -13,11 +13,13 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        raise Refused(None if error.code is None else error.code.value, str(error)) from error
+        raise RequestRefused(None if error.code is None else error.code.value, str(error)) from error
 
 
-def _received(record: ConsumerRecord) -> Received:
-    return Received(record.offset, record.key, record.value, record.headers, record.timestamp_ms, record.partition)
+def _received(record: ConsumerRecord) -> ReceivedRecord:
+    return ReceivedRecord(
+        record.offset, record.key, record.value, record.headers, record.timestamp_ms, record.partition
+    )
 
 
 class OwnClient(Speaker):
@@ -59,7 +61,9 @@ class OwnClient(Speaker):
             found = [future.result() for future in sent]
         return [-1 if metadata.offset is None else metadata.offset for metadata in found]
 
-    def read(self, bootstrap: str, topic: str, count: int, *, partition: int = 0, start: int = 0) -> list[Received]:
+    def read(
+        self, bootstrap: str, topic: str, count: int, *, partition: int = 0, start: int = 0
+    ) -> list[ReceivedRecord]:
         wanted = TopicPartition(topic, partition)
         with Consumer(bootstrap_servers=bootstrap, fetch_max_wait_ms=100) as consumer:
             consumer.assign([wanted])
@@ -104,7 +108,7 @@ class _OwnMember(Member):
         self._consumer, self._topic = consumer, topic
         consumer.start()
 
-    def poll(self, timeout_s: float = 0.1) -> list[Received]:
+    def poll(self, timeout_s: float = 0.1) -> list[ReceivedRecord]:
         with _translated():
             found = self._consumer.getmany(timeout_ms=timeout_s * 1000)
         return [_received(record) for records in found.values() for record in records]

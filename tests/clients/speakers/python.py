@@ -7,7 +7,16 @@ import kafka
 import kafka.errors
 from kafka.partitioner.default import DefaultPartitioner
 
-from tests.clients.speakers.speaker import PATIENCE_S, Member, Message, Received, Speaker, gather, received, translated
+from tests.clients.speakers.speaker import (
+    PATIENCE_S,
+    Member,
+    Message,
+    ReceivedRecord,
+    Speaker,
+    gather,
+    received,
+    translated,
+)
 
 
 class KafkaPython(Speaker):
@@ -64,7 +73,9 @@ class KafkaPython(Speaker):
         }
         return kafka.KafkaConsumer(**(settings | more))
 
-    def read(self, bootstrap: str, topic: str, count: int, *, partition: int = 0, start: int = 0) -> list[Received]:
+    def read(
+        self, bootstrap: str, topic: str, count: int, *, partition: int = 0, start: int = 0
+    ) -> list[ReceivedRecord]:
         consumer = self._consumer(bootstrap)
         wanted = kafka.TopicPartition(topic, partition)
         consumer.assign([wanted])
@@ -108,7 +119,7 @@ class KafkaPython(Speaker):
         return _PythonMember(consumer, topic)
 
 
-def _python_poll(consumer: Any, timeout_s: float) -> list[Received]:
+def _python_poll(consumer: Any, timeout_s: float) -> list[ReceivedRecord]:
     with translated(kafka.errors.KafkaError):
         batches = consumer.poll(timeout_ms=int(timeout_s * 1000))
     return [received(record) for records in batches.values() for record in records]
@@ -123,7 +134,7 @@ class _PythonMember(Member):
     def __init__(self, consumer: Any, topic: str) -> None:
         self._consumer, self._topic = consumer, topic
 
-    def poll(self, timeout_s: float = 0.1) -> list[Received]:
+    def poll(self, timeout_s: float = 0.1) -> list[ReceivedRecord]:
         return _python_poll(self._consumer, max(timeout_s, LEAST_PYTHON_POLL_S))
 
     def assignment(self) -> set[int]:

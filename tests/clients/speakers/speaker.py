@@ -1,7 +1,7 @@
 """A small interface to every client library, so that a behaviour is described once and tested with each library.
 
 A `Speaker` produces and reads single partitions. A `Member` is a consumer of a group. If the broker refuses a request,
-both raise `Refused` with Kafka's error code.
+both raise `RequestRefused` with Kafka's error code.
 """
 
 import time
@@ -26,7 +26,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedRecord:
     offset: int
     key: bytes | None
     value: bytes | None
@@ -35,7 +35,7 @@ class Received:
     partition: int
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The broker, or the client itself, refused a request. `code` is Kafka's error code, or None for an error of the
     client."""
 
@@ -57,8 +57,8 @@ def wait_for(what: str, condition: Callable[[], object], patience_s: float = PAT
         time.sleep(BETWEEN_CALLS_S)
 
 
-def gather(count: int, poll: Callable[[], list[Received]]) -> list[Received]:
-    found: list[Received] = []
+def gather(count: int, poll: Callable[[], list[ReceivedRecord]]) -> list[ReceivedRecord]:
+    found: list[ReceivedRecord] = []
     deadline = time.monotonic() + PATIENCE_S
     while len(found) < count:
         found += poll()
@@ -71,7 +71,7 @@ class Member(ABC):
     """A consumer in a group. The caller must poll; without polls a member makes no progress."""
 
     @abstractmethod
-    def poll(self, timeout_s: float = 0.1) -> list[Received]: ...
+    def poll(self, timeout_s: float = 0.1) -> list[ReceivedRecord]: ...
 
     @abstractmethod
     def assignment(self) -> set[int]:
@@ -106,7 +106,9 @@ class Speaker(ABC):
         acks=0)."""
 
     @abstractmethod
-    def read(self, bootstrap: str, topic: str, count: int, *, partition: int = 0, start: int = 0) -> list[Received]:
+    def read(
+        self, bootstrap: str, topic: str, count: int, *, partition: int = 0, start: int = 0
+    ) -> list[ReceivedRecord]:
         """Reads `count` records of one partition from an offset on, without a group."""
 
     @abstractmethod
@@ -131,14 +133,14 @@ class Speaker(ABC):
 
 @contextmanager
 def translated(kind: type[Exception]) -> Iterator[None]:
-    """Translates errors of this kind, which have Kafka's code as `errno`, into `Refused`."""
+    """Translates errors of this kind, which have Kafka's code as `errno`, into `RequestRefused`."""
     try:
         yield
     except kind as error:
-        raise Refused(getattr(error, "errno", None), str(error)) from error
+        raise RequestRefused(getattr(error, "errno", None), str(error)) from error
 
 
-def received(record: Any) -> Received:
+def received(record: Any) -> ReceivedRecord:
     """Converts a record of kafka-python or aiokafka, which have the same attributes."""
     headers = tuple((name, value) for name, value in record.headers)
-    return Received(record.offset, record.key, record.value, headers, record.timestamp, record.partition)
+    return ReceivedRecord(record.offset, record.key, record.value, headers, record.timestamp, record.partition)

@@ -9,7 +9,7 @@ from tests.conformance.differential.conversation import Value
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
+class AllowedDifference:
     """An allowed difference. `asked` and `path` are shell patterns. `kafka` and `ours` are regular expressions for the
     values; None allows any value."""
 
@@ -32,7 +32,7 @@ A_TEXT = r"(?!None$|<absent>$).*"  # a message; its words may differ
 
 # Settings that the configurations of the two brokers give different values.
 BROKER_SETTINGS = tuple(
-    Allowed(reason, asked="the broker: DescribeConfigs*", path=f"results[1].configs{path}")
+    AllowedDifference(reason, asked="the broker: DescribeConfigs*", path=f"results[1].configs{path}")
     for reason, paths in {
         "settings of our own": (".#", "[odradek.*"),
         "addresses and directory of the one and of the other": ("[*listener*", "[log.dirs]*"),
@@ -45,7 +45,7 @@ BROKER_SETTINGS = tuple(
 )
 
 TRANSACTIONS = (
-    Allowed(
+    AllowedDifference(
         "known bug 2: a commit that comes after the abort by timeout is fenced, so that the client does not take it "
         "for a fault of its own",
         asked="commit of what is idle after an abort, epoch -1: EndTxnRequest *",
@@ -53,17 +53,19 @@ TRANSACTIONS = (
         kafka="48",
         ours="90",
     ),
-    Allowed("Kafka never answers", asked="no transactions: AddPartitionsToTxnRequest *"),
-    Allowed("Kafka never answers a partition named twice", asked="in * entr*: WriteTxnMarkersRequest *"),
-    Allowed("Kafka never answers a partition named twice", asked="in * entr*, each", kafka=r"\[\]", ours=".*markers.*"),
-    Allowed(
+    AllowedDifference("Kafka never answers", asked="no transactions: AddPartitionsToTxnRequest *"),
+    AllowedDifference("Kafka never answers a partition named twice", asked="in * entr*: WriteTxnMarkersRequest *"),
+    AllowedDifference(
+        "Kafka never answers a partition named twice", asked="in * entr*, each", kafka=r"\[\]", ours=".*markers.*"
+    ),
+    AllowedDifference(
         "nobody writes transactions to the transaction log: Kafka refuses clients only, we everybody",
         asked="the transaction log, as a broker: AddPartitionsToTxnRequest *",
         path="*.partition_error_code",
         kafka="0",
         ours="17",
     ),
-    Allowed(
+    AllowedDifference(
         "internal topics are not written by clients: Kafka first verifies the partition, or adds it, and then refuses",
         asked="the offsets: ProduceRequest *",
         kafka="48|120|Partition was not added to the transaction",
@@ -72,14 +74,14 @@ TRANSACTIONS = (
 )
 
 SHARE_STATE = (
-    Allowed(
+    AllowedDifference(
         "a partition named twice is answered twice; Kafka asks for it once",
         asked="a partition twice: *ShareGroupState*",
         path="*.partitions.#",
         kafka="1",
         ours="2",
     ),
-    Allowed(
+    AllowedDifference(
         "with the same start offset the delivery-complete count does not fall, as from Kafka 4.4 on",
         asked="*: ReadShareGroupStateSummaryRequest *",
         path="*.delivery_complete_count",
@@ -87,22 +89,24 @@ SHARE_STATE = (
         ours=r"\d+",
     ),
     *(
-        Allowed("the start offset does not go back, as from Kafka 4.4 on", asked="a lower start offset, *", path=path)
+        AllowedDifference(
+            "the start offset does not go back, as from Kafka 4.4 on", asked="a lower start offset, *", path=path
+        )
         for path in ("*.start_offset", "*.delivery_complete_count")
     ),
 )
 
 SHARE_OFFSETS = (
-    Allowed(
+    AllowedDifference(
         "Kafka fails (UNKNOWN_SERVER_ERROR) where a partition number is negative, or a group id empty",
         asked="*a negative partition: *ShareGroupOffsetsRequest *",
     ),
-    Allowed("the same", asked="no group id, one: DescribeShareGroupOffsetsRequest *"),
-    Allowed(
+    AllowedDifference("the same", asked="no group id, one: DescribeShareGroupOffsetsRequest *"),
+    AllowedDifference(
         "Kafka asks its share coordinator without end for a partition that there is not",
         asked="no such partition: DescribeShareGroupOffsetsRequest *",
     ),
-    Allowed(
+    AllowedDifference(
         "a partition named twice is answered twice; Kafka asks for it once",
         asked="*a partition twice: DescribeShareGroupOffsetsRequest *",
         path="*.partitions.#",
@@ -113,7 +117,7 @@ SHARE_OFFSETS = (
 
 SHARE_GROUPS = (
     *(
-        Allowed(
+        AllowedDifference(
             "Kafka writes leader 0 at epoch 0 where it has nothing to say, which librdkafka takes for a hint",
             asked=f"*: Share{request}Request v*",
             path=f"responses[*].current_leader.leader_{part}",
@@ -124,26 +128,28 @@ SHARE_GROUPS = (
         for part in ("id", "epoch")
     ),
     *(
-        Allowed("the reason, where Kafka gives the code alone", asked=asked, path="error_message", kafka="None")
+        AllowedDifference(
+            "the reason, where Kafka gives the code alone", asked=asked, path="error_message", kafka="None"
+        )
         for asked in ("*: ShareFetchRequest v*", "*: ShareAcknowledgeRequest v*")
     ),
-    Allowed(
+    AllowedDifference(
         "Kafka puts an empty range in front where the batch size is 0",
         asked="batches of none: ShareFetchRequest v*",
         path="responses[*].acquired_records*",
     ),
-    Allowed(
+    AllowedDifference(
         "Kafka fails (UNKNOWN_SERVER_ERROR) where there is no such acquire mode; that is INVALID_REQUEST",
         asked="a mode that is none: ShareFetchRequest v*",
         path="error_code",
         kafka="-1",
         ours="42",
     ),
-    Allowed(
+    AllowedDifference(
         "an unknown topic id is an error of its partitions, as from Kafka 4.4 on; Kafka 4.3.1 fails as a whole",
         asked="an unknown topic id: ShareFetchRequest v*",
     ),
-    Allowed(
+    AllowedDifference(
         "a topic that was created again is UNKNOWN_TOPIC_ID by its old id: Kafka 4.3.1 fails as a whole; 4.4.0 says "
         "UNKNOWN_SERVER_ERROR once, and then nothing of that partition",
         asked="again, *: ShareFetchRequest v*",
@@ -152,80 +158,86 @@ SHARE_GROUPS = (
 
 QUORUM = (
     *(
-        Allowed("two metadata logs", asked="the metadata log: DescribeQuorumRequest *", path=path)
+        AllowedDifference("two metadata logs", asked="the metadata log: DescribeQuorumRequest *", path=path)
         for path in ("*.high_watermark", "*.log_end_offset", "*.leader_epoch")  # Each start increases the leader epoch.
     ),
-    Allowed("there is no controller listener", asked="the metadata log: DescribeQuorumRequest v2", path="nodes[*].l*"),
+    AllowedDifference(
+        "there is no controller listener", asked="the metadata log: DescribeQuorumRequest v2", path="nodes[*].l*"
+    ),
 )
 
 REPEATED = (
     *(
-        Allowed(
+        AllowedDifference(
             "of a partition named twice Kafka writes the last batch and answers once; we write and answer each",
             asked=f"batches {asked}",
         )
         for asked in ("*: ProduceRequest *", "*, each", "*: ListOffsetsRequest *")
     ),
-    Allowed("Kafka never answers a protocol named twice", asked="a protocol twice*: JoinGroupRequest *"),
+    AllowedDifference("Kafka never answers a protocol named twice", asked="a protocol twice*: JoinGroupRequest *"),
 )
 
 EMULATED_4_3 = "also while it emulates 4.3, Odradek does what 4.4 does: docs/spec/kafka-4.4.md"
 
-DIFFERENCES: tuple[Allowed, ...] = (
-    Allowed(EMULATED_4_3, asked="C4: another takes the first instance id", kafka="111", ours="0"),
-    Allowed(EMULATED_4_3, asked="2 from 5: Read*Summary*", path="*.delivery_complete_count", kafka="2", ours="4"),
-    Allowed(EMULATED_4_3, asked="7 from 3: Read*Summary*", path="*.delivery_complete_count", kafka="7", ours="9"),
-    Allowed(EMULATED_4_3, asked="7 from 3: Read*Summary*", path="*.start_offset", kafka="3", ours="5"),
-    Allowed(
+DIFFERENCES: tuple[AllowedDifference, ...] = (
+    AllowedDifference(EMULATED_4_3, asked="C4: another takes the first instance id", kafka="111", ours="0"),
+    AllowedDifference(
+        EMULATED_4_3, asked="2 from 5: Read*Summary*", path="*.delivery_complete_count", kafka="2", ours="4"
+    ),
+    AllowedDifference(
+        EMULATED_4_3, asked="7 from 3: Read*Summary*", path="*.delivery_complete_count", kafka="7", ours="9"
+    ),
+    AllowedDifference(EMULATED_4_3, asked="7 from 3: Read*Summary*", path="*.start_offset", kafka="3", ours="5"),
+    AllowedDifference(
         "our own words; that there are words, and the code they explain, is the same",
         path="*error_message",
         kafka=A_TEXT,
         ours=A_TEXT,
     ),
-    Allowed("our own words", path="*batch_index_error_message", kafka=A_TEXT, ours=A_TEXT),
-    Allowed(
+    AllowedDifference("our own words", path="*batch_index_error_message", kafka=A_TEXT, ours=A_TEXT),
+    AllowedDifference(
         "another library compresses: other bytes of the same records",
         asked="content of as-*",
         path="*.records[*].batch_length",
         kafka=r"\d+",
         ours=r"\d+",
     ),
-    Allowed("Kafka never answers records that are null; we refuse them", asked="null: ProduceRequest *"),
-    Allowed(
+    AllowedDifference("Kafka never answers records that are null; we refuse them", asked="null: ProduceRequest *"),
+    AllowedDifference(
         "Kafka leaves the offset deltas of uncompressed records unchecked and would serve the records at other offsets "
         "than it counts; we refuse them",
         asked="*an offset delta of another record: *",
     ),
-    Allowed(
+    AllowedDifference(
         "Kafka fails (UNKNOWN_SERVER_ERROR) where a topic is asked for by neither name nor id; that is INVALID_REQUEST",
         asked="by no id and no name: MetadataRequest *",
     ),
-    Allowed(
+    AllowedDifference(
         "Kafka 4.3.1 has room for one of two topics, and takes them in the order of their hashes",
         asked="in two topics: CreatePartitionsRequest *",
         kafka="-1|0",
         ours="-1|0",
     ),
-    Allowed("two brokers, two disks' worth of free space", path="results[*].usable_bytes"),
-    Allowed("Kafka does not answer at all", asked="the same twice: AlterConfigsRequest *"),
-    Allowed(
+    AllowedDifference("two brokers, two disks' worth of free space", path="results[*].usable_bytes"),
+    AllowedDifference("Kafka does not answer at all", asked="the same twice: AlterConfigsRequest *"),
+    AllowedDifference(
         "InitProducerId 6 is served (KIP-939); Kafka has it, and hides it",
         asked="INIT_PRODUCER_ID v6",
         kafka="closed",
         ours="answered .*",
     ),
-    Allowed(
+    AllowedDifference(
         "a member that took another instance id is known by that one; Kafka still takes it by the old one, and back",
         asked="C's old instance: ConsumerGroupHeartbeatRequest *",
     ),
-    Allowed(
+    AllowedDifference(
         "the same, seen in the description",
         asked="A is static: ConsumerGroupDescribeRequest *",
         path="*.instance_id",
         kafka="ic",
         ours="id",
     ),
-    Allowed(
+    AllowedDifference(
         "a classic member is told to rejoin when another one has left; Kafka, where the group may not be downgraded, "
         "leaves the partitions unassigned until a member joins",
         asked="c after the downgrade: HeartbeatRequest *",

@@ -5,7 +5,7 @@ import pytest
 from odradek.broker.groups.common.outcome import ConsumerConfig
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.kafka_rules import NEWEST, KafkaRules
-from tests.support.consumer_scene import ConsumerScene, Told, embedded, refused
+from tests.support.consumer_scene import ConsumerScene, HeartbeatResult, embedded, refused
 
 E = ErrorCode
 DEFAULT_INTERVAL_MS = 1_000
@@ -14,7 +14,7 @@ OK = E.NONE.value
 
 def one_member(interval_ms: int = 0, rules: KafkaRules = NEWEST) -> ConsumerScene:
     scene = ConsumerScene(interval_ms=interval_ms, rules=rules, topics={"T3": 3, "U2": 2, "T6": 6})
-    assert scene.member("A", "T3") == Told(OK, 2, "T3 012")
+    assert scene.member("A", "T3") == HeartbeatResult(OK, 2, "T3 012")
     return scene
 
 
@@ -29,29 +29,29 @@ def test_scenario_001_the_first_member_gets_everything_at_epoch_2() -> None:
 
 def test_scenario_002_nothing_new_is_told_twice() -> None:
     scene = one_member()
-    assert scene.beat("A") == Told(OK, 2, None)
-    assert scene.beat("A", owned={"T3": "012"}) == Told(OK, 2, None)
-    assert scene.member("A", "T3") == Told(OK, 2, "T3 012")
+    assert scene.beat("A") == HeartbeatResult(OK, 2, None)
+    assert scene.beat("A", owned={"T3": "012"}) == HeartbeatResult(OK, 2, None)
+    assert scene.member("A", "T3") == HeartbeatResult(OK, 2, "T3 012")
     assert scene.state == ("Stable", 2, 2)
 
 
 def test_scenario_003_order_and_repetition_of_names_mean_nothing() -> None:
     scene = one_member(DEFAULT_INTERVAL_MS)
-    assert scene.beat("A", topics=["T3", "U2"]) == Told(OK, 2, None)
+    assert scene.beat("A", topics=["T3", "U2"]) == HeartbeatResult(OK, 2, None)
     assert scene.state == ("Assigning", 3, 2)
     for same in (["U2", "T3"], ["U2", "T3", "U2"]):
-        assert scene.beat("A", topics=same) == Told(OK, 2, None)
+        assert scene.beat("A", topics=same) == HeartbeatResult(OK, 2, None)
         assert scene.state == ("Assigning", 3, 2)
 
 
 def test_scenario_004_names_that_do_not_exist_or_cannot_are_a_change_like_any_other() -> None:
     scene = one_member(DEFAULT_INTERVAL_MS)
-    assert scene.beat("A", topics=["T3", "nope"]) == Told(OK, 2, None)
-    assert scene.beat("A", topics=["T3", "nope", "bad name!"]) == Told(OK, 2, None)
+    assert scene.beat("A", topics=["T3", "nope"]) == HeartbeatResult(OK, 2, None)
+    assert scene.beat("A", topics=["T3", "nope", "bad name!"]) == HeartbeatResult(OK, 2, None)
     assert scene.state == ("Assigning", 4, 2)
-    assert scene.beat("A", topics=[]) == Told(OK, 2, "")
+    assert scene.beat("A", topics=[]) == HeartbeatResult(OK, 2, "")
     assert scene.held("A") == "T3 012"
-    assert scene.beat("A", owned={}) == Told(OK, 2, None)
+    assert scene.beat("A", owned={}) == HeartbeatResult(OK, 2, None)
     assert scene.held("A") == ""
 
 
@@ -60,7 +60,7 @@ def test_scenario_005_a_subscription_to_nothing_makes_a_group_at_epoch_1_without
     regex: str | None,
 ) -> None:
     scene = ConsumerScene()
-    assert scene.member("A", regex=regex) == Told(OK, 1, "")
+    assert scene.member("A", regex=regex) == HeartbeatResult(OK, 1, "")
     for _ in ("now", "after kill -9"):
         assert scene.state == ("Stable", 1, 1)
         assert scene.keys_written() == [5, 8]
@@ -80,7 +80,7 @@ def test_scenario_007_the_previous_epoch_is_forgiven_to_whoever_owns_nothing_tha
     assert scene.state == ("Stable", 3, 3)
     assert scene.beat("A", 2) == refused(E.FENCED_MEMBER_EPOCH)
     for owned in ({"T6": "012345"}, {"T6": "01"}, {}):
-        assert scene.beat("A", 2, owned=owned) == Told(OK, 3, None)
+        assert scene.beat("A", 2, owned=owned) == HeartbeatResult(OK, 3, None)
     assert scene.beat("A", 2, owned={"T6": "09"}) == refused(E.FENCED_MEMBER_EPOCH)
 
 
@@ -99,7 +99,7 @@ def test_scenario_009_who_is_unknown_learns_whether_the_group_is() -> None:
 
 def test_scenario_010_a_member_leaves_once() -> None:
     scene = one_member()
-    assert scene.beat("A", -1) == Told(OK, -1, None)
+    assert scene.beat("A", -1) == HeartbeatResult(OK, -1, None)
     assert scene.last is not None
     assert scene.last.heartbeat_interval_ms == 0
     assert scene.beat("A", -1) == refused(E.UNKNOWN_MEMBER_ID)
@@ -122,7 +122,7 @@ def test_the_first_member_of_a_group_that_was_emptied_gets_its_partitions_at_onc
     scene = one_member(DEFAULT_INTERVAL_MS)
     scene.beat("A", -1)
     scene.restart()
-    assert scene.member("A", "T3") == Told(OK, 4, "T3 012")
+    assert scene.member("A", "T3") == HeartbeatResult(OK, 4, "T3 012")
     assert scene.state == ("Stable", 4, 4)
 
 
@@ -131,10 +131,10 @@ def test_scenario_011_an_empty_group_of_kafka_4_3_does_not_forget_when_its_targe
     scene.beat("A", -1)
     assert scene.state == ("Empty", 3, 2)
     assert scene.keys_written()[-4:] == [-8, -7, -5, 3]
-    assert scene.member("A", "T3") == Told(OK, 2, "")
+    assert scene.member("A", "T3") == HeartbeatResult(OK, 2, "")
     assert scene.state == ("Assigning", 4, 2)
     scene.advance(DEFAULT_INTERVAL_MS)
-    assert scene.beat("A") == Told(OK, 4, "T3 012")
+    assert scene.beat("A") == HeartbeatResult(OK, 4, "T3 012")
 
 
 @pytest.mark.parametrize("epoch", [-2, -3, -100])
@@ -168,9 +168,9 @@ def test_scenario_015_a_full_group_takes_back_its_members_and_nobody_else() -> N
 
 def test_scenario_017_a_topic_that_is_made_later_is_assigned_by_the_next_heartbeat() -> None:
     scene = ConsumerScene()
-    assert scene.member("A", "later") == Told(OK, 2, "")
+    assert scene.member("A", "later") == HeartbeatResult(OK, 2, "")
     scene.cluster.make("later", 2)
-    assert scene.beat("A") == Told(OK, 3, "later 01")
+    assert scene.beat("A") == HeartbeatResult(OK, 3, "later 01")
 
 
 @pytest.mark.parametrize(

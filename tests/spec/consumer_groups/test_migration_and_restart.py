@@ -7,7 +7,7 @@ from odradek.protocol.codec import decode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from odradek.protocol.messages.join_group_response import JoinGroupResponse
-from tests.support.consumer_scene import ConsumerScene, Owned, Told, embedded, refused
+from tests.support.consumer_scene import ConsumerScene, HeartbeatResult, Owned, embedded, refused
 from tests.support.group_scene import GROUP
 
 E, P = ErrorCode, MigrationPolicy
@@ -67,7 +67,7 @@ def group_type(scene: ConsumerScene) -> str:
 def test_scenario_081_a_group_of_offsets_only_becomes_a_consumer_group_and_keeps_them() -> None:
     scene = scene_with(P.DISABLED)
     scene.commit(7, topic="T6")
-    assert scene.member("X", "T6") == Told(OK, 2, "T6 012345")
+    assert scene.member("X", "T6") == HeartbeatResult(OK, 2, "T6 012345")
     for _ in ("now", "after kill -9"):
         assert (group_type(scene), scene.groups()) == ("consumer", {GROUP: "Stable"})
         assert scene.fetch_all() == {("T6", 0): 7}
@@ -87,7 +87,7 @@ def upgraded() -> tuple[ConsumerScene, str]:
     """Prepares scenario 83: c owned everything in a classic group, and X has joined it with the consumer protocol."""
     scene = scene_with()
     c = classic_group(scene)
-    assert scene.member("X", "T6") == Told(OK, 2, "")
+    assert scene.member("X", "T6") == HeartbeatResult(OK, 2, "")
     return scene, c
 
 
@@ -360,7 +360,7 @@ def test_scenario_096_a_restart_keeps_members_epochs_and_assignments() -> None:
     scene.restart()
     assert shown(scene) == before
     epoch = scene.epochs["A"]
-    assert scene.beat("A") == Told(OK, epoch, None)
+    assert scene.beat("A") == HeartbeatResult(OK, epoch, None)
     assert scene.heartbeat(c, scene.group_of().members[c].epoch) in (E.NONE, E.REBALANCE_IN_PROGRESS)
 
 

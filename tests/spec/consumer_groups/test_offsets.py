@@ -7,7 +7,7 @@ from odradek.broker.groups.common.group import Committer
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup
-from tests.support.consumer_scene import ConsumerScene, Told
+from tests.support.consumer_scene import ConsumerScene, HeartbeatResult
 from tests.support.group_scene import GROUP
 
 E = ErrorCode
@@ -92,7 +92,7 @@ def revoked() -> ConsumerScene:
 def test_scenario_067_what_is_to_be_given_up_is_still_committed() -> None:
     scene = settled()
     scene.member("D", "T6")
-    assert scene.beat("A") == Told(OK, 3, "T6 01")
+    assert scene.beat("A") == HeartbeatResult(OK, 3, "T6 01")
     assert commit(scene, "A", 3, 2) is E.NONE
 
 

@@ -5,7 +5,7 @@ import pytest
 from odradek.broker.groups.common.outcome import ConsumerConfig
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.kafka_rules import KafkaRules
-from tests.support.consumer_scene import ConsumerScene, Told, refused
+from tests.support.consumer_scene import ConsumerScene, HeartbeatResult, refused
 
 E = ErrorCode
 OK = E.NONE.value
@@ -15,25 +15,25 @@ ALL = {"T6": "012345"}
 def two_members(interval_ms: int = 0, timeout_ms: int = 300_000) -> ConsumerScene:
     """Prepares scenario 18: A owns everything, and C has joined."""
     scene = ConsumerScene(interval_ms=interval_ms)
-    assert scene.member("A", "T6", timeout_ms=timeout_ms) == Told(OK, 2, "T6 012345")
+    assert scene.member("A", "T6", timeout_ms=timeout_ms) == HeartbeatResult(OK, 2, "T6 012345")
     if interval_ms == 0:
-        assert scene.member("C", "T6") == Told(OK, 3, "")
+        assert scene.member("C", "T6") == HeartbeatResult(OK, 3, "")
     return scene
 
 
 def told(timeout_ms: int = 300_000) -> ConsumerScene:
     """Prepares scenario 19: A has learned that it must revoke 3, 4 and 5."""
     scene = two_members(timeout_ms=timeout_ms)
-    assert scene.beat("C") == Told(OK, 3, None)
-    assert scene.beat("A") == Told(OK, 2, "T6 012")
+    assert scene.beat("C") == HeartbeatResult(OK, 3, None)
+    assert scene.beat("A") == HeartbeatResult(OK, 2, "T6 012")
     return scene
 
 
 def settled() -> ConsumerScene:
     """Prepares scenario 20: A owns 0, 1 and 2, and C owns 3, 4 and 5."""
     scene = told()
-    assert scene.beat("A", owned={"T6": "012"}) == Told(OK, 3, None)
-    assert scene.beat("C") == Told(OK, 3, "T6 345")
+    assert scene.beat("A", owned={"T6": "012"}) == HeartbeatResult(OK, 3, None)
+    assert scene.beat("C") == HeartbeatResult(OK, 3, "T6 345")
     return scene
 
 
@@ -48,19 +48,19 @@ def test_scenario_019_the_owner_is_told_to_give_up_and_keeps_its_epoch_until_it_
     scene = told()
     assert scene.group_of().members["A"].state.value == 1
     assert scene.held("A") == "T6 012345"
-    assert scene.beat("A") == Told(OK, 2, None)
-    assert scene.beat("A", owned=ALL) == Told(OK, 2, None)
+    assert scene.beat("A") == HeartbeatResult(OK, 2, None)
+    assert scene.beat("A", owned=ALL) == HeartbeatResult(OK, 2, None)
 
 
 def test_scenario_020_what_is_given_up_is_given_out() -> None:
     scene = settled()
-    assert scene.beat("C", owned={"T6": "345"}) == Told(OK, 3, None)
+    assert scene.beat("C", owned={"T6": "345"}) == HeartbeatResult(OK, 3, None)
     assert scene.state == ("Stable", 3, 3)
 
 
 def three_members() -> ConsumerScene:
     scene = settled()
-    assert scene.member("D", "T6") == Told(OK, 4, "")
+    assert scene.member("D", "T6") == HeartbeatResult(OK, 4, "")
     return scene
 
 
@@ -73,10 +73,10 @@ def test_scenario_022_partitions_come_one_reply_after_their_release() -> None:
     scene = three_members()
     scene.beat("A")
     scene.beat("C")
-    assert scene.beat("C", owned={"T6": "34"}) == Told(OK, 4, None)
-    assert scene.beat("D") == Told(OK, 4, "T6 5")
-    assert scene.beat("A", owned={"T6": "01"}) == Told(OK, 4, None)
-    assert scene.beat("D") == Told(OK, 4, "T6 25")
+    assert scene.beat("C", owned={"T6": "34"}) == HeartbeatResult(OK, 4, None)
+    assert scene.beat("D") == HeartbeatResult(OK, 4, "T6 5")
+    assert scene.beat("A", owned={"T6": "01"}) == HeartbeatResult(OK, 4, None)
+    assert scene.beat("D") == HeartbeatResult(OK, 4, "T6 25")
 
 
 def test_scenario_023_what_a_member_leaves_behind_is_free_at_once() -> None:
@@ -84,62 +84,62 @@ def test_scenario_023_what_a_member_leaves_behind_is_free_at_once() -> None:
     scene.settle("A", "C", "D")
     scene.beat("C", -1)
     assert scene.state == ("Assigning", 5, 4)
-    assert scene.beat("A") == Told(OK, 5, "T6 013")
-    assert scene.beat("D") == Told(OK, 5, "T6 245")
-    assert scene.beat("A") == Told(OK, 5, None)
+    assert scene.beat("A") == HeartbeatResult(OK, 5, "T6 013")
+    assert scene.beat("D") == HeartbeatResult(OK, 5, "T6 245")
+    assert scene.beat("A") == HeartbeatResult(OK, 5, None)
     assert scene.state == ("Stable", 5, 5)
 
 
 def test_scenario_024_within_the_interval_a_newcomer_waits_at_the_old_epoch() -> None:
     scene = two_members(interval_ms=1_000)
     scene.advance(100)
-    assert scene.member("C", "T6") == Told(OK, 2, "")
+    assert scene.member("C", "T6") == HeartbeatResult(OK, 2, "")
     assert scene.state == ("Assigning", 3, 2)
     scene.advance(899)
-    assert scene.beat("C") == Told(OK, 2, None)
+    assert scene.beat("C") == HeartbeatResult(OK, 2, None)
     scene.advance(1)
-    assert scene.beat("C") == Told(OK, 3, None)
+    assert scene.beat("C") == HeartbeatResult(OK, 3, None)
     assert scene.state == ("Reconciling", 3, 3)
 
 
 def test_scenario_025_nothing_is_released_piecemeal() -> None:
     scene = told()
-    assert scene.beat("A", owned={"T6": "0123"}) == Told(OK, 2, None)
-    assert scene.beat("C") == Told(OK, 3, None)
+    assert scene.beat("A", owned={"T6": "0123"}) == HeartbeatResult(OK, 2, None)
+    assert scene.beat("C") == HeartbeatResult(OK, 3, None)
 
 
 def test_scenario_026_to_own_less_than_was_assigned_changes_nothing() -> None:
     scene = settled()
-    assert scene.beat("A", owned={"T6": "0"}) == Told(OK, 3, None)
+    assert scene.beat("A", owned={"T6": "0"}) == HeartbeatResult(OK, 3, None)
     assert scene.held("A") == "T6 012"
 
 
 def test_scenario_027_a_member_that_joins_again_owns_nothing() -> None:
     scene = told()
-    assert scene.member("A", "T6") == Told(OK, 3, "T6 012")
-    assert scene.beat("C") == Told(OK, 3, "T6 345")
+    assert scene.member("A", "T6") == HeartbeatResult(OK, 3, "T6 012")
+    assert scene.beat("C") == HeartbeatResult(OK, 3, "T6 345")
 
 
 def test_scenario_028_a_member_joins_again_with_another_subscription() -> None:
     scene = settled()
-    assert scene.member("A", "T3") == Told(OK, 4, "T3 012")
+    assert scene.member("A", "T3") == HeartbeatResult(OK, 4, "T3 012")
     assert scene.target("C") == "T6 012345"
-    assert scene.beat("C") == Told(OK, 4, "T6 012345")
+    assert scene.beat("C") == HeartbeatResult(OK, 4, "T6 012345")
 
 
 def test_scenario_029_a_revocation_is_not_taken_back() -> None:
     scene = told()
     scene.beat("C", -1)
-    assert scene.beat("A") == Told(OK, 2, None)
+    assert scene.beat("A") == HeartbeatResult(OK, 2, None)
     assert scene.target("A") == "T6 012345"
-    assert scene.beat("A", owned=ALL) == Told(OK, 2, None)
-    assert scene.beat("A", owned={"T6": "012"}) == Told(OK, 4, "T6 012345")
+    assert scene.beat("A", owned=ALL) == HeartbeatResult(OK, 2, None)
+    assert scene.beat("A", owned={"T6": "012"}) == HeartbeatResult(OK, 4, "T6 012345")
 
 
 def test_scenario_030_a_member_that_was_not_told_yet_never_learns_of_it() -> None:
     scene = two_members()
     scene.beat("C", -1)
-    assert scene.beat("A") == Told(OK, 4, None)
+    assert scene.beat("A") == HeartbeatResult(OK, 4, None)
     assert scene.state == ("Stable", 4, 4)
 
 
@@ -148,27 +148,27 @@ def test_scenario_031_whom_a_change_does_not_touch_follows_with_its_next_heartbe
     scene.member("A", "T6")
     scene.member("C", "T3")
     assert scene.state == ("Reconciling", 3, 3)
-    assert scene.beat("A") == Told(OK, 3, None)
+    assert scene.beat("A") == HeartbeatResult(OK, 3, None)
     assert scene.state == ("Stable", 3, 3)
 
 
 def test_scenario_032_what_is_no_longer_wanted_is_given_up_before_there_is_a_new_target() -> None:
     scene = ConsumerScene(interval_ms=1_000)
     scene.member("A", "T6", "T3")
-    assert scene.beat("A", topics=["T3"]) == Told(OK, 2, "T3 012")
+    assert scene.beat("A", topics=["T3"]) == HeartbeatResult(OK, 2, "T3 012")
     assert scene.state == ("Assigning", 3, 2)
     assert scene.target("A") == "T3 012, T6 012345"
-    assert scene.beat("A", owned={"T3": "012"}) == Told(OK, 2, None)
+    assert scene.beat("A", owned={"T3": "012"}) == HeartbeatResult(OK, 2, None)
 
 
 def test_scenario_033_a_member_that_does_not_give_up_in_time_is_out() -> None:
     scene = told(timeout_ms=1_500)
     scene.advance(1_499)
-    assert scene.beat("A") == Told(OK, 2, None)
+    assert scene.beat("A") == HeartbeatResult(OK, 2, None)
     scene.advance(1)
     assert scene.beat("A") == refused(E.UNKNOWN_MEMBER_ID)
     assert scene.state == ("Assigning", 4, 3)
-    assert scene.beat("C") == Told(OK, 4, "T6 012345")
+    assert scene.beat("C") == HeartbeatResult(OK, 4, "T6 012345")
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -5])
@@ -181,9 +181,9 @@ def test_scenario_034_without_time_to_give_up_it_is_out_at_once(timeout_ms: int)
 def test_scenario_035_the_time_runs_from_when_it_is_told() -> None:
     scene = two_members(timeout_ms=1_000)
     scene.advance(1_500)
-    assert scene.beat("A") == Told(OK, 2, "T6 012")
+    assert scene.beat("A") == HeartbeatResult(OK, 2, "T6 012")
     scene.advance(999)
-    assert scene.beat("A") == Told(OK, 2, None)
+    assert scene.beat("A") == HeartbeatResult(OK, 2, None)
     scene.advance(1)
     assert scene.beat("A") == refused(E.UNKNOWN_MEMBER_ID)
 
@@ -192,12 +192,12 @@ def test_scenario_036_topics_come_go_and_grow() -> None:
     scene = ConsumerScene()
     scene.member("A", "T3")
     scene.cluster.delete("T3")
-    assert scene.beat("A") == Told(OK, 2, "")
-    assert scene.beat("A", owned={}) == Told(OK, 3, None)
+    assert scene.beat("A") == HeartbeatResult(OK, 2, "")
+    assert scene.beat("A", owned={}) == HeartbeatResult(OK, 3, None)
     scene.cluster.make("T3", 2)
-    assert scene.beat("A") == Told(OK, 4, "T3 01")
+    assert scene.beat("A") == HeartbeatResult(OK, 4, "T3 01")
     scene.cluster.grow("T3", 4)
-    assert scene.beat("A") == Told(OK, 5, "T3 0123")
+    assert scene.beat("A") == HeartbeatResult(OK, 5, "T3 0123")
     assert scene.state == ("Stable", 5, 5)
 
 

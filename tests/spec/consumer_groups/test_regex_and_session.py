@@ -5,7 +5,7 @@ import pytest
 from odradek.broker.groups.common.group import TimerKey, TimerKind
 from odradek.broker.groups.common.outcome import ConsumerConfig
 from odradek.protocol.errors import ErrorCode
-from tests.support.consumer_scene import ConsumerScene, Told, refused
+from tests.support.consumer_scene import ConsumerScene, HeartbeatResult, refused
 from tests.support.group_scene import GROUP
 
 E = ErrorCode
@@ -20,10 +20,10 @@ def topics(*names: str, refresh_ms: int = 600_000) -> ConsumerScene:
 def resolved() -> ConsumerScene:
     """Prepares scenario 51: the regular expression of A has been resolved."""
     scene = topics("rx-a", "rx-b", "ry")
-    assert scene.member("A", regex="rx-.*") == Told(OK, 1, "")
+    assert scene.member("A", regex="rx-.*") == HeartbeatResult(OK, 1, "")
     scene.advance(0)
     assert scene.state == ("Assigning", 2, 1)
-    assert scene.beat("A") == Told(OK, 2, "rx-a 0, rx-b 0")
+    assert scene.beat("A") == HeartbeatResult(OK, 2, "rx-a 0, rx-b 0")
     return scene
 
 
@@ -34,13 +34,13 @@ def test_scenario_051_an_expression_is_resolved_beside_the_heartbeat_that_brings
 
 def test_scenario_052_one_that_the_group_knows_is_like_names() -> None:
     scene = resolved()
-    assert scene.member("C", regex="rx-.*") == Told(OK, 3, "")
+    assert scene.member("C", regex="rx-.*") == HeartbeatResult(OK, 3, "")
     assert scene.state == ("Reconciling", 3, 3)
 
 
 def with_names() -> ConsumerScene:
     scene = resolved()
-    assert scene.beat("A", topics=["ry"]) == Told(OK, 3, "rx-a 0, rx-b 0, ry 0")
+    assert scene.beat("A", topics=["ry"]) == HeartbeatResult(OK, 3, "rx-a 0, rx-b 0, ry 0")
     return scene
 
 
@@ -69,11 +69,11 @@ def test_scenario_055_a_topic_that_matches_is_found_by_the_next_resolution() -> 
     scene.beat("A")
     scene.cluster.make("rc", 1)
     scene.advance(10_000)
-    assert scene.beat("A") == Told(OK, 2, None)
+    assert scene.beat("A") == HeartbeatResult(OK, 2, None)
     scene.advance(1)
     scene.beat("A")
     scene.advance(0)
-    assert scene.beat("A") == Told(OK, 3, "ra 0, rb 0, rc 0")
+    assert scene.beat("A") == HeartbeatResult(OK, 3, "ra 0, rb 0, rc 0")
 
 
 def test_scenario_056_a_new_expression_waits_for_ten_seconds_after_the_last_resolution() -> None:
@@ -107,11 +107,11 @@ def test_scenario_057_a_new_topic_is_looked_for_ten_seconds_after_the_last_resol
     scene.advance(3_000)
     scene.beat("A")
     scene.advance(0)
-    assert scene.beat("A") == Told(OK, 2, None)
+    assert scene.beat("A") == HeartbeatResult(OK, 2, None)
     scene.advance(7_001)
     scene.beat("A")
     scene.advance(0)
-    assert scene.beat("A") == Told(OK, 3, "rx-a 0, rx-b 0, rx-c 0")
+    assert scene.beat("A") == HeartbeatResult(OK, 3, "rx-a 0, rx-b 0, rx-c 0")
 
 
 def test_a_changed_permission_is_seen_after_the_refresh_interval() -> None:
@@ -119,16 +119,16 @@ def test_a_changed_permission_is_seen_after_the_refresh_interval() -> None:
     scene.hidden = {"rb"}
     scene.member("A", regex="r[ab]")
     scene.advance(0)
-    assert scene.beat("A") == Told(OK, 2, "ra 0")
+    assert scene.beat("A") == HeartbeatResult(OK, 2, "ra 0")
     scene.hidden = set()
     scene.advance(20_000)
     scene.beat("A")
     scene.advance(0)
-    assert scene.beat("A") == Told(OK, 2, None)
+    assert scene.beat("A") == HeartbeatResult(OK, 2, None)
     scene.advance(1)
     scene.beat("A")
     scene.advance(0)
-    assert scene.beat("A") == Told(OK, 3, "ra 0, rb 0")
+    assert scene.beat("A") == HeartbeatResult(OK, 3, "ra 0, rb 0")
 
 
 def test_scenario_058_topics_that_the_member_may_not_see_are_left_out() -> None:
@@ -136,7 +136,7 @@ def test_scenario_058_topics_that_the_member_may_not_see_are_left_out() -> None:
     scene.hidden = {"ra"}
     scene.member("A", regex="r[ab]")
     scene.advance(0)
-    assert scene.beat("A") == Told(OK, 2, "rb 0")
+    assert scene.beat("A") == HeartbeatResult(OK, 2, "rb 0")
 
 
 @pytest.mark.parametrize("wrong", ["[", "a**", "(?=x)", "\\1", "a{1001}"])
@@ -144,7 +144,7 @@ def test_scenario_059_a_change_to_what_is_no_expression_leaves_the_member_as_it_
     scene = resolved()
     assert scene.beat("A", regex=wrong) == refused(E.INVALID_REGULAR_EXPRESSION)
     assert scene.member_of("A").subscribed_topic_regex == "rx-.*"
-    assert scene.beat("A") == Told(OK, 2, None)
+    assert scene.beat("A") == HeartbeatResult(OK, 2, None)
     assert scene.member("N", regex=wrong, group="new") == refused(E.INVALID_REGULAR_EXPRESSION)
     assert "new" not in scene.groups()
 

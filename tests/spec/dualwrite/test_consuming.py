@@ -6,7 +6,7 @@ from odradek.client import AcknowledgedRange, AcknowledgeType, ConsumerGroupMeta
 from odradek.dualwrite import IllegalUse
 from odradek.dualwrite.transaction import Transaction
 from tests.support.dual_write_scene import AnyScene, Trouble, trouble
-from tests.support.fake_two_phase import Lost, When
+from tests.support.fake_two_phase import FaultTime, ResponseLost
 
 JOBS = TopicPartition("jobs", 0)
 GROUP, SHARE_GROUP = ConsumerGroupMetadata("g", 1, "m"), ShareGroupMetadata("s", "m", 1)
@@ -51,12 +51,12 @@ def test_a_block_that_raises_has_consumed_nothing(scene: AnyScene) -> None:
     assert scene.messages == [*CONSUMED, "milk"]
 
 
-@pytest.mark.parametrize("when", When)
+@pytest.mark.parametrize("when", FaultTime)
 @pytest.mark.parametrize("call", ["send_offsets", "acknowledge"])
-def test_what_could_not_be_consumed_takes_the_rows_with_it(scene: AnyScene, call: str, when: When) -> None:
+def test_what_could_not_be_consumed_takes_the_rows_with_it(scene: AnyScene, call: str, when: FaultTime) -> None:
     dual = scene.recovered()
     scene.kafka.faults[call] = when
-    with pytest.raises(Lost):
+    with pytest.raises(ResponseLost):
         scene.order(dual, "tea", then=consume)
     assert (scene.rows, scene.messages) == ([], [])
     scene.order(dual, "milk", then=consume)

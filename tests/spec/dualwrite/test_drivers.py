@@ -98,7 +98,7 @@ def test_rows_may_be_made_into_whatever_the_application_likes(postgresql_scene: 
     assert dual.recover().stored_state == "1000:0"
 
 
-def test_the_same_with_sqlite(sqlite_scene: SqliteScene) -> None:
+def test_the_application_may_set_a_row_factory_with_sqlite(sqlite_scene: SqliteScene) -> None:
     scene = sqlite_scene
     dual = opened_by(scene, lambda connection: setattr(connection, "row_factory", lambda cursor, row: {"row": row}))
     scene.order(dual, "tea")

@@ -3,8 +3,8 @@
 import pytest
 
 from odradek.dualwrite import DualWriteError, Fate, InDoubt, NotCommitted, NotRecovered, Phase, Result, Step
-from tests.support.dual_write_scene import AnyScene, Killed, Moment, NoAnswer, killed_at
-from tests.support.fake_two_phase import When
+from tests.support.dual_write_scene import AnyScene, Moment, NoAnswer, ProcessKilled, killed_at
+from tests.support.fake_two_phase import FaultTime
 
 ORDINARY = (
     Step.BEGIN_DATABASE,
@@ -21,22 +21,22 @@ RECOVERY = (
     Step.COMPLETE_KAFKA,
     Step.FORGET_STATE,
 )
-MOMENTS = [(step, when) for step in ORDINARY for when in When]
-MOMENTS_OF_RECOVERY = [(step, when) for step in RECOVERY for when in When]
-UNTIL_COMMIT = MOMENTS[: MOMENTS.index((Step.COMMIT_DATABASE, When.AFTER))]
+MOMENTS = [(step, when) for step in ORDINARY for when in FaultTime]
+MOMENTS_OF_RECOVERY = [(step, when) for step in RECOVERY for when in FaultTime]
+UNTIL_COMMIT = MOMENTS[: MOMENTS.index((Step.COMMIT_DATABASE, FaultTime.AFTER))]
 
 
 def named(value: object) -> str | None:
     match value:
-        case (Step() as step, When() as when):
+        case (Step() as step, FaultTime() as when):
             return f"{when.name.lower()} {step.name}"
-        case When():
+        case FaultTime():
             return value.name.lower()
     return None
 
 
 def leave_by_a_kill(scene: AnyScene, moment: Moment, *names: str) -> None:
-    with pytest.raises(Killed):
+    with pytest.raises(ProcessKilled):
         scene.order(scene.recovered(killed_at(moment)), *names)
     scene.kill()
 
@@ -55,7 +55,7 @@ def test_a_process_that_is_killed_has_committed_both_or_neither(scene: AnyScene,
     assert scene.rows == scene.messages == [*expected, "after"]
 
 
-@pytest.mark.parametrize("moment", MOMENTS[MOMENTS.index((Step.PREPARE_KAFKA, When.AFTER)) : -1], ids=named)
+@pytest.mark.parametrize("moment", MOMENTS[MOMENTS.index((Step.PREPARE_KAFKA, FaultTime.AFTER)) : -1], ids=named)
 def test_until_recovery_nobody_decides(scene: AnyScene, moment: Moment) -> None:
     leave_by_a_kill(scene, moment, "tea")
     assert scene.kafka.open is not None
@@ -67,7 +67,7 @@ def test_until_recovery_nobody_decides(scene: AnyScene, moment: Moment) -> None:
 @pytest.mark.parametrize("first", MOMENTS, ids=named)
 def test_a_recovery_that_is_killed_is_made_up_for_by_the_next(scene: AnyScene, first: Moment, second: Moment) -> None:
     leave_by_a_kill(scene, first, "tea")
-    with pytest.raises(Killed):
+    with pytest.raises(ProcessKilled):
         scene.recovered(killed_at(second))
     scene.kill()
     dual = scene.recovered()
@@ -79,8 +79,8 @@ def test_a_recovery_that_is_killed_is_made_up_for_by_the_next(scene: AnyScene, f
 # --- A request or its response is lost.
 
 
-@pytest.mark.parametrize("when", When, ids=named)
-def test_a_failed_prepare_rolls_both_back(scene: AnyScene, when: When) -> None:
+@pytest.mark.parametrize("when", FaultTime, ids=named)
+def test_a_failed_prepare_rolls_both_back(scene: AnyScene, when: FaultTime) -> None:
     dual = scene.recovered()
     scene.kafka.faults["prepare"] = when
     with pytest.raises(NotCommitted) as caught:
@@ -90,9 +90,9 @@ def test_a_failed_prepare_rolls_both_back(scene: AnyScene, when: When) -> None:
     assert scene.rows == scene.messages == ["milk"]
 
 
-@pytest.mark.parametrize("when", When, ids=named)
+@pytest.mark.parametrize("when", FaultTime, ids=named)
 @pytest.mark.parametrize("statement", ["BEGIN", "INSERT INTO orders", "UPDATE"])
-def test_a_statement_that_fails_rolls_both_back(scene: AnyScene, statement: str, when: When) -> None:
+def test_a_statement_that_fails_rolls_both_back(scene: AnyScene, statement: str, when: FaultTime) -> None:
     dual = scene.recovered()
     scene.statements.fault = (statement, when)
     with pytest.raises((NotCommitted, NoAnswer)):
@@ -102,9 +102,9 @@ def test_a_statement_that_fails_rolls_both_back(scene: AnyScene, statement: str,
     assert scene.rows == scene.messages == ["milk"]
 
 
-@pytest.mark.parametrize(("when", "expected"), [(When.BEFORE, []), (When.AFTER, ["tea"])], ids=named)
+@pytest.mark.parametrize(("when", "expected"), [(FaultTime.BEFORE, []), (FaultTime.AFTER, ["tea"])], ids=named)
 def test_a_database_commit_without_an_answer_is_decided_by_what_the_database_holds(
-    scene: AnyScene, when: When, expected: list[str]
+    scene: AnyScene, when: FaultTime, expected: list[str]
 ) -> None:
     dual = scene.recovered()
     scene.statements.fault = ("COMMIT", when)
@@ -118,8 +118,10 @@ def test_a_database_commit_without_an_answer_is_decided_by_what_the_database_hol
     assert scene.rows == scene.messages == [*expected, "milk"]
 
 
-@pytest.mark.parametrize(("when", "expected"), [(When.BEFORE, []), (When.AFTER, ["tea"])], ids=named)
-def test_nobody_guesses_when_the_database_cannot_be_asked(scene: AnyScene, when: When, expected: list[str]) -> None:
+@pytest.mark.parametrize(("when", "expected"), [(FaultTime.BEFORE, []), (FaultTime.AFTER, ["tea"])], ids=named)
+def test_nobody_guesses_when_the_database_cannot_be_asked(
+    scene: AnyScene, when: FaultTime, expected: list[str]
+) -> None:
     def observe(step: Step, result: Result | None) -> None:
         scene.is_database_away |= step is Step.COMMIT_DATABASE
 
@@ -137,23 +139,23 @@ def test_nobody_guesses_when_the_database_cannot_be_asked(scene: AnyScene, when:
     assert scene.rows == scene.messages == expected
 
 
-@pytest.mark.parametrize("when", When, ids=named)
+@pytest.mark.parametrize("when", FaultTime, ids=named)
 def test_a_kafka_commit_without_an_answer_leaves_rows_that_stand_and_messages_that_recovery_commits(
-    scene: AnyScene, when: When
+    scene: AnyScene, when: FaultTime
 ) -> None:
     dual = scene.recovered()
     scene.kafka.faults["complete"] = when
     with pytest.raises(InDoubt) as caught:
         scene.order(dual, "tea")
     assert (caught.value.rows, caught.value.messages) == (Fate.COMMITTED, Fate.PENDING)
-    assert dual.recover().messages is (Fate.COMMITTED if when is When.BEFORE else None)
+    assert dual.recover().messages is (Fate.COMMITTED if when is FaultTime.BEFORE else None)
     assert scene.rows == scene.messages == ["tea"]
 
 
-@pytest.mark.parametrize("when", When, ids=named)
-def test_an_abort_without_an_answer_is_left_to_recovery(scene: AnyScene, when: When) -> None:
+@pytest.mark.parametrize("when", FaultTime, ids=named)
+def test_an_abort_without_an_answer_is_left_to_recovery(scene: AnyScene, when: FaultTime) -> None:
     dual = scene.recovered()
-    scene.kafka.faults |= {"prepare": When.AFTER, "abort": when}
+    scene.kafka.faults |= {"prepare": FaultTime.AFTER, "abort": when}
     with pytest.raises(NotCommitted) as caught:
         scene.order(dual, "tea")
     assert (caught.value.messages, dual.phase) == (Fate.PENDING, Phase.UNRECOVERED)
@@ -163,9 +165,9 @@ def test_an_abort_without_an_answer_is_left_to_recovery(scene: AnyScene, when: W
 
 
 @pytest.mark.parametrize("call", ["take_over", "complete"])
-@pytest.mark.parametrize("when", When, ids=named)
-def test_a_recovery_that_fails_may_be_repeated(scene: AnyScene, call: str, when: When) -> None:
-    leave_by_a_kill(scene, (Step.COMMIT_DATABASE, When.AFTER), "tea")
+@pytest.mark.parametrize("when", FaultTime, ids=named)
+def test_a_recovery_that_fails_may_be_repeated(scene: AnyScene, call: str, when: FaultTime) -> None:
+    leave_by_a_kill(scene, (Step.COMMIT_DATABASE, FaultTime.AFTER), "tea")
     dual = scene.dual()
     scene.kafka.faults[call] = when
     with pytest.raises(NotRecovered):
@@ -174,8 +176,8 @@ def test_a_recovery_that_fails_may_be_repeated(scene: AnyScene, call: str, when:
     assert scene.rows == scene.messages == ["tea"]
 
 
-@pytest.mark.parametrize("when", When, ids=named)
-def test_of_a_block_without_messages_only_the_rows_can_be_in_doubt(scene: AnyScene, when: When) -> None:
+@pytest.mark.parametrize("when", FaultTime, ids=named)
+def test_of_a_block_without_messages_only_the_rows_can_be_in_doubt(scene: AnyScene, when: FaultTime) -> None:
     dual = scene.recovered()
     scene.statements.fault = ("COMMIT", when)
     with pytest.raises(InDoubt) as caught, dual.transaction() as transaction:
@@ -191,7 +193,7 @@ def test_a_state_of_a_cluster_that_was_thrown_away_does_not_stand_for_one_of_the
     scene.order(scene.recovered(), "tea")
     assert scene.stored_state == "1000:0"
     scene.kafka = type(scene.kafka)()
-    leave_by_a_kill(scene, (Step.PREPARE_KAFKA, When.AFTER), "milk")
+    leave_by_a_kill(scene, (Step.PREPARE_KAFKA, FaultTime.AFTER), "milk")
     assert scene.kafka.open is not None
     assert scene.kafka.open.state == "1000:0"
     scene.recovered()
@@ -201,7 +203,7 @@ def test_a_state_of_a_cluster_that_was_thrown_away_does_not_stand_for_one_of_the
 @pytest.mark.parametrize("call", ["prepare", "complete"])
 def test_the_exception_names_its_cause(scene: AnyScene, call: str) -> None:
     dual = scene.recovered()
-    scene.kafka.faults[call] = When.BEFORE
+    scene.kafka.faults[call] = FaultTime.BEFORE
     with pytest.raises(DualWriteError) as caught:
         scene.order(dual, "tea")
     assert str(caught.value.__cause__) == f"{call}: the request was lost"

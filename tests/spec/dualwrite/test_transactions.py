@@ -3,8 +3,8 @@
 import pytest
 
 from odradek.dualwrite import IllegalUse, NotRecovered, Phase, Step
-from tests.support.dual_write_scene import TOPIC, AnyScene, Killed, Trouble, killed_at, trouble
-from tests.support.fake_two_phase import When
+from tests.support.dual_write_scene import TOPIC, AnyScene, ProcessKilled, Trouble, killed_at, trouble
+from tests.support.fake_two_phase import FaultTime
 
 
 def test_rows_and_messages_are_there_after_the_block_and_not_before(scene: AnyScene) -> None:
@@ -117,10 +117,10 @@ def test_the_state_of_a_block_without_messages_is_not_stored_since_the_next_tran
     scene: AnyScene,
 ) -> None:
     """Otherwise recovery would mistake the messages of the second block for those of the first, and commit them."""
-    dual = scene.recovered(killed_at((Step.PREPARE_KAFKA, When.AFTER)))
+    dual = scene.recovered(killed_at((Step.PREPARE_KAFKA, FaultTime.AFTER)))
     with dual.transaction() as transaction:
         scene.insert(transaction, "tea")
-    with pytest.raises(Killed):
+    with pytest.raises(ProcessKilled):
         scene.order(dual, "milk")
     scene.kill()
     assert scene.kafka.open is not None

@@ -10,8 +10,8 @@ import pytest
 
 from odradek.dualwrite import DualWriteError, Fate, Fenced, NotRecovered, Observer, Phase, Result, Step
 from odradek.dualwrite.database import WRITE
-from tests.support.dual_write_scene import AnyScene, Killed, PostgresqlScene, SqliteScene, killed_at
-from tests.support.fake_two_phase import When
+from tests.support.dual_write_scene import AnyScene, PostgresqlScene, ProcessKilled, SqliteScene, killed_at
+from tests.support.fake_two_phase import FaultTime
 from tests.support.interleaving import Actor, interleave
 
 SEEDS = [int(os.environ["SEED"])] if "SEED" in os.environ else range(30)
@@ -115,13 +115,13 @@ def test_in_sqlite_a_block_keeps_recovery_waiting_from_its_beginning(sqlite_scen
 def test_of_two_that_recover_at_once_one_decides_and_the_other_spoils_nothing(scene: AnyScene, step: Step) -> None:
     """The faster instance recovers and leaves another transaction in doubt, while the slower one sleeps before a
     step."""
-    with pytest.raises(Killed):
-        scene.order(scene.recovered(killed_at((Step.COMMIT_DATABASE, When.AFTER))), "tea")
+    with pytest.raises(ProcessKilled):
+        scene.order(scene.recovered(killed_at((Step.COMMIT_DATABASE, FaultTime.AFTER))), "tea")
     scene.kill()
 
     def recover_and_leave_in_doubt() -> None:
-        with pytest.raises(Killed):
-            scene.order(scene.recovered(killed_at((Step.COMMIT_DATABASE, When.AFTER))), "milk")
+        with pytest.raises(ProcessKilled):
+            scene.order(scene.recovered(killed_at((Step.COMMIT_DATABASE, FaultTime.AFTER))), "milk")
 
     slower = scene.dual(sleeping_before(step, recover_and_leave_in_doubt))
     with suppress(Fenced):
@@ -134,8 +134,8 @@ def test_who_found_nothing_open_does_not_forget_the_state_of_who_wrote_since(sce
     """There was nothing to complete, so the broker could not report that another instance had taken over."""
 
     def write_and_leave_in_doubt() -> None:
-        with pytest.raises(Killed):
-            scene.order(scene.recovered(killed_at((Step.COMMIT_DATABASE, When.AFTER))), "tea")
+        with pytest.raises(ProcessKilled):
+            scene.order(scene.recovered(killed_at((Step.COMMIT_DATABASE, FaultTime.AFTER))), "tea")
 
     slower = scene.dual(sleeping_before(Step.READ_STATE, write_and_leave_in_doubt))
     with pytest.raises(Fenced):
@@ -190,12 +190,12 @@ def test_whatever_three_instances_do_and_wherever_they_are_killed_both_sides_agr
         def observe(step: Step, result: Result | None) -> None:
             trace.append(f"{actor.name} {step.name} {result.name if result else ''}")
             if own.random() < 0.02:
-                raise Killed
+                raise ProcessKilled
             actor.step(step)
 
         opened: list[Any] = []
         dual = scene.dual(observe, opened)
-        with suppress(Killed):
+        with suppress(ProcessKilled):
             for number in range(4):
                 with suppress(DualWriteError):
                     if dual.phase is not Phase.READY:

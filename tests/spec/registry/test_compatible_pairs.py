@@ -404,19 +404,19 @@ def by_change(pair: Pair) -> str:
 
 
 @pytest.mark.parametrize("pair", AVRO, ids=by_change)
-def test_a_change_of_an_avro_schema(pair: Pair) -> None:
+def test_a_change_of_an_avro_schema_is_compatible_or_refused_by_kind(pair: Pair) -> None:
     found = kinds("AVRO", json.dumps(pair.new), json.dumps(pair.earlier))
     assert found[:1] == ([] if pair.refusal is None else [pair.refusal])
 
 
 @pytest.mark.parametrize("pair", JSON_SCHEMA, ids=by_change)
-def test_a_change_of_a_json_schema(pair: Pair) -> None:
+def test_a_change_of_a_json_schema_is_compatible_or_refused_by_kind(pair: Pair) -> None:
     found = kinds("JSON", json.dumps(pair.new), json.dumps(pair.earlier))
     assert found[:1] == ([] if pair.refusal is None else [pair.refusal])
 
 
 @pytest.mark.parametrize("pair", PROTOBUF, ids=by_change)
-def test_a_change_of_a_protobuf_schema(pair: Pair) -> None:
+def test_a_change_of_a_protobuf_schema_is_compatible_or_refused_by_kind(pair: Pair) -> None:
     found = kinds("PROTOBUF", pair.new, pair.earlier)
     assert found[:1] == ([] if pair.refusal is None else [pair.refusal])
 

@@ -20,7 +20,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages import message_class, request_class
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.schema import snake_case
-from tests.support.asked_broker import AskedBroker, Closed
+from tests.support.in_process_broker import ConnectionClosed, InProcessBroker
 from tests.support.json_messages import json_of, message_of
 
 CASES: list[dict[str, Any]] = json.loads(Path(__file__).with_name("matrix.json").read_text())["cases"]
@@ -116,7 +116,7 @@ class MatrixScene:
     """A broker with everything that the cases need. `nobody` sends the requests of the cases, and `admin` prepares
     them."""
 
-    def __init__(self, asked: AskedBroker, audit: Recorder) -> None:
+    def __init__(self, asked: InProcessBroker, audit: Recorder) -> None:
         self.audit = audit
         self._asked = asked
         self._admin = asked.connection(ADMIN)
@@ -134,7 +134,7 @@ class MatrixScene:
         self.audit.lines.clear()
         try:
             answer = json_of(self._asked.ask(connection, request, version), version)
-        except Closed:
+        except ConnectionClosed:
             return {"$closed": True}
         finally:
             connection.closed()

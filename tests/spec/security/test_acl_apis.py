@@ -17,7 +17,7 @@ from odradek.broker.configuration.contradictions import STANDARD_AUTHORIZER
 from odradek.broker.security.authorization import AUDIT_LOGGER
 from odradek.protocol.messages import message_class
 from odradek.protocol.schema import snake_case
-from tests.support.asked_broker import AskedBroker, Closed
+from tests.support.in_process_broker import ConnectionClosed, InProcessBroker
 from tests.support.json_messages import json_of, message_of
 
 ADMIN, ALICE = "User:admin", "User:alice"
@@ -33,7 +33,7 @@ Json = dict[str, Any]
 class Asking:
     """A broker with ACLs, and requests of a principal."""
 
-    def __init__(self, asked: AskedBroker) -> None:
+    def __init__(self, asked: InProcessBroker) -> None:
         self.asked = asked
         self._admin = asked.connection(ADMIN)
         self._alice = asked.connection(ALICE)
@@ -91,13 +91,13 @@ def filter_of(**fields: Any) -> Json:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AskedBroker]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker]:
     settings = {
         "authorizer.class.name": STANDARD_AUTHORIZER,
         "super.users": f"{ADMIN};User:root",
         "offsets.topic.num.partitions": "1",
     }
-    with AskedBroker(tmp_path_factory.mktemp("acls"), settings) as asked:
+    with InProcessBroker(tmp_path_factory.mktemp("acls"), settings) as asked:
         begin_groups(Asking(asked))
         yield asked
 
@@ -113,7 +113,7 @@ def begin_groups(asking: Asking) -> None:
 
 
 @pytest.fixture
-def asking(broker: AskedBroker) -> Asking:
+def asking(broker: InProcessBroker) -> Asking:
     asking = Asking(broker)
     asking.deleted(filter_of())
     return asking
@@ -140,14 +140,14 @@ def test_scenario_118_a_name_that_there_cannot_be(asking: Asking, wrong: Json) -
 
 @pytest.mark.parametrize("field", ["resourceType", "resourcePatternType", "operation", "permissionType"])
 def test_scenario_119_an_unset_number_cannot_be_read(asking: Asking, field: str) -> None:
-    with pytest.raises(Closed):
+    with pytest.raises(ConnectionClosed):
         asking.create(acl() | {field: 0})
 
 
 @pytest.mark.parametrize(
     "beyond", [{"resourceType": 9}, {"resourcePatternType": 7}, {"operation": 99}, {"permissionType": 9}]
 )
-def test_scenario_120_a_number_beyond_the_last(asking: Asking, beyond: Json) -> None:
+def test_scenario_120_a_number_beyond_the_last_is_refused(asking: Asking, beyond: Json) -> None:
     assert asking.create(acl() | beyond) == [INVALID_REQUEST]
 
 
@@ -207,7 +207,7 @@ def test_scenario_124_filters_match_exactly_or_all_that_applies(asking: Asking) 
 @pytest.mark.parametrize("field", ["resourceTypeFilter", "patternTypeFilter", "operation", "permissionType"])
 def test_scenario_125_filters_with_numbers_that_mean_nothing(asking: Asking, field: str) -> None:
     asking.create(acl())
-    with pytest.raises(Closed):
+    with pytest.raises(ConnectionClosed):
         asking.described(**{field: 0})
     assert asking.described(**{field: 99}) == set()
 
@@ -219,7 +219,7 @@ def test_scenario_125_empty_texts_match_nothing(asking: Asking) -> None:
 
 
 def test_scenario_126_without_an_authorizer_there_are_no_acls(tmp_path: Path) -> None:
-    with AskedBroker(tmp_path, {}) as asked:
+    with InProcessBroker(tmp_path, {}) as asked:
         asking = Asking(asked)
         assert asking.ask("DescribeAcls", 3, **filter_of())["errorCode"] == SECURITY_DISABLED
         assert asking.create(acl(), acl()) == [SECURITY_DISABLED] * 2
@@ -236,18 +236,18 @@ def test_scenario_127_each_filter_reports_what_it_removed(asking: Asking) -> Non
     )
     assert asking.deleted(both, one, none) == [["a", "b"], ["a"], []]
     assert asking.described() == {(GROUP, "c", LITERAL, ALICE, READ)}
-    with pytest.raises(Closed):
+    with pytest.raises(ConnectionClosed):
         asking.deleted(filter_of(operation=0))
 
 
 def test_changes_are_there_after_a_restart(tmp_path: Path) -> None:
     settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": ADMIN}
-    with AskedBroker(tmp_path, settings) as asked:
+    with InProcessBroker(tmp_path, settings) as asked:
         asking = Asking(asked)
         asking.create(acl("kept", host="::1"), acl("gone", permissionType=DENY))
         asking.deleted(filter_of(resourceNameFilter="gone"))
         before = dict(asked.broker.metadata.image.acls.items())
-    with AskedBroker(tmp_path, settings) as asked:
+    with InProcessBroker(tmp_path, settings) as asked:
         assert dict(asked.broker.metadata.image.acls.items()) == before
         assert len(before) == 1
 
@@ -301,7 +301,7 @@ def test_scenario_130_group_bits(asking: Asking) -> None:
 
 
 def test_scenario_131_without_an_authorizer_all_bits_are_set(tmp_path: Path) -> None:
-    with AskedBroker(tmp_path, {}) as asked:
+    with InProcessBroker(tmp_path, {}) as asked:
         found = Asking(asked).as_alice("DescribeCluster", 2, includeClusterAuthorizedOperations=True)
         assert found["clusterAuthorizedOperations"] == 8096
 

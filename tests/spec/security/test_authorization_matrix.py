@@ -23,7 +23,7 @@ from tests.spec.security.matrix_scene import (
     errors_in,
     heeded,
 )
-from tests.support.asked_sasl_broker import AskedSaslBroker
+from tests.support.in_process_sasl_broker import InProcessSaslBroker
 
 Case = dict[str, Any]
 
@@ -62,7 +62,10 @@ LOGGERS = ("DescribeConfigs", "broker logger")
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MatrixScene]:
-    with AskedSaslBroker(tmp_path_factory.mktemp("matrix"), SETTINGS, (ADMIN, NOBODY)) as asked, Recorder() as audit:
+    with (
+        InProcessSaslBroker(tmp_path_factory.mktemp("matrix"), SETTINGS, (ADMIN, NOBODY)) as asked,
+        Recorder() as audit,
+    ):
         yield MatrixScene(asked, audit)
 
 

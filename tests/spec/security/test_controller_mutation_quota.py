@@ -83,7 +83,7 @@ async def test_scenario_147_a_topic_that_takes_the_bucket_below_zero_passes_and_
     assert scene.topics == ["a", "b"]
 
 
-async def test_scenario_147_within_one_request_too() -> None:
+async def test_scenario_147_the_quota_holds_within_one_request_too() -> None:
     scene = Scene()
     assert scene.create(("a", 17), ("b", 1)) == ([0, THROTTLED], 6000)
 

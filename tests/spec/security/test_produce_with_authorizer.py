@@ -21,8 +21,8 @@ from odradek.protocol.messages.create_topics_request import CreatableTopic, Crea
 from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.produce_response import ProduceResponse
 from odradek.protocol.records import NewRecord, build_batch
-from tests.support.asked_broker import AskedBroker
 from tests.support.batches import batch_by
+from tests.support.in_process_broker import InProcessBroker
 from tests.support.requests import produce_request
 
 ADMIN, ALICE = "User:admin", "User:alice"
@@ -32,7 +32,7 @@ DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 class Producing:
-    def __init__(self, asked: AskedBroker) -> None:
+    def __init__(self, asked: InProcessBroker) -> None:
         self.asked = asked
         self._acls = asked.broker.metadata.image.acls
         self._ids = 0
@@ -74,16 +74,16 @@ def request(topic: str, transactional_id: str | None = None) -> ProduceRequest:
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AskedBroker]:
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker]:
     settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": ADMIN}
-    with AskedBroker(tmp_path_factory.mktemp("produce"), settings) as asked:
+    with InProcessBroker(tmp_path_factory.mktemp("produce"), settings) as asked:
         topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in ("t", "other")]
         asked.ask(asked.connection(ADMIN), CreateTopicsRequest(topics=topics, timeout_ms=1000), 7)
         yield asked
 
 
 @pytest.fixture
-def producing(asked: AskedBroker) -> Iterator[Producing]:
+def producing(asked: InProcessBroker) -> Iterator[Producing]:
     yield Producing(asked)
     acls = asked.broker.metadata.image.acls
     for acl_id, _ in list(acls.items()):

@@ -15,7 +15,7 @@ def judge(token: bytes) -> Verdict:
     return PlainExchange(accounts(MODULE.options, b"k" * 32)).judge(token, now_ms=0)
 
 
-def test_scenario_045_user_and_password_with_or_without_the_same_authorization_id() -> None:
+def test_scenario_045_a_token_may_repeat_the_user_as_authorization_id() -> None:
     assert judge(b"\0alice\0pw") == TokenAccepted("alice")
     assert judge(b"alice\0alice\0pw") == TokenAccepted("alice")
     assert judge("\0jürgen\0grün".encode()) == TokenAccepted("jürgen")

@@ -48,7 +48,7 @@ def shuffled(ranges: list[PendingRange]) -> list[PendingRange]:
 
 
 @pure_only
-def test_adding_to_the_overlay() -> None:
+def test_adding_to_the_overlay_costs_the_same_for_each_range() -> None:
     assert grows_linearly(lambda count: lambda: Overlay(every_second(count)))
     assert grows_linearly(lambda count: lambda: Overlay(shuffled(every_second(count))))
 
@@ -96,7 +96,7 @@ def acknowledged(records: PendingRecords, count: int) -> None:
 
 
 @pure_only
-def test_acknowledging_in_a_transaction() -> None:
+def test_acknowledging_in_a_transaction_costs_the_same_for_each_record() -> None:
     def acknowledging(count: int) -> Callable[[], object]:
         records = in_flight(count)[1]
         return lambda: acknowledged(records, count)

@@ -83,7 +83,9 @@ def test_a_write_that_is_taken_back_leaves_the_missed_markers_of_other_transacti
 
 
 @pytest.mark.parametrize("takes_back", [Leader.undo, Leader.fail])
-def test_and_of_another_write_of_the_same_transaction(leader: Leader, takes_back: object) -> None:
+def test_a_write_that_is_taken_back_leaves_the_markers_of_another_write_of_its_transaction(
+    leader: Leader, takes_back: object
+) -> None:
     assert callable(takes_back)
     one, other = leader.acknowledge(1, 0, 4), leader.acknowledge(1, 5, 9)
     leader.end(1, commit=False)

@@ -164,7 +164,7 @@ def test_scenario_028_a_group_that_is_full(broker: ShareBroker) -> None:
     assert code(broker.member("m0").heartbeat(0, ["T"])) is NONE
 
 
-def test_scenario_029_a_consumer_group_of_that_name(broker: ShareBroker) -> None:
+def test_scenario_029_a_share_member_cannot_join_a_consumer_group(broker: ShareBroker) -> None:
     broker.set_level("group.version", 1)
     a = broker.member("A")
     joining = ConsumerGroupHeartbeatRequest(
@@ -226,7 +226,7 @@ def test_scenario_031_a_topic_that_grows_is_assigned_after_its_state_is_there(br
     assert a.member_epoch > epoch
 
 
-def test_scenario_036_the_feature_off_and_on_again(broker: ShareBroker) -> None:
+def test_scenario_036_the_feature_can_be_turned_off_and_on_again(broker: ShareBroker) -> None:
     broker.topic("T")
     a = broker.member("A")
     settled(broker, a, topics=["T"])
@@ -251,13 +251,13 @@ def test_scenario_036_the_feature_off_and_on_again(broker: ShareBroker) -> None:
         ("A", 0, [], None),
     ],
 )
-def test_a_heartbeat_out_of_shape(
+def test_a_heartbeat_with_invalid_fields_is_refused(
     broker: ShareBroker, member_id: str, epoch: int, topics: list[str] | None, rack_id: str | None
 ) -> None:
     assert code(broker.member(member_id).heartbeat(epoch, topics, rack_id=rack_id)) is INVALID
 
 
-def test_a_group_without_a_name(broker: ShareBroker) -> None:
+def test_a_group_id_must_not_be_blank(broker: ShareBroker) -> None:
     assert code(broker.member("A", group_id=" ").heartbeat(0, ["T"])) is INVALID
 
 

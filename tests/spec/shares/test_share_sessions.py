@@ -46,7 +46,7 @@ def test_scenario_002_another_epoch_is_refused_and_not_used_up(broker: ShareBrok
 
 
 @pytest.mark.parametrize("epoch", [1, -1])
-def test_scenario_003_without_a_session(broker: ShareBroker, epoch: int) -> None:
+def test_scenario_003_an_epoch_after_the_first_needs_a_session(broker: ShareBroker, epoch: int) -> None:
     a = broker.member("A")
     assert code(a.fetch(epoch=epoch)) is ErrorCode.SHARE_SESSION_NOT_FOUND
     assert code(a.ack({}, epoch=epoch)) is ErrorCode.SHARE_SESSION_NOT_FOUND

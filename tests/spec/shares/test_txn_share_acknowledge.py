@@ -159,7 +159,7 @@ def test_scenario_090_share_partitions_in_several_state_partitions(broker: TxnSh
     assert [broker.stored_batches(each) for each in topics.values()] == [[(0, 2, 2, 1)]] * 4
 
 
-def test_scenario_091_a_late_marker_of_the_transaction_before(broker: TxnShareBroker) -> None:
+def test_scenario_091_a_late_marker_of_the_transaction_before_changes_nothing(broker: TxnShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)
@@ -175,7 +175,7 @@ def test_scenario_091_a_late_marker_of_the_transaction_before(broker: TxnShareBr
     assert broker.stored_batches(topic) == [(0, 9, 2, 1)]
 
 
-def test_scenario_092_the_last_epoch_of_a_producer_id(broker: TxnShareBroker) -> None:
+def test_scenario_092_the_last_epoch_of_a_producer_id_still_commits(broker: TxnShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)
@@ -250,7 +250,7 @@ def test_scenario_096_while_the_transaction_before_awaits_its_markers(broker: Tx
     assert broker.pending == 0
 
 
-def test_scenario_097_a_type_for_each_offset(broker: TxnShareBroker) -> None:
+def test_scenario_097_a_batch_may_have_a_type_for_each_offset(broker: TxnShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)
@@ -270,7 +270,9 @@ def test_scenario_098_records_that_somebody_else_has_finished(broker: TxnShareBr
     assert producer.abort() is NONE
 
 
-def test_scenario_099_and_104_a_restart_between_staging_and_marker(broker: TxnShareBroker) -> None:
+def test_scenario_099_and_104_a_restart_between_staging_and_marker_keeps_the_acknowledgements(
+    broker: TxnShareBroker,
+) -> None:
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     a.acquire(topic)

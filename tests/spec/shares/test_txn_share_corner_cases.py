@@ -227,7 +227,7 @@ def test_case_13_the_leader_is_cut_off_from_the_transaction_coordinator(broker: 
     assert broker.stored_batches(topic) == [(0, 9, 2, 2)]
 
 
-def test_case_14_an_old_request_and_the_marker_of_the_transaction_before(broker: TxnShareBroker) -> None:
+def test_case_14_an_old_request_and_a_marker_of_the_transaction_before_change_nothing(broker: TxnShareBroker) -> None:
     topic = broker.shared_topic("T", 10)
     a, producer = broker.joined("A"), broker.producer()
     old = producer.pair

@@ -99,7 +99,7 @@ def test_scenario_034_missing_source_topics_are_named_sorted_three_at_most(sourc
     assert topology.missing == ()
 
 
-def test_scenario_035_and_036_a_task_for_each_partition_of_the_largest_source() -> None:
+def test_scenario_035_and_036_there_is_a_task_for_each_partition_of_the_largest_source() -> None:
     assert configured(sub("0", "in4"), existing={"in4": 4}).task_counts == {"0": 4}
     assert configured(sub("0", "in4"), existing={"in4": 5}).task_counts == {"0": 5}
     assert configured(sub("0", "in3 in6")).task_counts == {"0": 6}
@@ -295,7 +295,7 @@ def test_scenario_047_a_repartition_topic_that_nothing_is_written_to() -> None:
     assert refused(sub("0", "in3 in6", together=[((0, 1), ())]), sub("1", repartition="r")) == (INVALID, NO_SINK)
 
 
-def test_scenario_047_a_loop() -> None:
+def test_scenario_047_a_loop_of_subtopologies_is_refused() -> None:
     assert refused(sub("0", repartition="r", sinks="r")) == (INVALID, LOOP)
     assert refused(sub("0", repartition="a", sinks="b"), sub("1", repartition="b", sinks="a")) == (INVALID, LOOP)
     assert refused(sub("0", repartition="x"), sub("1", repartition="r", sinks="r")) == (INVALID, LOOP)

@@ -15,7 +15,7 @@ from odradek.protocol.messages.streams_group_target_assignment_member_key import
 from odradek.protocol.messages.streams_group_target_assignment_member_value import (
     StreamsGroupTargetAssignmentMemberValue,
 )
-from tests.support.streams_scene import StreamsScene, ToldTasks, subtopology, topology
+from tests.support.streams_scene import StreamsHeartbeatResult, StreamsScene, subtopology, topology
 
 OK = ErrorCode.NONE.value
 DELAYED, MISSING_SOURCE = 5, 1
@@ -43,12 +43,12 @@ def settled_group() -> StreamsScene:
 
 def test_a_member_that_joins_is_answered_before_its_target_is_computed() -> None:
     scene = large_group()
-    assert scene.member("a") == ToldTasks(OK, 1, "", (DELAYED,))
+    assert scene.member("a") == StreamsHeartbeatResult(OK, 1, "", (DELAYED,))
     assert scene.status(DELAYED) == ("Assignment delayed because the assignment of this large group is being computed.")
     assert scene.state == ("Assigning", 2, 1)
     scene.end_computation()
     assert scene.state == ("Reconciling", 2, 2)
-    assert scene.beat("a") == ToldTasks(OK, 2, "0:0123")
+    assert scene.beat("a") == StreamsHeartbeatResult(OK, 2, "0:0123")
 
 
 def test_heartbeats_during_the_computation_get_the_current_state_and_begin_no_second_one() -> None:
@@ -56,8 +56,8 @@ def test_heartbeats_during_the_computation_get_the_current_state_and_begin_no_se
     scene.member("b")
     (computation,) = scene.cluster.computing.values()
     since = len(scene.log)
-    assert scene.beat("a") == ToldTasks(OK, 3, None, (DELAYED,))
-    assert scene.beat("c") == ToldTasks(OK, 3, None, (DELAYED,))
+    assert scene.beat("a") == StreamsHeartbeatResult(OK, 3, None, (DELAYED,))
+    assert scene.beat("c") == StreamsHeartbeatResult(OK, 3, None, (DELAYED,))
     assert [*scene.cluster.computing.values()] == [computation]
     assert scene.keys_written(since) == []
     scene.end_computation()
@@ -164,7 +164,7 @@ def test_a_restart_during_the_computation_begins_it_again() -> None:
     scene.cluster.computing.clear()
     assert scene.beat("a").statuses == (DELAYED,)
     scene.end_computation()
-    assert scene.beat("a") == ToldTasks(OK, 2, "0:0123")
+    assert scene.beat("a") == StreamsHeartbeatResult(OK, 2, "0:0123")
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -237,7 +237,7 @@ def interrupted() -> Iterator[StreamsScene]:
 def test_a_heartbeat_during_any_step_is_answered_with_the_current_tasks() -> None:
     for scene in interrupted():
         since = len(scene.log)
-        assert scene.beat("a") == ToldTasks(OK, 3, None, (DELAYED,))
+        assert scene.beat("a") == StreamsHeartbeatResult(OK, 3, None, (DELAYED,))
         assert scene.keys_written(since) == []
         scene.end_computation()
         assert scene.state == ("Reconciling", 4, 4)

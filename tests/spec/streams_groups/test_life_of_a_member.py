@@ -10,7 +10,7 @@ from odradek.protocol.messages.streams_group_heartbeat_request import (
     TaskOffset,
 )
 from tests.support.group_scene import GROUP
-from tests.support.streams_scene import StreamsScene, ToldTasks, refused, subtopology, tasks, topology
+from tests.support.streams_scene import StreamsHeartbeatResult, StreamsScene, refused, subtopology, tasks, topology
 
 E = ErrorCode
 OK = E.NONE.value
@@ -31,7 +31,7 @@ def two_members() -> StreamsScene:
 
 def test_scenario_001_the_first_member_gets_all_tasks() -> None:
     scene = StreamsScene()
-    assert scene.member("a") == ToldTasks(OK, 2, "0:0123")
+    assert scene.member("a") == StreamsHeartbeatResult(OK, 2, "0:0123")
     assert scene.state == ("Stable", 2, 2)
     assert scene.keys_written() == [19, 23, 17, 21, 20, 22]
 
@@ -40,7 +40,7 @@ def test_scenario_002_a_second_member_waits_for_what_the_first_one_has() -> None
     scene = StreamsScene()
     scene.member("a")
     since = len(scene.log)
-    assert scene.member("c") == ToldTasks(OK, 3, "")
+    assert scene.member("c") == StreamsHeartbeatResult(OK, 3, "")
     assert scene.keys_written(since) == [19, 17, 21, 21, 20, 22]
     assert scene.state == ("Reconciling", 3, 3)
     assert (scene.target("a"), scene.target("c")) == ("0:01", "0:23")
@@ -50,22 +50,22 @@ def test_scenario_007_a_task_is_released_when_its_member_says_so() -> None:
     scene = StreamsScene()
     scene.member("a")
     scene.member("c")
-    assert scene.beat("a") == ToldTasks(OK, 2, "0:01")
-    assert scene.beat("c") == ToldTasks(OK, 3, None)
-    assert scene.beat("a", owned="0:0123") == ToldTasks(OK, 2, "0:01")
-    assert scene.beat("a", owned="0:01") == ToldTasks(OK, 3, None)
+    assert scene.beat("a") == StreamsHeartbeatResult(OK, 2, "0:01")
+    assert scene.beat("c") == StreamsHeartbeatResult(OK, 3, None)
+    assert scene.beat("a", owned="0:0123") == StreamsHeartbeatResult(OK, 2, "0:01")
+    assert scene.beat("a", owned="0:01") == StreamsHeartbeatResult(OK, 3, None)
     since = len(scene.log)
-    assert scene.beat("c") == ToldTasks(OK, 3, "0:23")
-    assert scene.beat("c") == ToldTasks(OK, 3, None)
+    assert scene.beat("c") == StreamsHeartbeatResult(OK, 3, "0:23")
+    assert scene.beat("c") == StreamsHeartbeatResult(OK, 3, None)
     assert scene.keys_written(since) == [22]
 
 
 def test_scenario_018_a_member_that_reports_other_tasks_than_its_own_is_told_them_again() -> None:
     scene = two_members()
     since = len(scene.log)
-    assert scene.beat("a", owned="0:1") == ToldTasks(OK, 3, "0:01")
-    assert scene.beat("c", owned="") == ToldTasks(OK, 3, "0:23")
-    assert scene.beat("a", owned="0:01") == ToldTasks(OK, 3, None)
+    assert scene.beat("a", owned="0:1") == StreamsHeartbeatResult(OK, 3, "0:01")
+    assert scene.beat("c", owned="") == StreamsHeartbeatResult(OK, 3, "0:23")
+    assert scene.beat("a", owned="0:01") == StreamsHeartbeatResult(OK, 3, None)
     assert scene.beat("c", 2, owned="0:2") == refused(E.FENCED_MEMBER_EPOCH)
     assert scene.keys_written(since) == []
 
@@ -82,13 +82,13 @@ def test_a_plain_heartbeat_writes_nothing() -> None:
     scene = two_members()
     since = len(scene.log)
     for member in ("a", "c", "a"):
-        assert scene.beat(member) == ToldTasks(OK, 3, None)
+        assert scene.beat(member) == StreamsHeartbeatResult(OK, 3, None)
     assert scene.keys_written(since) == []
 
 
 def test_scenario_008_a_repeated_heartbeat_is_accepted_if_the_member_owns_only_what_is_its_own() -> None:
     scene = two_members()
-    assert scene.beat("a", 2, owned="0:01") == ToldTasks(OK, 3, None)
+    assert scene.beat("a", 2, owned="0:01") == StreamsHeartbeatResult(OK, 3, None)
     assert scene.beat("a", 2) == refused(E.FENCED_MEMBER_EPOCH)
     assert scene.last_error == (
         "The streams group member has a smaller member epoch (2) than the one known by the group coordinator (3). "
@@ -101,10 +101,10 @@ def test_scenario_008_a_repeated_heartbeat_is_accepted_if_the_member_owns_only_w
 def test_scenario_009_the_tasks_of_a_member_that_leaves_go_to_the_others() -> None:
     scene = two_members()
     since = len(scene.log)
-    assert scene.beat("c", -1) == ToldTasks(OK, -1, None)
+    assert scene.beat("c", -1) == StreamsHeartbeatResult(OK, -1, None)
     assert scene.keys_written(since) == [-22, -21, -19, 17]
     assert scene.state == ("Assigning", 4, 3)
-    assert scene.beat("a") == ToldTasks(OK, 4, "0:0123")
+    assert scene.beat("a") == StreamsHeartbeatResult(OK, 4, "0:0123")
 
 
 def test_scenario_022_the_next_member_of_an_empty_group_need_not_wait_for_the_interval() -> None:
@@ -114,7 +114,7 @@ def test_scenario_022_the_next_member_of_an_empty_group_need_not_wait_for_the_in
     scene.beat("a", -1)
     assert scene.keys_written(since) == [-22, -21, -19, 17, 20]
     assert scene.state == ("Empty", 3, 3)
-    assert scene.member("a") == ToldTasks(OK, 4, "0:0123")
+    assert scene.member("a") == StreamsHeartbeatResult(OK, 4, "0:0123")
 
 
 def test_kafka_4_3_leaves_the_assignment_epoch_of_an_empty_group() -> None:
@@ -127,12 +127,12 @@ def test_kafka_4_3_leaves_the_assignment_epoch_of_an_empty_group() -> None:
 def test_scenario_011_a_target_is_computed_once_in_an_interval() -> None:
     scene = StreamsScene(interval_ms=1_000)
     scene.member("a")
-    assert scene.member("c") == ToldTasks(OK, 2, "", (DELAYED,))
+    assert scene.member("c") == StreamsHeartbeatResult(OK, 2, "", (DELAYED,))
     assert scene.status(DELAYED) == "Assignment delayed due to the configured assignment interval."
-    assert scene.beat("a") == ToldTasks(OK, 2, None, (DELAYED,))
+    assert scene.beat("a") == StreamsHeartbeatResult(OK, 2, None, (DELAYED,))
     scene.now_ms += 1_000
-    assert scene.beat("c") == ToldTasks(OK, 3, None)
-    assert scene.beat("a") == ToldTasks(OK, 2, "0:01")
+    assert scene.beat("c") == StreamsHeartbeatResult(OK, 3, None)
+    assert scene.beat("a") == StreamsHeartbeatResult(OK, 2, "0:01")
 
 
 def test_scenario_013_each_field_of_a_member_raises_the_epoch_when_it_changes() -> None:
@@ -170,9 +170,9 @@ def test_scenario_016_a_task_that_comes_back_is_given_one_heartbeat_later() -> N
     scene.member("c")
     scene.beat("a")
     scene.beat("c", -1)
-    assert scene.beat("a", owned="0:0123") == ToldTasks(OK, 2, "0:01")
-    assert scene.beat("a", owned="0:01") == ToldTasks(OK, 4, None)
-    assert scene.beat("a") == ToldTasks(OK, 4, "0:0123")
+    assert scene.beat("a", owned="0:0123") == StreamsHeartbeatResult(OK, 2, "0:01")
+    assert scene.beat("a", owned="0:01") == StreamsHeartbeatResult(OK, 4, None)
+    assert scene.beat("a") == StreamsHeartbeatResult(OK, 4, "0:0123")
 
 
 def test_scenario_017_a_member_that_joins_again_has_given_up_what_it_should() -> None:
@@ -180,8 +180,8 @@ def test_scenario_017_a_member_that_joins_again_has_given_up_what_it_should() ->
     scene.member("a")
     scene.member("c")
     scene.beat("a")
-    assert scene.member("a") == ToldTasks(OK, 3, "0:01")
-    assert scene.beat("c") == ToldTasks(OK, 3, "0:23")
+    assert scene.member("a") == StreamsHeartbeatResult(OK, 3, "0:01")
+    assert scene.beat("c") == StreamsHeartbeatResult(OK, 3, "0:23")
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_scenario_066_a_silent_member_is_removed() -> None:
     scene.beat("a")
     scene.advance(1)
     assert scene.beat("c") == refused(E.UNKNOWN_MEMBER_ID)
-    assert scene.beat("a") == ToldTasks(OK, 4, "0:0123")
+    assert scene.beat("a") == StreamsHeartbeatResult(OK, 4, "0:0123")
 
 
 def test_scenario_067_a_member_that_gives_up_nothing_is_removed() -> None:
@@ -299,14 +299,14 @@ def test_scenario_067_a_member_that_gives_up_nothing_is_removed() -> None:
     scene.beat("a")  # This heartbeat does not restart the timeout.
     scene.advance(200)
     assert scene.beat("a") == refused(E.UNKNOWN_MEMBER_ID)
-    assert scene.beat("c") == ToldTasks(OK, 4, "0:0123")
+    assert scene.beat("c") == StreamsHeartbeatResult(OK, 4, "0:0123")
 
 
 def test_scenario_068_the_first_target_waits_for_more_members() -> None:
     scene = StreamsScene(delay_ms=1_000)
-    assert scene.member("a") == ToldTasks(OK, 1, "", (DELAYED,))
+    assert scene.member("a") == StreamsHeartbeatResult(OK, 1, "", (DELAYED,))
     assert scene.status(DELAYED) == "Assignment delayed due to the configured initial rebalance delay."
-    assert scene.member("c") == ToldTasks(OK, 1, "", (DELAYED,))
+    assert scene.member("c") == StreamsHeartbeatResult(OK, 1, "", (DELAYED,))
     assert scene.state == ("Assigning", 3, 1)
     scene.advance(1_000)
     assert scene.state == ("Reconciling", 3, 3)
@@ -320,7 +320,7 @@ def test_scenario_070_an_emptied_group_waits_again() -> None:
     scene.beat("a")
     scene.beat("a", -1)
     epoch = scene.state[2]
-    assert scene.member("a") == ToldTasks(OK, epoch, "", (DELAYED,))
+    assert scene.member("a") == StreamsHeartbeatResult(OK, epoch, "", (DELAYED,))
 
 
 def test_scenario_071_the_delay_of_a_group_without_members_ends_with_nothing() -> None:
@@ -407,8 +407,8 @@ def test_scenario_107_more_standby_replicas_make_a_new_target() -> None:
     scene.beat("a", owned="0:01")
     scene.beat("c")
     scene.cluster.defaults["streams.num.standby.replicas"] = 1
-    assert scene.beat("a") == ToldTasks(OK, 4, "0:01 | 0:23")
-    assert scene.beat("c") == ToldTasks(OK, 4, "0:23 | 0:01")
+    assert scene.beat("a") == StreamsHeartbeatResult(OK, 4, "0:01 | 0:23")
+    assert scene.beat("c") == StreamsHeartbeatResult(OK, 4, "0:23 | 0:01")
 
 
 # Kafka 4.3.

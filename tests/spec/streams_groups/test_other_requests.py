@@ -17,7 +17,7 @@ from odradek.protocol.messages.offset_delete_request import (
 )
 from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup
 from tests.support.group_scene import GROUP, offsets_of
-from tests.support.streams_scene import StreamsScene, ToldTasks, refused, subtopology, topology
+from tests.support.streams_scene import StreamsHeartbeatResult, StreamsScene, refused, subtopology, topology
 
 E = ErrorCode
 OK = E.NONE.value
@@ -169,7 +169,7 @@ def test_scenario_093_an_empty_group_becomes_a_classic_group() -> None:
 def test_scenario_096_an_empty_classic_group_becomes_a_streams_group() -> None:
     scene = StreamsScene()
     commit(scene, "", -1, 0)
-    assert scene.member("a") == ToldTasks(OK, 2, "0:0123")
+    assert scene.member("a") == StreamsHeartbeatResult(OK, 2, "0:0123")
     assert offsets_of(scene.core, GROUP) == {("i4", 0): 7}
     scene.restart()
     assert scene.state == ("Stable", 2, 2)

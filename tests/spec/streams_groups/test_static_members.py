@@ -1,7 +1,7 @@
 """Members of streams groups with a group instance id (docs/spec/streams-groups.md#s2-5, #s13-4)."""
 
 from odradek.protocol.errors import ErrorCode
-from tests.support.streams_scene import StreamsScene, ToldTasks, refused
+from tests.support.streams_scene import StreamsHeartbeatResult, StreamsScene, refused
 
 E = ErrorCode
 OK = E.NONE.value
@@ -24,15 +24,15 @@ def test_scenario_059_an_instance_id_has_one_holder() -> None:
     assert scene.member("a1", instance="ia") == refused(E.UNRELEASED_INSTANCE_ID)
     assert scene.beat("a1", 2, instance="other") == refused(E.UNKNOWN_MEMBER_ID)
     assert scene.last_error == "Instance id other is unknown."
-    assert scene.beat("a1", 2) == ToldTasks(OK, 2, None)
+    assert scene.beat("a1", 2) == StreamsHeartbeatResult(OK, 2, None)
 
 
 def test_scenario_060_a_static_member_that_leaves_for_a_while_keeps_its_tasks() -> None:
     scene = one_static()
     since = len(scene.log)
-    assert scene.beat("a1", -2, instance="ia") == ToldTasks(OK, -2, None)
+    assert scene.beat("a1", -2, instance="ia") == StreamsHeartbeatResult(OK, -2, None)
     assert scene.keys_written(since) == [22]
-    assert scene.beat("a1", -2, instance="ia") == ToldTasks(OK, -2, None)
+    assert scene.beat("a1", -2, instance="ia") == StreamsHeartbeatResult(OK, -2, None)
     assert scene.state == ("Reconciling", 2, 2)
     assert scene.held("a1") == "0:0123"
     assert scene.beat("a1", 2, instance="ia") == refused(E.FENCED_MEMBER_EPOCH)
@@ -42,7 +42,7 @@ def test_scenario_061_its_successor_takes_over() -> None:
     scene = one_static()
     scene.beat("a1", -2, instance="ia")
     since = len(scene.log)
-    assert scene.member("a2", instance="ia", process="P") == ToldTasks(OK, 2, "0:0123")
+    assert scene.member("a2", instance="ia", process="P") == StreamsHeartbeatResult(OK, 2, "0:0123")
     assert scene.keys_written(since) == [-22, -21, -19, 19, 21, 22, 22]
     assert scene.state == ("Stable", 2, 2)
     assert scene.beat("a1", 2, instance="ia") == refused(E.FENCED_INSTANCE_ID)
@@ -52,13 +52,13 @@ def test_scenario_061_its_successor_takes_over() -> None:
 def test_scenario_062_a_successor_in_another_process_is_a_rebalance() -> None:
     scene = one_static()
     scene.beat("a1", -2, instance="ia")
-    assert scene.member("a2", instance="ia", process="Q") == ToldTasks(OK, 3, "0:0123")
+    assert scene.member("a2", instance="ia", process="Q") == StreamsHeartbeatResult(OK, 3, "0:0123")
     assert scene.state == ("Stable", 3, 3)
 
 
 def test_scenario_063_a_static_member_may_leave_for_good() -> None:
     scene = one_static()
-    assert scene.beat("a1", -1, instance="ia") == ToldTasks(OK, -1, None)
+    assert scene.beat("a1", -1, instance="ia") == StreamsHeartbeatResult(OK, -1, None)
     assert scene.state[0] == "Empty"
 
 
@@ -75,9 +75,9 @@ def test_what_it_had_to_give_up_is_free_when_it_leaves_for_a_while() -> None:
     scene = one_static()
     scene.member("c")
     scene.beat("a1", instance="ia")
-    assert scene.beat("c") == ToldTasks(OK, 3, None)
+    assert scene.beat("c") == StreamsHeartbeatResult(OK, 3, None)
     scene.beat("a1", -2, instance="ia")
-    assert scene.beat("c") == ToldTasks(OK, 3, "0:23")
+    assert scene.beat("c") == StreamsHeartbeatResult(OK, 3, "0:23")
     assert scene.held("a1") == "0:01"
 
 
@@ -99,4 +99,4 @@ def test_a_restart_knows_instance_ids() -> None:
     scene = one_static()
     scene.beat("a1", -2, instance="ia")
     scene.restart()
-    assert scene.member("a2", instance="ia", process="P") == ToldTasks(OK, 2, "0:0123")
+    assert scene.member("a2", instance="ia", process="P") == StreamsHeartbeatResult(OK, 2, "0:0123")

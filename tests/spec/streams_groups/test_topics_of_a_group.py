@@ -5,7 +5,7 @@ from odradek.broker.groups.common.group import TimerKey, TimerKind
 from odradek.broker.groups.streams.limits import MOST_TASKS, MOST_TOPICS
 from odradek.protocol.errors import ErrorCode
 from tests.support.group_scene import GROUP
-from tests.support.streams_scene import StreamsScene, ToldTasks, refused, subtopology, topology
+from tests.support.streams_scene import StreamsHeartbeatResult, StreamsScene, refused, subtopology, topology
 
 OK = ErrorCode.NONE.value
 STALE, MISSING_SOURCES, WRONG, MISSING, DELAYED = 0, 1, 2, 3, 5
@@ -18,10 +18,10 @@ def failed(scene: StreamsScene, *topics: str, **reasons: str) -> None:
 
 def test_scenario_034_missing_source_topics() -> None:
     scene = StreamsScene(reads=topology(subtopology("0", ["s1", "s2", "s3", "s4", "s5"])))
-    assert scene.member("a") == ToldTasks(OK, 2, "", (MISSING_SOURCES,))
+    assert scene.member("a") == StreamsHeartbeatResult(OK, 2, "", (MISSING_SOURCES,))
     assert scene.status(MISSING_SOURCES) == "Source topics s1, s2, s3 and 2 additional topics are missing."
     assert scene.state == ("NotReady", 2, 2)
-    assert scene.beat("a") == ToldTasks(OK, 2, None, (MISSING_SOURCES,))
+    assert scene.beat("a") == StreamsHeartbeatResult(OK, 2, None, (MISSING_SOURCES,))
 
 
 def test_scenario_037_source_topics_come_grow_and_go() -> None:
@@ -29,14 +29,14 @@ def test_scenario_037_source_topics_come_grow_and_go() -> None:
     scene.member("a")
     scene.cluster.make("i4", 4)
     since = len(scene.log)
-    assert scene.beat("a") == ToldTasks(OK, 3, "0:0123")
+    assert scene.beat("a") == StreamsHeartbeatResult(OK, 3, "0:0123")
     assert scene.keys_written(since) == [17, 21, 20, 22]
     scene.cluster.grow("i4", 5)
-    assert scene.beat("a") == ToldTasks(OK, 4, "0:01234")
+    assert scene.beat("a") == StreamsHeartbeatResult(OK, 4, "0:01234")
     scene.cluster.delete("i4")
-    assert scene.beat("a") == ToldTasks(OK, 4, "", (MISSING_SOURCES,))
+    assert scene.beat("a") == StreamsHeartbeatResult(OK, 4, "", (MISSING_SOURCES,))
     assert scene.state == ("NotReady", 5, 5)
-    assert scene.beat("a", owned="") == ToldTasks(OK, 5, None, (MISSING_SOURCES,))
+    assert scene.beat("a", owned="") == StreamsHeartbeatResult(OK, 5, None, (MISSING_SOURCES,))
 
 
 def test_a_topic_of_others_is_nothing_to_a_group() -> None:
@@ -44,20 +44,20 @@ def test_a_topic_of_others_is_nothing_to_a_group() -> None:
     scene.member("a")
     since = len(scene.log)
     scene.cluster.make("other", 1)
-    assert scene.beat("a") == ToldTasks(OK, 2, None)
+    assert scene.beat("a") == StreamsHeartbeatResult(OK, 2, None)
     assert scene.keys_written(since) == []
 
 
 def test_scenario_038_a_missing_changelog_is_created_once() -> None:
     scene = StreamsScene(reads=WITH_STORE)
-    assert scene.member("a") == ToldTasks(OK, 2, "", (MISSING,))
+    assert scene.member("a") == StreamsHeartbeatResult(OK, 2, "", (MISSING,))
     assert scene.status(MISSING) == "Internal topics are missing: log"
     assert [(topic.name, topic.partitions) for topic in scene.to_create] == [("log", 4)]
     assert scene.beat("a").statuses == (MISSING,)
     assert scene.to_create == []
     scene.cluster.make("log", 4)
     failed(scene, "log")
-    assert scene.beat("a") == ToldTasks(OK, 3, "0:0123")
+    assert scene.beat("a") == StreamsHeartbeatResult(OK, 3, "0:0123")
 
 
 def test_scenario_049_a_failed_creation_is_shown_for_two_heartbeat_intervals_and_then_tried_again() -> None:
@@ -86,9 +86,9 @@ def test_scenario_108_topics_that_a_member_may_not_create() -> None:
 
 def test_scenario_055_a_deleted_changelog_takes_the_tasks_away() -> None:
     scene = StreamsScene(reads=WITH_STORE, topics={"i4": 4, "log": 4})
-    assert scene.member("a") == ToldTasks(OK, 2, "0:0123")
+    assert scene.member("a") == StreamsHeartbeatResult(OK, 2, "0:0123")
     scene.cluster.delete("log")
-    assert scene.beat("a") == ToldTasks(OK, 2, "", (MISSING,))
+    assert scene.beat("a") == StreamsHeartbeatResult(OK, 2, "", (MISSING,))
     assert [topic.name for topic in scene.to_create] == ["log"]
 
 
@@ -97,7 +97,7 @@ def test_scenario_056_a_source_topic_that_was_recreated_raises_the_epoch() -> No
     scene.member("a")
     scene.cluster.delete("i4")
     scene.cluster.make("i4", 4)
-    assert scene.beat("a") == ToldTasks(OK, 3, None)
+    assert scene.beat("a") == StreamsHeartbeatResult(OK, 3, None)
 
 
 def test_scenario_051_a_group_keeps_its_topology() -> None:
@@ -107,7 +107,7 @@ def test_scenario_051_a_group_keeps_its_topology() -> None:
     assert scene.member("c", reads=topology(other, epoch=3)) == refused(ErrorCode.INVALID_REQUEST)
     assert scene.last_error == "Topology updates are not supported yet."
     assert scene.member("c", reads=topology(subtopology("0", ["i4"]), epoch=4)).code == 42
-    assert scene.member("c", reads=topology(other, epoch=1)) == ToldTasks(OK, 3, "", (STALE,))
+    assert scene.member("c", reads=topology(other, epoch=1)) == StreamsHeartbeatResult(OK, 3, "", (STALE,))
     assert scene.status(STALE) == "The member's topology epoch 1 is behind the group's topology epoch 3."
     assert scene.member_of("c").topology_epoch == 1
     scene.beat("a", -1)
@@ -132,7 +132,7 @@ def test_after_a_restart_the_topology_is_compared_again_without_a_new_epoch() ->
     assert described is not None
     assert [topic.partitions for topic in (described.subtopologies or [])[0].state_changelog_topics] == [0]
     since = len(scene.log)
-    assert scene.beat("a") == ToldTasks(OK, 2, None)
+    assert scene.beat("a") == StreamsHeartbeatResult(OK, 2, None)
     assert scene.keys_written(since) == []
 
 

@@ -92,7 +92,7 @@ def test_the_end_of_an_empty_transaction_is_recorded_with_it() -> None:
     assert states(scene) == ["PREPARE_COMMIT", "COMPLETE_COMMIT", "PREPARE_ABORT"]
 
 
-def test_what_cannot_be_written_leaves_it_complete() -> None:
+def test_a_transaction_stays_complete_if_the_next_record_cannot_be_written() -> None:
     scene = completed()
     scene.refuse_appends = E.NOT_COORDINATOR
     with pytest.raises(KafkaError):

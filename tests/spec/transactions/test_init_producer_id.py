@@ -85,7 +85,7 @@ def test_scenario_009_an_open_transaction_is_aborted_for_the_new_owner_at_versio
 # The new owner of an open transaction increased the epoch for the fence and again for the abort. At epoch 32766 the
 # second increase made it negative.
 @pytest.mark.known_bug(4, "apache/kafka 19910")
-def test_scenario_010_at_version_2_too_with_one_bump_by_the_abort_and_one_by_the_retry() -> None:
+def test_scenario_010_at_version_2_the_abort_and_the_retry_bump_the_epoch_once_each() -> None:
     scene = given(txn(S.ONGOING, (PID, 5)))
     with refused(WAIT):
         scene.init()

@@ -53,7 +53,7 @@ def test_markers_repeated_after_a_restart_are_accepted(scene: Clients, commit: b
 
 
 @pytest.mark.known_bug(1, "KAFKA-19999")
-def test_and_after_a_lost_answer(scene: Clients) -> None:
+def test_a_marker_whose_answer_was_lost_may_be_sent_again(scene: Clients) -> None:
     pair = scene.init()
     scene.produce(pair, 0, b"a")
     next_pair = scene.commit(pair)

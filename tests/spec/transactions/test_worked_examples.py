@@ -20,7 +20,7 @@ ALLOWED = TransactionConfig(transaction_two_phase_commit_enable=True)
 NOBODY: Pair = (-1, -1)
 
 
-class Recorded(NamedTuple):
+class RecordedProducer(NamedTuple):
     """Producer ids and epochs of a record; None if a field is omitted."""
 
     state: S
@@ -31,12 +31,12 @@ class Recorded(NamedTuple):
     following_epoch: int | None
 
 
-def recorded(scene: Scene) -> Recorded:
+def recorded(scene: Scene) -> RecordedProducer:
     stored = decode_record(*scene.log[-1][:2])
     assert isinstance(stored, Txn)
     assert stored.producer_epoch is not None
     assert stored.previous_producer_id is not None
-    return Recorded(
+    return RecordedProducer(
         stored.state,
         stored.producer_id,
         stored.producer_epoch,

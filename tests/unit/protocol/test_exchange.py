@@ -105,7 +105,7 @@ def test_frames_that_are_cut_anywhere_cannot_be_read(version: int) -> None:
             read_answer(HEARTBEAT, version, answer[:size])
 
 
-def test_what_never_was_cannot_be_read() -> None:
+def test_unknown_apis_and_versions_cannot_be_read() -> None:
     for key, version in ((999, 0), (-1, 0), (HEARTBEAT, NEVER_WAS), (HEARTBEAT, -1)):
         with pytest.raises(MalformedMessage):
             request_form(key, version)

@@ -27,7 +27,7 @@ def assert_agreement(module: str, version: int, choices: Choices) -> None:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_every_message_at_every_version(module: str) -> None:
+def test_every_message_agrees_with_the_reference_codec_at_every_version(module: str) -> None:
     for version in (version for name, version in VERSIONS if name == module):
         for seed in range(4):
             assert_agreement(module, version, RandomChoices(Random(f"{module} {version} {seed}")))

@@ -23,7 +23,7 @@ def read(path: Path) -> list[BatchAt]:
 @pytest.mark.parametrize("name", ["plain-4.3.1", "plain-4.4.0"])
 @pytest.mark.parametrize("topic", DELETE_RETENTION_MS)
 @pytest.mark.parametrize("clean_and_dirty", ["30 60 → 0.deleted", "0.deleted 90 → 0"])
-def test_the_same_bytes_as_kafka(name: str, topic: str, clean_and_dirty: str, tmp_path: Path) -> None:
+def test_compaction_writes_the_same_bytes_as_kafka(name: str, topic: str, clean_and_dirty: str, tmp_path: Path) -> None:
     folder = unpack(name, tmp_path) / f"{topic}-0"
 
     def log(base: str) -> Path:

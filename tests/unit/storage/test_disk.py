@@ -180,7 +180,7 @@ def test_what_is_created_is_for_its_owner_alone(
         os.umask(before)
 
 
-def test_what_is_changed_by_name_is_noted(tmp_path: Path) -> None:
+def test_changes_of_names_are_noted(tmp_path: Path) -> None:
     disk, at = NotingDisk(), str(tmp_path)
     disk.write_bytes(f"{at}/before", b"1")
     disk.begin_notes()

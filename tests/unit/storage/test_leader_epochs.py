@@ -12,7 +12,7 @@ def epochs() -> LeaderEpochs:
 @pytest.mark.parametrize(
     ("epoch", "answer"), [(1, (1, 0)), (2, (2, 10)), (4, (2, 10)), (5, (5, 30)), (6, (5, 30)), (7, (7, 42)), (8, None)]
 )
-def test_where_an_epoch_ended(epoch: int, answer: tuple[int, int] | None) -> None:
+def test_the_end_offset_of_an_epoch_is_found(epoch: int, answer: tuple[int, int] | None) -> None:
     assert epochs().end_offset(epoch, log_end_offset=42) == answer
 
 
@@ -22,7 +22,7 @@ def test_nothing_is_known_of_an_empty_log() -> None:
 
 
 @pytest.mark.parametrize(("offset", "epoch"), [(0, 2), (9, 2), (10, 5), (99, 7)])
-def test_which_epoch_wrote_an_offset(offset: int, epoch: int) -> None:
+def test_the_epoch_that_wrote_an_offset_is_found(offset: int, epoch: int) -> None:
     assert epochs().epoch_at(offset) == epoch
 
 

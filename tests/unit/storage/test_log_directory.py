@@ -16,7 +16,7 @@ from odradek.storage.disk import DirectoryInUse, RealDisk
 from odradek.storage.log import LogFailed
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_directory import DirectoryId, LogDirectory, WrongDirectory
-from tests.support.fake_disk import Crashed, FakeDisk, Fault
+from tests.support.fake_disk import FakeDisk, Fault, ProcessCrashed
 from tests.support.log_builder import NODE, NOW_MS, TOPIC_ID, LogOnDisk, refused
 
 UNIQUE = "08015e86e31e400fbbc1ba70bf4b0dcf"
@@ -87,7 +87,7 @@ def test_the_power_may_fail_at_any_step_of_an_upgrade() -> None:
         disk.crash_before(call)
         try:
             LogDirectory.open(disk, "/data", by(LATER))
-        except Crashed:
+        except ProcessCrashed:
             for state in disk.after_power_failure(call):
                 LogDirectory.open(state.disk, "/data", by(LATER))
                 assert releases_on(state.disk) == LATER, state.name

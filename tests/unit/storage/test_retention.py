@@ -79,7 +79,7 @@ def test_compacted_topics_are_not_cut_by_time_or_size() -> None:
     assert retained(five_segments(), **config) == [0, 2, 4, 6, 8]
 
 
-def test_when_everything_goes_offsets_go_on() -> None:
+def test_offsets_continue_after_all_records_were_deleted() -> None:
     given = five_segments()
     assert retained(given, retention_ms=0) == [9]
     assert (given.log.log_start_offset, given.log.log_end_offset) == (9, 9)

@@ -11,7 +11,7 @@ from odradek.storage.log import Log
 from odradek.storage.log_config import LogConfig
 from odradek.storage.segment import Segment
 from odradek.storage.segment_removal import SegmentReplacement
-from tests.support.fake_disk import Crashed, FakeDisk
+from tests.support.fake_disk import FakeDisk, ProcessCrashed
 from tests.support.log_builder import NOW_MS, LogOnDisk, offsets
 
 BATCH_BYTES = 76
@@ -122,7 +122,7 @@ def crashes(shape: Callable[[LogOnDisk], SegmentReplacement]) -> Iterator[tuple[
         given.disk.crash_before(call)
         try:
             replace(given, shape(given))
-        except Crashed:
+        except ProcessCrashed:
             yield call, given.disk
         else:
             return

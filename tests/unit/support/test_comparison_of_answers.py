@@ -9,7 +9,7 @@ from odradek.protocol.messages.produce_response import PartitionProduceResponse,
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.struct import Message
 from tests.conformance.differential.conversation import Namer, Place, Trace, Value, differences
-from tests.conformance.differential.differences import Allowed
+from tests.conformance.differential.differences import AllowedDifference
 
 PLACE = Place("localhost:9092", "/data", "a-cluster")
 NOW_MS = int(time.time() * 1000)
@@ -85,7 +85,7 @@ def test_a_talk_that_takes_another_course_is_a_difference() -> None:
 
 
 def test_an_allowed_difference_covers_its_request_path_and_values_only() -> None:
-    allowed = Allowed("because", asked="x: *", path="topics[*].error_message", kafka="yes", ours=r"\d+")
+    allowed = AllowedDifference("because", asked="x: *", path="topics[*].error_message", kafka="yes", ours=r"\d+")
     assert allowed.covers("x: Fetch v1", "topics[t].error_message", "yes", 12)
     assert not allowed.covers("y: Fetch v1", "topics[t].error_message", "yes", 12)
     assert not allowed.covers("x: Fetch v1", "topics[t].error_code", "yes", 12)

@@ -32,7 +32,7 @@ async def test_what_the_loops_exception_handler_is_told_is_seen() -> None:
     await asyncio.sleep(0)
 
 
-class Failing(BrokerProcess):
+class FailingBroker(BrokerProcess):
     def command(self, ready_file: Path) -> list[str]:
         return [sys.executable, "-c", "raise ValueError('in its own process')"]
 
@@ -40,7 +40,7 @@ class Failing(BrokerProcess):
 @pytest.mark.traceback("ValueError: in its own process")
 def test_what_a_broker_in_its_own_process_writes_is_seen(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="ended with status 1"):
-        Failing(tmp_path / "data").start()
+        FailingBroker(tmp_path / "data").start()
 
 
 def test_the_traceback_is_told_with_what_was_being_done() -> None:

@@ -288,10 +288,12 @@ def test_nothing_that_is_heeded_is_said_to_be_without_effect() -> None:
 
 
 def test_a_row_is_all_that_a_setting_of_the_broker_needs() -> None:
-    class More(BrokerSettings):
+    class MoreSettings(BrokerSettings):
         odradek_more_ms = KindOf[int](ValueType.INT)("7", "More.", Range(1))
 
-    assert More.__dict__["odradek_more_ms"].setting == Setting("odradek.more.ms", ValueType.INT, "7", "More.", Range(1))
+    assert MoreSettings.__dict__["odradek_more_ms"].setting == Setting(
+        "odradek.more.ms", ValueType.INT, "7", "More.", Range(1)
+    )
     config = given()
     rows = {name for name, row in vars(BrokerSettings).items() if isinstance(row, Heeded)}
     assert len(rows) > 200

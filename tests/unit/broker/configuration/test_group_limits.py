@@ -15,6 +15,6 @@ def test_a_value_outside_the_limits_counts_as_the_nearest_one(value: int, counts
     assert clamped("share.record.lock.duration.ms", value, LIMITS.__getitem__) == counts
 
 
-def test_what_has_no_limits_is_left() -> None:
+def test_a_setting_without_limits_is_not_clamped() -> None:
     assert limit_name("share.isolation.level", "min") is None
     assert clamped("share.unheard.of", -5, LIMITS.__getitem__) == -5

@@ -76,7 +76,7 @@ class Log:
 
 
 @dataclass(frozen=True)
-class Said:
+class FakeOutcome:
     """An outcome: words to record, and the replies with their receivers."""
 
     response: str | None = None
@@ -108,7 +108,7 @@ class Core:
         self.markers: list[tuple[int, bool]] = []
         self.settled = 0
         self.fired: list[str] = []
-        self.on_fire = Said()
+        self.on_fire = FakeOutcome()
         self.parked: list[Deferred[str]] = []
         self.breaks_at: str | None = None
 
@@ -124,7 +124,7 @@ class Core:
         self.settled += 1
 
     def on_loaded(self, now_ms: int) -> Any:
-        return Said(timers=(Timer("loaded", 100),))
+        return FakeOutcome(timers=(Timer("loaded", 100),))
 
     def on_timer(self, key: str, now_ms: int) -> Any:
         self.fired.append(key)
@@ -169,7 +169,7 @@ class Stage:
     def core(self) -> Core:
         return self.cores[-1]
 
-    def say(self, said: Said, parked: Deferred[str] | None = None) -> Any:
+    def say(self, said: FakeOutcome, parked: Deferred[str] | None = None) -> Any:
         return self.shard.submit(lambda core, now_ms: said, parked)
 
 
@@ -183,7 +183,7 @@ def word(*words: str, **how: Any) -> bytearray:
 def test_a_turn_is_recorded_replayed_settled_and_answered() -> None:
     stage = Stage()
     settled = stage.core.settled
-    assert stage.say(Said("done", ("a", "b"))) == "done"
+    assert stage.say(FakeOutcome("done", ("a", "b"))) == "done"
     assert stage.log.words() == ["a", "b"]
     assert stage.core.words == [("a", 0, -1), ("b", 1, -1)]
     assert stage.core.settled == settled + 1
@@ -191,7 +191,7 @@ def test_a_turn_is_recorded_replayed_settled_and_answered() -> None:
 
 def test_a_coordinators_batch_begins_at_sequence_zero_without_a_producer() -> None:
     stage = Stage()
-    stage.say(Said("done", ("a",)))
+    stage.say(FakeOutcome("done", ("a",)))
     header = read_batch_header(stage.log.batches[0])
     assert (header.base_sequence, header.producer_id, header.is_transactional) == (0, -1, False)
     assert header.base_timestamp == 1_000
@@ -202,7 +202,7 @@ def test_what_cannot_be_written_has_not_happened() -> None:
     settled = stage.core.settled
     stage.log.failure = FULL
     with pytest.raises(KafkaError) as refused:
-        stage.say(Said("done", ("a",), timers=(Timer("t", 10),)))
+        stage.say(FakeOutcome("done", ("a",), timers=(Timer("t", 10),)))
     assert refused.value.code is ErrorCode.NOT_COORDINATOR
     assert stage.core.words == []
     assert stage.core.settled == settled
@@ -213,14 +213,14 @@ def test_a_batch_that_is_too_large_is_refused_whole() -> None:
     stage = Stage()
     stage.log.max_batch_bytes = 100
     with pytest.raises(KafkaError, match="UNKNOWN_SERVER_ERROR"):
-        stage.say(Said("done", ("x" * 40, "y" * 40)))
+        stage.say(FakeOutcome("done", ("x" * 40, "y" * 40)))
     assert stage.log.batches == []
 
 
 def test_records_that_do_not_belong_together_may_go_in_several_batches() -> None:
     stage = Stage()
     stage.log.max_batch_bytes = 120
-    stage.say(Said("done", tuple("x" * 20 for _ in range(8)), may_split=True))
+    stage.say(FakeOutcome("done", tuple("x" * 20 for _ in range(8)), may_split=True))
     assert len(stage.log.words()) == 8
     assert len(stage.log.batches) > 1
     assert [offset for _, offset, _ in stage.core.words] == list(range(8))
@@ -229,15 +229,15 @@ def test_records_that_do_not_belong_together_may_go_in_several_batches() -> None
 def test_whoever_waits_is_answered_when_somebody_elses_turn_says_so() -> None:
     stage = Stage()
     waiting: Deferred[str] = Deferred()
-    assert stage.say(Said(), waiting) is waiting
+    assert stage.say(FakeOutcome(), waiting) is waiting
     assert not waiting.is_done
-    stage.say(Said("mine", replies=(Reply(waiting, "yours"),)))
+    stage.say(FakeOutcome("mine", replies=(Reply(waiting, "yours"),)))
     assert waiting.outcome() == "yours"
 
 
 def test_the_answer_takes_the_shape_that_is_asked_for() -> None:
     stage = Stage()
-    assert stage.shard.submit(lambda core, now_ms: Said("done"), finish=str.upper) == "DONE"
+    assert stage.shard.submit(lambda core, now_ms: FakeOutcome("done"), finish=str.upper) == "DONE"
 
 
 # Follow-up turns.
@@ -248,18 +248,18 @@ def test_a_turn_that_follows_runs_when_the_turn_under_way_has_ended() -> None:
     order: list[str] = []
 
     def send(markers: Sequence[str], failure: KafkaError | None) -> None:
-        stage.shard.follow_up(lambda: order.append(stage.say(Said("second", ("b",)))))
+        stage.shard.follow_up(lambda: order.append(stage.say(FakeOutcome("second", ("b",)))))
         order.append("the first turn goes on")
 
     stage.send_markers = send
-    assert stage.say(Said("first", ("a",), markers=("owed",))) == "first"
+    assert stage.say(FakeOutcome("first", ("a",), markers=("owed",))) == "first"
     assert order == ["the first turn goes on", "second"]
     assert stage.log.words() == ["a", "b"]
 
 
 def test_a_turn_that_follows_nothing_runs_at_once() -> None:
     stage = Stage()
-    stage.shard.follow_up(lambda: stage.say(Said("done", ("a",))))
+    stage.shard.follow_up(lambda: stage.say(FakeOutcome("done", ("a",))))
     assert stage.log.words() == ["a"]
 
 
@@ -276,7 +276,7 @@ def test_turns_that_follow_run_in_the_order_in_which_they_were_asked_for() -> No
             stage.shard.follow_up(turn)
 
     stage.send_markers = send
-    stage.say(Said("done", markers=("owed",)))
+    stage.say(FakeOutcome("done", markers=("owed",)))
     assert order == ["first", "second", "third"]
 
 
@@ -289,10 +289,10 @@ def test_a_bug_in_a_turn_that_follows_is_logged_and_harms_nobody_else(caplog: py
 
     stage.send_markers = lambda *_: stage.shard.follow_up(bug)
     with caplog.at_level(logging.ERROR):
-        assert stage.say(Said("done", ("a",), markers=("owed",))) == "done"
+        assert stage.say(FakeOutcome("done", ("a",), markers=("owed",))) == "done"
     assert "no such thing" in caplog.text
     stage.send_markers = lambda *_: None
-    stage.shard.follow_up(lambda: stage.say(Said("done", ("b",))))
+    stage.shard.follow_up(lambda: stage.say(FakeOutcome("done", ("b",))))
     assert stage.log.words() == ["a", "b"]
 
 
@@ -300,9 +300,9 @@ def test_a_turn_that_is_refused_still_lets_others_follow_later() -> None:
     stage = Stage()
     stage.log.failure = FULL
     with pytest.raises(KafkaError):
-        stage.say(Said("done", ("a",)))
+        stage.say(FakeOutcome("done", ("a",)))
     stage.log.failure = None
-    stage.shard.follow_up(lambda: stage.say(Said("done", ("b",))))
+    stage.shard.follow_up(lambda: stage.say(FakeOutcome("done", ("b",))))
     assert stage.log.words() == ["b"]
 
 
@@ -315,7 +315,7 @@ def test_markers_wait_for_the_disk_and_come_after_the_replies() -> None:
     seen: list[tuple[bool, KafkaError | None]] = []
     answers: list[Any] = []
     stage.send_markers = lambda _, failure: seen.append((answers[-1].is_done, failure))
-    answers.append(stage.say(Said("mine", ("a",), markers=("owed",))))
+    answers.append(stage.say(FakeOutcome("mine", ("a",), markers=("owed",))))
     assert seen == []
     stage.log.synced()
     assert seen == [(True, None)]
@@ -326,7 +326,7 @@ def test_when_the_disk_fails_the_sender_of_markers_gets_the_error() -> None:
     stage.log.waits_for_sync = True
     failures: list[KafkaError | None] = []
     stage.send_markers = lambda _, failure: failures.append(failure)
-    stage.say(Said("mine", ("a",), markers=("owed",)))
+    stage.say(FakeOutcome("mine", ("a",), markers=("owed",)))
     stage.log.synced(FULL)
     (failure,) = failures
     assert failure is not None
@@ -337,7 +337,7 @@ def test_replies_wait_for_the_disk_where_settings_say_so() -> None:
     stage = Stage()
     stage.log.waits_for_sync = True
     waiting: Deferred[str] = Deferred()
-    answer = stage.say(Said("mine", ("a",), replies=(Reply(waiting, "yours"),)))
+    answer = stage.say(FakeOutcome("mine", ("a",), replies=(Reply(waiting, "yours"),)))
     assert isinstance(answer, Deferred)
     assert not answer.is_done
     assert not waiting.is_done
@@ -348,7 +348,7 @@ def test_replies_wait_for_the_disk_where_settings_say_so() -> None:
 def test_an_answer_without_records_waits_too_since_it_may_rest_on_some() -> None:
     stage = Stage()
     stage.log.waits_for_sync = True
-    answer = stage.say(Said("mine"))
+    answer = stage.say(FakeOutcome("mine"))
     assert isinstance(answer, Deferred)
     assert not answer.is_done
 
@@ -357,7 +357,7 @@ def test_when_the_disk_fails_nobody_is_told_that_it_is_done() -> None:
     stage = Stage()
     stage.log.waits_for_sync = True
     waiting: Deferred[str] = Deferred()
-    answer = stage.say(Said("mine", ("a",), replies=(Reply(waiting, "yours"),)))
+    answer = stage.say(FakeOutcome("mine", ("a",), replies=(Reply(waiting, "yours"),)))
     stage.log.synced(FULL)
     for each in (answer, waiting):
         with pytest.raises(KafkaError, match="NOT_COORDINATOR"):
@@ -370,7 +370,7 @@ def test_when_the_disk_fails_nobody_is_told_that_it_is_done() -> None:
 def test_a_timer_that_is_put_off_again_and_again_is_armed_once_and_fires_in_time() -> None:
     stage = Stage()
     for _ in range(10):
-        stage.say(Said("x", timers=(Timer("t", 50),)))
+        stage.say(FakeOutcome("x", timers=(Timer("t", 50),)))
         stage.timers.advance(1)
     assert stage.timers.armed().count(40) == 1  # The timer has the first request's time, not that of the tenth.
     stage.timers.advance(48)
@@ -381,25 +381,25 @@ def test_a_timer_that_is_put_off_again_and_again_is_armed_once_and_fires_in_time
 
 def test_a_timer_is_brought_forward_and_one_that_was_put_off_is_disarmed() -> None:
     stage = Stage()
-    stage.say(Said("x", timers=(Timer("t", 50), Timer("u", 50))))
-    stage.say(Said("x", timers=(Timer("t", 20), Timer("u", 90), Timer("v", 10), Timer("v", None))))
+    stage.say(FakeOutcome("x", timers=(Timer("t", 50), Timer("u", 50))))
+    stage.say(FakeOutcome("x", timers=(Timer("t", 20), Timer("u", 90), Timer("v", 10), Timer("v", None))))
     stage.timers.advance(20)
     assert stage.core.fired == ["t"]
-    stage.say(Said("x", timers=(Timer("u", None),)))
+    stage.say(FakeOutcome("x", timers=(Timer("u", None),)))
     stage.timers.advance(75)
     assert stage.core.fired == ["t"]
 
 
 def test_a_timers_outcome_is_recorded_like_a_requests() -> None:
     stage = Stage()
-    stage.core.on_fire = Said(records=("late",))
+    stage.core.on_fire = FakeOutcome(records=("late",))
     stage.timers.advance(100)
     assert stage.log.words() == ["late"]
 
 
 def test_a_timer_whose_outcome_cannot_be_written_fires_again() -> None:
     stage = Stage()
-    stage.core.on_fire = Said(records=("late",))
+    stage.core.on_fire = FakeOutcome(records=("late",))
     stage.log.failure = FULL
     stage.timers.advance(100)
     stage.log.failure = None
@@ -411,7 +411,7 @@ def test_a_timer_whose_outcome_cannot_be_written_fires_again() -> None:
 def test_tidying_up_that_cannot_be_written_is_left_for_later() -> None:
     stage = Stage()
     stage.log.failure = FULL
-    stage.shard.tidy(lambda core, now_ms: Said(records=("old",)))
+    stage.shard.tidy(lambda core, now_ms: FakeOutcome(records=("old",)))
     assert stage.core.words == []
 
 
@@ -435,14 +435,14 @@ def test_until_it_is_loaded_it_says_that_it_is_loading() -> None:
     stage = Stage()
     fresh: Shard[Any] = Shard("words-1", Log(), Core, RecordFormat(encode, decode), stage.timers.clock, stage.timers)
     with pytest.raises(KafkaError, match="COORDINATOR_LOAD_IN_PROGRESS"):
-        fresh.submit(lambda core, now_ms: Said("x"))
+        fresh.submit(lambda core, now_ms: FakeOutcome("x"))
     assert not fresh.is_away
 
 
 def test_what_cannot_be_read_is_said_and_nothing_of_it_is_served() -> None:
     stage = Stage(Log(word("a"), word("garbage", base_offset=1), word("b", base_offset=2)))
     with pytest.raises(KafkaError, match="NOT_COORDINATOR"):
-        stage.say(Said("x"))
+        stage.say(FakeOutcome("x"))
     assert stage.shard.is_away
 
 
@@ -452,7 +452,7 @@ def test_what_loading_leads_to_is_written_when_the_disk_takes_it_again() -> None
 
     class Overdue(Core):
         def on_loaded(self, now_ms: int) -> Any:
-            return Said(records=("due",), timers=(Timer("loaded", 100),))
+            return FakeOutcome(records=("due",), timers=(Timer("loaded", 100),))
 
     log.failure = FULL
     shard: Shard[Any] = Shard("words-1", log, Overdue, RecordFormat(encode, decode), stage.timers.clock, stage.timers)
@@ -471,7 +471,7 @@ def test_letting_go_tells_whoever_waits_and_stops_the_timers() -> None:
     assert waiting.outcome() == "NOT_COORDINATOR"
     assert stage.timers.armed() == []
     with pytest.raises(KafkaError, match="NOT_COORDINATOR"):
-        stage.say(Said("x"))
+        stage.say(FakeOutcome("x"))
 
 
 @pytest.mark.traceback("RuntimeError: a bug")
@@ -479,9 +479,9 @@ def test_a_core_that_cannot_replay_what_it_decided_is_not_asked_again() -> None:
     stage = Stage()
     stage.core.breaks_at = "b"
     with pytest.raises(RuntimeError, match="a bug"):
-        stage.say(Said("x", ("a", "b")))
+        stage.say(FakeOutcome("x", ("a", "b")))
     with pytest.raises(KafkaError, match="NOT_COORDINATOR"):
-        stage.say(Said("x"))
+        stage.say(FakeOutcome("x"))
     asyncio.run(stage.shard.load())
     assert [said for said, _, _ in stage.core.words] == ["a", "b"]
 

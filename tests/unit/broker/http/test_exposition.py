@@ -327,7 +327,7 @@ def test_partitions_that_cannot_be_used_are_named() -> None:
     assert readiness(broker_that(topics=(), started={})).offline == ("t-3",)
 
 
-class Refuses:
+class SlowRefusal:
     """A coordinator that refuses after a while."""
 
     def __init__(self, scene: BrokerScene) -> None:
@@ -342,7 +342,7 @@ class Refuses:
 
 def test_questions_to_the_coordinator_are_timed_and_their_refusals_counted(scene: BrokerScene) -> None:
     scene.topic("t", 2)
-    scene.coordinator = Refuses(scene)
+    scene.coordinator = SlowRefusal(scene)
     batches = [Unverified(scene.partitions.get("t", index), 0) for index in (0, 1)]
     verifier = scene.broker.verifier
     verifier.verify(TransactionalProducer("pay", 7, 0), batches, True, lambda _: None, waits_for_the_last=False)

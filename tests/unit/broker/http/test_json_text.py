@@ -59,7 +59,7 @@ def each_indented(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[l
 Indented = Callable[[list[str]], list[str | None]]
 
 
-def test_what_is_written_stays(each_indented: Indented) -> None:
+def test_json_keeps_its_text_when_it_is_indented(each_indented: Indented) -> None:
     assert dict(zip(CASES, each_indented(list(CASES)), strict=True)) == CASES
 
 

@@ -46,20 +46,20 @@ def seen(view: Coroutine[Any, Any, Any]) -> tuple[Any, int]:
     return (shown() if callable(shown) else shown), turns - 1
 
 
-def test_the_totals_of_all_partitions(served: ViewedBroker) -> None:
+def test_the_totals_of_all_partitions_take_turns(served: ViewedBroker) -> None:
     totals, others = seen(partition_totals(served))
     assert totals.partitions == PARTITIONS + SHARDS
     assert totals.records_in == IDS  # records of the transaction log
     assert others == PARTITIONS + SHARDS
 
 
-def test_how_many_transactional_ids_there_are(served: ViewedBroker) -> None:
+def test_counting_transactional_ids_takes_a_turn_for_each_shard(served: ViewedBroker) -> None:
     counts, others = seen(transaction_counts(served))
     assert counts == {"ids": IDS, "open": 0, "in_doubt": 0, "ending": 0, "oldest": None}
     assert others == SHARDS
 
 
-def test_the_list_of_transactional_ids(served: ViewedBroker) -> None:
+def test_listing_transactional_ids_takes_turns(served: ViewedBroker) -> None:
     view, others = seen(transactions(served, {}))
     assert (view["total"], view["states"], view["held"]) == (IDS, {"Empty": IDS}, [])
     assert others == SHARDS + SHARDS + PARTITIONS
@@ -74,7 +74,7 @@ def test_topics_and_the_partitions_of_one(served: ViewedBroker) -> None:
     assert others >= PARTITIONS + SHARDS
 
 
-def test_who_wrote_to_a_partition(served: ViewedBroker) -> None:
+def test_the_view_of_a_partition_reads_its_writers_in_further_turns(served: ViewedBroker) -> None:
     view, others = seen(partition(served, {"topic": "orders", "partition": "0"}))
     assert (view["topic"], view["next"]) == ("orders", 0)
     assert others == SHARDS + IDS

@@ -129,7 +129,7 @@ def test_holds_of_others_are_left_out() -> None:
         ([batch(0, 0, producer_id=8)], False, None, []),
     ],
 )
-def test_the_runs_of_the_last_transaction(
+def test_the_runs_of_the_last_transaction_are_found(
     runs: list[BatchRun], is_open: bool, decided_ms: int | None, offsets: list[int]
 ) -> None:
     found = runs_of_last(runs, PAY, is_open=is_open, decided_ms=decided_ms)

@@ -22,7 +22,7 @@ from odradek.protocol.messages.alter_user_scram_credentials_request import Alter
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.messages.metadata_response import MetadataResponse
 from odradek.protocol.struct import Message
-from tests.support.peer import Answering, Later, Peer, server_around
+from tests.support.peer import Answering, DelayedAnswer, Peer, server_around
 
 
 def frame(name: str = "t", message: Message | None = None, version: int = 12) -> bytes:
@@ -31,14 +31,14 @@ def frame(name: str = "t", message: Message | None = None, version: int = 12) ->
 
 
 @dataclass
-class Still:
+class SetClock:
     """A clock that tests set."""
 
     pace: Pace
 
 
-def kept_by(*replies: list[Chunk] | Later | CloseConnection) -> tuple[Peer, Exchanges, Still]:
-    time = Still(Pace(5, 0.0, 0.0, True))
+def kept_by(*replies: list[Chunk] | DelayedAnswer | CloseConnection) -> tuple[Peer, Exchanges, SetClock]:
+    time = SetClock(Pace(5, 0.0, 0.0, True))
     exchanges = Exchanges(time, lambda: 1.0)
 
     return peer_of(server_around(Answering(*replies)), exchanges), exchanges, time
@@ -58,7 +58,7 @@ def answer_of(exchange: KeptExchange) -> Chunk | None:
     return None if exchange.answered is None else exchange.answered[2]
 
 
-async def test_the_last_ones_are_kept_and_chosen() -> None:
+async def test_the_last_exchanges_are_kept_and_can_be_filtered() -> None:
     peer, exchanges, _ = kept_by()
     for number in range(MOST_EXCHANGES + 250):
         peer.send(frame(f"t{number}"))
@@ -70,7 +70,7 @@ async def test_the_last_ones_are_kept_and_chosen() -> None:
 
 
 async def test_an_exchange_has_the_times_of_the_clock_as_it_was_then() -> None:
-    later = Later()
+    later = DelayedAnswer()
     peer, exchanges, time = kept_by(later)
     peer.send(frame())
     (waiting,) = exchanges.since(0, None, None)
@@ -84,7 +84,7 @@ async def test_an_exchange_has_the_times_of_the_clock_as_it_was_then() -> None:
 
 
 async def test_an_answer_belongs_to_its_request_also_where_earlier_ones_have_none() -> None:
-    first, second = Later(), Later()
+    first, second = DelayedAnswer(), DelayedAnswer()
     peer, exchanges, _ = kept_by(first, second)
     peer.send(frame("one") + frame("two"))
     second.give(answer())  # This response waits for the first one.
@@ -98,7 +98,7 @@ async def test_an_answer_belongs_to_its_request_also_where_earlier_ones_have_non
 
 @pytest.mark.parametrize("is_parked", [False, True])
 async def test_a_connection_that_is_closed_in_place_of_an_answer_is_told(is_parked: bool) -> None:
-    later, earlier = Later(), Later()
+    later, earlier = DelayedAnswer(), DelayedAnswer()
     peer, exchanges, _ = kept_by(*((later, earlier) if is_parked else (earlier, CloseConnection("a fault"))))
     peer.send(frame("one") + frame("two"))
     if is_parked:
@@ -120,8 +120,8 @@ async def test_a_client_is_forgotten_when_its_connection_is_lost() -> None:
 
 
 async def test_the_bytes_of_all_are_bounded_also_by_late_answers() -> None:
-    waiting = [Later() for _ in range(MOST_EXCHANGES)]
-    exchanges = Exchanges(Still(Pace(5, 0.0, 0.0, True)), lambda: 1.0)
+    waiting = [DelayedAnswer() for _ in range(MOST_EXCHANGES)]
+    exchanges = Exchanges(SetClock(Pace(5, 0.0, 0.0, True)), lambda: 1.0)
     server = server_around(Answering(*waiting))
     for _ in waiting:
         peer_of(server, exchanges).send(frame())
@@ -135,8 +135,8 @@ async def test_the_bytes_of_all_are_bounded_also_by_late_answers() -> None:
 
 
 async def test_an_answer_that_comes_when_its_request_is_left_behind_is_not_kept() -> None:
-    late = Later()
-    exchanges = Exchanges(Still(Pace(5, 0.0, 0.0, True)), lambda: 1.0)
+    late = DelayedAnswer()
+    exchanges = Exchanges(SetClock(Pace(5, 0.0, 0.0, True)), lambda: 1.0)
     server = server_around(Answering(late))
     slow, quick = peer_of(server, exchanges), peer_of(server, exchanges)
     slow.send(frame())
@@ -182,8 +182,8 @@ async def test_what_is_no_request_of_kafkas_is_left_out() -> None:
     assert [each["number"] for each in exchanges.since(0, None, None)] == [3]
 
 
-async def test_where_nothing_is_kept_it_is_said() -> None:
-    exchanges = Exchanges(Still(Pace(5, 0.0, 0.0, True)), lambda: 1.0)
+async def test_reading_exchanges_that_are_not_kept_names_the_setting() -> None:
+    exchanges = Exchanges(SetClock(Pace(5, 0.0, 0.0, True)), lambda: 1.0)
     exchanges.are_kept = False
     with pytest.raises(Problem, match=r"odradek\.control\.requests\.enable"):
         list(exchanges.since(0, None, None))

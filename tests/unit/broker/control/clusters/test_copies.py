@@ -31,7 +31,7 @@ def test_all_but_the_lock_is_copied(tmp_path: Path) -> None:
     assert held(tmp_path / "copy") == {k: v for k, v in held(source).items() if k != LOCK}
 
 
-def test_what_was_in_its_place_is_gone(tmp_path: Path) -> None:
+def test_a_copy_replaces_whatever_was_in_its_place(tmp_path: Path) -> None:
     source = filled(tmp_path / "source", {"a-0/log": b"short", "b-0/log": b"longer than before", "c": b"1"})
     before = {"a-0/log": b"much longer", "b-0/log": b"short", "gone-0/deep/log": b"x", "c/was/a/directory": b"x"}
     there = filled(tmp_path / "there", before)

@@ -130,7 +130,7 @@ def test_a_topic_is_known_by_its_id() -> None:
     assert rule(match={"topic": "orders", "partition": 2}).hit(seen(request))
 
 
-def test_who_asks_is_matched_too() -> None:
+def test_a_rule_may_match_the_client_id() -> None:
     mine = rule(match={"client_id": "mine"})
     assert mine.hit(seen(EndTxnRequest(), client_id="mine"))
     assert not mine.hit(seen(EndTxnRequest(), client_id="yours"))

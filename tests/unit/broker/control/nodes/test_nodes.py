@@ -14,7 +14,7 @@ from odradek.client import Admin, NewTopic
 PARTITIONS = 8 * ENTRIES_PER_SLICE
 
 
-class Watched:
+class WatchedTurns:
     """Counts the turns of the loop between one decision about many partitions and the next."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -48,7 +48,7 @@ async def test_a_node_that_stops_or_starts_keeps_nobody_waiting() -> None:
         await admin.create_topics([NewTopic("many", PARTITIONS)])
     nodes, image = cluster.running_nodes, cluster.running.broker.metadata.image
     places = image.topics["many"].partitions
-    watched = Watched(cluster)
+    watched = WatchedTurns(cluster)
     await nodes.stop(nodes.get(cluster.node_ids[1]), is_clean=True)
     gone = {cluster.node_ids[1]}
     assert [(one.leader in gone, set(one.isr) & gone) for one in places] == [(False, set())] * PARTITIONS

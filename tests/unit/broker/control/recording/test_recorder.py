@@ -26,7 +26,7 @@ from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticate
 from odradek.protocol.recording import Kind, Recording, RecordingEntry
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.testing.judge.judging import judge
-from tests.support.peer import Answering, FakeTransport, Later, Peer, server_around
+from tests.support.peer import Answering, DelayedAnswer, FakeTransport, Peer, server_around
 from tests.support.requests import produce_request
 
 FRAME = request_bytes(MetadataRequest(topics=[]), 12, 7, "a-client")
@@ -151,7 +151,7 @@ async def test_under_load_a_request_is_held_to_follow_an_answer_only_where_someb
 
 
 async def test_an_answer_belongs_to_the_oldest_request_that_has_none() -> None:
-    disk, first, second = CountedWrites(), Later(), Later()
+    disk, first, second = CountedWrites(), DelayedAnswer(), DelayedAnswer()
     recorder = Recorder(disk, asyncio.get_running_loop(), compression=Compression.NONE)
     peer = peer_of(server_around(Answering(first, second)), recorder)
     peer.send(FRAME + FRAME)
@@ -163,7 +163,7 @@ async def test_an_answer_belongs_to_the_oldest_request_that_has_none() -> None:
 
 
 async def test_answers_to_requests_from_before_the_recording_are_not_in_it() -> None:
-    disk, early, late = CountedWrites(), Later(), Later()
+    disk, early, late = CountedWrites(), DelayedAnswer(), DelayedAnswer()
     server = server_around(Answering(early, late))
     peer = Peer(server, make_connection=ControlledConnection)
     peer.send(FRAME)
@@ -188,7 +188,7 @@ async def test_a_request_that_is_answered_by_hanging_up_is_told_so() -> None:
 
 
 async def test_what_is_hung_up_on_before_an_older_request_is_answered_is_told_so() -> None:
-    disk, older = CountedWrites(), Later()
+    disk, older = CountedWrites(), DelayedAnswer()
     recorder = Recorder(disk, asyncio.get_running_loop(), compression=Compression.NONE)
     peer = peer_of(server_around(Answering(older, CloseConnection("no more of you"))), recorder)
     peer.send(FRAME + FRAME)
@@ -201,7 +201,7 @@ async def test_what_is_hung_up_on_before_an_older_request_is_answered_is_told_so
 async def test_a_request_that_is_too_long_is_no_exchange() -> None:
     disk = CountedWrites()
     recorder = Recorder(disk, asyncio.get_running_loop(), compression=Compression.NONE)
-    older = Later()
+    older = DelayedAnswer()
     peer = peer_of(server_around(Answering(older), ConnectionLimits(max_request_bytes=1000)), recorder)
     peer.send(FRAME + b"\0\1\0\0")
     older.give([ANSWER])

@@ -33,7 +33,7 @@ def test_a_file_is_all_that_is_needed() -> None:
     assert (settings.versions, settings.ciphers) == (("TLSv1.2", "TLSv1.3"), None)
 
 
-def test_what_is_said_for_the_listener_counts() -> None:
+def test_the_settings_of_a_listener_take_precedence() -> None:
     settings = read(
         PEM_FILE
         | {"listener.name.out.ssl.keystore.location": "/own.pem", "listener.name.out.ssl.client.auth": "required"}

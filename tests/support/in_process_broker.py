@@ -31,11 +31,11 @@ TURN_S = 0.002
 M = TypeVar("M", bound=Message)
 
 
-class Closed(Exception):
+class ConnectionClosed(Exception):
     """The broker closed the connection instead of answering."""
 
 
-class AskedBroker:
+class InProcessBroker:
     """A broker to use as a context manager. It does not wait for sockets; its clock is the real one."""
 
     listener = "PLAINTEXT"
@@ -46,7 +46,7 @@ class AskedBroker:
         self.broker = Broker(config, self.loop)
         self._connections = 0
 
-    def __enter__(self) -> AskedBroker:
+    def __enter__(self) -> InProcessBroker:
         self.loop.run_until_complete(self._open())
         return self
 
@@ -98,7 +98,7 @@ class AskedBroker:
                 await asyncio.wait_for(done.wait(), ANSWER_WITHIN_S)
                 reply = reply.chunks()
         except (CloseConnection, MalformedMessage) as error:
-            raise Closed(str(error)) from error
+            raise ConnectionClosed(str(error)) from error
         data = b"".join(in_memory(reply))
         message_class = response_class(request.API_KEY)
         skipped = LENGTH_AND_CORRELATION_ID + response_has_tags(request.API_KEY, message_class, version)

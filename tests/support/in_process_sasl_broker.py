@@ -1,4 +1,4 @@
-"""Like `AskedBroker`, with a single listener on which the principals log in with SASL/PLAIN."""
+"""Like `InProcessBroker`, with a single listener on which the principals log in with SASL/PLAIN."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticate
 from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
 from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
 from odradek.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
-from tests.support.asked_broker import AskedBroker
+from tests.support.in_process_broker import InProcessBroker
 
 LISTENER = "SECURE"
 PASSWORD = "a password"
 
 
-class AskedSaslBroker(AskedBroker):
+class InProcessSaslBroker(InProcessBroker):
     """A broker with accounts for these principals.
 
     principals  principals that have an account, such as `User:alice`
