@@ -1,8 +1,10 @@
 """Records over HTTP: docs/http-records.md as it stands, and its promises about rights, sizes and clients that go."""
 
+import base64
 import json
 import re
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -14,7 +16,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from odradek.broker.http.records.reading import MOST_READERS
+from odradek.broker.http.records.reading import FORMATS, MOST_READERS
+from odradek.tools.commands.schema_options import TYPES
 from tests.support.broker_process import BrokerProcess
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs/http-records.md"
@@ -72,7 +75,7 @@ def http(broker: BrokerProcess) -> Http:
 
 
 def test_the_commands_of_the_guide_run(http: Http) -> None:
-    assert len(COMMANDS) == 6
+    assert len(COMMANDS) == 7
     for command in COMMANDS:
         done = subprocess.run(
             ["bash", "-c", command.replace("curl", "curl -sS --fail-with-body", 1).replace("9644", str(http.port))],
@@ -132,6 +135,68 @@ def test_a_value_is_encoded_by_the_latest_schema_of_a_subject(broker: BrokerProc
     status, answer = http.write("sums", {"value": {"sum": 3}, "value_subject": "sums-value"})
     assert (status, "does not fit sums-value" in answer["error"]) == (400, True)
     assert http.values("sums") == [(b"\0" + registered["id"].to_bytes(4, "big") + b"\x06").decode()]
+
+
+def test_values_are_decoded_by_the_schema_registry(broker: BrokerProcess, http: Http) -> None:
+    assert FORMATS == TYPES  # those of `odradek consume`
+    registry = Http(broker, broker.ready["schema_registry_port"])
+    status, schema = registry.call("/subjects/decoded-value/versions", SCHEMA)
+    assert status == 200
+    http.write("decoded", {"value": {"total": 7}, "value_subject": "decoded-value", "key": "plain"})
+    http.write("decoded", {"records": [{"value": "plain"}, {"value": None}]})
+    status, answer = http.read("decoded", "value_format=avro")
+    assert status == 200, answer
+    decoded, plain, tombstone = answer["records"]
+    assert decoded["value"] == {"total": 7}
+    names = {"id": schema["id"], "type": "AVRO", "subject": "decoded-value", "version": 1}
+    assert decoded["value_schema"] == names
+    assert decoded["key"] == "plain"
+    assert plain["value"] == "plain"
+    assert plain["value_error"] == "its bytes do not begin with a zero byte and the id of a schema"
+    assert (tombstone["value"], "value_error" in tombstone) == (None, False)
+    other = http.read("decoded", "value_format=protobuf&max=1")[1]["records"][0]
+    assert other["value_error"] == f"the schema {schema['id']} is AVRO, not PROTOBUF: ask for value_format=avro"
+    assert other["value"].endswith("\u000e")
+    keys = http.read("decoded", "key_format=schema&max=1")[1]["records"][0]
+    assert keys["key_error"].startswith("its bytes do not begin")
+    assert "value_schema" not in keys
+
+
+def test_decoded_values_keep_their_numbers_on_one_line_in_each_media_type(broker: BrokerProcess, http: Http) -> None:
+    registry = Http(broker, broker.ready["schema_registry_port"])
+    body = {"schema": "{}", "schemaType": "JSON"}
+    schema_id = registry.call("/subjects/written-value/versions", body)[1]["id"]
+    value = struct.pack(">bI", 0, schema_id) + b'{"price":\n10.00}'
+    http.write("written", {"value_base64": base64.b64encode(value).decode()})
+    wanted = '"value": {"price": 10.00}'
+    url = f"http://localhost:{http.port}/api/topics/written/records?value_format=json-schema"
+    with urlopen(url, timeout=60) as answer:
+        assert wanted in answer.read().decode()
+    lines = http.read("written", "value_format=json-schema", LINES)[1]
+    assert [wanted in line for line in lines.splitlines()] == [True]
+    with urlopen(Request(url, headers=EVENTS), timeout=60) as stream:
+        assert stream.readline() == b"id: 0:1\n"
+        assert wanted in stream.readline().decode()
+
+
+def test_an_answer_ends_where_decoding_would_take_too_much_work(broker: BrokerProcess, http: Http) -> None:
+    registry = Http(broker, broker.ready["schema_registry_port"])
+    schema = {"schema": json.dumps({"type": "array", "items": "null"})}
+    schema_id = registry.call("/subjects/nulls-value/versions", schema)[1]["id"]
+    sixty_thousand, million = bytes.fromhex("c0 a9 07 00"), bytes.fromhex("80 89 7a 00")
+    for payload in (sixty_thousand, sixty_thousand, million, sixty_thousand):
+        value = struct.pack(">bI", 0, schema_id) + payload
+        http.write("nulls", {"value_base64": base64.b64encode(value).decode()})
+    at, sizes = "0:0", []
+    while True:
+        answer = http.read("nulls", f"value_format=avro&from={at}")[1]
+        sizes.append(
+            [len(each["value"]) if "value_schema" in each else each["value_error"] for each in answer["records"]]
+        )
+        at = answer["next"]
+        if answer["is_at_end"]:
+            break
+    assert sizes == [[60_000], [60_000], ["it contains more values than are decoded here"], [60_000]]
 
 
 def test_without_acks_nobody_says_whether_it_was_written(http: Http) -> None:

@@ -19,6 +19,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.records import Headers, NewRecord, Record
 
 if TYPE_CHECKING:
+    from odradek.broker.api.schema_values import DecodedContent
     from odradek.broker.http.page.served import JsonValue
 
 BASE64: Final = "_base64"
@@ -128,18 +129,30 @@ def invalid(words: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REQUEST, f"{words[0].upper()}{words[1:]}.")
 
 
-def shown_record(partition: int, record: Record) -> dict[str, JsonValue]:
-    """Returns a record as JSON, which `parse_record` reads except for its offset."""
-    found: dict[str, JsonValue] = {
-        "partition": partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        **_shown("key", record.key),
-        **_shown("value", record.value),
+def record_json(partition: int, record: Record, decoded: Mapping[str, DecodedContent | str] | None = None) -> str:
+    """Returns a record as JSON on one line, which `parse_record` reads except for its offset.
+
+    decoded  the result for `key` and `value`, if they are to be decoded, or the reason why there is none. JSON of a
+             decoded part becomes a part of the record as it is, because numbers would change if it were parsed
+    """
+    fields = {
+        "partition": json.dumps(partition),
+        "offset": json.dumps(record.offset),
+        "timestamp": json.dumps(record.timestamp),
     }
+    for part, data in (("key", record.key), ("value", record.value)):
+        found = None if decoded is None else decoded.get(part)
+        if found is None or isinstance(found, str) or found.json is None:
+            fields |= {name: json.dumps(value) for name, value in _shown(part, data).items()}
+        else:
+            fields[part] = found.json
+            names = {"id": found.schema_id, "type": found.kind, "subject": found.subject, "version": found.version}
+            fields[f"{part}_schema"] = json.dumps(names)
+        if found is not None and (isinstance(found, str) or found.json is None):
+            fields[f"{part}_error"] = json.dumps(found if isinstance(found, str) else found.error)
     if record.headers:
-        found["headers"] = [[name, _shown_header(value)] for name, value in record.headers]
-    return found
+        fields["headers"] = json.dumps([[name, _shown_header(value)] for name, value in record.headers])
+    return "{" + ", ".join(f'"{name}": {text}' for name, text in fields.items()) + "}"
 
 
 def _shown(name: str, data: bytes | None) -> dict[str, JsonValue]:

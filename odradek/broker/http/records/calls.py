@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from odradek.broker.http.records.reading import (
     DEFAULT_RECORDS,
+    FORMATS,
     MOST_BYTES,
     MOST_READERS,
     MOST_RECORDS,
@@ -41,12 +42,33 @@ RECORD: Final[JsonSchema] = {
     },
     "additionalProperties": False,
 }
+DECODED_BY: Final[JsonSchema] = {
+    "type": "object",
+    "properties": {
+        "id": WHOLE,
+        "type": {"enum": [each for each in FORMATS.values() if each is not None]},
+        "subject": TEXT,
+        "version": WHOLE,
+    },
+}
+NOT_DECODED: Final[JsonSchema] = {**TEXT, "description": "why the bytes could not be decoded"}
+READ_RECORD: Final[JsonSchema] = {
+    **RECORD,
+    "properties": {
+        **RECORD["properties"],
+        "offset": WHOLE,
+        "key_schema": DECODED_BY,
+        "value_schema": DECODED_BY,
+        "key_error": NOT_DECODED,
+        "value_error": NOT_DECODED,
+    },
+}
 READ: Final[JsonSchema] = {
     "type": "object",
     "properties": {
         "records": {
             "type": "array",
-            "items": {**RECORD, "properties": {**RECORD["properties"], "offset": WHOLE}},
+            "items": READ_RECORD,
         },
         "next": {**TEXT, "description": "`from` of the following request"},
         "is_at_end": {"type": "boolean", "description": "whether everything has been looked at"},
@@ -117,6 +139,8 @@ READ_CALL: Final = ControlCall(
         _text("find", "a text that occurs in the record"),
         _text("in", "where `find` looks; default: any", {"enum": ["any", "key", "value", "headers"]}),
         _text("path", "a JSONPath that selects something in the value"),
+        _text("key_format", "decode keys by the schema registry", {"enum": [*FORMATS]}),
+        _text("value_format", "decode values by the schema registry; `schema` accepts all types", {"enum": [*FORMATS]}),
         _text("cluster", "a cluster of the control interface"),
     ),
     headers=(_text("Last-Event-ID", "replaces `from`; browsers send it when they resume"),),

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from odradek.broker.api.schema_values import DecodedContent, DecodingLimits, StoredContent
 from odradek.broker.fetch.wait import FetchWait
 from odradek.broker.http.page.record_browsing import (
     ABORTED,
@@ -23,7 +24,7 @@ from odradek.broker.http.page.record_browsing import (
     browse,
 )
 from odradek.broker.http.page.record_filter import WantedRecords
-from odradek.broker.http.page.record_grammar import invalid, shown_record
+from odradek.broker.http.page.record_grammar import invalid, record_json
 from odradek.broker.http.page.records import (
     LogPositions,
     chosen_partitions,
@@ -37,13 +38,22 @@ from odradek.broker.http.page.records import (
 from odradek.broker.runtime.workers import in_thread
 
 if TYPE_CHECKING:
-    from odradek.broker.http.page.served import JsonValue, Query, ViewedBroker
+    from odradek.broker.http.page.served import Query, ViewedBroker
 
 MOST_RECORDS: Final = 1000
 DEFAULT_RECORDS: Final = 100
 MOST_BYTES: Final = 4 * 1024 * 1024  # of keys, values and headers in one answer; one larger record is sent alone
 MOST_WAIT_MS: Final = 60_000
 MOST_READERS: Final = 64
+MOST_DECODED: Final = DecodingLimits(100_000, 8 << 20, values_each=100_000, characters_each=8 << 20)
+# The formats of `key_format` and `value_format`, and the schema type that each requires. "schema" accepts them all.
+FORMATS: Final[Mapping[str, str | None]] = {
+    "avro": "AVRO",
+    "json-schema": "JSON",
+    "protobuf": "PROTOBUF",
+    "schema": None,
+}
+PARTS: Final = ("key", "value")
 BEGINNING, END = "beginning", "end"
 UNCOMMITTED: Final = "uncommitted"
 
@@ -74,8 +84,9 @@ class ReaderPlaces:
 class ReadQuery:
     """What a request reads.
 
-    start  where it starts in each partition; `end` and `beginning` for all partitions that it does not contain
-    most   maximum number of records of one answer
+    start    where it starts in each partition; `end` and `beginning` for all partitions that it does not contain
+    most     maximum number of records of one answer
+    formats  the formats in which `key` and `value` are decoded by the schema registry, if they are
     """
 
     topic: str
@@ -86,6 +97,7 @@ class ReadQuery:
     is_committed: bool
     most: int
     wait_ms: int
+    formats: Mapping[str, str]
 
 
 def parse_query(topic: str, query: Query, last_event_id: str = "") -> ReadQuery:
@@ -116,6 +128,7 @@ def parse_query(topic: str, query: Query, last_event_id: str = "") -> ReadQuery:
         isolation == COMMITTED,
         _bounded(query, "max", 1, MOST_RECORDS, DEFAULT_RECORDS),
         _bounded(query, "wait_ms", 0, MOST_WAIT_MS, 0),
+        {part: one_of(query, f"{part}_format", tuple(FORMATS), "") for part in PARTS if query.get(f"{part}_format")},
     )
 
 
@@ -130,7 +143,9 @@ class RecordReader:
     """Reads one batch of records after the other for one request. `next` is the position to resume at."""
 
     def __init__(self, served: ViewedBroker, query: ReadQuery) -> None:
-        """Raises KafkaError if the topic or a partition does not exist."""
+        """Raises KafkaError if the topic or a partition does not exist, or if nothing can be decoded."""
+        if query.formats and served.decoder is None:
+            raise invalid("the schema registry is off: set odradek.schema.registry.enable=true")
         self._served = served
         self._query = query
         self._positions: dict[int, int] = {}
@@ -150,8 +165,8 @@ class RecordReader:
         """Whether everything has been looked at. Raises KafkaError if the topic was deleted."""
         return all(self._positions[each.partition] >= self._end(each) for each in self._logs())
 
-    async def read(self) -> list[dict[str, JsonValue]]:
-        """Returns the next records. Raises KafkaError.
+    async def read(self) -> list[str]:
+        """Returns the JSON of the next records. Raises KafkaError.
 
         Looks at a bounded part of the log, so there may be none before the end if the query has a filter.
         """
@@ -176,12 +191,12 @@ class RecordReader:
         finally:
             wait.end()
 
-    async def _look(self) -> list[dict[str, JsonValue]]:
+    async def _look(self) -> list[str]:
         logs = self._logs()
         query = self._query
         starts = {each.partition: max(self._positions[each.partition], each.log_start_offset) for each in logs}
 
-        def job() -> tuple[list[dict[str, JsonValue]], dict[int, int]]:
+        def job() -> tuple[Sequence[FoundRecord], list[str], dict[int, int]]:
             sources = []
             for each in logs:
                 start, end = starts[each.partition], self._end(each)
@@ -192,13 +207,43 @@ class RecordReader:
             browsed = browse(sources, query.wanted, newest_first=False, most=query.most)
             fitting = within_bytes(browsed.found)
             positions = dict(browsed.positions)
-            for left in reversed(browsed.found[len(fitting) :]):
-                positions[left.partition] = left.record.offset
-            return [shown_record(each.partition, each.record) for each in fitting], positions
+            move_before(positions, browsed.found[len(fitting) :])
+            texts = [] if query.formats else [record_json(each.partition, each.record) for each in fitting]
+            return fitting, texts, positions
 
-        found, positions = await in_thread(self._served.broker.workers, job)
+        workers = self._served.broker.workers
+        found, texts, positions = await in_thread(workers, job)
+        if query.formats and found:
+            decoded = await self._decoded(found)
+            move_before(positions, found[len(decoded) :])
+            texts = await in_thread(
+                workers,
+                lambda: [
+                    record_json(each.partition, each.record, parts)
+                    for each, parts in zip(found[: len(decoded)], decoded, strict=True)
+                ],
+            )
         self._positions.update(positions)
-        return found
+        return texts
+
+    async def _decoded(self, found: Sequence[FoundRecord]) -> list[dict[str, DecodedContent | str]]:
+        """Decodes keys and values of the first records, at least one: as many as can be decoded within MOST_DECODED."""
+        decoder, formats = self._served.decoder, self._query.formats
+        assert decoder is not None
+        places: list[tuple[int, str]] = []
+        contents: list[StoredContent] = []
+        for number, each in enumerate(found):
+            for part, data in (("key", each.record.key), ("value", each.record.value)):
+                if part in formats and data is not None:
+                    places.append((number, part))
+                    contents.append(StoredContent(part, data))
+        parts: list[dict[str, DecodedContent | str]] = [{} for _ in found]
+        decoded = await decoder.decode(self._query.topic, contents, MOST_DECODED)
+        for (number, part), content in zip(places, decoded, strict=True):
+            if content is not None and content.is_large and number:
+                return parts[:number]
+            parts[number][part] = in_format(content, part, formats[part])
+        return parts
 
     def _logs(self) -> list[LogPositions]:
         chosen, left_out = chosen_partitions(self._served, self._query.topic, self._query.query)
@@ -223,3 +268,20 @@ def within_bytes(found: Sequence[FoundRecord]) -> Sequence[FoundRecord]:
         if size > MOST_BYTES and number:
             return found[:number]
     return found
+
+
+def move_before(positions: dict[int, int], left: Sequence[FoundRecord]) -> None:
+    """Changes the positions at which to resume, so that they are before the records that an answer leaves out."""
+    for each in reversed(left):
+        positions[each.partition] = each.record.offset
+
+
+def in_format(content: DecodedContent | None, part: str, wanted: str) -> DecodedContent | str:
+    """Returns a decoded key or value, or the reason why it does not have the format."""
+    if content is None:
+        return "its bytes do not begin with a zero byte and the id of a schema"
+    kind = FORMATS[wanted]
+    if kind is None or content.kind in (None, kind):
+        return content
+    right = next(name for name, each in FORMATS.items() if each == content.kind)
+    return f"the schema {content.schema_id} is {content.kind}, not {kind}: ask for {part}_format={right}"

@@ -1,8 +1,11 @@
 """A record as JSON: what is sent becomes bytes, and what is read can be sent again."""
 
+import json
+
 import pytest
 
-from odradek.broker.http.page.record_grammar import parse_record, shown_record
+from odradek.broker.api.schema_values import DecodedContent
+from odradek.broker.http.page.record_grammar import parse_record, record_json
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.records import Headers, Record
 
@@ -61,8 +64,26 @@ def test_what_is_no_record_is_refused_by_the_name_of_its_field(body: object, wor
 @pytest.mark.parametrize("data", [None, b"", b"text", b"\xff\x00"])
 def test_a_record_that_is_read_can_be_written_again(data: bytes | None) -> None:
     record = Record(7, 1000, data, data, (("a", data), ("a", b"1")))
-    shown = shown_record(3, record)
+    shown = json.loads(record_json(3, record))
     assert shown.pop("offset") == 7
     sent = parse_record(shown)
     assert (sent.partition, sent.timestamp) == (3, 1000)
     assert (sent.key.data, sent.value.data, sent.headers) == (data, data, record.headers)
+
+
+def test_json_that_a_schema_decodes_is_in_the_record_as_it_is() -> None:
+    record = Record(7, 1000, b"k", b"\xff", ())
+    decoded = DecodedContent(3, "AVRO", "orders-value", 1, json='{"price": 10.00, "id": 9007199254740993}')
+    text = record_json(0, record, {"key": "no schema", "value": decoded})
+    assert '"value": {"price": 10.00, "id": 9007199254740993}' in text
+    shown = json.loads(text)
+    assert shown["value_schema"] == {"id": 3, "type": "AVRO", "subject": "orders-value", "version": 1}
+    assert (shown["key"], shown["key_error"]) == ("k", "no schema")
+
+
+def test_a_value_that_cannot_be_decoded_is_shown_as_it_is_with_the_reason() -> None:
+    shown = json.loads(
+        record_json(0, Record(7, 1000, None, b"\xff", ()), {"value": DecodedContent(3, error="unknown")})
+    )
+    assert (shown["value_base64"], shown["value_error"]) == ("/w==", "unknown")
+    assert "value_schema" not in shown
