@@ -15,6 +15,17 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 from odradek.broker.http.records.reading import FORMATS, MOST_READERS
 from odradek.tools.commands.schema_options import TYPES
@@ -267,6 +278,7 @@ def test_events_come_as_they_are_written_and_resume(http: Http) -> None:
         ("wait_ms=60001", "Wait_ms must be from 0 to 60000"),
         ("isolation=none", "Isolation must be one of committed, uncommitted"),
         ("partition=a", "Partition has to be a whole number"),
+        ("value_format=json", "Value_format must be one of avro, json-schema, protobuf, schema"),
     ],
 )
 def test_a_parameter_that_is_wrong_is_refused_by_its_name(http: Http, query: str, words: str) -> None:
@@ -307,6 +319,11 @@ def test_a_body_that_is_not_json_is_refused(http: Http) -> None:
     assert http.call("/api/topics/asked/records", {"value": "x"}, other)[0] == 403
 
 
+def test_a_body_that_is_too_large_is_refused_with_a_document(http: Http) -> None:
+    status, answer = http.write("large", {"value": "a" * 1024 * 1024})
+    assert (status, answer) == (413, {"error": "the body is larger than 1048576 bytes", "code": "MESSAGE_TOO_LARGE"})
+
+
 def test_the_openapi_document_describes_both_calls(http: Http) -> None:
     status, document = http.call("/openapi.json")
     calls = document["paths"]["/api/topics/{topic}/records"]
@@ -326,3 +343,67 @@ def test_writing_is_off_and_rights_are_those_of_the_wire(tmp_path: Path) -> None
         assert isinstance(broker, BrokerProcess)
         status, answer = Http(broker).write("t", {"value": "x"})
         assert (status, answer["code"]) == (403, "TOPIC_AUTHORIZATION_FAILED")
+
+
+def as_user(user: str, password: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
+
+
+def test_users_of_the_broker_log_in_and_have_the_rights_of_the_wire(tmp_path: Path) -> None:
+    jaas = (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        ' user_admin="admin-secret" user_reader="r-secret";'
+    )
+    settings = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": jaas,
+        "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config": (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        ),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:admin",
+        "odradek.http.actions": "true",
+        "odradek.http.token": "the-token",
+    }
+    path = "/api/topics/orders/records"
+    with BrokerProcess(tmp_path / "data", settings) as broker:
+        assert isinstance(broker, BrokerProcess)
+        http = Http(broker)
+        admin, reader = as_user("admin", "admin-secret"), as_user("reader", "r-secret")
+        assert http.call(path, {"value": "x"}, admin) == (200, {"records": [{"partition": 0, "offset": 0}]})
+        status, answer = http.call(path, {"value": "x"}, reader)
+        assert (status, answer["code"]) == (403, "TOPIC_AUTHORIZATION_FAILED")
+        assert answer["error"].startswith("User:reader may not do this.")
+        status, answer = http.call(path, headers=reader)  # the token lets others read everything
+        assert (status, answer["error"]) == (403, "This needs READ on topic orders. No ACL allows it to User:reader.")
+        assert http.call(path, headers=as_user("anybody", "the-token"))[0] == 200
+        status, answer = http.call(path, headers=as_user("admin", "wrong"))
+        assert (status, answer["error"]) == (401, "User and password are not those of a user of the broker")
+        assert http.call(path)[0] == 401
+        status, answer = http.call(f"{path}?value_format=avro", headers=admin)
+        assert (status, "set odradek.schema.registry.enable=true" in answer["error"]) == (400, True)
+        assert http.call("/api/topics", headers=admin)[0] == 401  # the page has no logins
+
+        login = {"sasl.mechanism": "PLAIN", "sasl.username": "admin", "sasl.password": "admin-secret"}
+        wire = AdminClient({"bootstrap.servers": broker.bootstrap, "security.protocol": "SASL_PLAINTEXT", **login})
+        scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+        for done in wire.alter_user_scram_credentials(
+            [UserScramCredentialUpsertion("alice", scram, b"a-secret")]
+        ).values():
+            done.result(30)
+        allowed = AclBinding(
+            ResourceType.TOPIC,
+            "orders",
+            ResourcePatternType.LITERAL,
+            "User:alice",
+            "*",
+            AclOperation.READ,
+            AclPermissionType.ALLOW,
+        )
+        for done in wire.create_acls([allowed]).values():
+            done.result(30)
+        alice = as_user("alice", "a-secret")
+        assert [each["value"] for each in http.call(path, headers=alice)[1]["records"]] == ["x"]
+        assert http.call(path, {"value": "x"}, alice)[0] == 403
+        assert http.call(path, headers=as_user("alice", "wrong"))[0] == 401

@@ -7,7 +7,9 @@
     neither; listens on the loopback interface     all from this machine
     neither; listens on another interface          health checks only
 
-Health checks (/healthz, /readyz) are always answered. Source: RFC 6750, 2.1; RFC 7617.
+Health checks (/healthz, /readyz) are always answered. A request for records may have the name and the password of a
+user of the broker instead of the token; then it is answered in each configuration, with the rights of that user.
+Source: RFC 6750, 2.1; RFC 7617.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ class Refusal:
     status: int
     text: str
     headers: dict[str, str] = field(default_factory=dict)
+    code: str | None = None  # Kafka's error code with the same meaning
 
 
 def access(host: str, token: str | None, *, requires_certificate: bool) -> Access:
@@ -61,10 +64,19 @@ def refusal(allowed: Access, tokens: Sequence[str], path: str, authorization: st
             "this port can be reached from other machines, so it only tells whether the broker is alive and ready"
             " (/healthz, /readyz): set odradek.http.token, or TLS with client certificates, for all else",
         )
-    found = said(authorization).encode(errors="surrogateescape")
-    if any(hmac.compare_digest(found, token.encode()) for token in tokens):
+    if has_token(tokens, authorization):
         return None
     return Refusal(401, "the token of odradek.http.token is missing or wrong", {"WWW-Authenticate": CHALLENGE})
+
+
+def has_token(tokens: Sequence[str], authorization: str) -> bool:
+    found = said(authorization).encode(errors="surrogateescape")
+    return any(hmac.compare_digest(found, token.encode()) for token in tokens)
+
+
+def is_login(tokens: Sequence[str], authorization: str) -> bool:
+    """Whether the header contains the name and password of a user, not one of the tokens as the password."""
+    return authorization.strip().lower().startswith("basic ") and not has_token(tokens, authorization)
 
 
 def said(authorization: str) -> str:

@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from odradek.broker.http.access import Access, Refusal, refusal
+from odradek.broker.http.access import Access, Refusal, is_login, refusal
 from odradek.broker.http.connections import AddRoutes, HttpLimits, Stop, serve_http
 from odradek.broker.http.exposition import CONTENT_TYPE, exposition
+from odradek.broker.http.logins import CHALLENGE, USER, HttpLogins
 from odradek.broker.http.measures import Traffic, measure
 from odradek.broker.http.page.routes import CONTROLLED, add_page
+from odradek.broker.http.records.calls import BODY_BYTES, PATH
 from odradek.broker.http.records.routes import add_records
 from odradek.broker.runtime.workers import in_thread
+from odradek.broker.security.sasl.passwords import LoginRefused
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
@@ -84,7 +88,7 @@ async def serve(
 
 
 def pages(broker: Broker, traffic: Traffic, warnings: Sequence[LogRecord], allowed: Access) -> web.Application:
-    app = web.Application(middlewares=[guarded(allowed, broker.config.odradek_http_token)])
+    app = web.Application(middlewares=[guarded(allowed, broker.config.odradek_http_token, HttpLogins(broker))])
     page = add_page(app, broker, traffic, warnings, partial(metrics, broker, traffic))
     add_records(app, page, broker, traffic)
     app.router.add_get("/healthz", partial(healthz, broker))
@@ -93,15 +97,16 @@ def pages(broker: Broker, traffic: Traffic, warnings: Sequence[LogRecord], allow
 
 
 class AccessRefused(web.HTTPException):
-    """Raised for a request that access rules refuse; becomes an HTTP response with the reason in `told`."""
+    """Raised for a request that is refused before its handler; becomes an HTTP response with the reason in `told`."""
 
     def __init__(self, told: Refusal) -> None:
         self.status_code = told.status
         self.told = told
-        super().__init__(headers=told.headers, text=json.dumps({"error": told.text}), content_type="application/json")
+        body = {"error": told.text} if told.code is None else {"error": told.text, "code": told.code}
+        super().__init__(headers=told.headers, text=json.dumps(body), content_type="application/json")
 
 
-def guarded(allowed: Access, token: str | None) -> Middleware:
+def guarded(allowed: Access, token: str | None, logins: HttpLogins) -> Middleware:
     @web.middleware
     async def guard(
         request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -110,9 +115,16 @@ def guarded(allowed: Access, token: str | None) -> Middleware:
         controlled = request.app.get(CONTROLLED)
         if controlled is not None:
             tokens += controlled.tokens(request.match_info.get("id"))
-        refused = refusal(allowed, tokens, request.path, request.headers.get("Authorization", ""))
-        if refused is not None:
-            raise AccessRefused(refused)
+        authorization = request.headers.get("Authorization", "")
+        if accepts_logins(request) and is_login(tokens, authorization):
+            try:
+                request[USER] = await logins.user_of(authorization)
+            except LoginRefused as wrong:
+                raise AccessRefused(Refusal(401, str(wrong), {"WWW-Authenticate": CHALLENGE})) from None
+        else:
+            refused = refusal(allowed, tokens, request.path, authorization)
+            if refused is not None:
+                raise AccessRefused(refused)
         if request.can_read_body:
             try:
                 async with asyncio.timeout(LIMITS.request_timeout_s):
@@ -121,9 +133,18 @@ def guarded(allowed: Access, token: str | None) -> Middleware:
                 raise web.HTTPRequestTimeout from None
             except ConnectionResetError:  # the client has disconnected
                 raise web.HTTPBadRequest from None
+            except web.HTTPRequestEntityTooLarge:
+                words = f"the body is larger than {BODY_BYTES} bytes"
+                raise AccessRefused(Refusal(413, words, code=ErrorCode.MESSAGE_TOO_LARGE.name)) from None
         return await handler(request)
 
     return guard
+
+
+def accepts_logins(request: web.Request) -> bool:
+    """Whether users of the broker may log in for this request: only for records, which have rights of their own."""
+    resource = request.match_info.route.resource
+    return resource is not None and resource.canonical == PATH
 
 
 async def metrics(broker: Broker, traffic: Traffic, request: web.Request) -> web.Response:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from odradek.broker.api.context import IPV4_IN_IPV6, Authorizer
 from odradek.broker.http.connections import HttpLimits, serve_http
-from odradek.broker.registry.access import RegistryUsers, Rights, basic_login, client_at, rights_of, unauthorized
+from odradek.broker.http.logins import CHALLENGE, HttpLogins, client_of
+from odradek.broker.registry.access import Rights, rights_of
 from odradek.broker.runtime.workers import in_thread
+from odradek.broker.security.sasl.passwords import LoginRefused
 from odradek.protocol.acls import Operation
 from odradek.protocol.errors import KafkaError
 from odradek.registry.core import LAST_NUMBER, LATEST, Registration, VersionName
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from socket import socket
     from ssl import SSLContext
 
+    from odradek.broker.api.context import Authorizer
     from odradek.broker.broker import Broker
     from odradek.broker.http.connections import Stop
     from odradek.broker.registry.service import RegistryService
@@ -65,7 +67,6 @@ async def serve(
     broker: Broker,
     service: RegistryService,
     authorizer: Authorizer,
-    accounts: RegistryUsers,
     bound: socket,
     context: SSLContext | None,
 ) -> Stop:
@@ -73,7 +74,8 @@ async def serve(
 
     context  None for HTTP without TLS
     """
-    routes = RegistryRoutes(service, authorizer, accounts, broker.clock, broker.workers, broker.cluster_id)
+    logins = HttpLogins(broker)
+    routes = RegistryRoutes(service, authorizer, logins, broker.clock, broker.workers, broker.cluster_id)
     return await serve_http(routes.application(), bound, context, HttpLimits())
 
 
@@ -82,7 +84,7 @@ class RegistryRoutes:
         self,
         service: RegistryService,
         authorizer: Authorizer,
-        accounts: RegistryUsers,
+        logins: HttpLogins,
         clock: Clock,
         workers: Workers,
         cluster_id: str,
@@ -90,7 +92,7 @@ class RegistryRoutes:
         self._service = service
         self._registry = service.registry
         self._authorizer = authorizer
-        self._accounts = accounts
+        self._logins = logins
         self._clock = clock
         self._workers = workers
         self._cluster_id = cluster_id
@@ -397,14 +399,12 @@ class RegistryRoutes:
         return answer
 
     async def _rights(self, request: web.Request) -> Rights:
-        login = basic_login(request.headers.get("Authorization", ""))
-        now_ms = self._clock.now_ms()
-        if login is not None:
-            user, password = login
-            if not await in_thread(self._workers, lambda: self._accounts.knows(user, password, now_ms)):
-                raise unauthorized("User and password are not those of a user of the broker")
-        host = (request.remote or "").removeprefix(IPV4_IN_IPV6)
-        return rights_of(self._authorizer, client_at(host, None if login is None else login[0]), now_ms)
+        authorization = request.headers.get("Authorization", "")
+        try:
+            user = await self._logins.user_of(authorization) if authorization else None
+        except LoginRefused as refused:
+            raise RegistryError(40101, str(refused)) from None
+        return rights_of(self._authorizer, client_of(request, user), self._clock.now_ms())
 
     @web.middleware
     async def _errors(
@@ -415,7 +415,7 @@ class RegistryRoutes:
         except RegistryError as error:
             response = _json(request, {"error_code": error.code, "message": error.message}, HTTPStatus(error.status))
             if error.status == HTTPStatus.UNAUTHORIZED:
-                response.headers["WWW-Authenticate"] = 'Basic realm="odradek"'
+                response.headers["WWW-Authenticate"] = CHALLENGE
             return response
         except KafkaError as error:
             log.error("the schema registry could not write to its topic: %s", error)

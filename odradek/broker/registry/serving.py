@@ -10,25 +10,22 @@ from typing import TYPE_CHECKING, TypeAlias
 from odradek.broker.configuration.listener_settings import HTTP_LISTENER, SSL_PROTOCOLS
 from odradek.broker.in_process.client import client_of_the_broker
 from odradek.broker.network.server import bind
-from odradek.broker.registry.access import RegistryUsers
 from odradek.broker.registry.service import RegistryService
 from odradek.broker.registry.topic import SchemaTopic
 from odradek.broker.registry.values import RegistryValues
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.runtime.workers import in_thread
-from odradek.broker.security.sasl.plain import NAME as PLAIN
 from odradek.registry.core import Registry
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
     from ssl import SSLContext
 
     from odradek.broker.api.context import Authorizer
     from odradek.broker.broker import Broker
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.http.connections import Stop
-    from odradek.broker.security.sasl.mechanism import Mechanism
 
 log = logging.getLogger("odradek.registry")
 
@@ -51,9 +48,7 @@ def registry_host(config: BrokerConfig) -> str:
     return config.serving[0].host if given is None else given
 
 
-Serve: TypeAlias = (
-    "Callable[[Broker, RegistryService, Authorizer, RegistryUsers, socket.socket, SSLContext | None], Awaitable[Stop]]"
-)
+Serve: TypeAlias = "Callable[[Broker, RegistryService, Authorizer, socket.socket, SSLContext | None], Awaitable[Stop]]"
 
 
 def import_http() -> Serve:
@@ -92,9 +87,8 @@ class RunningRegistry:
         await self._topic.open()
         self._following = asyncio.get_running_loop().create_task(self._topic.follow(self._service.lock))
         broker = self._broker
-        accounts = RegistryUsers(self._plain, lambda: broker.metadata.image.scram_credentials)
         broker.schema_values = RegistryValues(self._service, self._authorizer, broker.clock)
-        self._end = await serve(broker, self._service, self._authorizer, accounts, self._bound, self._tls())
+        self._end = await serve(broker, self._service, self._authorizer, self._bound, self._tls())
 
     async def stop(self) -> None:
         self._broker.schema_values = None
@@ -107,13 +101,6 @@ class RunningRegistry:
             with suppress(asyncio.CancelledError):
                 await self._following
         self._client.close()
-
-    def _plain(self) -> Sequence[Mechanism]:
-        sasl = self._broker.sasl_listeners
-        if sasl is None:
-            return []
-        offers = [sasl.offers(one.name) for one in self._broker.config.serving if one.name in sasl]
-        return [offer[PLAIN].begin() for offer in offers if PLAIN in offer]
 
     def _tls(self) -> SSLContext | None:
         certificates = self._broker.certificates

@@ -1,7 +1,8 @@
 """Checks whether ACLs allow a view, if an authorizer is configured.
 
 The page has no login. It acts as User:ANONYMOUS at the address of the HTTP client, and shows what the ACLs allow to
-that principal (docs/page.md). Actions are requests of Kafka's protocol, which check their rights themselves.
+that principal (docs/page.md). Only the calls for records accept logins. Actions are requests of Kafka's protocol, which
+check their rights themselves.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from odradek.protocol.errors import KafkaError
 if TYPE_CHECKING:
     from odradek.broker.http.page.served import Query
 
-NO_CONNECTION = 0
+ANONYMOUS = "User:ANONYMOUS"
 
 
 class Right(NamedTuple):
@@ -54,8 +55,12 @@ def require_right(
     if authorizer.allows(context, needed.operation, needed.resource, name, audit=audit):
         return
     what = "the cluster" if needed.parameter is None else f"{needed.resource.name.lower().replace('_', ' ')} {name}"
-    raise KafkaError(
-        refused(needed.resource, needed.like).code,
-        f"This needs {needed.operation.name} on {what}. The page has no logins, so an ACL must allow it to"
-        f" {client.principal}. If you set odradek.http.token, everybody with the token sees everything.",
-    )
+    words = f"This needs {needed.operation.name} on {what}."
+    if client.principal == ANONYMOUS:
+        words += (
+            f" The page has no logins, so an ACL must allow it to {ANONYMOUS}. If you set odradek.http.token, everybody"
+            " with the token sees everything."
+        )
+    else:
+        words += f" No ACL allows it to {client.principal}."
+    raise KafkaError(refused(needed.resource, needed.like).code, words)

@@ -24,8 +24,9 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from odradek.broker.api.context import IPV4_IN_IPV6, Audit, Authorizer, ConnectionInfo
+from odradek.broker.api.context import Audit, Authorizer
 from odradek.broker.http.guard import LOCAL, refusal
+from odradek.broker.http.logins import USER, client_of
 from odradek.broker.http.page.actions import ACTIONS as DATA_ACTIONS
 from odradek.broker.http.page.actions import Fields, PageAction
 from odradek.broker.http.page.clusters import cluster, clusters
@@ -33,7 +34,7 @@ from odradek.broker.http.page.document import document
 from odradek.broker.http.page.groups import group, groups
 from odradek.broker.http.page.overview import connections, overview, warnings
 from odradek.broker.http.page.records import content_at, decoded_json, is_decoded, record, records
-from odradek.broker.http.page.rights import NO_CONNECTION, Right, of_cluster, require_right
+from odradek.broker.http.page.rights import Right, of_cluster, require_right
 from odradek.broker.http.page.security import acls, quotas, users
 from odradek.broker.http.page.security_actions import SECURITY_ACTIONS
 from odradek.broker.http.page.served import ControlledClusters, Query, SchemaDecoder, Show, View, ViewedBroker
@@ -49,6 +50,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from logging import LogRecord
 
+    from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.api.dispatch import Dispatcher
     from odradek.broker.broker import Broker
     from odradek.broker.handlers.handler_broker import HandlerBroker
@@ -171,10 +173,6 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-
-
-def client_of(request: web.Request) -> ConnectionInfo:
-    return ConnectionInfo(NO_CONNECTION, (request.remote or "").removeprefix(IPV4_IN_IPV6), 0)
 
 
 def add_page(
@@ -310,7 +308,7 @@ class Page:
 
         query  names the resource; the query of the request if None
 
-        If a token is configured, the request has already presented it, and may see everything.
+        If a token is configured, a request without a login has already presented it, and may see everything.
         """
         client = self._restricted(request)
         if client is not None:
@@ -320,8 +318,11 @@ class Page:
             )
 
     def _restricted(self, request: web.Request) -> ConnectionInfo | None:
-        """Returns the client whose ACLs decide what it may see, or None if it may see everything."""
-        return None if self._broker.config.odradek_http_token else client_of(request)
+        """Returns the client, whose ACLs decide what it may see; or None if it has presented the token, and may see
+        everything."""
+        user = request.get(USER)
+        has_token = user is None and bool(self._broker.config.odradek_http_token)
+        return None if has_token else client_of(request, user)
 
     async def _text(self, name: str, request: web.Request, *, is_first: bool) -> str:
         try:

@@ -150,11 +150,16 @@ READ_CALL: Final = ControlCall(
 CALLS: Final = (WRITE, READ_CALL)
 REFUSALS: Final = {
     400: "The request has a field or parameter that is missing, unknown or invalid.",
+    401: "The token, or the user and its password, are missing or wrong.",
     403: "A right is missing, the setting odradek.http.actions is off, or another site's page asks.",
     404: "There is no such topic or partition.",
     413: f"The body is larger than {BODY_BYTES} bytes, or a record than message.max.bytes.",
     415: f"The body is not {JSON}.",
     503: f"{MOST_READERS} requests read already.",
+}
+SECURITY: Final = {
+    "user": {"type": "http", "scheme": "basic", "description": "A user of the broker; or any name, with the token."},
+    "token": {"type": "http", "scheme": "bearer", "description": "The token of odradek.http.token."},
 }
 DESCRIPTION: Final = (
     f"docs/http-records.md describes both calls. An answer has at most {MOST_RECORDS} records and {MOST_BYTES} bytes."
@@ -180,6 +185,7 @@ def openapi_document() -> dict[str, Any]:
             responses[str(status)] = {"description": words, "content": {JSON: {"schema": schema}}}
         operation: dict[str, Any] = {
             "summary": f"{call.words[0].upper()}{call.words[1:]}.",
+            "security": [{}, *({name: []} for name in SECURITY)],
             "parameters": parameters,
             "responses": responses,
         }
@@ -192,4 +198,5 @@ def openapi_document() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "Records over HTTP", "version": "1", "description": DESCRIPTION},
         "paths": {PATH: operations},
+        "components": {"securitySchemes": SECURITY},
     }

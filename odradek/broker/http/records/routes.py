@@ -4,7 +4,8 @@ A POST needs the same setting as the actions of the page (`odradek.http.actions`
 JSON. It does not need the token of the actions: browsers do not send a JSON body to another site without asking first
 (CORS), and a request whose Host or Origin is not this broker's is refused before.
 
-A GET has the rights of the page's view of records.
+A GET has the rights of the page's view of records. A client that has logged in as a user of the broker has the rights
+of that user.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 
+from odradek.broker.http.logins import USER, client_of
 from odradek.broker.http.page.record_grammar import invalid, parse_record
 from odradek.broker.http.page.record_writing import (
     ALL,
@@ -26,7 +28,7 @@ from odradek.broker.http.page.record_writing import (
     produce,
     produce_unanswered,
 )
-from odradek.broker.http.page.routes import HEADERS, client_of
+from odradek.broker.http.page.routes import HEADERS
 from odradek.broker.http.records.calls import (
     ACKS,
     EVENTS,
@@ -113,18 +115,19 @@ class RecordRoutes:
             json.dumps(body, ensure_ascii=False).encode()  # fails for lone surrogates, which are not valid text
         except (ValueError, RecursionError) as error:
             return self._error(400, f"the body is not JSON: {error}")
-        client = InProcessClient(self._dispatcher, request.remote or "", 0)
+        identity = client_of(request, request.get(USER))
+        client = InProcessClient(self._dispatcher, identity.client_host, 0, identity.principal)
         try:
-            written = await self._written(client, request.match_info["topic"], body, client_of(request))
+            written = await self._written(client, request.match_info["topic"], body, identity)
         except KafkaError as error:
-            return self._refused(error)
+            return self._refused(error, identity.principal)
         finally:
             client.close()
-        answer: dict[str, Any] = {"records": [_result(each) for each in written]}
+        answer: dict[str, Any] = {"records": [_result(each, identity.principal) for each in written]}
         failed = next((each.error for each in written if each.error is not None), None)
         status = 202 if body.get("acks") == 0 else 200
         if failed is not None:
-            answer |= {"error": _words(failed), "code": failed.code.name}
+            answer |= {"error": _words(failed, identity.principal), "code": failed.code.name}
             status = HTTP_STATUS.get(failed.code, CONFLICT)
         return web.json_response(answer, status=status, headers=self._headers)
 
@@ -245,8 +248,8 @@ class RecordRoutes:
         transport = request.transport
         return not self._stopping.is_set() and transport is not None and not transport.is_closing()
 
-    def _refused(self, error: KafkaError) -> web.Response:
-        body = {"error": _words(error), "code": error.code.name}
+    def _refused(self, error: KafkaError, principal: str = "") -> web.Response:
+        body = {"error": _words(error, principal), "code": error.code.name}
         return web.json_response(body, status=HTTP_STATUS.get(error.code, CONFLICT), headers=self._headers)
 
     def _error(self, status: int, words: str, headers: Mapping[str, str] | None = None) -> web.Response:
@@ -255,17 +258,20 @@ class RecordRoutes:
 
 WORDS: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "There is no such topic or partition.",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "An HTTP client acts as User:ANONYMOUS, which may not do this.",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "{principal} may not do this. Without a login, a client is User:ANONYMOUS.",
 }
 
 
-def _words(error: KafkaError) -> str:
-    return error.message or WORDS.get(error.code) or f"The request is refused: {error.code.name}."
+def _words(error: KafkaError, principal: str = "") -> str:
+    """principal: the user that the client acts as"""
+    words = WORDS.get(error.code, f"The request is refused: {error.code.name}.")
+    return error.message or words.format(principal=principal)
 
 
-def _result(written: RecordResult) -> dict[str, object]:
+def _result(written: RecordResult, principal: str) -> dict[str, object]:
     if written.error is not None:
-        return {"partition": written.partition, "error": _words(written.error), "code": written.error.code.name}
+        words = _words(written.error, principal)
+        return {"partition": written.partition, "error": words, "code": written.error.code.name}
     if written.offset is None:
         return {"partition": written.partition}
     return {"partition": written.partition, "offset": written.offset}

@@ -1,0 +1,63 @@
+"""Logins with user and password outside of SASL: HTTP's Basic authentication with the users of the broker.
+
+The users are those of the mechanism PLAIN, and those with SCRAM credentials. Source: RFC 7617, 2.
+"""
+
+from __future__ import annotations
+
+import hmac
+from base64 import b64decode
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from odradek.broker.security.sasl.mechanism import TokenAccepted
+from odradek.protocol.scram import SCRAM_MECHANISMS, client_key, salted_password, stored_key
+
+if TYPE_CHECKING:
+    from odradek.broker.security.sasl.credentials import ScramCredentials
+    from odradek.broker.security.sasl.mechanism import Mechanism
+
+
+class LoginRefused(Exception):
+    """A login is malformed, or its user or password is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class PasswordUsers:
+    """The users that may log in.
+
+    plain  begins an exchange of the mechanism PLAIN of each listener that offers it
+    scram  the SCRAM credentials of the cluster
+    """
+
+    plain: Callable[[], Sequence[Mechanism]]
+    scram: Callable[[], ScramCredentials]
+
+    def knows(self, user: str, password: str, now_ms: int) -> bool:
+        """Whether this is the password of the user. Takes milliseconds for a SCRAM user: call it in a thread."""
+        token = b"\0".join((b"", user.encode(), password.encode()))
+        if user and password and any(isinstance(each.judge(token, now_ms), TokenAccepted) for each in self.plain()):
+            return True
+        for mechanism in SCRAM_MECHANISMS.values():
+            credential = self.scram().find(user, mechanism.value)
+            if credential is None:
+                continue
+            salted = salted_password(mechanism, password.encode(), credential.salt, credential.iterations)
+            if hmac.compare_digest(stored_key(mechanism, client_key(mechanism, salted)), credential.stored_key):
+                return True
+        return False
+
+
+def basic_login(authorization: str) -> tuple[str, str]:
+    """Returns user and password of the header Authorization. Raises LoginRefused if it is anything but Basic."""
+    scheme, _, credentials = authorization.strip().partition(" ")
+    try:
+        if scheme.lower() != "basic":
+            raise ValueError
+        user, colon, password = b64decode(credentials.strip(), validate=True).decode().partition(":")
+        if not colon:
+            raise ValueError
+    except ValueError:
+        raise LoginRefused("The header Authorization has to be: Basic, with user and password") from None
+    return user, password
