@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from odradek.protocol.batch_header import small_batch
 from odradek.protocol.control_records import marker_batch
+from odradek.protocol.messages.alter_share_group_offsets_request import AlterShareGroupOffsetsRequest
+from odradek.protocol.messages.alter_share_group_offsets_response import AlterShareGroupOffsetsResponse
+from odradek.protocol.messages.delete_share_group_offsets_request import DeleteShareGroupOffsetsRequest
+from odradek.protocol.messages.delete_share_group_offsets_response import DeleteShareGroupOffsetsResponse
 from odradek.protocol.messages.end_txn_request import EndTxnRequest
 from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
@@ -155,6 +159,18 @@ def coordinator_moved(looks: bool) -> Story:
             peer.ask(EndTxnRequest(transactional_id="t"), 4, EndTxnResponse(error_code=16))
             if looks:
                 finds(other, 1, "t")
+
+    return story
+
+
+def share_coordinator_moved(looks: bool) -> Story:
+    def story(trace: Trace) -> None:
+        peer, other = trace.connect(), trace.connect()
+        for _ in range(5):
+            peer.ask(AlterShareGroupOffsetsRequest(group_id="g"), 0, AlterShareGroupOffsetsResponse(error_code=16))
+            peer.ask(DeleteShareGroupOffsetsRequest(group_id="g"), 0, DeleteShareGroupOffsetsResponse(error_code=16))
+            if looks:
+                finds(other, 0, "g")
 
     return story
 
@@ -315,6 +331,7 @@ CASES = (
     Case("MET.6", topic_ids(TOPIC), topic_ids(ZERO_UUID)),
     Case("MET.7", leader_moved(True, 100), leader_moved(False, 100)),
     Case("MET.10", coordinator_moved(True), coordinator_moved(False)),
+    Case("MET.10", share_coordinator_moved(True), share_coordinator_moved(False)),
     Case("MET.11", lambda trace: finds(trace.connect(), 0, "g"), lambda trace: finds(trace.connect(), 7, "g")),
     Case("TEL.1", pushes(), pushes(subscription=6)),
     Case("TEL.1", pushes(), pushes(after_ms=100)),
