@@ -167,6 +167,7 @@ class ThreadWorkers:
     def _work(self) -> None:
         while (work := self._next()) is not None:
             work()
+            del work  # a waiting thread would keep the files and buffers of its last job
             self._wake()
 
     def _wake(self) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import threading
+import weakref
 
 import pytest
 
@@ -50,6 +51,27 @@ async def test_close_waits_for_jobs_and_later_ones_run_at_once() -> None:
     assert done == ["job", "late job", "end of the late job"]
     await asyncio.sleep(0)
     assert done[-1] == "end of the job"
+
+
+class Task:
+    def run(self) -> None:
+        pass
+
+
+async def test_a_thread_that_waits_keeps_nothing_of_its_last_job() -> None:
+    """Otherwise it would keep a deleted file open, and its space on the disk."""
+    loop = asyncio.get_running_loop()
+    workers = ThreadWorkers(loop, 1, idle_s=600)
+    ended: asyncio.Future[JobResult[None]] = loop.create_future()
+    task = Task()
+    left = weakref.ref(task)
+    workers.run(task.run, ended.set_result)
+    del task
+    await ended
+    async with asyncio.timeout(60):
+        while left() is not None:  # the thread may still be on its way back
+            await asyncio.sleep(0)
+    workers.close()
 
 
 async def test_a_pool_that_ends_waits_for_nothing_and_names_the_threads_that_are_at_work() -> None:
