@@ -9,13 +9,13 @@ import gc
 import logging
 import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.log_format import LOG_FORMATS, TEXT, UnknownLevel, set_up_logging
+from odradek.system.processes import is_alive, milliseconds_since_start
 
 if TYPE_CHECKING:
     from odradek.seeds.plan import SeedPlan
@@ -205,10 +205,6 @@ def main(words: Sequence[str]) -> int:
     except UsageError as error:
         print(f"odradek serve: {error}\n{USAGE}", file=sys.stderr)
         return 2
-    if not sys.platform.startswith("linux"):
-        # The page cache, the sync of the file system and the age of a process are read in ways that only Linux offers.
-        print("odradek serve: the broker needs Linux; elsewhere use the image or WSL (docs/docker.md)", file=sys.stderr)
-        return 1
     return run(options)
 
 
@@ -261,7 +257,7 @@ def run(
             logging.getLogger("odradek").warning("%s", warning)
         for note in notes:
             logging.getLogger("odradek").info("%s", note)
-        return serve(config, options.ready_file, milliseconds_since_exec, ready_note, options.record, control, seed)
+        return serve(config, options.ready_file, milliseconds_since_start, ready_note, options.record, control, seed)
     except UsageError as error:
         print(f"odradek serve: {error}\n{USAGE}", file=sys.stderr)
         return 2
@@ -275,7 +271,11 @@ def run(
 
 def default_data_directory(environ: Mapping[str, str]) -> Path:
     """Returns the default data directory. It does not depend on the working directory, and survives a reboot."""
-    home = environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
+    home = (
+        environ.get("XDG_DATA_HOME")
+        or environ.get("LOCALAPPDATA")  # Windows
+        or os.path.join(os.path.expanduser("~"), ".local", "share")
+    )
     return Path(home) / "odradek"
 
 
@@ -286,7 +286,7 @@ def make_ephemeral_directory() -> Path:
 
     for left in Path(tempfile.gettempdir()).glob(f"{EPHEMERAL_PREFIX}*"):
         pid = left.name.removeprefix(EPHEMERAL_PREFIX).partition("-")[0]
-        if pid.isdecimal() and not os.path.exists(f"/proc/{pid}"):
+        if pid.isdecimal() and not is_alive(int(pid)):
             remove_directory(left)
     return Path(tempfile.mkdtemp(prefix=f"{EPHEMERAL_PREFIX}{os.getpid()}-"))
 
@@ -295,10 +295,3 @@ def remove_directory(path: Path) -> None:
     import shutil
 
     shutil.rmtree(path, ignore_errors=True)
-
-
-def milliseconds_since_exec() -> int:
-    """Returns the age of this process in milliseconds, as precise as the kernel's clock tick (usually 10 ms)."""
-    with open("/proc/self/stat", "rb") as stat:
-        started_ticks = int(stat.read().rpartition(b")")[2].split()[19])
-    return int((time.clock_gettime(time.CLOCK_BOOTTIME) - started_ticks / os.sysconf("SC_CLK_TCK")) * 1000)

@@ -10,7 +10,6 @@ import asyncio
 import errno
 import gc
 import logging
-import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -40,6 +39,7 @@ from odradek.storage.disk import DirectoryInUse, RealDisk
 from odradek.storage.log import LogFailed
 from odradek.storage.log_directory import DirectoryId, LogDirectory, WrongDirectory
 from odradek.storage.staging import TailCache
+from odradek.system.processes import this_user
 
 if TYPE_CHECKING:
     from odradek.broker.api.schema_values import SchemaValues
@@ -382,7 +382,7 @@ class Broker:
             self.shares.features_changed()
 
     def _open_log_directory(self) -> LogDirectory:
-        path = str(self.config.data_directory)
+        path = self.config.data_directory.as_posix()
         identity = DirectoryId(
             node_id=self.config.node_id,
             cluster_id=self.config.odradek_cluster_id,
@@ -508,7 +508,7 @@ class Broker:
 def _way_out(error: OSError) -> str:
     """Returns the advice for an operator whose data directory this process may not write to."""
     if error.errno in (errno.EACCES, errno.EPERM):
-        return f"; let the user of this process (uid {os.geteuid()}) write to it, or choose another with --data-dir"
+        return f"; let the user of this process ({this_user()}) write to it, or choose another with --data-dir"
     if error.errno == errno.EROFS:
         return "; mount its file system for writing, or choose another directory with --data-dir"
     return ""

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.serving import ServingBroker
 from odradek.protocol.variant import variant, variant_for_people
-from odradek.storage.disk import allow_many_open_files
 from odradek.storage.log import LogFailed
+from odradek.system.processes import allow_many_open_files, new_event_loop, on_stop
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -115,7 +115,7 @@ def serve(
     control: InitialControl | None = None,
     seed: SeedPlan | None = None,
 ) -> int:
-    """Serves until SIGTERM or SIGINT, and returns the exit status. A second signal ends the process at once.
+    """Serves until a signal says to stop, and returns the exit status. A second signal ends the process at once.
 
     ready_note: printed after the ready line; {node_id} is replaced by the broker's id.
     record: a file, overwritten with a recording of the requests and responses.
@@ -123,7 +123,7 @@ def serve(
     seed: created before the broker accepts clients.
     Raises CannotStart; OSError if the disk fails or the ready file cannot be written.
     """
-    loop = _new_loop()
+    loop = new_event_loop()
     try:
         return loop.run_until_complete(
             _serve(
@@ -139,15 +139,6 @@ def serve(
         )
     finally:
         loop.close()
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        log.warning("uvloop is not installed: serving with asyncio's own loop, which needs up to 1.6 times the CPU")
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 async def _serve(
@@ -167,8 +158,7 @@ async def _serve(
             os._exit(128 + number)
         told_to_stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal, number)
+    on_stop(loop, on_signal)
     allow_many_open_files()  # each log that is written to holds a file open
     recorder = None if record is None else _recorder(record, loop)
     clusters: Clusters | None = None

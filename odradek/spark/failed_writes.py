@@ -9,17 +9,18 @@ A process that works on a failed write holds a lock on the file; the lock ends w
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
-import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import quote
+
+from odradek.system.files import is_own_and_private, lock, open_file, pread, pwrite
+from odradek.system.processes import user_id
 
 _SUFFIX = ".json"
 _log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class FailedWrite:
 
 def default_folder() -> Path:
     """Returns a folder that outlives the process and that no other user could have prepared."""
-    return Path(tempfile.gettempdir()) / f"odradek-spark-failed-writes-{os.getuid()}"
+    return Path(tempfile.gettempdir()) / f"odradek-spark-failed-writes-{user_id()}"
 
 
 class FailedWrites:
@@ -51,15 +52,15 @@ class FailedWrites:
         path = self._folder / f"{quote(write.sink, safe='')[:150]}.{write.run}{_SUFFIX}"
         try:
             self._require_folder()
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            handle = open_file(str(path), os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             _log.warning("a later write will not know that this one has failed: %s", error)
             yield
             return
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            lock(handle, waits=True)
             os.ftruncate(handle, 0)
-            os.pwrite(handle, json.dumps(asdict(write)).encode(), 0)
+            pwrite(handle, json.dumps(asdict(write)).encode(), 0)
             yield
             path.unlink(missing_ok=True)
         finally:
@@ -75,16 +76,17 @@ class FailedWrites:
             return
         for path in paths:
             try:
-                handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+                handle = open_file(str(path), os.O_RDWR, 0)
             except OSError:
                 continue
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                write = FailedWrite(**json.loads(os.pread(handle, 1 << 16, 0)))
+                if not lock(handle):
+                    continue  # another process works on it
+                write = FailedWrite(**json.loads(pread(handle, 1 << 16, 0)))
                 if write.bootstrap_servers == bootstrap_servers:
                     yield write
                     path.unlink(missing_ok=True)
-            except (OSError, TypeError, ValueError) as error:  # another process works on it, or has not written it yet
+            except (OSError, TypeError, ValueError) as error:  # another process has not written it yet
                 _log.debug("%s is passed over: %s", path, error)
             finally:
                 os.close(handle)
@@ -93,5 +95,5 @@ class FailedWrites:
         if creates:
             self._folder.mkdir(mode=0o700, exist_ok=True)
         found = self._folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        if not is_own_and_private(found):
             raise PermissionError(f"{self._folder} is not a directory that only this user can use")

@@ -1,5 +1,5 @@
-"""The only module that opens files. The rest of the package uses `Disk`, so that tests can substitute a disk that
-counts, fails and loses data (tests/support/fake_disk.py).
+"""The only module of this package that opens files. The rest of the package uses `Disk`, so that tests can substitute a
+disk that counts, fails and loses data (tests/support/fake_disk.py).
 
 The storage package relies on these properties of a crash:
 
@@ -9,10 +9,12 @@ The storage package relies on these properties of a crash:
 """
 
 import errno
-import fcntl
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Protocol, TypeAlias
+
+from odradek.system import files
+from odradek.system.files import NOWAIT, open_file, pread, pwrite, pwritev, read_if_cached, send_file, sync
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -60,7 +62,7 @@ class DiskFile(Protocol):
         ...
 
     def sync(self) -> None:
-        """Makes all writes and the size survive a power failure (fdatasync)."""
+        """Makes all writes and the size survive a power failure."""
         ...
 
     def truncate(self, size_bytes: int) -> None: ...
@@ -141,7 +143,7 @@ class RealFile:
     def write_at(self, buffers: Sequence[Buffer], position: int) -> None:
         fd = self._fd
         if len(buffers) == 1 and len(buffers[0]) <= MAX_WRITE_BYTES:  # the usual size of a single request
-            written = os.pwrite(fd, buffers[0], position)
+            written = pwrite(fd, buffers[0], position)
             if written != len(buffers[0]):
                 _write_rest(fd, bytes(buffers[0])[written:], position + written)
             return
@@ -151,18 +153,18 @@ class RealFile:
         else:
             groups = _groups(buffers)
         for group, size_bytes in groups:
-            written = os.pwritev(fd, group, position)
+            written = pwritev(fd, group, position)
             if written != size_bytes:
                 _write_rest(fd, b"".join(group)[written:], position + written)
             position += size_bytes
 
     def read_at(self, size_bytes: int, position: int) -> Buffer:
-        data = os.pread(self._fd, size_bytes, position)
+        data = pread(self._fd, size_bytes, position)
         if len(data) < size_bytes and data:  # interrupted by a signal, or the end of the file
             parts = [data]
             missing = size_bytes - len(data)
             position += len(data)
-            while missing > 0 and (data := os.pread(self._fd, missing, position)):
+            while missing > 0 and (data := pread(self._fd, missing, position)):
                 parts.append(data)
                 position += len(data)
                 missing -= len(data)
@@ -172,7 +174,7 @@ class RealFile:
     def read_cached_at(self, size_bytes: int, position: int) -> Buffer:
         data = bytearray(size_bytes)
         try:
-            size_read = os.preadv(self._fd, [data], position, os.RWF_NOWAIT)
+            size_read = read_if_cached(self._fd, [data], position, NOWAIT)
         except BlockingIOError:
             raise WouldBlock from None
         except OSError as error:
@@ -191,8 +193,8 @@ class RealFile:
         last = position + size_bytes - 1
         try:
             for at in range(position, last, SAMPLE_EVERY_BYTES):
-                os.preadv(fd, [sample], at, os.RWF_NOWAIT)
-            return os.preadv(fd, [sample], last, os.RWF_NOWAIT) == 1
+                read_if_cached(fd, [sample], at, NOWAIT)
+            return read_if_cached(fd, [sample], last, NOWAIT) == 1
         except BlockingIOError:
             return False
         except OSError as error:
@@ -202,14 +204,14 @@ class RealFile:
 
     def send_to(self, descriptor: int, size_bytes: int, position: int) -> int:
         try:
-            return os.sendfile(descriptor, self._fd, position, size_bytes)
+            return send_file(descriptor, self._fd, position, size_bytes)
         except OSError as error:
             if error.errno not in NOT_SENDABLE:
                 raise
         return os.write(descriptor, self.read_at(min(size_bytes, MAX_WRITE_BYTES), position))
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        sync(self._fd)
 
     def truncate(self, size_bytes: int) -> None:
         os.ftruncate(self._fd, size_bytes)
@@ -219,7 +221,7 @@ class RealFile:
 
 
 class RealLock:
-    """An flock. The kernel releases it when the process ends, so a killed broker leaves no lock behind."""
+    """A locked file. The kernel unlocks it when the process ends, so a killed broker leaves no lock behind."""
 
     __slots__ = ("_fd",)
 
@@ -242,17 +244,17 @@ class RealDisk:
     """The operating system's files."""
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
-        return RealFile(os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), FILE_MODE))
+        return RealFile(open_file(path, os.O_RDWR | (os.O_CREAT if create else 0), FILE_MODE))
 
     def open_for_reading(self, path: str) -> RealFile:
-        return RealFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        return RealFile(open_file(path, os.O_RDONLY, FILE_MODE))
 
     def read_bytes(self, path: str) -> bytes:
         file = self.open_for_reading(path)
         return bytes(file.read_at(file.size(), 0))
 
     def write_bytes(self, path: str, data: Buffer) -> None:
-        file = RealFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE))
+        file = RealFile(open_file(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, FILE_MODE))
         if len(data):
             file.write_at([data], 0)
 
@@ -260,7 +262,7 @@ class RealDisk:
         aside = path + REPLACE_SUFFIX
         self.write_bytes(aside, data)
         self.open(aside).sync()
-        os.rename(aside, path)
+        os.replace(aside, path)
         self.sync_directory(os.path.dirname(path) or ".")
 
     def exists(self, path: str) -> bool:
@@ -282,7 +284,7 @@ class RealDisk:
             os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
-        os.rename(source, target)
+        os.replace(source, target)
 
     def unlink(self, path: str) -> None:
         os.unlink(path)
@@ -291,37 +293,24 @@ class RealDisk:
         os.rmdir(path)
 
     def sync_directory(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        files.sync_directory(path)
 
     def sync_file_system(self, path: str) -> None:
-        import ctypes  # used only at shutdown, and kept off the start-up path
-
-        libc = ctypes.CDLL(None, use_errno=True)
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            if libc.syncfs(fd):
-                code = ctypes.get_errno()
-                raise OSError(code, os.strerror(code), path)
-        finally:
-            os.close(fd)
+        files.sync_file_system(path)
 
     def space_bytes(self, path: str) -> tuple[int, int]:
-        space = os.statvfs(path)
-        return space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
+        return files.space_bytes(path)
 
     def lock(self, path: str) -> RealLock:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        fd = open_file(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            is_ours = files.lock(fd)
+        except OSError:
             os.close(fd)
-            if error.errno in (errno.EAGAIN, errno.EACCES):
-                raise DirectoryInUse(f"{path} is locked by another process") from None
             raise
+        if not is_ours:
+            os.close(fd)
+            raise DirectoryInUse(f"{path} is locked by another process")
         return RealLock(fd)
 
 
@@ -373,14 +362,6 @@ class NotingDisk(RealDisk):
         super().remove_directory(path)
 
 
-def allow_many_open_files() -> None:
-    """Raises the soft limit of open files to the hard limit: every log that is being written keeps a file open."""
-    import resource
-
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 def make_directory_durably(disk: Disk, path: str) -> None:
     """Creates a directory and its parents durably."""
     missing = []
@@ -424,7 +405,7 @@ def _groups(buffers: Sequence[Buffer]) -> Iterator[tuple[list[Buffer], int]]:
 def _write_rest(fd: int, data: bytes, position: int) -> None:
     """Writes the rest after a short write, so that its cause (a full disk, for example) appears as an error."""
     while data:
-        written = os.pwrite(fd, data, position)
+        written = pwrite(fd, data, position)
         if written == 0:
             raise OSError(errno.EIO, "a write made no progress")
         data = data[written:]

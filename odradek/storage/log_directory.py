@@ -55,6 +55,7 @@ from odradek.storage.recovery import Checkpointed, CorruptLog, RefusedLog, load_
 from odradek.storage.segment import Segment
 from odradek.storage.staging import TailCache
 from odradek.storage.truncation import cut_files, last_kept
+from odradek.system.files import RENAMES_DIRECTORIES_IN_USE
 
 logger = logging.getLogger(__name__)
 
@@ -317,6 +318,9 @@ class LogDirectory:
         log = self.logs.pop((topic, partition), None)
         if log is not None:
             log.abandon()
+            if not RENAMES_DIRECTORIES_IN_USE:
+                for segment in log.segments:
+                    segment.close_file()
         self.failed.pop((topic, partition), None)
         self._checkpoints.deleted((topic, partition))
         self._found.pop((topic, partition), None)

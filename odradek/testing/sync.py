@@ -26,6 +26,7 @@ from typing import Any, TypeAlias
 from odradek.control_calls import table
 from odradek.control_calls.call import ControlCall
 from odradek.control_calls.table import BASE
+from odradek.system.processes import GROUP_FLAGS, GROUP_OF_ITS_OWN
 
 Json: TypeAlias = Any
 START_TIMEOUT_S = 30.0
@@ -438,7 +439,7 @@ def watch(folder=sys.argv.pop(1)):
     while os.read(0, 4096):
         pass
     left.append(folder)
-    os.kill(os.getpid(), signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)  # os.kill would end the process at once on Windows
 threading.Thread(target=watch, daemon=True).start()
 try:
     runpy.run_module("odradek", run_name="__main__", alter_sys=True)
@@ -468,7 +469,9 @@ class Process:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                process_group=0,  # so that Ctrl-C in a terminal first ends the tests, and then `stop` ends the broker
+                # Ctrl-C in a terminal first ends the tests. Then `stop` ends the broker.
+                process_group=GROUP_OF_ITS_OWN,
+                creationflags=GROUP_FLAGS,
             )
         until_s = time.monotonic() + START_TIMEOUT_S
         while not ready.exists():
@@ -480,12 +483,11 @@ class Process:
         self.ready: dict[str, Json] = json.loads(ready.read_text())
 
     def stop(self) -> None:
-        self._process.terminate()
+        assert self._process.stdin is not None
+        self._process.stdin.close()  # `watch` sees this on every system; Windows has no SIGTERM between processes
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        assert self._process.stdin is not None
-        self._process.stdin.close()
         self._folder.cleanup()

@@ -20,7 +20,6 @@ from odradek.serve import (
     UsageError,
     default_data_directory,
     make_ephemeral_directory,
-    milliseconds_since_exec,
     parse_options,
     remove_directory,
 )
@@ -159,13 +158,6 @@ def test_ephemeral_directories_of_processes_that_were_killed_are_removed(
     assert not left.exists()
     remove_directory(made)
     assert not made.exists()
-
-
-def test_time_since_exec_is_counted_from_the_start_of_the_process() -> None:
-    script = "import time; time.sleep(0.2); from odradek.serve import milliseconds_since_exec as m; print(m())"
-    done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert int(done.stdout) >= 200
-    assert milliseconds_since_exec() >= 0
 
 
 class Serving:

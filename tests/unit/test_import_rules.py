@@ -11,22 +11,24 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # The layers below `odradek/`. Everything else there is for users: client, dual write, Spark, tools.
-LAYERS = ("schemas", "protocol", "files", "control_calls", "registry", "seeds", "storage", "broker")
+LAYERS = ("schemas", "system", "protocol", "files", "control_calls", "registry", "seeds", "storage", "broker")
 PACKAGES = (*LAYERS, "odradek")
 MAY_IMPORT = {
     "schemas": {"schemas"},
     "protocol": {"protocol", "schemas"},
-    "files": {"files", "protocol"},
-    "storage": {"storage", "files", "protocol"},
+    "system": {"system"},
+    "files": {"files", "system", "protocol"},
+    "storage": {"storage", "files", "system", "protocol"},
     "control_calls": {"control_calls"},
     "registry": {"registry"},
     "seeds": {"seeds", "registry", "protocol"},
-    "broker": {"broker", "storage", "control_calls", "registry", "seeds", "files", "protocol"},
-    "odradek": {"odradek", "control_calls", "registry", "seeds", "files", "protocol"},
+    "broker": {"broker", "storage", "control_calls", "registry", "seeds", "files", "system", "protocol"},
+    "odradek": {"odradek", "control_calls", "registry", "seeds", "files", "system", "protocol"},
 }
 # Folders and files of odradek/. Each imports only itself and earlier ones, including imports for types.
 ODRADEK_ORDER = (
     "schemas",
+    "system",
     "protocol",
     "files",
     "control_calls",
@@ -112,6 +114,7 @@ OUTSIDE_A_CORE = frozenset(
         "socket",
         "storage",
         "subprocess",
+        "system",
         "tempfile",
         "threading",
         "time",
@@ -376,6 +379,43 @@ def test_protocol_files_and_storage_know_no_event_loop() -> None:
         if name.partition(".")[0] in {"asyncio", "uvloop", "socket", "selectors"}
     ]
     assert breaches == []
+
+
+# What only some systems have. `odradek.system` has a function for each of them, with a fallback.
+OF_SOME_SYSTEMS = frozenset(
+    {
+        *("fcntl", "msvcrt", "resource", "termios", "_winapi"),  # modules
+        *("os.fdatasync", "os.fsync", "os.pread", "os.preadv", "os.pwrite", "os.pwritev", "os.sendfile", "os.statvfs"),
+        *("os.sysconf", "os.getuid", "os.geteuid", "os.memfd_create", "os.sched_getaffinity", "os.sync", "os.rename"),
+        *("os.O_DIRECTORY", "os.O_CLOEXEC", "os.RWF_NOWAIT", "os.posix_fallocate", "os.fork", "os.killpg"),
+        *("socket.TCP_CORK", "socket.MSG_MORE", "socket.SO_REUSEPORT", "socket.SO_REUSEADDR", "time.CLOCK_BOOTTIME"),
+        *("sys.platform", "signal.SIGKILL", "os.register_at_fork", ".add_signal_handler"),
+    }
+)
+ONLY_THERE = {
+    "odradek/tools/commands/interruption.py": {"os.killpg", "signal.SIGKILL", "sys.platform"},  # groups of processes
+    "odradek/client/sync/background.py": {"os.register_at_fork", "sys.platform"},  # a process that forks
+    # Files that a job writes in one go, and that have to survive.
+    "odradek/spark/jobs/export_plan.py": {"os.fsync"},
+    "odradek/spark/jobs/parquet.py": {"os.fsync"},
+}
+
+
+def abilities_in(path: Path) -> set[str]:
+    found = {name for name, _ in imports(path)} & OF_SOME_SYSTEMS
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute):
+            found |= {ast.unparse(node), f".{node.attr}"} & OF_SOME_SYSTEMS
+    return found
+
+
+def test_what_only_some_systems_have_is_used_in_one_place() -> None:
+    elsewhere = {
+        named(path): found
+        for path in modules(*PACKAGES)
+        if package_of(named(path).removesuffix(".py").replace("/", ".")) != "system" and (found := abilities_in(path))
+    }
+    assert elsewhere == ONLY_THERE
 
 
 def test_protocol_reads_no_clock_and_no_randomness() -> None:

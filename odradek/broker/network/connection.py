@@ -19,12 +19,13 @@ from typing import Final, cast
 from odradek.broker.api.context import ConnectionInfo, ip_address
 from odradek.broker.network.admission import Admission
 from odradek.broker.network.connection_host import ConnectionHandshake, ConnectionHost, has_unread_bytes, unsent_bytes
-from odradek.broker.network.file_sender import SENDS_FILES, FileSender
+from odradek.broker.network.file_sender import FileSender
 from odradek.broker.network.held_bytes import HeldBytes
 from odradek.broker.runtime.clock import TimerHandle
 from odradek.broker.runtime.replies import Answered, CloseConnection, Parked
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.file_slice import Chunk, FileSlice, in_memory
+from odradek.system.sockets import SENDS_FILES
 
 log = logging.getLogger("odradek.connection")
 

@@ -4,15 +4,14 @@ its requests."""
 from __future__ import annotations
 
 import asyncio
-from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
-from fcntl import ioctl
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from odradek.broker.api.context import Addresses, ConnectionInfo
 from odradek.broker.network.admission import Admission, ConnectionLimits, RequestMemory
 from odradek.broker.runtime.clock import Timers
+from odradek.system import sockets
 
 if TYPE_CHECKING:
     import asyncio
@@ -126,10 +125,6 @@ class LoginCounts:
     expired: int = 0  # connections closed because their session had expired
 
 
-FIONREAD: Final = 0x541B  # the value on Linux; termios defines it too, but would have to be imported
-_UNREAD: Final = array("i", [0])
-
-
 def has_unread_bytes(transport: asyncio.Transport | None, info: ConnectionInfo) -> bool:
     """Returns whether the kernel holds bytes of the peer that have not been read. Only used by recordings."""
     if transport is None or transport.is_closing():
@@ -140,10 +135,9 @@ def has_unread_bytes(transport: asyncio.Transport | None, info: ConnectionInfo) 
             return False
         info.descriptor = shared.fileno()
     try:
-        ioctl(info.descriptor, FIONREAD, _UNREAD)
+        return sockets.has_unread_bytes(info.descriptor)
     except OSError:
         return False
-    return _UNREAD[0] > 0
 
 
 def unsent_bytes(transport: asyncio.Transport | None) -> int:

@@ -3,7 +3,7 @@ socket, at a third of the CPU cost of reading and writing them.
 
 The loop's transport cannot do that, so this module writes to a duplicate of the transport's descriptor. It writes only
 while the transport has nothing left to write, and the connection passes nothing to the transport until the response has
-been sent. TLS connections and systems without `sendfile` send from buffers instead.
+been sent. TLS connections, and systems without `SENDS_FILES`, send from buffers instead.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 
 from odradek.protocol.file_slice import Chunk, FileSlice
 from odradek.protocol.struct import Buffer
+from odradek.system.sockets import CORK, send_buffers
 
 MOST_BUFFERS: Final = 512  # maximum per system call; IOV_MAX is 1024
 
@@ -59,7 +60,6 @@ class Unsent:
 
 log = logging.getLogger("odradek.connection")
 
-SENDS_FILES: Final = hasattr(os, "sendfile") and hasattr(os, "RWF_NOWAIT") and hasattr(socket, "MSG_MORE")
 MOST_PER_TURN_BYTES: Final = 1024 * 1024  # bytes to send from files before other work of the loop gets its turn
 
 
@@ -121,7 +121,7 @@ class FileSender:
         self.is_done = False
         self._unsent = Unsent(chunks)
         self._cached_bytes = sum(map(len, chunks))
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+        self._socket.setsockopt(socket.IPPROTO_TCP, CORK, 1)
         self._send_on()
 
     def when_done(self, action: Callable[[object], None]) -> None:
@@ -156,7 +156,7 @@ class FileSender:
             self._wait_for_room(True)
         else:
             self._wait_for_room(False)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+            self._socket.setsockopt(socket.IPPROTO_TCP, CORK, 0)
             self._unsent = Unsent(())
             self.is_done = True
             action, self._on_done = self._on_done, None
@@ -171,7 +171,7 @@ class FileSender:
         left_bytes = MOST_PER_TURN_BYTES
         while (step := unsent.next()) is not None:
             if not isinstance(step, FileSlice):
-                unsent.sent(self._socket.sendmsg(step))
+                unsent.sent(send_buffers(self._socket, step))
                 continue
             if left_bytes == 0:
                 return Stop.NO_ROOM

@@ -17,6 +17,7 @@ from odradek.broker.network.admission import Admission, Admissions, ConnectionLi
 from odradek.broker.network.connection import Connection
 from odradek.broker.network.connection_host import FrameReceiver, Handshakes
 from odradek.broker.runtime.clock import Scan, TimerHandle, Timers
+from odradek.system.sockets import OWN_PORT
 
 if TYPE_CHECKING:
     from odradek.broker.network.controlled_connection import ControlledConnection, ObservesConnections
@@ -49,7 +50,7 @@ def bind(host: str, port: int) -> socket.socket:
 def _bound(family: int, address: Any) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, OWN_PORT, 1)
         if family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if address[0] == "::" else 1)
         bound.bind(address)

@@ -18,6 +18,8 @@ KEPT_BYTES: Final = 16 * 1024 * 1024
 # Buffers of at least this size are mapped from the kernel directly, and unmapped when freed.
 MAPPED_BYTES: Final = 8 * 1024 * 1024
 
+NO_GLIBC: Final = (OSError, AttributeError, TypeError)  # the last one on Windows, where a library needs a name
+
 STUCK: Final = 50  # number of unfreed brokers that causes a full collection, in addition to half the number of clusters
 # Number of freezes after which a full collection looks for cycles among frozen objects. The second limit applies if at
 # most one cluster is left, because the collection then delays hardly anybody.
@@ -31,7 +33,7 @@ def keep_freed_memory() -> bool:
     """Makes glibc keep more freed memory. Returns False for any other C library, which has no such option."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
+    except NO_GLIBC:
         return False
     return bool(mallopt(M_TRIM_THRESHOLD, KEPT_BYTES) and mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES))
 
@@ -41,7 +43,7 @@ def return_freed_memory() -> bool:
     always False without glibc."""
     try:
         malloc_trim = ctypes.CDLL(None).malloc_trim
-    except (OSError, AttributeError):
+    except NO_GLIBC:
         return False
     return bool(malloc_trim(0))
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import ssl
-import sys
-import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
+
+from odradek.system.key_file import as_file
 
 if TYPE_CHECKING:
     from odradek.client.security.sasl import SaslExchange
@@ -203,7 +201,7 @@ def _identify(context: ssl.SSLContext, settings: Security) -> None:
         return
     has_password = bool(settings.ssl_password)
     try:
-        with _in_memory(content if key is None else key + b"\n" + content) as path:
+        with as_file(content if key is None else key + b"\n" + content) as path:
             # Always pass a password: OpenSSL would otherwise ask for it on the terminal.
             context.load_cert_chain(path, password=settings.ssl_password or "")
     except ssl.SSLError as error:
@@ -250,27 +248,3 @@ def _readable(path: Path) -> bytes:
         into = path.with_suffix(".p12").name
         raise ValueError(f"{path} is a JKS store, which only Java reads: {CONVERT.format(path.name, into)}")
     return content
-
-
-@contextmanager
-def _in_memory(content: bytes) -> Iterator[str]:
-    """Yields the path of an unnamed file in memory for OpenSSL, so that an unencrypted key never reaches a disk.
-
-    On systems other than Linux the file is on disk, readable only by its owner, and is deleted immediately afterwards.
-    """
-    if sys.platform != "linux":
-        descriptor, path = tempfile.mkstemp(prefix="odradek-tls-")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-            yield path
-        finally:
-            os.unlink(path)
-        return
-    descriptor = os.memfd_create("odradek-tls")
-    try:
-        with os.fdopen(descriptor, "wb", closefd=False) as file:
-            file.write(content)
-        yield f"/proc/self/fd/{descriptor}"
-    finally:
-        os.close(descriptor)

@@ -17,6 +17,7 @@ from odradek.files.offline.transactions import Aborted
 from odradek.files.producer_snapshot import CorruptSnapshot, SnapshotEntry, decode_snapshot
 from odradek.files.structures import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, Structure
 from odradek.protocol.batch_header import HEADER_BYTES, MAGIC, unpack_batch_header
+from odradek.system.files import pread
 
 _DIGITS = 20
 _ATTEMPTS = 10  # number of attempts to list the directory without a file disappearing meanwhile
@@ -86,7 +87,7 @@ def _end_offset(path: Path, base_offset: int) -> int:
     end_offset, position = base_offset + 1, 0
     with path.open("rb", buffering=0) as file:
         while True:
-            data = os.pread(file.fileno(), HEADER_BYTES, position)
+            data = pread(file.fileno(), HEADER_BYTES, position)
             if len(data) < HEADER_BYTES:
                 return end_offset
             header = unpack_batch_header(data)
@@ -135,7 +136,7 @@ def _ends_at(segment: SegmentFile, position: int, last_offset: int) -> bool:
     if position + HEADER_BYTES > segment.size_bytes:
         return False
     with segment.path.open("rb", buffering=0) as file:
-        data = os.pread(file.fileno(), HEADER_BYTES, position)
+        data = pread(file.fileno(), HEADER_BYTES, position)
     if len(data) < HEADER_BYTES:
         return False
     header = unpack_batch_header(data)

@@ -19,6 +19,7 @@ from odradek.protocol.batch_header import (
     crc_ok,
     unpack_batch_header,
 )
+from odradek.system.files import pread
 
 HEADERS_WINDOW_BYTES = 16 * 1024  # larger batches are skipped, smaller ones are read
 STRETCH_BYTES = 8 * 1024 * 1024
@@ -101,7 +102,7 @@ def headers(
         while position < size:
             at = position - start
             if at + HEADER_BYTES > len(window):
-                window = memoryview(os.pread(descriptor, min(HEADERS_WINDOW_BYTES, size - position), position))
+                window = memoryview(pread(descriptor, min(HEADERS_WINDOW_BYTES, size - position), position))
                 start, at = position, 0
             header = good_header(window, at, size - position, next_offset)
             if header is None:
@@ -119,7 +120,7 @@ def headers(
             if header.attributes & CONTROL:
                 data = window[at : at + batch_bytes]
                 if len(data) < batch_bytes:
-                    data = memoryview(os.pread(descriptor, batch_bytes, position))
+                    data = memoryview(pread(descriptor, batch_bytes, position))
             yield position, header, data
             position += batch_bytes
             next_offset = header.base_offset + header.last_offset_delta + 1
@@ -171,7 +172,7 @@ def _position(segment: SegmentFile, offset: int, hint: tuple[int, int, int] | No
     indexed = position_before(segment, offset) if offset > segment.base_offset else 0
     if hint is not None and hint[:2] == (segment.base_offset, segment.inode) and hint[2] > indexed:
         with segment.path.open("rb", buffering=0) as file:
-            data = os.pread(file.fileno(), HEADER_BYTES, hint[2])
+            data = pread(file.fileno(), HEADER_BYTES, hint[2])
         if len(data) == HEADER_BYTES and unpack_batch_header(data).base_offset <= offset:
             return hint[2]
     return indexed
@@ -193,11 +194,11 @@ def _of_segment(
         if os.fstat(descriptor).st_ino != segment.inode:
             raise SegmentReplaced(segment.path)
         while position < size:
-            data = memoryview(os.pread(descriptor, min(max(stretch_bytes, HEADER_BYTES), size - position), position))
+            data = memoryview(pread(descriptor, min(max(stretch_bytes, HEADER_BYTES), size - position), position))
             if HEADER_BYTES <= len(data) < size - position:
                 whole = batch_size_at(data, 0)
                 if len(data) < whole <= size - position:  # a batch is larger than a stretch
-                    data = memoryview(os.pread(descriptor, whole, position))
+                    data = memoryview(pread(descriptor, whole, position))
             begin, at, first_offset, reason = 0, 0, 0, None
             has_ended = False
             while at < len(data):

@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from odradek.spark.offsets import Offsets, from_json, to_json
+from odradek.system.files import sync_directory
 
 STATE = "_odradek"  # Spark, Hive and DuckDB's Hive reader ignore names that begin with an underscore
 LAYOUT = 1
@@ -279,22 +280,13 @@ def create(path: Path, fields: Mapping[str, Any]) -> bool:
         return False
     finally:
         unnamed.unlink()
-    sync_directory(path.parent)
+    sync_directory(str(path.parent))
     return True
 
 
 def replace(path: Path, fields: Mapping[str, Any]) -> None:
     _written(path, fields).replace(path)
-    sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Syncs a directory, so that the names in it survive a loss of power."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_directory(str(path.parent))
 
 
 def _written(path: Path, fields: Mapping[str, Any]) -> Path:

@@ -20,8 +20,8 @@ from odradek.spark.jobs.export_plan import (
     ExportStep,
     Observe,
     observe_nothing,
-    sync_directory,
 )
+from odradek.system.files import sync_directory
 
 ROW_GROUP_BYTES = 32 * 1024 * 1024  # size of the columns in memory
 WAITING_BYTES = 4 * ROW_GROUP_BYTES  # limit for all days together
@@ -67,7 +67,7 @@ def write_chunk(
         folder.mkdir(parents=True, exist_ok=True)
         path.replace(place)
         for each in (folder, folder.parent, out.root):
-            sync_directory(each)
+            sync_directory(str(each))
         files.append(ExportedFile(place.relative_to(out.root).as_posix(), rows, size_bytes))
         observe(ExportStep.PUBLISHED)
     out.complete(plan_number, chunk, files)

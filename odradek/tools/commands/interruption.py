@@ -15,6 +15,10 @@ from typing import IO, Final, Self
 # GitHub Actions kills a step 10 s after its first signal. By then the report must be written.
 GRACE_S: Final = 3.0
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+if sys.platform == "win32":
+    KILL: Final = signal.SIGTERM  # Windows ends a process at once
+else:
+    KILL: Final = signal.SIGKILL
 
 
 class Interruption:
@@ -50,7 +54,7 @@ class Interruption:
 
         output  replaces its standard output
         """
-        self._has_group = not (sys.stdin is not None and sys.stdin.isatty())
+        self._has_group = sys.platform != "win32" and not (sys.stdin is not None and sys.stdin.isatty())
         self._is_starting = True
         try:
             self._command = subprocess.Popen(
@@ -66,7 +70,7 @@ class Interruption:
             if self._timer is not None:
                 self._timer.cancel()
         if self.received is not None:
-            self._signal_all(signal.SIGKILL)  # kills processes that the command has left behind
+            self._signal_all(KILL)  # kills processes that the command has left behind
         self._command = None
         return status
 
@@ -78,14 +82,14 @@ class Interruption:
             if is_first:
                 self._end(self.received)
             else:
-                self._signal_all(signal.SIGKILL)
+                self._signal_all(KILL)
         elif is_first and not self._is_starting:
             raise KeyboardInterrupt
 
     def _end(self, number: signal.Signals) -> None:
         if self._has_group or number is not signal.SIGINT:  # the terminal has sent SIGINT to the command, too
             self._signal_all(number)
-        self._timer = Timer(self._grace_s, self._signal_all, (signal.SIGKILL,))
+        self._timer = Timer(self._grace_s, self._signal_all, (KILL,))
         self._timer.daemon = True
         self._timer.start()
 
@@ -94,7 +98,7 @@ class Interruption:
         if command is None:
             return
         with suppress(ProcessLookupError, PermissionError):
-            if self._has_group:
+            if sys.platform != "win32" and self._has_group:
                 os.killpg(command.pid, number)
             elif command.returncode is None:
-                command.send_signal(number)
+                command.send_signal(number)  # on Windows this ends the process, but not the processes that it started

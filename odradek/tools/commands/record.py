@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from odradek.system.processes import new_asyncio_loop, on_stop
 from odradek.tools.commands.errors import DONE, UNREACHABLE
 from odradek.tools.commands.options import host_and_port
 from odradek.tools.commands.output import complain
@@ -52,7 +52,8 @@ def run(options: argparse.Namespace) -> int:
         )
 
     try:
-        asyncio.run(_serve(RecordingProxy(options.recording, options.upstream, warn), options.listen))
+        with asyncio.Runner(loop_factory=new_asyncio_loop) as runner:
+            runner.run(_serve(RecordingProxy(options.recording, options.upstream, warn), options.listen))
     except OSError as error:
         complain("odradek record", str(error))
         return UNREACHABLE
@@ -61,8 +62,7 @@ def run(options: argparse.Namespace) -> int:
 
 async def _serve(proxy: RecordingProxy, listen: tuple[str, int]) -> None:
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    on_stop(asyncio.get_running_loop(), lambda _: stop.set())
     try:
         await proxy.start(*listen)
         upstream = ":".join(map(str, proxy.broker_address))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
-import resource
 import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.files import names
+from odradek.system.files import lock, open_file, space_bytes
+from odradek.system.processes import open_file_limits
 from odradek.tools.doctor.findings import BrokerFacts, DirectoryFacts, MachineFacts, ProbedAddress
 
 if TYPE_CHECKING:
@@ -23,8 +23,7 @@ MOUNTS = Path("/proc/self/mounts")
 
 
 def machine_facts() -> MachineFacts:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MachineFacts(soft, hard if hard != resource.RLIM_INFINITY else 1 << 30, find_spec("uvloop") is not None)
+    return MachineFacts(*open_file_limits(), find_spec("uvloop") is not None)
 
 
 def directory_facts(path: Path) -> DirectoryFacts:
@@ -32,14 +31,13 @@ def directory_facts(path: Path) -> DirectoryFacts:
     path = path.absolute()
     if not path.is_dir():
         return DirectoryFacts(str(path), exists=path.exists())
-    disk = os.statvfs(path)
     entries = sorted(entry.name for entry in os.scandir(path))
     newest_s = max((entry.stat().st_mtime for entry in os.scandir(path)), default=None)
     return DirectoryFacts(
         str(path),
         exists=True,
         is_writable=os.access(path, os.W_OK | os.X_OK),
-        free_bytes=disk.f_bavail * disk.f_frsize,
+        free_bytes=space_bytes(path)[1],
         file_system=file_system_of(path),
         is_data_directory=names.META_PROPERTIES in entries,
         is_used=is_locked(path / names.LOCK),
@@ -54,16 +52,15 @@ def directory_facts(path: Path) -> DirectoryFacts:
 def is_locked(path: Path) -> bool:
     """Returns whether another process holds the broker's lock."""
     try:
-        file = os.open(path, os.O_RDWR)
+        file = open_file(str(path), os.O_RDWR, 0)
     except OSError:
         return False
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return not lock(file)
     except OSError:
         return True
     finally:
         os.close(file)
-    return False
 
 
 def file_system_of(path: Path) -> str:

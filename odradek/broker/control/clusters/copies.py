@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 from odradek.files.names import LOCK
+from odradek.system.files import copy_range, open_file
+from odradek.system.processes import is_alive
 
 PREFIX = "odradek-clusters-"
 IN_MEMORY = Path("/dev/shm")
@@ -35,11 +37,11 @@ class OpenedFile:
 
         An existing file is overwritten in place, because allocating and clearing new pages takes longer than the copy.
         """
-        target = os.open(f"{to}/{self.name}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        target = open_file(f"{to}/{self.name}", os.O_WRONLY | os.O_CREAT, 0o644)
         try:
             done = 0
             while done < self.size_bytes:
-                written = os.sendfile(target, self.descriptor, done, self.size_bytes - done)
+                written = copy_range(target, self.descriptor, done, self.size_bytes - done)
                 if written == 0:  # the file has been truncated
                     break
                 done += written
@@ -77,7 +79,7 @@ async def copy(
     and_then  called in the same turn, after the changed files are opened
     """
     await asyncio.to_thread(_copy, directory, to)
-    rest = _Rest(str(directory), str(to))
+    rest = _Rest(directory.as_posix(), to.as_posix())
     try:
         for path in changed():
             rest.add(path)
@@ -171,7 +173,7 @@ def _below(directory: str) -> tuple[list[str], list[str]]:
 
 
 def _opened(directory: str, name: str) -> OpenedFile:
-    descriptor = os.open(f"{directory}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = open_file(f"{directory}/{name}", os.O_RDONLY, 0)
     return OpenedFile(name, descriptor, os.fstat(descriptor).st_size)
 
 
@@ -209,6 +211,6 @@ def fresh_root() -> Path:
     parent = parent_of_roots()
     for left in parent.glob(f"{PREFIX}*"):
         pid = left.name.removeprefix(PREFIX).partition("-")[0]
-        if pid.isdecimal() and not os.path.exists(f"/proc/{pid}"):
+        if pid.isdecimal() and not is_alive(int(pid)):
             shutil.rmtree(left, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))

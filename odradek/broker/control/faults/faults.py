@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -38,6 +37,7 @@ from odradek.protocol.file_slice import Chunk, in_memory
 from odradek.protocol.frames import KEY_AND_VERSION
 from odradek.protocol.messages.produce_response import ProduceResponse
 from odradek.protocol.struct import Message
+from odradek.system.sockets import NO_LINGERING
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
@@ -55,7 +55,6 @@ log = logging.getLogger("odradek.control")
 MOST_RULES = 1000
 REQUEST_POINTS = OF_REQUESTS | {Point.ACCEPTED}
 FUTURE_VERSION = 0x7FFF
-NO_LINGERING = struct.pack("ii", 1, 0)
 CODES = {code.value: code for code in ErrorCode}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -12,19 +11,18 @@ from odradek.broker.http.page.served import JsonValue, Query, View, ViewedBroker
 from odradek.broker.http.page.transactions import transaction_counts
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.topic_partition import INTERNAL_TOPICS
+from odradek.system.processes import resident_bytes
 
 if TYPE_CHECKING:
     from odradek.broker.coordinators.shard import Shard
     from odradek.broker.groups.core import GroupCore
     from odradek.broker.partitions.partition import Partition
 
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
 
 async def overview(served: ViewedBroker, query: Query) -> View:
     broker, traffic = served.broker, served.traffic
     image = broker.metadata.image
-    disk = os.statvfs(broker.config.data_directory)
+    _, free_bytes = broker.log_directory.space_bytes()
     totals = await partition_totals(served)
     groups = await group_counts(served)
     transactions = await transaction_counts(served)
@@ -38,7 +36,7 @@ async def overview(served: ViewedBroker, query: Query) -> View:
         "now_ms": broker.clock.now_ms(),
         "started_ms": traffic.since_ms,
         "memory_bytes": resident_bytes(),
-        "disk_free_bytes": disk.f_bavail * disk.f_frsize,
+        "disk_free_bytes": free_bytes,
         "size_bytes": totals.size_bytes,
         "topics": sum(name not in INTERNAL_TOPICS for name in image.topics),
         "partitions": totals.partitions,
@@ -98,11 +96,6 @@ async def group_counts(served: ViewedBroker) -> JsonValue:
     except KafkaError:
         return None
     return counts
-
-
-def resident_bytes() -> int:
-    with open("/proc/self/statm", "rb") as statm:
-        return int(statm.read().split()[1]) * PAGE_BYTES
 
 
 def connections(served: ViewedBroker, query: Query) -> View:

@@ -5,17 +5,14 @@ A store is a file, or PEM text in a setting. Its keys and certificates are passe
 
 from __future__ import annotations
 
-import os
 import ssl
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.broker.security.tls.settings import PEM, ClientAuth, Store, TlsSettings, UnusableTls
+from odradek.system.key_file import as_file
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
@@ -191,21 +188,3 @@ def _first_certificate(pem: bytes) -> bytes:
     start = pem.index(CERTIFICATE)
     end = pem.index(END_CERTIFICATE, start) + len(END_CERTIFICATE)
     return ssl.PEM_cert_to_DER_cert(pem[start:end].decode("ascii"))
-
-
-@contextmanager
-def as_file(content: bytes) -> Iterator[str]:
-    """Yields the path of a temporary file with this content, in memory if the system can, since `ssl` reads keys only
-    from paths."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("odradek-key", os.MFD_CLOEXEC)
-        try:
-            os.write(descriptor, content)
-            yield f"/proc/self/fd/{descriptor}"
-        finally:
-            os.close(descriptor)
-        return
-    with tempfile.NamedTemporaryFile("wb", prefix="odradek-key-") as file:  # only the owner may read it
-        file.write(content)
-        file.flush()
-        yield file.name

@@ -26,6 +26,7 @@ from odradek.protocol.messages.transaction_log_key import TransactionLogKey
 from odradek.protocol.messages.transaction_log_value import TransactionLogValue
 from odradek.protocol.records import Record, records_of
 from odradek.protocol.topic_partition import INTERNAL_TOPICS, TRANSACTION_STATE
+from odradek.system.files import pread
 from odradek.tools.inspect.check.beside import check_snapshot, check_txn_index, index_entries, report_wrong_entry
 from odradek.tools.inspect.check.findings import Flaw, LogFinding
 from odradek.tools.inspect.check.partition import MOST_FINDINGS, EndedTransaction, PartitionCheck, UnfinishedTransaction
@@ -200,7 +201,8 @@ def _segment(check: PartitionCheck, segment: SegmentFile, log: PartitionLog, pro
         next_offset = segment.base_offset
         while position < size:
             view = memoryview(buffer)[: min(len(buffer), size - position)]
-            data = view[: os.preadv(descriptor, [view], position)]
+            file.seek(position)
+            data = view[: file.readinto(view)]
             at, end, reason = 0, len(data), None
             while at < end:
                 rest = size - position - at
@@ -254,7 +256,7 @@ def _segment(check: PartitionCheck, segment: SegmentFile, log: PartitionLog, pro
 
 def _is_zero(descriptor: int, position: int, size: int) -> bool:
     while position < size:
-        data = os.pread(descriptor, min(_READ_BYTES, size - position), position)
+        data = pread(descriptor, min(_READ_BYTES, size - position), position)
         if not data or any(data):
             return False
         position += len(data)
