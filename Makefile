@@ -37,7 +37,8 @@ help:
 	@echo '                   debootstrap), and run all of fuzz, sim, crash and conformance on the compiled variant'
 	@echo 'make check         run ruff, mypy, deno, shellcheck and actionlint (Go); check the import rules, and the links and the width'
 	@echo '                   of the docs'
-	@echo 'make check-elsewhere   check the types of the parts that run on Windows and macOS: the client, the commands, the fixtures'
+	@echo 'make check-elsewhere   check the types of everything that is installed, for Windows and macOS'
+	@echo 'make test-elsewhere    run tests without the abilities that only Linux has; WITHOUT=windows ARGS=tests/unit chooses one run'
 	@echo 'make sim           run each simulation with its own number of seeds; SEEDS=n tries n seeds, SEED=n repeats seed n'
 	@echo 'make bench         measure this broker; ARGS="broker --kafka" adds Apache Kafka; ARGS="guard --base main" compares with'
 	@echo '                   the commit where the branch left main; ARGS=--help lists all measurements'
@@ -128,12 +129,26 @@ check: .make/dev
 	.ci/workflows $(RUN)
 	$(RUN) -m pytest tests/unit/test_import_rules.py tests/unit/test_patterns_are_bounded.py tests/unit/test_citations.py tests/unit/test_prose_width.py tests/unit/test_words.py
 
-# The parts that work on Windows and macOS: the client, the commands and the fixtures, without the broker.
-ELSEWHERE := $(addprefix -p odradek.,client dualwrite testing.sync testing.asynchronous testing.pytest_plugin)
+# Checks the types of everything that is installed, for Windows and macOS.
 check-elsewhere: .make/dev
-	$(VENV)/bin/mypy --platform win32 --cache-dir .mypy_cache/win32 $(ELSEWHERE)
-	$(VENV)/bin/mypy --platform darwin --cache-dir .mypy_cache/darwin $(ELSEWHERE)
-.PHONY: check-elsewhere
+	$(VENV)/bin/mypy --platform win32 --cache-dir .mypy_cache/win32 -p odradek
+	$(VENV)/bin/mypy --platform darwin --cache-dir .mypy_cache/darwin -p odradek
+
+# Runs tests without abilities of Linux, see tests/elsewhere. Each ability alone is taken from the tests of the system,
+# of the disk and of one broker, and all abilities of a system from `make test`. WITHOUT=ability (or a system) chooses one
+# run, and ARGS its tests.
+ABILITIES := nowait preadv sendfile fdatasync memfd uvloop signals proc shm macos windows
+ALONE := tests/unit/system tests/unit/storage tests/unit/broker/network tests/clients/test_elsewhere.py
+WITHOUT_IT = PYTHONPATH=$(CURDIR)/tests/elsewhere $(PYTEST) --numprocesses $(PROCESSES) --dist loadfile --timeout 180 -m 'not slow'
+ifdef WITHOUT
+test-elsewhere: .make/dev
+	WITHOUT=$(WITHOUT) $(WITHOUT_IT) $(or $(ARGS),$(ALONE))
+else
+test-elsewhere: .make/dev
+	set -e; for each in $(ABILITIES); do echo "without $$each"; WITHOUT=$$each $(WITHOUT_IT) $(ALONE); done
+	for each in macos windows; do echo "without $$each"; WITHOUT=$$each $(WITHOUT_IT) || exit; done
+endif
+.PHONY: check-elsewhere test-elsewhere
 
 sim: .make/dev
 	$(if $(SEED),SEED=$(SEED),$(if $(SEEDS),SEEDS=$(SEEDS))) $(PYTEST) --numprocesses auto tests/simulation $(ARGS)

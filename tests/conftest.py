@@ -3,6 +3,8 @@ log of a broker, in this process or in its own, fails the test that caused it (`
 
 import gc
 import logging
+import os
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from tests.support.examples import ARE_THE_SAME, examples
 from tests.support.killed_brokers import killed
 from tests.support.tracebacks import MARK, TracebackHandler, taken, unexpected
 
+IS_LINUX = sys.platform == "linux" and not os.environ.get("WITHOUT")  # see tests/elsewhere
 CLIENTS = Path(__file__).parent / "clients"
 CLIENTS_END_AT = 0.8  # of all files
 
@@ -42,6 +45,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for number, path in enumerate(of_a_kind)
     }
     items.sort(key=lambda item: place[item.path])
+    if not IS_LINUX:
+        for item in items:
+            if item.get_closest_marker("linux") is not None:
+                item.add_marker(pytest.mark.skip(reason="holds on Linux only"))
 
 
 def pytest_collection_finish() -> None:
