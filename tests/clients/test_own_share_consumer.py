@@ -148,6 +148,7 @@ def test_an_acknowledgement_that_comes_too_late_is_refused_and_the_record_delive
         records = first_of(late)
         share_group(at, queue, share_record_lock_duration_ms=60_000)
         again = first_of(other)
+        assert other.acquisition_lock_timeout_ms == 60_000
         assert {record.delivery_count for record in again} == {2}
         for record in records:
             late.acknowledge(record)

@@ -351,6 +351,10 @@ class SimulatedBroker:
     def topic_config_changed(self, topic: str) -> None:
         self.partitions.topic_config_changed(topic)
 
+    def group_config_changed(self, group_id: str) -> None:
+        if self.has_started("shares"):
+            self.shares.group_config_changed(group_id)
+
     def broker_config_changed(self) -> None:
         self.partitions.broker_config_changed()
 

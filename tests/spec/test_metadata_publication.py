@@ -19,6 +19,8 @@ from odradek.protocol.struct import Message
 from tests.support.fake_disk import FakeDisk, Fault
 from tests.support.metadata import NODE, Running, alter, create, restarted, topic_records
 
+OF_A_GROUP = {"share.isolation.level": "read_committed", "share.delivery.count.limit": "3"}
+
 
 @dataclass
 class Listening:
@@ -35,6 +37,9 @@ class Listening:
 
     def topic_config_changed(self, topic: str) -> None:
         self.heard.append(f"settings of {topic}")
+
+    def group_config_changed(self, group_id: str) -> None:
+        self.heard.append(f"settings of group {group_id}")
 
     def broker_config_changed(self) -> None:
         self.heard.append("settings of the broker")
@@ -53,8 +58,13 @@ def test_listeners_hear_once_of_each_thing_that_changed() -> None:
     running.create("a", "b")
     running.metadata.submit(lambda image: create_partitions(image, [MorePartitions("a", 3)], node=NODE)).outcome()
     alter(running, "a", "retention.ms", "5")
+    of_group = ResourceChanges(32, "g", [SettingChange(name, 0, value) for name, value in OF_A_GROUP.items()])
+    running.metadata.submit(
+        lambda image: alter_configs(image, running.config, [of_group], node_id=1, is_incremental=True)
+    ).outcome()
     running.metadata.submit(lambda image: delete_topics(image, [("b", bytes(16))])).outcome()
-    assert listener.heard == ["created a with 1", "created b with 1", "a has 3", "settings of a", "deleted b"]
+    created = ["created a with 1", "created b with 1", "a has 3"]
+    assert listener.heard == [*created, "settings of a", "settings of group g", "deleted b"]
 
 
 def test_the_answer_comes_after_the_listeners() -> None:

@@ -126,7 +126,6 @@ class ShareBroker(TransactionBroker):
         super().__init__(disk, **settings)
         self.broker.config.share_coordinator_write_timeout_ms = 5_000
         self.broker.config.group_coordinator_rebalance_protocols = ("classic", "consumer")
-        self.set_level("share.version", 1)
         self.max_sessions = 2000
         self.queue_rules = QueueRules(creates_topics=False, prefix="dlq.")
         self.create_refusals: list[KafkaError] = []  # Each of these refuses the creation of one dead-letter topic.
@@ -134,6 +133,7 @@ class ShareBroker(TransactionBroker):
         self.syncs_state = False
         self.start_share_coordinator()
         self.start_shares()
+        self.set_level("share.version", 1)
         self.connections = 10
 
     def make_share_markers(self) -> ShareMarkers:
@@ -254,11 +254,13 @@ class ShareBroker(TransactionBroker):
 
     def set_level(self, feature: str, level: int) -> None:
         self.image.replay(FeatureLevelRecord(name=feature, feature_level=level))
+        self.shares.features_changed()
 
     def set_group(self, group_id: str = GROUP, **settings: str) -> None:
         """Changes group settings, e.g. `share_auto_offset_reset="earliest"`."""
         own = self.image.configs.setdefault((ConfigResourceType.GROUP, group_id), {})
         own.update({name.replace("_", "."): value for name, value in settings.items()})
+        self.shares.group_config_changed(group_id)
 
     def shared_topic(self, name: str, *batches: int, partition_count: int = 1, start_offset: int = 0) -> bytes:
         """Creates a topic with initialised share state for GROUP.

@@ -120,6 +120,8 @@ class MetadataListener(Protocol):
 
     def topic_config_changed(self, topic: str) -> None: ...
 
+    def group_config_changed(self, group_id: str) -> None: ...
+
     def broker_config_changed(self) -> None: ...
 
     def features_changed(self) -> None: ...
@@ -173,6 +175,9 @@ def _note(news: News, image: MetadataImage, record: Any) -> None:
             topic, name = image.topics.get(record.resource_name), record.resource_name
             if topic is not None and ("created", topic.topic_id) not in news:
                 news["topic config", name] = lambda listener: listener.topic_config_changed(name)
+        case "ConfigRecord" if record.resource_type == ConfigResourceType.GROUP.value:
+            group_id = record.resource_name
+            news["group config", group_id] = lambda listener: listener.group_config_changed(group_id)
         case "ConfigRecord" if record.resource_type == ConfigResourceType.BROKER.value:
             news[BROKER_CONFIG] = lambda listener: listener.broker_config_changed()
         case "FeatureLevelRecord":

@@ -273,7 +273,6 @@ def test_the_feature_off_refuses_everything_and_forgets_sessions(broker: ShareBr
     a = broker.member("A")
     a.fetch(topic)
     broker.set_level("share.version", 0)
-    broker.shares.features_changed()
     assert code(a.fetch(epoch=1)) is ErrorCode.UNSUPPORTED_VERSION
     assert code(a.ack({}, epoch=1)) is ErrorCode.UNSUPPORTED_VERSION
     broker.set_level("share.version", 1)

@@ -1,6 +1,7 @@
 """The settings of one share group: the group's own settings, recorded for the resource GROUP, or else the broker's.
 
-A changed setting applies from the next decision. Parsed settings are cached until the group's settings change.
+Parsed settings are cached until the group's settings change. `Shares` then passes them to the group's share partitions,
+so a changed setting applies from the next decision.
 Source: docs/spec/share-groups.md#s2-6.
 """
 
@@ -29,12 +30,11 @@ NO_SETTINGS: Final[Mapping[str, str]] = {}
 
 
 class _Parsed(NamedTuple):
-    """Parsed settings that every request needs, and the texts from which they were parsed.
+    """Parsed settings that decisions need.
 
     limits_with_queue  the limits while dead-letter queues are enabled; None if the group has no dead-letter topic
     """
 
-    own: Mapping[str, str]
     limits: Limits
     limits_with_queue: Limits | None
     is_read_committed: bool
@@ -48,6 +48,10 @@ class ShareGroupSettings:
         self._broker_numbers: dict[str, int] = {}  # parsed broker settings, which can only be set in the broker's file
         self._without_own: _Parsed | None = None  # the settings that all groups without own settings share
         self._parsed: dict[str, _Parsed] = {}  # by group; only groups with own settings
+
+    def changed(self, group_id: str) -> None:
+        """Drops the cached settings of a group, because its own settings have changed."""
+        self._parsed.pop(group_id, None)
 
     def limits(self, group_id: str) -> Limits:
         parsed = self._of(group_id)
@@ -72,20 +76,17 @@ class ShareGroupSettings:
         return self._of(group_id).is_read_committed
 
     def _of(self, group_id: str) -> _Parsed:
-        own = self._image.configs.get((ConfigResourceType.GROUP, group_id))
-        if own is None:
-            parsed = self._without_own
-            if parsed is None:
-                parsed = self._without_own = self._parse(group_id, NO_SETTINGS)
-            return parsed
         parsed = self._parsed.get(group_id)
-        if parsed is None or parsed.own != own:
-            if len(self._parsed) >= len(self._image.configs):  # The cache contains groups that no longer have settings.
-                self._parsed.clear()
-            parsed = self._parsed[group_id] = self._parse(group_id, dict(own))
+        if parsed is None:
+            if (ConfigResourceType.GROUP, group_id) in self._image.configs:
+                parsed = self._parsed[group_id] = self._parse(group_id)
+            elif self._without_own is None:
+                parsed = self._without_own = self._parse(group_id)
+            else:
+                parsed = self._without_own
         return parsed
 
-    def _parse(self, group_id: str, own: Mapping[str, str]) -> _Parsed:
+    def _parse(self, group_id: str) -> _Parsed:
         limits = Limits(
             delivery_count_limit=self._number(group_id, "share.delivery.count.limit"),
             max_record_locks=self._number(group_id, "share.partition.max.record.locks"),
@@ -94,7 +95,7 @@ class ShareGroupSettings:
         )
         has_queue = bool(self.dead_letter_topic(group_id).strip())
         with_queue = limits._replace(has_dead_letter_queue=True) if has_queue else None
-        return _Parsed(own, limits, with_queue, bool(self._own(group_id, "share.isolation.level") == READ_COMMITTED))
+        return _Parsed(limits, with_queue, bool(self._own(group_id, "share.isolation.level") == READ_COMMITTED))
 
     def auto_offset_reset(self, group_id: str) -> str:
         """Returns `earliest`, `latest`, or `by_duration:` followed by a duration."""

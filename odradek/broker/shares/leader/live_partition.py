@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.clock import Clock, TimerHandle, Timers
     from odradek.broker.runtime.workers import Workers
     from odradek.broker.shares.core.dead_letters import DeadLetter
-    from odradek.broker.shares.core.in_flight import Limits
 
 log = logging.getLogger("odradek.shares")
 
@@ -62,10 +61,12 @@ class Waiter(Protocol):
 class LiveSharePartition:
     """A share partition that this broker leads, with its state in memory.
 
-    failure       why loading failed; None if the share partition is or was active
-    is_reading    a fetch waits for the disk on behalf of this share partition; other fetches skip it meanwhile
-    state_epoch   the state epoch with which the state is written
-    leader_epoch  the leader epoch with which the state is written
+    failure            why loading failed; None if the share partition is or was active
+    is_reading         a fetch waits for the disk on behalf of this share partition; other fetches skip it meanwhile
+    state_epoch        the state epoch with which the state is written
+    leader_epoch       the leader epoch with which the state is written
+    limits             settings of the group on which decisions depend
+    is_read_committed  whether the group receives only the records of committed transactions
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class LiveSharePartition:
         self.leader_epoch = partition.log.leader_epoch
         self._persister = persister
         self._settings = settings
+        self.take_settings()
         self._clock = clock
         self.lock_clock = lock_clock
         self._timers = timers
@@ -138,13 +140,10 @@ class LiveSharePartition:
         """The producers that may have pending acknowledgements here."""
         return frozenset() if self._core is None else self._core.pending.producer_ids
 
-    @property
-    def limits(self) -> Limits:
-        return self._settings.limits(self.key.group_id)
-
-    @property
-    def is_read_committed(self) -> bool:
-        return self._settings.is_read_committed(self.key.group_id)
+    def take_settings(self) -> None:
+        """Takes over the settings of the group. Called when they may have changed."""
+        self.limits = self._settings.limits(self.key.group_id)
+        self.is_read_committed = self._settings.is_read_committed(self.key.group_id)
 
     # Waiting.
 

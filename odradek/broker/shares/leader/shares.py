@@ -208,10 +208,20 @@ class Shares:
         self.drop([key for key in self._live if key.topic_id == topic_id and key.partition == index])
 
     def features_changed(self) -> None:
-        """Drops all sessions and acquired records if the feature has been disabled."""
+        """Drops all sessions and acquired records if the feature has been disabled. Otherwise dead-letter queues may
+        have been enabled or disabled."""
         if not share_groups_are_on(self.image):
             self.sessions.clear()
             self.drop(list(self._live))
+        for live in self._live.values():
+            live.take_settings()
+
+    def group_config_changed(self, group_id: str) -> None:
+        """Applies the changed settings of a group from the next decision on."""
+        self.settings.changed(group_id)
+        for key, live in self._live.items():
+            if key.group_id == group_id:
+                live.take_settings()
 
     def stop(self) -> None:
         self.dead_letters.stop()
