@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TypeVar
 
 from odradek.broker.shares.core.state import (
@@ -21,7 +21,7 @@ from odradek.broker.shares.core.state import (
     StateRecord,
     Update,
 )
-from odradek.protocol.codec import decode, encode
+from odradek.protocol.codec import Write, decode, encode, writer
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.messages import (
     read_share_group_state_response,
@@ -58,7 +58,7 @@ def encode_record(record: StateRecord) -> tuple[bytes, bytes | None]:
                 state_batches=[stored_batch(share_snapshot_value.StateBatch, each) for each in record.batches],
                 txn_staged=[pending_form(share_snapshot_value.TxnStagedRange, each) for each in record.pending],
             )
-            return _key(SNAPSHOT, record.key), VALUE_PREFIX + encode(snapshot, VALUE_VERSION)
+            return _key(SNAPSHOT, record.key), _value(SNAPSHOT, snapshot)
         case Update():
             update = ShareUpdateValue(
                 snapshot_epoch=record.snapshot_epoch,
@@ -69,7 +69,7 @@ def encode_record(record: StateRecord) -> tuple[bytes, bytes | None]:
                 txn_staged=[pending_form(share_update_value.TxnStagedRange, each) for each in record.pending],
                 txn_resolved=[resolved_form(share_update_value.TxnResolvedRange, each) for each in record.resolved],
             )
-            return _key(UPDATE, record.key), VALUE_PREFIX + encode(update, VALUE_VERSION)
+            return _key(UPDATE, record.key), _value(UPDATE, update)
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> StateRecord | None:
@@ -125,6 +125,17 @@ def _key(kind: int, key: SharePartitionKey) -> bytes:
         group_id=key.group_id, topic_id=key.topic_id, partition=key.partition
     )  # both types have the same fields
     return SHORT.pack(kind) + encode(typed, KEY_VERSION)
+
+
+def _value(kind: int, value: ShareSnapshotValue | ShareUpdateValue) -> bytes:
+    chunks: list[bytearray] = []
+    _value_writer(kind)(value, bytearray(VALUE_PREFIX), chunks)
+    return b"".join(chunks)
+
+
+@cache
+def _value_writer(kind: int) -> Write:
+    return writer(ShareSnapshotValue if kind == SNAPSHOT else ShareUpdateValue, VALUE_VERSION)
 
 
 B = TypeVar(
