@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_share_group_offsets_request import DescribeShareGroupOffsetsRequest
+from odradek.protocol.messages.describe_share_group_offsets_response import DescribeShareGroupOffsetsResponse
 from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
@@ -198,32 +201,41 @@ def on_find_coordinator(exchange: Exchange, scene: Scene) -> None:
         similar.coordinators[key] = exchange.received_us
 
 
-def _coordinator_key(exchange: Exchange) -> str | None:
+def _coordinator_keys(exchange: Exchange) -> list[str]:
+    """Returns the groups or transactional ids of a request. Only DescribeShareGroupOffsets may have several."""
     request = exchange.request
+    if isinstance(request, DescribeShareGroupOffsetsRequest):
+        return [group.group_id for group in request.groups]
     found = getattr(request, "transactional_id", None) or getattr(request, "v3_and_below_transactional_id", None)
     found = found or getattr(request, "group_id", None)
-    return found if isinstance(found, str) and found else None
+    return [found] if isinstance(found, str) and found else []
+
+
+def _coordinator_codes(exchange: Exchange) -> Mapping[str, int]:
+    """Returns the error code of each group or transactional id in a response."""
+    answer = exchange.answer
+    if isinstance(answer, DescribeShareGroupOffsetsResponse):
+        return {group.group_id: group.error_code for group in answer.groups}
+    code = getattr(answer, "error_code", None)
+    return {} if code is None else dict.fromkeys(_coordinator_keys(exchange), code)
 
 
 def on_coordinator_request(exchange: Exchange, scene: Scene) -> None:
-    key = _coordinator_key(exchange)
-    if key is None:
-        return
-    failure = scene.state(FailedRequests, exchange.connection.number, key)
-    if failure.response is not None and knows_response(exchange, failure.response):
-        found_us = scene.state(SimilarConnections, exchange.connection.similarity).coordinators.get(key, -1)
-        _check_refresh(
-            exchange, failure, found_us >= failure.response.answered_us, f"{key!r} without FindCoordinator", scene
-        )
+    for key in _coordinator_keys(exchange):
+        failure = scene.state(FailedRequests, exchange.connection.number, key)
+        if failure.response is not None and knows_response(exchange, failure.response):
+            found_us = scene.state(SimilarConnections, exchange.connection.similarity).coordinators.get(key, -1)
+            is_refreshed = found_us >= failure.response.answered_us
+            _check_refresh(exchange, failure, is_refreshed, f"{key!r} without FindCoordinator", scene)
 
 
 def on_coordinator_response(exchange: Exchange, scene: Scene) -> None:
-    key, code = _coordinator_key(exchange), getattr(exchange.answer, "error_code", None)
-    if key is not None and code == 0:
-        _forget_failure(exchange, scene.find_state(FailedRequests, exchange.connection.number, key))
-    elif key is not None and code in NO_COORDINATOR:
-        failure = scene.state(FailedRequests, exchange.connection.number, key)
-        failure.response, failure.rule = failure.response or exchange, "MET.10"
+    for key, code in _coordinator_codes(exchange).items():
+        if code == 0:
+            _forget_failure(exchange, scene.find_state(FailedRequests, exchange.connection.number, key))
+        elif code in NO_COORDINATOR:
+            failure = scene.state(FailedRequests, exchange.connection.number, key)
+            failure.response, failure.rule = failure.response or exchange, "MET.10"
 
 
 def on_get_telemetry_subscriptions(exchange: Exchange, scene: Scene) -> None:
@@ -292,6 +304,7 @@ COORDINATED: Final = (
     ApiKey.HEARTBEAT,
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
     ApiKey.SHARE_GROUP_HEARTBEAT,
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
     ApiKey.ALTER_SHARE_GROUP_OFFSETS,
     ApiKey.DELETE_SHARE_GROUP_OFFSETS,
     ApiKey.INIT_PRODUCER_ID,

@@ -8,6 +8,14 @@ from odradek.protocol.messages.alter_share_group_offsets_request import AlterSha
 from odradek.protocol.messages.alter_share_group_offsets_response import AlterShareGroupOffsetsResponse
 from odradek.protocol.messages.delete_share_group_offsets_request import DeleteShareGroupOffsetsRequest
 from odradek.protocol.messages.delete_share_group_offsets_response import DeleteShareGroupOffsetsResponse
+from odradek.protocol.messages.describe_share_group_offsets_request import DescribeShareGroupOffsetsRequest
+from odradek.protocol.messages.describe_share_group_offsets_request import (
+    DescribeShareGroupOffsetsRequestGroup as DescribedGroup,
+)
+from odradek.protocol.messages.describe_share_group_offsets_response import DescribeShareGroupOffsetsResponse
+from odradek.protocol.messages.describe_share_group_offsets_response import (
+    DescribeShareGroupOffsetsResponseGroup as DescribedGroupOffsets,
+)
 from odradek.protocol.messages.end_txn_request import EndTxnRequest
 from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
@@ -175,6 +183,22 @@ def share_coordinator_moved(looks: bool) -> Story:
     return story
 
 
+def described_coordinator_moved(looks: bool) -> Story:
+    """Two groups are described, and only the coordinator of one of them has moved."""
+
+    def story(trace: Trace) -> None:
+        peer, other = trace.connect(), trace.connect()
+        request = DescribeShareGroupOffsetsRequest(groups=[DescribedGroup(group_id="g"), DescribedGroup(group_id="h")])
+        answer = DescribeShareGroupOffsetsResponse(
+            groups=[DescribedGroupOffsets(group_id="g"), DescribedGroupOffsets(group_id="h", error_code=16)]
+        )
+        for _ in range(5):
+            peer.ask(request, 0, answer)
+            finds(other, 0, "h" if looks else "g")
+
+    return story
+
+
 def finds(peer: Peer, key_type: int, *keys: str) -> None:
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=list(keys))
     peer.ask(request, 4, FindCoordinatorResponse())
@@ -332,6 +356,7 @@ CASES = (
     Case("MET.7", leader_moved(True, 100), leader_moved(False, 100)),
     Case("MET.10", coordinator_moved(True), coordinator_moved(False)),
     Case("MET.10", share_coordinator_moved(True), share_coordinator_moved(False)),
+    Case("MET.10", described_coordinator_moved(True), described_coordinator_moved(False)),
     Case("MET.11", lambda trace: finds(trace.connect(), 0, "g"), lambda trace: finds(trace.connect(), 7, "g")),
     Case("TEL.1", pushes(), pushes(subscription=6)),
     Case("TEL.1", pushes(), pushes(after_ms=100)),
