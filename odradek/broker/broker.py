@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from odradek.broker.security.sasl.setup import SaslListeners
     from odradek.broker.security.tls.certificates import ListenerCertificates
     from odradek.broker.shares.leader.markers import ShareMarkers
-    from odradek.broker.shares.leader.shares import Shares
+    from odradek.broker.shares.leader.shares import SharePartitionManager
     from odradek.storage.disk import Disk
     from odradek.storage.log_state import KnownLog
 
@@ -298,7 +298,7 @@ class Broker:
         return start_share_coordinator(self)
 
     @cached_property
-    def shares(self) -> Shares:
+    def shares(self) -> SharePartitionManager:
         from odradek.broker.shares.leader.shares import make_shares
 
         return make_shares(self, self.steps)

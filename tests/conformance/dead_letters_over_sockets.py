@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from odradek.broker.shares.core.records import decode_record
-from odradek.broker.shares.core.state import SharePartitionKey, Snapshot, StateBatch, Update
+from odradek.broker.shares.core.state import SharePartitionKey, ShareSnapshot, ShareUpdate, StateBatch
 from odradek.client import (
     AlterOperation,
     ConfigChange,
@@ -141,7 +141,7 @@ class SharedTopic:
         key = SharePartitionKey(self.group, self.topic_id, partition)
         for record in (each for _, records in self.batches(SHARE_GROUP_STATE) for each in records):
             stored = decode_record(record.key, record.value)
-            if isinstance(stored, (Snapshot, Update)) and stored.key == key:
+            if isinstance(stored, (ShareSnapshot, ShareUpdate)) and stored.key == key:
                 _add(found, stored.batches, stored.start_offset)
         return found
 

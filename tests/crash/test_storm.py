@@ -16,7 +16,7 @@ import pytest
 
 from examples.exactly_once_queue import GROUP, JOBS, RESULTS, set_up
 from odradek.broker.shares.core.records import decode_record
-from odradek.broker.shares.core.state import Deletion
+from odradek.broker.shares.core.state import StateDeletion
 from odradek.broker.shares.core.tables import RecordState
 from odradek.client import ConsumerRecord, TopicPartition
 from odradek.client.sync import Admin, Consumer, Producer
@@ -119,7 +119,7 @@ def archived(bootstrap: str) -> dict[str, int]:
     found: dict[tuple[int, int], int] = {}
     for each in records_of(bootstrap, SHARE_GROUP_STATE, STATE_PARTITIONS):
         state = decode_record(each.key, each.value)
-        if state is None or isinstance(state, Deletion) or state.key.topic_id != topic_id:
+        if state is None or isinstance(state, StateDeletion) or state.key.topic_id != topic_id:
             continue
         for batch in state.batches:
             if batch.delivery_state == RecordState.ARCHIVED.value:

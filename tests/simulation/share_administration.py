@@ -377,7 +377,7 @@ class Administration:
     # Comparing.
 
     def stored(self, key: SharePartitionKey) -> StoredState | None:
-        return self.stage.broker.share_coordinator.shard_for(key).look(lambda core: core.stored(key))
+        return self.stage.broker.share_coordinator.shard_for(key).look(lambda core: core.stored_state(key))
 
     def compare(self) -> None:
         coordinator = self.stage.broker.share_coordinator

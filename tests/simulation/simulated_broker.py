@@ -44,7 +44,7 @@ from odradek.broker.partitions.registry import Discards, Partitions
 from odradek.broker.runtime.slices import completed
 from odradek.broker.runtime.workers import Openers
 from odradek.broker.shares.leader.markers import ShareMarkers
-from odradek.broker.shares.leader.shares import Shares, make_shares
+from odradek.broker.shares.leader.shares import SharePartitionManager, make_shares
 from odradek.broker.transactions.producers import Seals, TwoPhaseProducers
 from odradek.protocol.file_slice import in_memory
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
@@ -263,7 +263,7 @@ class SimulatedBroker:
         return coordinator
 
     @cached_property
-    def shares(self) -> Shares:
+    def shares(self) -> SharePartitionManager:
         return make_shares(cast(Broker, self), self.steps)
 
     def has_started(self, coordinator: str) -> bool:

@@ -16,11 +16,11 @@ import pytest
 from odradek.broker.handlers.cluster import features
 from odradek.broker.handlers.transactions import administration
 from odradek.broker.shares.core import entry
-from odradek.broker.shares.core.entry import Entry, Overlay
+from odradek.broker.shares.core.entry import PendingRanges, StateEntry
 from odradek.broker.shares.core.pending_records import PendingRecords
-from odradek.broker.shares.core.state import Outcome, Snapshot
+from odradek.broker.shares.core.state import Outcome, ShareSnapshot
 from odradek.broker.shares.core.state_core import StateCore
-from odradek.broker.shares.leader.shares import Shares
+from odradek.broker.shares.leader.shares import SharePartitionManager
 from tests.simulation import wrong_shares as wrong
 from tests.simulation.seeds import seeds
 from tests.simulation.share_administration import Administration
@@ -38,21 +38,21 @@ def test_what_is_pending_stays_so_whatever_administrators_do(seed: int) -> None:
 @contextmanager
 def leaders_keep_what_was_reset() -> Iterator[None]:
     """Plants a bug: after offsets are altered or deleted, the leader continues with its state in memory."""
-    with patch.object(Shares, "drop", lambda self, keys: None):
+    with patch.object(SharePartitionManager, "drop_partitions", lambda self, keys: None):
         yield
 
 
 @contextmanager
 def state_begun_anew_keeps_what_is_pending() -> Iterator[None]:
-    take_snapshot = Entry.take_snapshot
+    take_snapshot = StateEntry.take_snapshot
 
-    def keeping(self: Entry, snapshot: Snapshot, *args: Any) -> None:
+    def keeping(self: StateEntry, snapshot: ShareSnapshot, *args: Any) -> None:
         overlay = self.overlay
         take_snapshot(self, snapshot, *args)
         if not snapshot.pending:
             self.overlay = overlay
 
-    with patch.object(Entry, "take_snapshot", keeping):
+    with patch.object(StateEntry, "take_snapshot", keeping):
         yield
 
 
@@ -70,7 +70,7 @@ def state_of_deleted_topics_stays() -> Iterator[None]:
 
 @contextmanager
 def pending_in_memory_only() -> Iterator[None]:
-    with patch.object(Overlay, "add", lambda self, added: None):
+    with patch.object(PendingRanges, "add", lambda self, added: None):
         yield
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from odradek.broker.shares.core import entry, pending_records
 from odradek.broker.shares.core.records import decode_record
-from odradek.broker.shares.core.state import Ending, Resolution
+from odradek.broker.shares.core.state import Resolution, TransactionEnd
 from odradek.broker.shares.core.state_core import ShareCoordinatorConfig, StateCore
 from odradek.protocol.batch_header import BatchHeader, batches
 from odradek.protocol.control_records import read_marker
@@ -255,14 +255,14 @@ def test_output_is_visible_if_and_only_if_its_input_is_acknowledged(seed: int) -
     assert violation(seed) is None
 
 
-def equal_epochs(ending: Ending, producer_id: int, producer_epoch: int) -> Resolution | None:
+def equal_epochs(ending: TransactionEnd, producer_id: int, producer_epoch: int) -> Resolution | None:
     """Applies the rule of the KIP's text."""
     if (ending.producer_id, ending.producer_epoch) != (producer_id, producer_epoch):
         return None
     return Resolution.COMMITTED if ending.is_commit else Resolution.ABORTED
 
 
-def any_later_epoch(ending: Ending, producer_id: int, producer_epoch: int) -> Resolution | None:
+def any_later_epoch(ending: TransactionEnd, producer_id: int, producer_epoch: int) -> Resolution | None:
     """Lets the previous transaction's marker end the current one."""
     if ending.producer_id != producer_id or ending.producer_epoch < producer_epoch:
         return None
@@ -270,7 +270,7 @@ def any_later_epoch(ending: Ending, producer_id: int, producer_epoch: int) -> Re
 
 
 @contextmanager
-def matching(rule: Callable[[Ending, int, int], Resolution | None]) -> Iterator[None]:
+def matching(rule: Callable[[TransactionEnd, int, int], Resolution | None]) -> Iterator[None]:
     with patch.object(entry, "resolution_by", rule), patch.object(pending_records, "resolution_by", rule):
         yield
 
@@ -278,7 +278,7 @@ def matching(rule: Callable[[Ending, int, int], Resolution | None]) -> Iterator[
 @contextmanager
 def forgetting() -> Iterator[None]:
     """Plants a bug: staged acknowledgements are only in memory, as in the KIP."""
-    with patch.object(entry.Overlay, "add", lambda self, added: None):
+    with patch.object(entry.PendingRanges, "add", lambda self, added: None):
         yield
 
 

@@ -10,24 +10,24 @@ from unittest.mock import PropertyMock, patch
 from odradek.broker.coordinators.share_coordinator import Persister
 from odradek.broker.shares.core import entry, pending_records
 from odradek.broker.shares.core import partition as share_partition
-from odradek.broker.shares.core.entry import Entry
-from odradek.broker.shares.core.in_flight import stored
+from odradek.broker.shares.core.entry import StateEntry
+from odradek.broker.shares.core.in_flight import batches_to_store
 from odradek.broker.shares.core.pending_records import PendingRecords
 from odradek.broker.shares.core.state import (
-    Ending,
     Outcome,
     PendingTransaction,
     Resolution,
     SharePartitionKey,
-    Snapshot,
+    ShareSnapshot,
+    ShareUpdate,
     StateBatch,
-    Update,
+    TransactionEnd,
 )
 from odradek.broker.shares.core.state_core import StateCore
 from odradek.broker.shares.leader import group_state, txn_acknowledging
 from odradek.broker.shares.leader.live_partition import LiveSharePartition
 from odradek.broker.shares.leader.overdue import OverdueTransactions
-from odradek.broker.shares.leader.shares import Shares
+from odradek.broker.shares.leader.shares import SharePartitionManager
 from odradek.broker.shares.leader.txn_acknowledging import Results
 from tests.simulation.simulated_broker import LogInTurns
 
@@ -35,7 +35,7 @@ from tests.simulation.simulated_broker import LogInTurns
 @contextmanager
 def staging_before_registration() -> Iterator[None]:
     """Acknowledgements are registered with the transaction only after they are pending."""
-    register, make_pending = txn_acknowledging.register, txn_acknowledging.make_pending
+    register, make_pending = txn_acknowledging.register_partitions, txn_acknowledging.make_pending
 
     async def nothing(*of: Any) -> None:
         pass
@@ -46,13 +46,13 @@ def staging_before_registration() -> Iterator[None]:
         return results
 
     with (
-        patch.object(txn_acknowledging, "register", nothing),
+        patch.object(txn_acknowledging, "register_partitions", nothing),
         patch.object(txn_acknowledging, "make_pending", pending_first),
     ):
         yield
 
 
-def any_later_epoch(ending: Ending, producer_id: int, producer_epoch: int) -> Resolution | None:
+def any_later_epoch(ending: TransactionEnd, producer_id: int, producer_epoch: int) -> Resolution | None:
     """A late or repeated marker of the transaction before resolves this one."""
     if ending.producer_id != producer_id or ending.producer_epoch < producer_epoch:
         return None
@@ -75,15 +75,15 @@ def staged_records_redelivered_after_reload() -> Iterator[None]:
 
 
 @contextmanager
-def next_records(change: Callable[[Entry, Snapshot], Snapshot]) -> Iterator[None]:
+def next_records(change: Callable[[StateEntry, ShareSnapshot], ShareSnapshot]) -> Iterator[None]:
     """Snapshots that take the place of an update."""
-    next_record = Entry.next_record
+    next_record = StateEntry.next_record
 
-    def changed(self: Entry, *args: Any, **how: Any) -> Snapshot | Update:
+    def changed(self: StateEntry, *args: Any, **how: Any) -> ShareSnapshot | ShareUpdate:
         record = next_record(self, *args, **how)
-        return change(self, record) if isinstance(record, Snapshot) else record
+        return change(self, record) if isinstance(record, ShareSnapshot) else record
 
-    with patch.object(Entry, "next_record", changed):
+    with patch.object(StateEntry, "next_record", changed):
         yield
 
 
@@ -95,8 +95,8 @@ def snapshots_without_what_is_staged() -> Iterator[None]:
 
 @contextmanager
 def cold_snapshots_without_what_is_staged() -> Iterator[None]:
-    snapshot = Entry.snapshot
-    with patch.object(Entry, "snapshot", lambda self, now_ms: snapshot(self, now_ms)._replace(pending=())):
+    snapshot = StateEntry.snapshot
+    with patch.object(StateEntry, "snapshot", lambda self, now_ms: snapshot(self, now_ms)._replace(pending=())):
         yield
 
 
@@ -115,9 +115,9 @@ def pruning_of_what_is_needed() -> Iterator[None]:
 @contextmanager
 def delivery_counts_not_stored() -> Iterator[None]:
     def first(changes: Any) -> Sequence[StateBatch]:
-        return [each._replace(delivery_count=1) for each in stored(changes)]
+        return [each._replace(delivery_count=1) for each in batches_to_store(changes)]
 
-    with patch.object(share_partition, "stored", first):
+    with patch.object(share_partition, "batches_to_store", first):
         yield
 
 
@@ -156,11 +156,11 @@ def locks_that_run_out_without_an_abort() -> Iterator[None]:
     def found(self: OverdueTransactions, live: LiveSharePartition, transaction: PendingTransaction) -> None:
         live.release_pending(transaction)
 
-    with patch.object(OverdueTransactions, "found", found):
+    with patch.object(OverdueTransactions, "end_transaction", found):
         yield
 
 
 @contextmanager
 def no_draining() -> Iterator[None]:
-    with patch.object(Shares, "is_draining", PropertyMock(return_value=False), create=True):
+    with patch.object(SharePartitionManager, "is_draining", PropertyMock(return_value=False), create=True):
         yield

@@ -173,7 +173,7 @@ def test_pending_records_are_counted_until_the_transaction_ends(scene: TxnShareB
 def test_pending_records_are_counted_after_the_application_has_died(scene: TxnShareBroker) -> None:
     _, member, producer = ten_pending(scene)
     member.disconnect()
-    assert list(scene.shares.live) == [], "no leader has the share partition in memory any more"
+    assert list(scene.shares.loaded_partitions) == [], "no leader has the share partition in memory any more"
     assert pending(scene) == 10
     assert producer.abort() is NONE
     assert pending(scene) == 0

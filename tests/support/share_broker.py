@@ -27,7 +27,7 @@ from odradek.broker.shares.leader.dead_letter_queues import DeadLetterQueues
 from odradek.broker.shares.leader.group_settings import ShareGroupSettings
 from odradek.broker.shares.leader.markers import ShareMarkers
 from odradek.broker.shares.leader.overdue import OverdueTransactions
-from odradek.broker.shares.leader.shares import Shares
+from odradek.broker.shares.leader.shares import SharePartitionManager
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.compression import Compression
 from odradek.protocol.control_records import marker_batch
@@ -181,7 +181,7 @@ class ShareBroker(TransactionBroker):
             must_sync=lambda _: self.syncs_state,
             find=lambda key: self.shares.find(key),
         )
-        self.shares = Shares(
+        self.shares = SharePartitionManager(
             self.image,
             self.persister,
             settings,

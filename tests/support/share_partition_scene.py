@@ -94,7 +94,7 @@ class SharePartitionScene:
     def store(self, write: StateWrite | None) -> None:
         if write is not None:
             self.stored.append(write)
-            self.partition.written(write)
+            self.partition.write_stored(write)
 
     def fail(self, write: StateWrite | None) -> None:
         assert write is not None

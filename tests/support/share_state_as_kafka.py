@@ -1,7 +1,7 @@
 """Reads the log of a `__share_group_state` partition as Kafka does, which skips markers and private tags."""
 
 from odradek.broker.shares.core.records import decode_record
-from odradek.broker.shares.core.state import SharePartitionKey, Snapshot, Update
+from odradek.broker.shares.core.state import SharePartitionKey, ShareSnapshot, ShareUpdate
 from odradek.broker.shares.core.state_core import ShareCoordinatorConfig, StateCore
 from odradek.protocol.records import batches, records_of
 from odradek.storage.log import Log
@@ -14,9 +14,9 @@ def batches_told(log: Log, key: SharePartitionKey) -> list[tuple[int, ...]]:
         for position, header in batches(portion):
             for stored in () if header.is_control else records_of(portion, position):
                 match decode_record(stored.key, stored.value):
-                    case Snapshot() as snapshot:
+                    case ShareSnapshot() as snapshot:
                         core.replay(snapshot._replace(pending=()), stored.offset, -1)
-                    case Update() as update:
+                    case ShareUpdate() as update:
                         core.replay(update._replace(pending=(), resolved=()), stored.offset, -1)
     state = core.read(key, 0, 0).response
     assert state is not None

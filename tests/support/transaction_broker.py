@@ -43,7 +43,7 @@ from odradek.broker.metadata.image import TopicImage
 from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
 from odradek.broker.partitions.partition import CoordinatorLog
 from odradek.broker.runtime.waiting import Deferred
-from odradek.broker.shares.core.state import Ending
+from odradek.broker.shares.core.state import TransactionEnd
 from odradek.broker.transactions.core import TransactionCore
 from odradek.broker.transactions.turn import TransactionConfig
 from odradek.protocol.acls import ANY_NAME, Operation, ResourceType
@@ -182,10 +182,10 @@ class NoShareGroups:
     def require_loaded(self, index: int) -> None:
         raise KafkaError(ErrorCode.NOT_COORDINATOR)
 
-    def end(self, index: int, ending: Ending) -> None:
+    def apply_marker(self, index: int, ending: TransactionEnd) -> None:
         raise KafkaError(ErrorCode.NOT_COORDINATOR)
 
-    def check(self, ending: Ending) -> None:
+    def reread_states(self, ending: TransactionEnd) -> None:
         pass
 
 

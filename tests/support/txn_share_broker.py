@@ -73,7 +73,9 @@ class TxnShareBroker(ShareBroker):
         """Returns TxnPendingRecordsCount of the share coordinator. It must agree with what the leaders have in
         memory."""
         stored = self.share_coordinator.pending_count()
-        in_memory = {live.key: live.core.pending.record_count for live in self.shares.live if live.is_loaded}
+        in_memory = {
+            live.key: live.core.pending.record_count for live in self.shares.loaded_partitions if live.is_loaded
+        }
         for key, count in in_memory.items():
             assert count == sum(each.record_count for each in self.share_coordinator.pending_in(key)), key
         return stored

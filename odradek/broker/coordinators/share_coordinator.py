@@ -21,7 +21,7 @@ from odradek.broker.runtime.waiting import Deferred, after, arrived, deferred, e
 from odradek.broker.shares.core.records import decode_record, encode_record
 from odradek.broker.shares.core.state import (
     Outcome,
-    PendingHere,
+    PendingCount,
     SharePartitionKey,
     StateSummary,
     StoredState,
@@ -169,12 +169,12 @@ class ShareCoordinator:
         partitions are loaded."""
         return sum(shard.look(lambda core: core.pending_count) for shard in self.shards)
 
-    def pending_in(self, key: SharePartitionKey) -> Sequence[PendingHere]:
+    def pending_in(self, key: SharePartitionKey) -> Sequence[PendingCount]:
         """Returns how many records each transaction has pending in a share partition. Raises KafkaError unless its
         state is loaded."""
         return self.shard_for(key).look(lambda core: core.pending_in(key))
 
-    def pending_of(self, producer_id: int) -> list[PendingHere]:
+    def pending_of(self, producer_id: int) -> list[PendingCount]:
         """Returns how many records the transactions of a producer have pending, by share partition. Raises KafkaError
         unless all partitions are loaded."""
         return [each for shard in self.shards for each in shard.look(lambda core: core.pending_of(producer_id))]

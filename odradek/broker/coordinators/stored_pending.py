@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from odradek.broker.shares.core.records import decode_record
-from odradek.broker.shares.core.state import Snapshot, Update
+from odradek.broker.shares.core.state import ShareSnapshot, ShareUpdate
 from odradek.files.names import LOG, offset_file, offset_of, partition_directory
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.records import records_of
@@ -71,6 +71,6 @@ def _is_pending(key: bytes | None, value: bytes | None) -> bool:
         record = decode_record(key, value)
     except MalformedMessage:
         return False
-    if isinstance(record, Update):
+    if isinstance(record, ShareUpdate):
         return bool(record.pending or record.resolved)
-    return isinstance(record, Snapshot) and bool(record.pending)
+    return isinstance(record, ShareSnapshot) and bool(record.pending)

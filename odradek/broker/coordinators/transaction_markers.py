@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from mypy_extensions import mypyc_attr
 
 from odradek.broker.api.error_translations import Asker, translated
-from odradek.broker.shares.core.state import EPOCH_TELLS_SINCE, Ending
+from odradek.broker.shares.core.state import EPOCH_TELLS_SINCE, TransactionEnd
 from odradek.broker.transactions.tables import NEEDS_NO_MARKER
 from odradek.protocol.control_records import sealed_marker
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -100,8 +100,8 @@ class ShareGroupMarkers(Protocol):
     """The effects of markers on pending acknowledgements; see `odradek.broker.shares.leader.markers.ShareMarkers`."""
 
     def require_loaded(self, index: int) -> None: ...
-    def end(self, index: int, ending: Ending) -> None: ...
-    def check(self, ending: Ending) -> None: ...
+    def apply_marker(self, index: int, ending: TransactionEnd) -> None: ...
+    def reread_states(self, ending: TransactionEnd) -> None: ...
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -309,7 +309,7 @@ class LocalMarkerWriter:
             codes: dict[TopicPartition, ErrorCode] = {}
             # A marker without partitions comes from an external coordinator, for the leaders of share partitions.
             if not marker.partitions:
-                self._share_groups.check(_ending_of(marker))
+                self._share_groups.reread_states(_ending_of(marker))
             for each in marker.partitions:
                 try:
                     partition = self._append(marker, each)
@@ -364,7 +364,7 @@ class LocalMarkerWriter:
                 index, marker.producer_id, marker.producer_epoch, committed=marker.is_commit
             )
         elif topic == SHARE_GROUP_STATE:
-            self._share_groups.end(index, _ending_of(marker))
+            self._share_groups.apply_marker(index, _ending_of(marker))
         return partition
 
     def _require_coordinator(self, require_loaded: Callable[[int], None], index: int) -> None:
@@ -376,9 +376,9 @@ class LocalMarkerWriter:
             raise KafkaError(translated(Asker.MARKER, error.code), error.message) from error
 
 
-def _ending_of(marker: TxnMarker) -> Ending:
+def _ending_of(marker: TxnMarker) -> TransactionEnd:
     version = EPOCH_TELLS_SINCE if marker.transaction_version is None else marker.transaction_version
-    return Ending(marker.producer_id, marker.producer_epoch, marker.is_commit, version)
+    return TransactionEnd(marker.producer_id, marker.producer_epoch, marker.is_commit, version)
 
 
 def _when_durable(

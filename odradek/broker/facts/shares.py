@@ -87,7 +87,7 @@ class SharePartitionFacts(NamedTuple):
 def share_partitions(broker: Broker) -> Iterator[SharePartitionFacts]:
     """Yields the share partitions that leaders have in memory, and then the stored state of all others."""
     in_memory = set()
-    for live in broker.shares.live if broker.has_started("shares") else ():
+    for live in broker.shares.loaded_partitions if broker.has_started("shares") else ():
         if live.is_loaded:
             in_memory.add(live.key)
             yield facts_in_memory(live)
@@ -103,7 +103,7 @@ def share_partitions(broker: Broker) -> Iterator[SharePartitionFacts]:
 def share_partition(broker: Broker, key: SharePartitionKey) -> SharePartitionFacts | None:
     """Returns the records from the leader's memory or, if no leader has loaded the share partition, as the share
     coordinator stores them. Returns None if neither has any state."""
-    for live in broker.shares.live if broker.has_started("shares") else ():
+    for live in broker.shares.loaded_partitions if broker.has_started("shares") else ():
         if live.key == key and live.is_loaded:
             return facts_in_memory(live)
     return stored_facts(broker, key)
@@ -132,7 +132,7 @@ def stored_facts(broker: Broker, key: SharePartitionKey) -> SharePartitionFacts 
     if not broker.has_started("share_coordinator"):
         return None
     try:
-        stored = broker.share_coordinator.shard_for(key).look(lambda core: core.stored(key))
+        stored = broker.share_coordinator.shard_for(key).look(lambda core: core.stored_state(key))
     except KafkaError:
         return None
     return None if stored is None else SharePartitionFacts(key, stored.start_offset, list(stored_ranges(stored)))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.loop_watch import LoopWatch
     from odradek.broker.runtime.workers import Openers, Workers
     from odradek.broker.security.tls.certificates import ListenerCertificates
-    from odradek.broker.shares.leader.shares import Shares
+    from odradek.broker.shares.leader.shares import SharePartitionManager
     from odradek.broker.transactions.producers import Seals, TwoPhaseProducers
     from odradek.protocol.kafka_rules import KafkaRules
     from odradek.storage.log_directory import LogDirectory
@@ -99,6 +99,6 @@ class HandlerBroker(Protocol):
     @property
     def share_coordinator(self) -> ShareCoordinator: ...
     @property
-    def shares(self) -> Shares: ...
+    def shares(self) -> SharePartitionManager: ...
     def has_started(self, coordinator: str) -> bool:
         """Returns whether a part that is created on first use exists already."""

@@ -238,7 +238,7 @@ class Partition:
         self.first_end_offset -= self.log.log_end_offset - log.log_end_offset
         self.log = log
 
-    def led_anew(self) -> None:
+    def leader_epoch_changed(self) -> None:
         """Wakes the parked fetches after a new leader epoch has begun, so that fetches of the previous epoch are
         refused."""
         for wait in list(self._parked):

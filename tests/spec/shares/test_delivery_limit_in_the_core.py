@@ -16,12 +16,12 @@ from odradek.broker.shares.core.records import decode_record, encode_record
 from odradek.broker.shares.core.state import (
     ACCEPT,
     MAX_EPOCH,
-    Deletion,
-    Ending,
     Outcome,
     PendingTransaction,
     SharePartitionKey,
-    Snapshot,
+    ShareSnapshot,
+    StateDeletion,
+    TransactionEnd,
 )
 from odradek.broker.shares.core.state_core import ShareCoordinatorConfig, StateCore
 
@@ -42,7 +42,7 @@ class Story:
         self.config = ShareCoordinatorConfig(updates_per_snapshot=updates_per_snapshot)
         self.transaction = PendingTransaction("pay", PRODUCER_ID, epoch)
         self.now_ms = 1_000
-        self.log: list[tuple[bytes, bytes | None] | Ending] = []
+        self.log: list[tuple[bytes, bytes | None] | TransactionEnd] = []
         self.log_start = 0
         self.core = StateCore(self.config, lambda *_: True)
         self.turn(lambda core: core.initialize(KEY, 1, 0, self.now_ms))
@@ -64,7 +64,7 @@ class Story:
         self.leader = None
         self.core = StateCore(self.config, lambda *_: True)
         for offset, each in list(enumerate(self.log))[self.log_start :]:
-            if isinstance(each, Ending):
+            if isinstance(each, TransactionEnd):
                 self.core.replay_marker(each.producer_id, each.producer_epoch, committed=each.is_commit)
             elif (record := decode_record(*each)) is not None:
                 self.core.replay(record, offset, -1)
@@ -78,11 +78,11 @@ class Story:
         self.leader = None
         self.core = StateCore(self.config, lambda *_: True)
         for offset, each in list(enumerate(self.log))[self.log_start :]:
-            record = None if isinstance(each, Ending) else decode_record(*each)
-            if isinstance(record, Snapshot):
+            record = None if isinstance(each, TransactionEnd) else decode_record(*each)
+            if isinstance(record, ShareSnapshot):
                 self.core.replay(record._replace(pending=()), offset, -1)
             elif record is not None:
-                assert not isinstance(record, Deletion)
+                assert not isinstance(record, StateDeletion)
                 self.core.replay(record._replace(pending=(), resolved=()), offset, -1)
 
     def snapshot(self) -> None:
@@ -107,7 +107,7 @@ class Story:
         if write is not None:
             assert self.leader is not None
             self.turn(lambda core: core.write(KEY, 1, 0, write, self.now_ms))
-            self.leader.written(write)
+            self.leader.write_stored(write)
 
     def acquired(self, member_id: str) -> list[int]:
         """Returns the delivery counts of the records that the member acquires."""
@@ -127,18 +127,18 @@ class Story:
         write = leader.pending.acknowledge(OWNER, EPOCH, acknowledgements, self.transaction, LIMITS)
         assert write is not None
         self.turn(lambda core: core.write(KEY, 1, 0, write, self.now_ms))
-        assert leader.pending.written(write) == []
+        assert leader.pending.write_stored(write) == []
         return write
 
     def end(self, epochs_further: int, transaction_version: int = 2) -> None:
         """Appends an abort marker: first to the log, then to the leader's state, if there is a leader."""
         epoch = min(self.transaction.producer_epoch + epochs_further, MAX_EPOCH)
-        ending = Ending(PRODUCER_ID, epoch, is_commit=False, transaction_version=transaction_version)
+        ending = TransactionEnd(PRODUCER_ID, epoch, is_commit=False, transaction_version=transaction_version)
         self.log.append(ending._replace(transaction_version=2))
         self.core.replay_marker(PRODUCER_ID, epoch, committed=False)
         self.turn(lambda core: core.end_transaction(ending, self.now_ms))
         if self.leader is not None:
-            self.store(self.leader.pending.end(ending, self.sessions.__contains__, self.limits, self.now_ms))
+            self.store(self.leader.pending.apply_marker(ending, self.sessions.__contains__, self.limits, self.now_ms))
 
     def locks_run_out(self, after_ms: int) -> None:
         self.now_ms += after_ms
@@ -182,7 +182,7 @@ def released(story: Story, _: StateWrite) -> None:
 
 def undone(story: Story, write: StateWrite) -> None:
     """The request failed in another partition. The leader that undoes it is the one that staged it."""
-    story.store(story.lead().pending.undo(write, story.limits, story.now_ms))
+    story.store(story.lead().pending.undo_write(write, story.limits, story.now_ms))
 
 
 def leave_memory(story: Story) -> None:
@@ -280,11 +280,11 @@ def test_a_committed_record_is_delivered_no_more(count: int, later: str, presenc
     """This checks the previous test: `later` preserves the decision, not only the delivery count."""
     story, _ = staged_at(count, 500, 0)
     PRESENCE[presence](story)
-    ending = Ending(PRODUCER_ID, 1, is_commit=True)
+    ending = TransactionEnd(PRODUCER_ID, 1, is_commit=True)
     story.log.append(ending)
     story.core.replay_marker(PRODUCER_ID, 1, committed=True)
     story.turn(lambda core: core.end_transaction(ending, story.now_ms))
     if story.leader is not None:
-        story.store(story.leader.pending.end(ending, story.sessions.__contains__, story.limits, story.now_ms))
+        story.store(story.leader.pending.apply_marker(ending, story.sessions.__contains__, story.limits, story.now_ms))
     LATER[later](story)
     assert deliveries_after(story, count) == count

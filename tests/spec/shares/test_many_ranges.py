@@ -6,19 +6,19 @@ Other clients wait meanwhile: when each of 5,000 ranges required a search throug
 import random
 from collections.abc import Callable
 
-from odradek.broker.shares.core.entry import Entry, Overlay
+from odradek.broker.shares.core.entry import PendingRanges, StateEntry
 from odradek.broker.shares.core.in_flight import Acknowledgement, InFlight, Limits, Span, TrackedBatch
 from odradek.broker.shares.core.pending_records import PendingRecords
 from odradek.broker.shares.core.state import (
     ACCEPT,
-    Ending,
     PendingRange,
     PendingTransaction,
     Resolution,
     ResolvedRange,
     SharePartitionKey,
+    ShareUpdate,
     StateBatch,
-    Update,
+    TransactionEnd,
 )
 from odradek.broker.shares.core.tables import RecordState
 from tests.support.steps import steps_of
@@ -26,7 +26,7 @@ from tests.support.variants import pure_only
 
 FEW, MANY = 100, 800
 TXN = PendingTransaction("pay", 7, 0)
-COMMIT = Ending(7, 1, True)
+COMMIT = TransactionEnd(7, 1, True)
 
 
 def every_second(count: int, epoch: int = 0) -> list[PendingRange]:
@@ -49,18 +49,18 @@ def shuffled(ranges: list[PendingRange]) -> list[PendingRange]:
 
 @pure_only
 def test_adding_to_the_overlay_costs_the_same_for_each_range() -> None:
-    assert grows_linearly(lambda count: lambda: Overlay(every_second(count)))
-    assert grows_linearly(lambda count: lambda: Overlay(shuffled(every_second(count))))
+    assert grows_linearly(lambda count: lambda: PendingRanges(every_second(count)))
+    assert grows_linearly(lambda count: lambda: PendingRanges(shuffled(every_second(count))))
 
 
 @pure_only
 def test_replacing_and_resolving_what_the_overlay_has() -> None:
     def replacing(count: int) -> Callable[[], object]:
-        overlay = Overlay(every_second(count))
+        overlay = PendingRanges(every_second(count))
         return lambda: overlay.add(shuffled(every_second(count, epoch=1)))
 
     def resolving(count: int) -> Callable[[], object]:
-        overlay = Overlay(every_second(count))
+        overlay = PendingRanges(every_second(count))
         resolved = [ResolvedRange.of(each, Resolution.ABORTED, 0) for each in shuffled(every_second(count))]
         return lambda: overlay.resolve(resolved)
 
@@ -71,11 +71,11 @@ def test_replacing_and_resolving_what_the_overlay_has() -> None:
 @pure_only
 def test_the_first_record_after_a_commit_tells_all_that_it_committed() -> None:
     def telling(count: int) -> Callable[[], object]:
-        entry = Entry(SharePartitionKey("g", bytes(16), 0), 0)
-        entry.take_update(Update(entry.key, 1, 0, 0, 0, pending=every_second(count)))
+        entry = StateEntry(SharePartitionKey("g", bytes(16), 0), 0)
+        entry.take_update(ShareUpdate(entry.key, 1, 0, 0, 0, pending=every_second(count)))
         entry.take_marker(COMMIT)
         batches = tuple(StateBatch(2 * at, 2 * at, 2, 1) for at in range(count))
-        update = Update(entry.key, 1, 0, 0, count, batches)
+        update = ShareUpdate(entry.key, 1, 0, 0, count, batches)
         return lambda: entry.take_update(update)
 
     assert grows_linearly(telling)
@@ -92,7 +92,7 @@ def acknowledged(records: PendingRecords, count: int) -> None:
     records.require_acquired("m", acks, TXN, 0)
     write = records.acknowledge("m", 1, acks, TXN, LIMITS)
     assert write is not None
-    records.written(write)
+    records.write_stored(write)
 
 
 @pure_only
@@ -111,7 +111,7 @@ def test_adopting_what_is_stored_when_a_marker_did_not_come() -> None:
         acknowledged(records, count)
         stored = [StateBatch(2 * at, 2 * at, 2, 1) for at in range(count)]
         still_pending = every_second(count)[count // 2 :]
-        return lambda: records.adopt(TXN, stored, still_pending, LIMITS)
+        return lambda: records.adopt_stored_state(TXN, stored, still_pending, LIMITS)
 
     assert grows_linearly(adopting)
 
@@ -123,7 +123,7 @@ def test_the_overlay_keeps_the_later_of_two_ranges_whatever_their_order() -> Non
     """The overlay is compared with a plain map of offsets."""
     choice = random.Random(3)
     for _ in range(200):
-        overlay, expected = Overlay(), dict[int, tuple[int, int]]()
+        overlay, expected = PendingRanges(), dict[int, tuple[int, int]]()
         for _ in range(30):
             first = choice.randrange(40)
             last, producer = first + choice.randrange(-1, 6), (choice.randrange(2), choice.randrange(2))

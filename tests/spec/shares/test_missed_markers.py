@@ -10,7 +10,7 @@ import pytest
 from odradek.broker.shares.core.acquisition import Acquisition
 from odradek.broker.shares.core.in_flight import Acknowledgement, Limits, StateWrite
 from odradek.broker.shares.core.partition import SharePartition
-from odradek.broker.shares.core.state import ACCEPT, Ending, PendingTransaction
+from odradek.broker.shares.core.state import ACCEPT, PendingTransaction, TransactionEnd
 from odradek.broker.shares.core.tables import RecordState
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.write_txn_markers_request import (
@@ -44,17 +44,17 @@ class Leader:
         return write
 
     def end(self, producer_id: int, epoch: int = 1, *, commit: bool = True, version: int = 2) -> None:
-        self.apply(Ending(producer_id, epoch, commit, version))
+        self.apply(TransactionEnd(producer_id, epoch, commit, version))
 
-    def apply(self, ending: Ending) -> None:
-        assert self.core.pending.end(ending, lambda member_id: True, LIMITS, NOW_MS) is None
+    def apply(self, ending: TransactionEnd) -> None:
+        assert self.core.pending.apply_marker(ending, lambda member_id: True, LIMITS, NOW_MS) is None
 
     def stored(self, write: StateWrite) -> None:
-        for ending in self.core.pending.written(write):
+        for ending in self.core.pending.write_stored(write):
             self.apply(ending)
 
     def undo(self, write: StateWrite) -> None:
-        self.core.pending.undo(write, LIMITS, NOW_MS)
+        self.core.pending.undo_write(write, LIMITS, NOW_MS)
 
     def fail(self, write: StateWrite) -> None:
         self.core.write_failed(write, LIMITS)

@@ -136,8 +136,8 @@ def test_a_share_partition_that_goes_while_a_marker_is_applied_is_not_remembered
     assert not on_its_way.is_done
     broker.persister.held = None
     a.disconnect()
-    assert [each.key.topic_id for each in broker.shares.live] == [topic]
+    assert [each.key.topic_id for each in broker.shares.loaded_partitions] == [topic]
     broker.persister.refusals = [ErrorCode.FENCED_STATE_EPOCH]
     assert producer.abort() is NONE
-    assert list(broker.shares.live) == []
+    assert list(broker.shares.loaded_partitions) == []
     assert broker.shares.pending_producer_ids == set()

@@ -4,13 +4,13 @@ import pytest
 
 from odradek.broker.shares.core.records import decode_record, encode_record
 from odradek.broker.shares.core.state import (
-    Deletion,
     SharePartitionKey,
-    Snapshot,
+    ShareSnapshot,
+    ShareUpdate,
     StateBatch,
+    StateDeletion,
     StateSummary,
     StoredState,
-    Update,
     coordinator_key,
 )
 from odradek.broker.shares.core.state_core import ShareCoordinatorConfig
@@ -32,9 +32,9 @@ def initialized(state_epoch: int = 1, start_offset: int = 0, updates_per_snapsho
 
 def test_an_initialisation_is_a_snapshot_without_batches() -> None:
     scene = initialized(3, start_offset=-1)
-    assert scene.records == [Snapshot(KEY, 0, 3, 0, -1, -1, created_ms=1_000, written_ms=1_000)]
+    assert scene.records == [ShareSnapshot(KEY, 0, 3, 0, -1, -1, created_ms=1_000, written_ms=1_000)]
     scene.initialize(4, start_offset=7)
-    assert scene.records[1:] == [Snapshot(KEY, 1, 4, 0, 7, 0, created_ms=1_000, written_ms=1_000)]
+    assert scene.records[1:] == [ShareSnapshot(KEY, 1, 4, 0, 7, 0, created_ms=1_000, written_ms=1_000)]
 
 
 def test_an_initialisation_replaces_what_was_stored() -> None:
@@ -55,10 +55,17 @@ def test_scenario_071_every_so_many_updates_a_snapshot() -> None:
     scene.read(leader_epoch=2)
     for offset in range(4):
         scene.write((offset, offset, 2, 1), count=offset + 1, leader_epoch=2)
-    kinds = [(type(record), record.snapshot_epoch) for record in scene.records if not isinstance(record, Deletion)]
-    assert kinds == [(Snapshot, 0), (Update, 0), (Update, 0), (Update, 0), (Snapshot, 1), (Update, 1)]
+    kinds = [(type(record), record.snapshot_epoch) for record in scene.records if not isinstance(record, StateDeletion)]
+    assert kinds == [
+        (ShareSnapshot, 0),
+        (ShareUpdate, 0),
+        (ShareUpdate, 0),
+        (ShareUpdate, 0),
+        (ShareSnapshot, 1),
+        (ShareUpdate, 1),
+    ]
     snapshot = scene.records[4]
-    assert isinstance(snapshot, Snapshot)
+    assert isinstance(snapshot, ShareSnapshot)
     assert (snapshot.batches, snapshot.leader_epoch, snapshot.delivery_complete_count) == (
         (StateBatch(0, 2, 2, 1),),
         2,
@@ -105,7 +112,7 @@ def test_the_start_offset_does_not_go_back_nor_the_count_at_the_same_offset() ->
 def test_a_deletion_is_a_tombstone() -> None:
     scene = initialized()
     assert scene.delete() is True
-    assert scene.records[1:] == [Deletion(KEY)]
+    assert scene.records[1:] == [StateDeletion(KEY)]
     scene.restart()
     assert scene.write((0, 9, 2, 1)) is INVALID
 
@@ -167,7 +174,7 @@ def test_a_read_is_written_only_if_it_raises_the_leader_epoch() -> None:
     assert len(scene.records) == 1
     scene.read(leader_epoch=1)
     scene.read(leader_epoch=1)
-    assert scene.records[1:] == [Update(KEY, 0, 1, 0, 0)]
+    assert scene.records[1:] == [ShareUpdate(KEY, 0, 1, 0, 0)]
 
 
 def test_scenario_075_nothing_is_read_or_written_before_it_was_initialised() -> None:
@@ -201,7 +208,7 @@ def test_unknown_states_are_stored_as_they_come() -> None:
 def test_the_state_of_a_deleted_topic_is_deleted() -> None:
     scene = initialized()
     assert scene.turn(lambda core: core.forget_missing_topics(lambda topic_id: topic_id != TOPIC_ID)) == 1
-    assert scene.records[1:] == [Deletion(KEY)]
+    assert scene.records[1:] == [StateDeletion(KEY)]
 
 
 def test_what_was_not_written_for_long_is_written_out_again_so_that_the_log_can_shrink() -> None:
@@ -215,7 +222,7 @@ def test_what_was_not_written_for_long_is_written_out_again_so_that_the_log_can_
     assert scene.core.needed_from(len(scene.log)) == 0
     assert scene.turn(lambda core: core.snapshot_cold(len(scene.log), scene.now_ms)) == 1
     snapshot = scene.records[-1]
-    assert isinstance(snapshot, Snapshot)
+    assert isinstance(snapshot, ShareSnapshot)
     assert (snapshot.key, snapshot.snapshot_epoch, snapshot.created_ms) == (KEY, 1, 1_000)
     assert scene.core.needed_from(len(scene.log)) == 1
 
@@ -236,16 +243,16 @@ def test_without_entries_nothing_of_the_log_is_needed() -> None:
 
 
 def test_scenario_078_unknown_tags_are_passed_over() -> None:
-    key, value = encode_record(Update(KEY, 0, 0, 5, -1, (StateBatch(5, 6, 2, 1),)))
+    key, value = encode_record(ShareUpdate(KEY, 0, 0, 5, -1, (StateBatch(5, 6, 2, 1),)))
     assert value is not None
     assert value[-1] == 0  # no tags
     tagged = value[:-1] + bytes([1, 0xA0, 0x4E, 2, 0xAB, 0xCD])
-    assert decode_record(key, tagged) == Update(KEY, 0, 0, 5, -1, (StateBatch(5, 6, 2, 1),))
+    assert decode_record(key, tagged) == ShareUpdate(KEY, 0, 0, 5, -1, (StateBatch(5, 6, 2, 1),))
 
 
 def test_records_of_later_types_are_passed_over_and_damaged_ones_are_not() -> None:
     assert decode_record(b"\x00\x09abc", b"") is None
-    key, value = encode_record(Snapshot(KEY, 0, 1, 0, 0, 0, 1, 1))
+    key, value = encode_record(ShareSnapshot(KEY, 0, 1, 0, 0, 0, 1, 1))
     assert value is not None
     for damaged in ((None, value), (b"\x00", value), (key, b"\x00"), (key, b"\x00\x05" + value[2:]), (key, value[:-3])):
         with pytest.raises(MalformedMessage):

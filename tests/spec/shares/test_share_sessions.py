@@ -345,9 +345,9 @@ def test_with_the_last_session_what_is_in_memory_goes(broker: ShareBroker) -> No
     a = broker.member("A")
     a.fetch(topic)
     a.ack({}, epoch=-1)
-    assert len(list(broker.shares.live)) == 1
+    assert len(list(broker.shares.loaded_partitions)) == 1
     a.disconnect()
-    assert list(broker.shares.live) == []
+    assert list(broker.shares.loaded_partitions) == []
     assert broker.member("B").acquire(topic) == [(0, 9, 2)]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.broker.handlers.cluster.features import api_versions
-from odradek.broker.shares.core.state import Ending
+from odradek.broker.shares.core.state import TransactionEnd
 from odradek.protocol.errors import ErrorCode
 from tests.support.txn_share_broker import ACCEPT, REJECT, RELEASE, RENEW, TxnShareBroker
 
@@ -238,9 +238,9 @@ def test_case_14_an_old_request_and_a_marker_of_the_transaction_before_change_no
     assert broker.pending == 0
     producer.stage(a, {topic: [ALL]})
     producer_id, producer_epoch = producer.pair
-    broker.shares.end_transaction(Ending(producer_id, producer_epoch, is_commit=True))
+    broker.shares.end_transaction(TransactionEnd(producer_id, producer_epoch, is_commit=True))
     assert broker.shares.pending_record_count == 10  # The leaders' count; only the leaders receive the markers.
-    broker.shares.end_transaction(Ending(producer_id, producer_epoch + 1, is_commit=True))
+    broker.shares.end_transaction(TransactionEnd(producer_id, producer_epoch + 1, is_commit=True))
     assert broker.shares.pending_record_count == 0
 
 

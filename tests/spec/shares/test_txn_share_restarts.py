@@ -113,7 +113,7 @@ def test_only_members_have_share_partitions_loaded(broker: TxnShareBroker) -> No
     broker.kill()
     assert producer.codes(a, {topic: [ALL]}, member_id="nobody") is ErrorCode.UNKNOWN_MEMBER_ID
     assert producer.codes(a, {topic: [ALL]}, member_epoch=a.member_epoch + 1) is ErrorCode.STALE_MEMBER_EPOCH
-    assert list(broker.shares.live) == []
+    assert list(broker.shares.loaded_partitions) == []
 
 
 def test_a_plain_acknowledgement_waits_while_the_share_partition_is_loaded(broker: TxnShareBroker) -> None:
@@ -143,7 +143,7 @@ def test_a_prepared_transaction_is_recovered_before_anybody_fetches(broker: TxnS
     broker.kill()
     broker.sleep(300_000)
     recovery = broker.producer(two_phase=True, keep=True)
-    assert list(broker.shares.live) == []
+    assert list(broker.shares.loaded_partitions) == []
     assert recovery.end(commit=commit) is NONE
     assert broker.joined("B").acquire(topic) == ([] if commit else [(0, 9, 2)])
     assert broker.transactions.describe("pay").transaction_state == ("CompleteCommit" if commit else "CompleteAbort")

@@ -1,13 +1,13 @@
 """`odradek inspect` shows the acknowledgements staged in transactions (docs/formats/share-group-state.md)."""
 
 from odradek.broker.shares.core.records import decode_record, encode_record
-from odradek.broker.shares.core.state import PendingRange, Resolution, ResolvedRange, SharePartitionKey, Update
+from odradek.broker.shares.core.state import PendingRange, Resolution, ResolvedRange, SharePartitionKey, ShareUpdate
 from odradek.protocol.decoded.internal_records import share_fields
 from odradek.protocol.records import NewRecord, build_batch, records_of
 
 STAGED = PendingRange(0, 9, 7, 5, 1, 2, "A", 3, 99, "pay")
 RESOLVED = ResolvedRange(10, 11, 7, 4, Resolution.COMMITTED, 3)
-UPDATE = Update(SharePartitionKey("g", bytes(16), 0), 0, 0, 0, 0, pending=(STAGED,), resolved=(RESOLVED,))
+UPDATE = ShareUpdate(SharePartitionKey("g", bytes(16), 0), 0, 0, 0, 0, pending=(STAGED,), resolved=(RESOLVED,))
 
 
 def test_staged_and_resolved_ranges_are_shown_by_name() -> None:

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.workers import Openers, Workers
     from odradek.broker.security.tls.certificates import ListenerCertificates
     from odradek.broker.serving import ServingBroker
-    from odradek.broker.shares.leader.shares import Shares
+    from odradek.broker.shares.leader.shares import SharePartitionManager
     from odradek.broker.transactions.producers import Seals, TwoPhaseProducers
     from odradek.protocol.file_slice import Chunk
     from odradek.protocol.kafka_rules import KafkaRules
@@ -233,7 +233,7 @@ class NodeBroker(HandlerBroker):
         return self._whole.share_coordinator
 
     @property
-    def shares(self) -> Shares:
+    def shares(self) -> SharePartitionManager:
         return self._whole.shares
 
     def has_started(self, coordinator: str) -> bool:

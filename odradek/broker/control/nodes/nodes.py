@@ -241,7 +241,7 @@ class Nodes:
         records = self._registration(node, known.broker_epoch, rack)
         await self._commit(records[:1] if known.is_fenced else records)
         for partition in broker.partitions:
-            partition.led_anew()  # wakes waiting fetches, whose responses then name the new preferred replica
+            partition.leader_epoch_changed()  # wakes waiting fetches; their responses name the new preferred replica
 
     def follow(self, topic: str, index: int, node: Node, end: int | None) -> None:
         """Sets the offset up to which this follower appears to have replicated a partition. Raises Problem.
@@ -257,7 +257,7 @@ class Nodes:
             raise bad("end", f"a number from {log.log_start_offset} to {log.high_watermark}, or null")
         else:
             self._replicas.ends[key] = end
-        partition.led_anew()  # wakes waiting fetches
+        partition.leader_epoch_changed()  # wakes waiting fetches
 
     async def truncate(self, topic: str, index: int, offset: int, node: Node | None) -> None:
         """Simulates an unclean leader election: truncates the log to `offset`, where a new leader epoch begins.
@@ -458,9 +458,9 @@ class Nodes:
         broker = self._serving.broker
         partition = broker.partitions.get(topic, index)
         partition.log.assign_leader_epoch(broker.metadata.image.topics[topic].partitions[index].leader_epoch)
-        partition.led_anew()
+        partition.leader_epoch_changed()
         if broker.has_started("shares"):  # the new leader does not inherit the acquired records of a share partition
-            broker.shares.led_anew(partition.topic_id, index)
+            broker.shares.leader_epoch_changed(partition.topic_id, index)
         self._take_over(broker, topic, index)
 
     def _take_over(self, broker: Broker, topic: str, index: int) -> None:

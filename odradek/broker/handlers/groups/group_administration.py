@@ -148,7 +148,7 @@ async def delete_group(group_id: str, context: RequestContext, broker: HandlerBr
             await arrived(shard.submit(lambda core, now_ms: core.description_removed(group_id, now_ms)))
         result = await arrived(shard.submit(lambda core, _: core.delete_group(group_id)))
         if is_share_group and not result.error_code:
-            broker.shares.dead_letters.forget(group_id)
+            broker.shares.dead_letters.forget_group(group_id)
         return result
     except KafkaError as error:
         return failed(group_id, error)
@@ -159,7 +159,7 @@ async def delete_share_state(group_id: str, broker: HandlerBroker) -> None:
     the group remains too and can be deleted again."""
     shard = broker.groups.shard_for(group_id)
     gone = await arrived(shard.submit(lambda core, now_ms: core.begin_share_deletion(group_id, None, now_ms)))
-    refusals = await group_state.delete(broker, group_id, gone)
+    refusals = await group_state.delete_state(broker, group_id, gone)
     for error in refusals.values():
         raise error
 

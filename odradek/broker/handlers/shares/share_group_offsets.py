@@ -231,7 +231,7 @@ async def alter_share_group_offsets(
     if not wanted:
         return response({})
     asked = await arrived(shard.submit(lambda core, now_ms: core.alter_share_offsets(group_id, wanted, now_ms)))
-    return response(await group_state.begin(broker, group_id, asked))
+    return response(await group_state.initialize_state(broker, group_id, asked))
 
 
 async def delete_share_group_offsets(
@@ -277,7 +277,7 @@ async def delete_share_group_offsets(
 
     gone = await arrived(shard.submit(lambda core, now_ms: core.begin_share_deletion(group_id, wanted, now_ms)))
     first: dict[bytes, KafkaError] = {}  # the first error of each topic
-    refusals = await group_state.delete(broker, group_id, gone)
+    refusals = await group_state.delete_state(broker, group_id, gone)
     for (topic_id, _), refusal in refusals.items():
         first.setdefault(topic_id, refusal)
     return DeleteShareGroupOffsetsResponse(

@@ -44,7 +44,7 @@ async def share_group_heartbeat(
     shard = broker.groups.shard_for(request.group_id)
     heard = await arrived(shard.submit(lambda core, now_ms: core.share_heartbeat(beat, now_ms)))
     if heard.state is not None:
-        unattended(group_state.begin(broker, request.group_id, heard.state))
+        unattended(group_state.initialize_state(broker, request.group_id, heard.state))
     return heard.response
 
 

@@ -76,7 +76,7 @@ def share_fetch(
         raise
     is_final = request.share_session_epoch == FINAL_EPOCH
     if request.share_session_epoch == INITIAL_EPOCH:
-        shares.watch(context.connection, key.group_id)
+        shares.register_connection(context.connection, key.group_id)
     acknowledged = acknowledge(named, key, may_renew=request.is_renew_ack, context=context, broker=broker)
     fetch = LiveShareFetch(request, context, broker, session, acknowledged, is_final=is_final)
     if is_final:

@@ -12,8 +12,8 @@ from odradek.broker.shares.core.state import PendingTransaction
 from odradek.broker.shares.leader.acknowledging import DONE, AcknowledgeResult
 from odradek.broker.shares.leader.txn_acknowledging import (
     NOT_ATTEMPTED,
+    Acknowledgements,
     Acknowledger,
-    Named,
     Results,
     acknowledge_in_transaction,
 )
@@ -65,7 +65,7 @@ async def txn_share_acknowledge(
     return response_of({each: results.get(each, others) for each in named}, context, broker)
 
 
-def acknowledgements_of(request: TxnShareAcknowledgeRequest) -> Named:
+def acknowledgements_of(request: TxnShareAcknowledgeRequest) -> Acknowledgements:
     """Returns the acknowledgements by partition, and merges entries for the same partition."""
     named: dict[TopicIdPartition, list[Acknowledgement]] = {}
     for topic in request.topics:
@@ -77,7 +77,9 @@ def acknowledgements_of(request: TxnShareAcknowledgeRequest) -> Named:
     return named
 
 
-def refusals(named: Named, context: RequestContext, broker: HandlerBroker) -> dict[TopicIdPartition, AcknowledgeResult]:
+def refusals(
+    named: Acknowledgements, context: RequestContext, broker: HandlerBroker
+) -> dict[TopicIdPartition, AcknowledgeResult]:
     """Performs the checks of rows 5 to 9 (docs/spec/share-groups.md#s5-3). Raises TOPIC_AUTHORIZATION_FAILED, which
     refuses the whole request."""
     image = broker.metadata.image

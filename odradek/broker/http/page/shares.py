@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.facts.shares import SharePartitionFacts, facts_in_memory, stored_facts, stored_states
 from odradek.broker.http.page.served import SHOWN, Job, JsonValue, Query, View, ViewedBroker, order_of
-from odradek.broker.shares.core.state import PendingHere, SharePartitionKey
+from odradek.broker.shares.core.state import PendingCount, SharePartitionKey
 from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ async def shares(served: ViewedBroker, query: Query) -> View | Job:
         await served.visit(stored_states(broker), find)
     except KafkaError as error:
         loading = str(error)
-    in_memory = {each.key: each for each in broker.shares.live} if broker.has_started("shares") else {}
+    in_memory = {each.key: each for each in broker.shares.loaded_partitions} if broker.has_started("shares") else {}
     keys = pending | dict.fromkeys(filter(is_wanted, in_memory)) | others
     rows: list[dict[str, JsonValue]] = []
 
@@ -69,14 +69,14 @@ async def shares(served: ViewedBroker, query: Query) -> View | Job:
     return lambda: {**listed, "partitions": order.shown(rows)}
 
 
-def pending_in(broker: Broker, key: SharePartitionKey) -> Sequence[PendingHere]:
+def pending_in(broker: Broker, key: SharePartitionKey) -> Sequence[PendingCount]:
     try:
         return broker.share_coordinator.pending_in(key)
     except KafkaError:  # the share coordinator is loading
         return ()
 
 
-def pending_shown(pending: PendingHere) -> View:
+def pending_shown(pending: PendingCount) -> View:
     return {
         "transactional_id": pending.transaction.transactional_id,
         "producer_id": pending.transaction.producer_id,
@@ -176,7 +176,7 @@ async def pending_by_producer(served: ViewedBroker) -> dict[int, int] | None:
     return found
 
 
-def places_of(pending: Sequence[PendingHere], broker: Broker) -> list[JsonValue]:
+def places_of(pending: Sequence[PendingCount], broker: Broker) -> list[JsonValue]:
     """Shows the share partitions in which a transaction has records pending."""
     topics = broker.metadata.image.topics_by_id
     return [

@@ -46,7 +46,7 @@ class Acquisition(NamedTuple):
     mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
 
 
-class Acquired(NamedTuple):
+class AcquiredOffsets(NamedTuple):
     """A range of offsets (both inclusive) that the member may process. The delivery count includes this delivery."""
 
     first_offset: int
@@ -60,7 +60,7 @@ class Acquired(NamedTuple):
 
 def acquire(
     flight: InFlight, wanted: Acquisition, log_batches: LogBatches, limits: Limits, deadline_ms: int
-) -> list[Acquired]:
+) -> list[AcquiredOffsets]:
     if not log_batches or wanted.max_records <= 0:
         return []
     last_offset = log_batches[-1][1]
@@ -70,13 +70,13 @@ def acquire(
             return []
         budget = min(wanted.max_records, flight.next_offset - wanted.fetch_offset)
         last_offset = min(last_offset, flight.next_offset - 1)
-    turn = _Acquiring(flight, wanted, log_batches, limits, deadline_ms, budget)
+    turn = _RecordAcquirer(flight, wanted, log_batches, limits, deadline_ms, budget)
     turn.archive_vanished(log_batches[0][0] - 1)
     turn.run(max(log_batches[0][0], flight.start_offset), last_offset)
     return turn.acquired
 
 
-class _Acquiring:
+class _RecordAcquirer:
     """One acquisition; `budget` is the number of records that it may still acquire."""
 
     def __init__(
@@ -95,7 +95,7 @@ class _Acquiring:
         self._deadline_ms = deadline_ms
         self._budget = budget
         self._has_record_limit = wanted.mode is AcquireMode.RECORD_LIMIT
-        self.acquired: list[Acquired] = []
+        self.acquired: list[AcquiredOffsets] = []
 
     def archive_vanished(self, last_offset: int) -> None:
         """Archives the available records between the fetch offset and the first offset that the log returned, because
@@ -106,7 +106,7 @@ class _Acquiring:
                 if span.is_available and GRID[span.state][Event.DATA_GONE] is RecordState.ARCHIVED:
                     gone = (max(span.first_offset, first_offset), min(span.last_offset, last_offset))
                     for part in batch.cut(*gone):
-                        flight.become(part, RecordState.ARCHIVED)
+                        flight.set_state(part, RecordState.ARCHIVED)
 
     def run(self, first_offset: int, last_offset: int) -> None:
         flight = self._flight
@@ -145,7 +145,7 @@ class _Acquiring:
                 if self._budget <= 0:
                     return
                 last = min(last, first + self._budget - 1)
-            self._take(batch, first, last)
+            self._acquire_from(batch, first, last)
 
     def _acquire_few(self, batch: TrackedBatch, first_offset: int, last_offset: int) -> None:
         """Acquires a few records of a batch that was given back often: at most half of the batch, then a quarter, and
@@ -166,10 +166,10 @@ class _Acquiring:
             last = min(span.last_offset, last_offset, first + at_most - 1)
             if last < first:
                 return
-            self._take(batch, first, last)
+            self._acquire_from(batch, first, last)
             at_most -= last - first + 1
 
-    def _take(self, batch: TrackedBatch, first_offset: int, last_offset: int) -> None:
+    def _acquire_from(self, batch: TrackedBatch, first_offset: int, last_offset: int) -> None:
         """Acquires available offsets of one batch. Neighbouring ranges with the same delivery count are reported as one
         range."""
         for span in batch.cut(first_offset, last_offset):
@@ -178,11 +178,11 @@ class _Acquiring:
             span.member_id = self._wanted.member_id
             span.lock_deadline_ms = self._deadline_ms
             self._budget -= len(span)
-            taken = Acquired(span.first_offset, span.last_offset, span.delivery_count)
+            taken = AcquiredOffsets(span.first_offset, span.last_offset, span.delivery_count)
             if self.acquired and batch.first_offset <= self.acquired[-1].first_offset:
                 before = self.acquired[-1]
                 if before.last_offset + 1 == taken.first_offset and before.delivery_count == taken.delivery_count:
-                    self.acquired[-1] = Acquired(before.first_offset, taken.last_offset, taken.delivery_count)
+                    self.acquired[-1] = AcquiredOffsets(before.first_offset, taken.last_offset, taken.delivery_count)
                     continue
             self.acquired.append(taken)
 
@@ -231,18 +231,18 @@ class _Acquiring:
             self._flight.found_available()
         self._flight.add(TrackedBatch(spans))
         self._budget -= len(span)
-        self.acquired.append(Acquired(first_offset, last_offset, 1))
+        self.acquired.append(AcquiredOffsets(first_offset, last_offset, 1))
 
     def _log_batch_end(self, offset: int) -> int:
         return self._log_batches[bisect_left(self._log_batches, offset, key=_LAST)][1]
 
 
 def archive_aborted(
-    flight: InFlight, acquired: Sequence[Acquired], aborted: Sequence[tuple[int, int]]
-) -> list[Acquired]:
+    flight: InFlight, acquired: Sequence[AcquiredOffsets], aborted: Sequence[tuple[int, int]]
+) -> list[AcquiredOffsets]:
     """Removes the offsets of aborted transactions from the ranges that were just acquired, and archives them. `aborted`
     is ascending and does not overlap."""
-    left: list[Acquired] = []
+    left: list[AcquiredOffsets] = []
     for each in acquired:
         first = each.first_offset
         for aborted_first, aborted_last in aborted:
@@ -252,10 +252,10 @@ def archive_aborted(
             for batch in flight.overlapping(gone_first, gone_last):
                 for span in batch.cut(gone_first, gone_last):
                     if GRID[span.state][Event.TXN_ABORTED] is RecordState.ARCHIVED and not span.in_transition:
-                        flight.become(span, RecordState.ARCHIVED)
+                        flight.set_state(span, RecordState.ARCHIVED)
             if gone_first > first:
-                left.append(Acquired(first, gone_first - 1, each.delivery_count))
+                left.append(AcquiredOffsets(first, gone_first - 1, each.delivery_count))
             first = gone_last + 1
         if first <= each.last_offset:
-            left.append(Acquired(first, each.last_offset, each.delivery_count))
+            left.append(AcquiredOffsets(first, each.last_offset, each.delivery_count))
     return left

@@ -44,12 +44,12 @@ class DeadLetter(NamedTuple):
         return self.last_offset - self.first_offset + 1
 
 
-def guessed(delivery_count: int, delivery_count_limit: int) -> Cause:
+def guess_cause(delivery_count: int, delivery_count_limit: int) -> Cause:
     """Returns the likely cause. The stored state does not contain the cause."""
     return Cause.TOO_MANY_DELIVERIES if delivery_count >= delivery_count_limit else Cause.REJECTED
 
 
-def without(letters: Sequence[DeadLetter], others: Iterable[DeadLetter]) -> list[DeadLetter]:
+def subtract_letters(letters: Sequence[DeadLetter], others: Iterable[DeadLetter]) -> list[DeadLetter]:
     """Returns the parts of `letters` that remain after the offsets of `others` are removed. Apart from sorting, the
     time is proportional to the total number of letters."""
     taken = sorted((each.first_offset, each.last_offset) for each in others)

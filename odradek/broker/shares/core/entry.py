@@ -22,22 +22,22 @@ from odradek.broker.shares.core.state import (
     REJECT,
     UNDECIDED_START_OFFSET,
     UNKNOWN_COUNT,
-    Ending,
     PendingRange,
     PendingTransaction,
     Resolution,
     ResolvedRange,
     SharePartitionKey,
-    Snapshot,
+    ShareSnapshot,
+    ShareUpdate,
     StateBatch,
     StoredState,
-    Update,
+    TransactionEnd,
     resolution_by,
 )
 from odradek.broker.shares.core.tables import RecordState
 
 
-class Overlay:
+class PendingRanges:
     """The stored pending ranges of one share partition, ascending and without overlaps.
 
     record_count  the number of offsets in these ranges; every change updates it, so that reading it is cheap
@@ -71,14 +71,14 @@ class Overlay:
             for pending in self._cut(each.first_offset, each.last_offset, (each.producer_id, each.producer_epoch))
         ]
 
-    def ended_by(self, ending: Ending) -> list[tuple[PendingRange, Resolution]]:
+    def ended_by(self, ending: TransactionEnd) -> list[tuple[PendingRange, Resolution]]:
         return [
             (each, resolution)
             for each in self.ranges
             if (resolution := resolution_by(ending, each.producer_id, each.producer_epoch)) is not None
         ]
 
-    def take_ended(self, ending: Ending) -> list[tuple[PendingRange, Resolution]]:
+    def take_ended(self, ending: TransactionEnd) -> list[tuple[PendingRange, Resolution]]:
         """Removes the ranges that this marker ends, and returns them with their resolution."""
         ended = self.ended_by(ending)
         if ended:
@@ -119,7 +119,7 @@ class Overlay:
         return cut
 
 
-class Entry:
+class StateEntry:
     """The stored state of one share partition.
 
     snapshot_at   offset of the record of the last snapshot; records of this entry below it are obsolete
@@ -155,12 +155,12 @@ class Entry:
         self.batches: list[StateBatch] = []
         self.created_ms = self.written_ms = 0
         self.update_count = 0
-        self.overlay = Overlay()
+        self.overlay = PendingRanges()
         self.unrepeated: list[StateBatch] = []
 
     # Replaying.
 
-    def take_snapshot(self, snapshot: Snapshot, record_offset: int, updates_per_snapshot: int) -> None:
+    def take_snapshot(self, snapshot: ShareSnapshot, record_offset: int, updates_per_snapshot: int) -> None:
         self.snapshot_at = record_offset
         self.snapshot_epoch = snapshot.snapshot_epoch
         self.state_epoch = snapshot.state_epoch
@@ -171,13 +171,13 @@ class Entry:
         self.created_ms = snapshot.created_ms
         self.written_ms = snapshot.written_ms
         self.batches = list(merged(snapshot.batches, snapshot.start_offset))
-        self.overlay = Overlay(snapshot.pending)
+        self.overlay = PendingRanges(snapshot.pending)
         self.unrepeated = []
         # As in Kafka, a snapshot for another reason does not restart the count.
         if self.update_count >= updates_per_snapshot:
             self.update_count = 0
 
-    def take_update(self, update: Update) -> None:
+    def take_update(self, update: ShareUpdate) -> None:
         self.leader_epoch = update.leader_epoch
         self.fence = max(self.fence, update.leader_epoch)
         if update.start_offset != UNDECIDED_START_OFFSET:
@@ -193,7 +193,7 @@ class Entry:
         if update.pending:
             self.overlay.add(update.pending)
 
-    def take_marker(self, ending: Ending) -> None:
+    def take_marker(self, ending: TransactionEnd) -> None:
         ended = self.overlay.take_ended(ending)
         batches = _batches_of(ended)
         if batches:
@@ -203,7 +203,7 @@ class Entry:
 
     # Reading.
 
-    def stored(self) -> StoredState:
+    def to_stored_state(self) -> StoredState:
         """Returns an immutable copy of the state; later records do not change it."""
         return StoredState(self.state_epoch, self.start_offset, tuple(self.batches), tuple(self.overlay.ranges))
 
@@ -234,7 +234,7 @@ class Entry:
         batches: Sequence[StateBatch] = (),
         pending: Sequence[PendingRange] = (),
         resolved: Sequence[ResolvedRange] = (),
-    ) -> Snapshot | Update:
+    ) -> ShareSnapshot | ShareUpdate:
         """Returns the record that stores these changes: an update, or a snapshot if there have been enough updates. A
         parameter that is None keeps the stored value. A start offset of -1 does not change the stored one."""
         leader_epoch = self.leader_epoch if leader_epoch is None else leader_epoch
@@ -242,7 +242,7 @@ class Entry:
         count = self.delivery_complete_count if delivery_complete_count is None else delivery_complete_count
         if self.update_count < updates_per_snapshot:
             added = merged((*self.unrepeated, *batches) if self.unrepeated else batches, start_offset)
-            return Update(
+            return ShareUpdate(
                 self.key,
                 self.snapshot_epoch,
                 leader_epoch,
@@ -257,7 +257,7 @@ class Entry:
             start_offset = self.start_offset
         everything = list(self.batches)
         merge(everything, batches, start_offset)
-        overlay = Overlay(self.overlay.ranges)
+        overlay = PendingRanges(self.overlay.ranges)
         overlay.resolve(resolved)
         overlay.add(pending)
         return self.snapshot(now_ms)._replace(
@@ -268,9 +268,9 @@ class Entry:
             pending=tuple(overlay.ranges),
         )
 
-    def snapshot(self, now_ms: int) -> Snapshot:
+    def snapshot(self, now_ms: int) -> ShareSnapshot:
         """Returns a snapshot of the current state."""
-        return Snapshot(
+        return ShareSnapshot(
             self.key,
             self.snapshot_epoch + 1,
             self.state_epoch,
@@ -283,9 +283,9 @@ class Entry:
             pending=tuple(self.overlay.ranges),
         )
 
-    def resolving(
+    def resolution_record(
         self, ended: Sequence[tuple[PendingRange, Resolution]], updates_per_snapshot: int, now_ms: int
-    ) -> Snapshot | Update:
+    ) -> ShareSnapshot | ShareUpdate:
         """Returns the record that stores the resolution of these ranges. It is needed if a marker ends them only
         because of its transaction version, which is not part of the log."""
         batches = _batches_of(ended)
@@ -319,7 +319,7 @@ def _batches_of(ended: Sequence[tuple[PendingRange, Resolution]]) -> list[StateB
     ]
 
 
-def _still_unrepeated(batches: Sequence[StateBatch], update: Update) -> list[StateBatch]:
+def _still_unrepeated(batches: Sequence[StateBatch], update: ShareUpdate) -> list[StateBatch]:
     """Returns the batches that the update neither overlaps nor puts below the start offset."""
     repeated = sorted(update.batches)
     # The highest last offset of all batches up to each index.

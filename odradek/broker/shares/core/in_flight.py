@@ -294,7 +294,7 @@ class InFlight:
         elif self.gap_start is not None:
             self.gap_start = batch.last_offset + 1
 
-    def become(self, span: Span, state: RecordState) -> None:
+    def set_state(self, span: Span, state: RecordState) -> None:
         """Changes the state of a span immediately, without waiting for a state write."""
         span.state = state
         span.in_transition = span.is_overdue = False
@@ -389,7 +389,7 @@ class InFlight:
             batches[:below] = kept
 
 
-def after(flight: InFlight, span: Span, event: Event, limits: Limits) -> RecordState:
+def state_after(flight: InFlight, span: Span, event: Event, limits: Limits) -> RecordState:
     """Returns the state after an event, according to the grid. If the new state is ARCHIVING, the cause is stored in
     the span."""
     cell = GRID[span.state][event]
@@ -398,10 +398,10 @@ def after(flight: InFlight, span: Span, event: Event, limits: Limits) -> RecordS
     if cell is Effect.DEAD_LETTER:
         return dead_letter_state(span, Cause.REJECTED, limits)
     assert cell is Effect.RETRY, (span.state, event)
-    return given_back(flight, span, limits)
+    return state_after_release(flight, span, limits)
 
 
-def given_back(flight: InFlight, span: Span, limits: Limits) -> RecordState:
+def state_after_release(flight: InFlight, span: Span, limits: Limits) -> RecordState:
     """Returns the state of a record that its member has not finished. The record becomes AVAILABLE again unless it has
     reached the delivery count limit or lies below the start offset."""
     if span.delivery_count >= limits.delivery_count_limit:
@@ -418,7 +418,7 @@ def dead_letter_state(span: Span, cause: Cause, limits: Limits) -> RecordState:
     return RecordState.ARCHIVING
 
 
-class Change(NamedTuple):
+class SpanChange(NamedTuple):
     span: Span
     state: RecordState
 
@@ -436,17 +436,17 @@ class StateWrite:
     start_offset: int
     delivery_complete_count: int
     batches: Sequence[StateBatch]
-    changes: tuple[Change, ...] = ()
+    changes: tuple[SpanChange, ...] = ()
     pending: Sequence[PendingRange] = ()
     resolved: Sequence[ResolvedRange] = ()
     archiving: Sequence[DeadLetter] = ()
 
 
-def complete_count(changes: Iterable[Change]) -> int:
+def complete_count(changes: Iterable[SpanChange]) -> int:
     return sum(len(span) for span, state in changes if state in TERMINAL)
 
 
-def stored(changes: Iterable[tuple[Span, RecordState]]) -> tuple[StateBatch, ...]:
+def batches_to_store(changes: Iterable[tuple[Span, RecordState]]) -> tuple[StateBatch, ...]:
     """Returns the batches to store; equal neighbours are joined. TX_PENDING is stored as AVAILABLE, and the pending
     acknowledgement is stored separately."""
     joined: list[StateBatch] = []

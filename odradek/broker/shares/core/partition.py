@@ -1,8 +1,8 @@
 """One share partition on its leader: which members hold which records, delivery counts, and finished records.
 
 `SharePartition` owns the records in flight. Methods that finish or release records return a `StateWrite`. Its changes
-are in transition until `written` or `write_failed` reports the share coordinator's answer; until then nothing else may
-change those records. The write after an expired lock is best effort, so nothing waits for it.
+are in transition until `write_stored` or `write_failed` reports the share coordinator's answer; until then nothing else
+may change those records. The write after an expired lock is best effort, so nothing waits for it.
 Source: docs/spec/share-groups.md#s3.
 """
 
@@ -10,22 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from odradek.broker.shares.core.acquisition import Acquired, Acquisition, LogBatches, acquire, archive_aborted
-from odradek.broker.shares.core.dead_letters import Cause, DeadLetter, guessed
+from odradek.broker.shares.core.acquisition import AcquiredOffsets, Acquisition, LogBatches, acquire, archive_aborted
+from odradek.broker.shares.core.dead_letters import Cause, DeadLetter, guess_cause
 from odradek.broker.shares.core.in_flight import (
     EVENTS,
     RENEW,
     Acknowledgement,
-    Change,
     InFlight,
     Limits,
     Span,
+    SpanChange,
     StateWrite,
     TrackedBatch,
-    after,
+    batches_to_store,
     complete_count,
     dead_letter_state,
-    stored,
+    state_after,
 )
 from odradek.broker.shares.core.pending_records import PendingRecords
 from odradek.broker.shares.core.state import PendingRange, StateBatch
@@ -87,7 +87,7 @@ class SharePartition:
             reached = batch.last_offset + 1
             span = Span(batch.first_offset, batch.last_offset, RecordState.AVAILABLE, batch.delivery_count)
             flight.batches.append(TrackedBatch([span]))
-            flight.become(span, state)
+            flight.set_state(span, state)
         flight.next_offset = reached
         if batches:
             flight.gap_start = gap_start
@@ -108,7 +108,7 @@ class SharePartition:
         limits: Limits,
         now_ms: int,
         aborted: Sequence[tuple[int, int]] = (),
-    ) -> list[Acquired]:
+    ) -> list[AcquiredOffsets]:
         """Acquires records for a member.
 
         log_batches  the batches that were read from `next_fetch_offset`: (first offset, last offset), ascending
@@ -130,7 +130,7 @@ class SharePartition:
             for span in batch.overlapping(batch.first_offset, log_start_offset - 1):
                 if span.is_available and GRID[span.state][Event.DATA_GONE] is RecordState.ARCHIVED:
                     for gone in batch.cut(span.first_offset, min(span.last_offset, log_start_offset - 1)):
-                        flight.become(gone, RecordState.ARCHIVED)
+                        flight.set_state(gone, RecordState.ARCHIVED)
         flight.move_start_to(log_start_offset)
 
     def archive_used_up(self, limits: Limits) -> StateWrite | None:
@@ -140,11 +140,11 @@ class SharePartition:
         used_up = []
         for span in self.flight.spans():
             if span.state is RecordState.AVAILABLE and span.delivery_count >= limits.delivery_count_limit:
-                self.flight.become(span, dead_letter_state(span, Cause.TOO_MANY_DELIVERIES, limits))
+                self.flight.set_state(span, dead_letter_state(span, Cause.TOO_MANY_DELIVERIES, limits))
                 used_up.append((span, span.state))
         if not used_up:
             return None
-        batches = stored(used_up)
+        batches = batches_to_store(used_up)
         self.flight.advance()
         return StateWrite(
             self.flight.start_offset, self.flight.complete_count, batches, archiving=self.flight.take_archiving()
@@ -161,10 +161,10 @@ class SharePartition:
         returns  the write that must be stored before the member is answered; None if nothing changes
         raises   KafkaError INVALID_RECORD_STATE, INVALID_REQUEST
         """
-        changes: list[Change] = []
+        changes: list[SpanChange] = []
         try:
             for each in acknowledgements:
-                self._begin(member_id, each, limits, now_ms, changes)
+                self._begin_acknowledgement(member_id, each, limits, now_ms, changes)
         except KafkaError:
             for change in changes:
                 change.span.in_transition = False
@@ -176,14 +176,14 @@ class SharePartition:
         stored."""
         changes = []
         self.pending.owner_is_gone(member_id)
-        for span in self._held(lambda span: span.member_id == member_id):
-            changes.append(self._in_transition(span, after(self.flight, span, Event.SESSION_ENDED, limits)))
+        for span in self._held_spans(lambda span: span.member_id == member_id):
+            changes.append(self._in_transition(span, state_after(self.flight, span, Event.SESSION_ENDED, limits)))
         return self._write(changes)
 
-    def written(self, write: StateWrite) -> None:
+    def write_stored(self, write: StateWrite) -> None:
         self._completing_count -= complete_count(write.changes)
         for span, state in write.changes:
-            self.flight.become(span, state)
+            self.flight.set_state(span, state)
         if write.archiving:
             self.flight.archiving += write.archiving
         self.flight.advance()
@@ -195,7 +195,7 @@ class SharePartition:
             span.in_transition = False
             span.pending = None
             if span.is_overdue:
-                self.flight.become(span, after(self.flight, span, Event.LOCK_EXPIRED, limits))
+                self.flight.set_state(span, state_after(self.flight, span, Event.LOCK_EXPIRED, limits))
         self.flight.archiving += write.archiving
         self.pending.forget_missed()
         self.flight.advance()
@@ -217,10 +217,10 @@ class SharePartition:
         self.pending.find_overdue(now_ms)
         if not overdue:
             return None
-        ended = self._held(lambda span: span.lock_deadline_ms <= now_ms)
+        ended = self._held_spans(lambda span: span.lock_deadline_ms <= now_ms)
         for span in ended:
-            self.flight.become(span, after(self.flight, span, Event.LOCK_EXPIRED, limits))
-        batches = stored((span, span.state) for span in ended)
+            self.flight.set_state(span, state_after(self.flight, span, Event.LOCK_EXPIRED, limits))
+        batches = batches_to_store((span, span.state) for span in ended)
         start_offset = self.flight.start_offset
         all_complete = self.flight.complete_count + self._completing_count
         self.flight.advance()
@@ -239,10 +239,10 @@ class SharePartition:
         batch = self.flight.batches[self.flight.floor(first)] if self.flight.floor(first) >= 0 else None
         is_whole = batch is not None and (batch.first_offset, batch.last_offset) == (first, last)
         if cause is None:
-            cause = guessed(count, limits.delivery_count_limit)
+            cause = guess_cause(count, limits.delivery_count_limit)
         return DeadLetter(first, last, count, cause, is_whole)
 
-    def copied(self, letters: Iterable[DeadLetter]) -> StateWrite | None:
+    def archive_copied(self, letters: Iterable[DeadLetter]) -> StateWrite | None:
         """Makes these records ARCHIVED because copying them has ended, successfully or not. Records in another state
         are ignored. The change is final even if the write fails. Returns None if none of the records was ARCHIVING."""
         flight = self.flight
@@ -252,18 +252,18 @@ class SharePartition:
                 for span in batch.cut(each.first_offset, each.last_offset):
                     cell = GRID[span.state][Event.COPIED]
                     if isinstance(cell, RecordState):
-                        flight.become(span, cell)
+                        flight.set_state(span, cell)
                         archived.append((span, cell))
         if not archived:
             return None
-        batches = stored(archived)
+        batches = batches_to_store(archived)
         flight.advance()
         return StateWrite(flight.start_offset, flight.complete_count + self._completing_count, batches)
 
     # Internal steps.
 
-    def _begin(
-        self, member_id: str, acknowledgement: Acknowledgement, limits: Limits, now_ms: int, changes: list[Change]
+    def _begin_acknowledgement(
+        self, member_id: str, acknowledgement: Acknowledgement, limits: Limits, now_ms: int, changes: list[SpanChange]
     ) -> None:
         flight = self.flight
         first, last, _ = acknowledgement
@@ -301,7 +301,7 @@ class SharePartition:
         member_id: str,
         limits: Limits,
         now_ms: int,
-        changes: list[Change],
+        changes: list[SpanChange],
     ) -> None:
         for span in batch.overlapping(first, last):
             cell = NOT_ACQUIRED if span.in_transition else GRID[span.state][event]
@@ -316,13 +316,13 @@ class SharePartition:
                 span.lock_deadline_ms = now_ms + limits.lock_duration_ms
                 self.flight.note_deadline(span.lock_deadline_ms)
             else:
-                changes.append(self._in_transition(span, after(self.flight, span, event, limits)))
+                changes.append(self._in_transition(span, state_after(self.flight, span, event, limits)))
 
-    def _in_transition(self, span: Span, state: RecordState) -> Change:
+    def _in_transition(self, span: Span, state: RecordState) -> SpanChange:
         span.in_transition = True
-        return Change(span, state)
+        return SpanChange(span, state)
 
-    def _held(self, is_meant: Callable[[Span], bool]) -> list[Span]:
+    def _held_spans(self, is_meant: Callable[[Span], bool]) -> list[Span]:
         """Returns the matching spans that members hold and that no write is about to change. Spans are split at the
         start offset, because records below it do not become available again."""
         start = self.flight.start_offset
@@ -337,10 +337,10 @@ class SharePartition:
                         found.append(span)
         return found
 
-    def _write(self, changes: Sequence[Change]) -> StateWrite | None:
+    def _write(self, changes: Sequence[SpanChange]) -> StateWrite | None:
         if not changes:
             return None
         flight = self.flight
         self._completing_count += complete_count(changes)
         all_complete = flight.complete_count + self._completing_count
-        return StateWrite(flight.start_offset, all_complete, stored(changes), tuple(changes))
+        return StateWrite(flight.start_offset, all_complete, batches_to_store(changes), tuple(changes))

@@ -1,8 +1,8 @@
 """The records of a share partition whose acknowledgement is pending in a transaction: TX_PENDING (KIP-1289).
 
 A request is checked in every partition that it names (`require_acquired`) before any partition changes (`acknowledge`).
-A transaction marker ends the pending acknowledgements (`end`). The acquisition locks continue to run: an expired lock
-makes its transaction overdue, and the caller aborts the transaction before the record is released. Source:
+A transaction marker ends the pending acknowledgements (`apply_marker`). The acquisition locks continue to run: an
+expired lock makes its transaction overdue, and the caller aborts the transaction before the record is released. Source:
 docs/spec/share-groups.md#s5-5, #s5-6, #s5-8.
 """
 
@@ -17,28 +17,28 @@ from odradek.broker.shares.core.in_flight import (
     EVENTS,
     NOBODY,
     Acknowledgement,
-    Change,
     InFlight,
     Limits,
     PendingAcknowledgement,
     Span,
+    SpanChange,
     StateWrite,
     TrackedBatch,
-    after,
+    batches_to_store,
     dead_letter_state,
-    given_back,
-    stored,
+    state_after,
+    state_after_release,
 )
 from odradek.broker.shares.core.state import (
     ACCEPT,
     DEAD_LETTER,
     REJECT,
-    Ending,
     PendingRange,
     PendingTransaction,
     Resolution,
     ResolvedRange,
     StateBatch,
+    TransactionEnd,
     resolution_by,
 )
 from odradek.broker.shares.core.tables import (
@@ -87,7 +87,7 @@ class PendingRecords:
     def __init__(self, flight: InFlight) -> None:
         self._flight = flight
         # Markers that arrived before the writes of the ranges that they end were answered.
-        self._missed: list[Ending] = []
+        self._missed: list[TransactionEnd] = []
         self._producer_ids: set[int] = set()  # producers that may have pending acknowledgements here
         self.lock_expired_count = 0
         self.overdue: set[PendingTransaction] = set()
@@ -151,7 +151,7 @@ class PendingRecords:
         """Makes the acknowledgements pending once the write is stored. They must have passed `require_acquired` in the
         same loop turn. Returns None if nothing changes."""
         flight = self._flight
-        changes: list[Change] = []
+        changes: list[SpanChange] = []
         for each in acknowledgements:
             for run_first, last, event in each.runs():
                 ack_type = PENDING_TYPES[event]
@@ -166,31 +166,33 @@ class PendingRecords:
                         if GRID[span.state][Event.TXN_ACKNOWLEDGE] is RecordState.TX_PENDING:
                             span.in_transition = True
                             span.pending = PendingAcknowledgement(transaction, ack_type, member_id, member_epoch)
-                            changes.append(Change(span, RecordState.TX_PENDING))
+                            changes.append(SpanChange(span, RecordState.TX_PENDING))
         if not changes:
             return None
         self._producer_ids.add(transaction.producer_id)
         return self._write(changes, pending=tuple(_pending_range(span) for span, _ in changes))
 
-    def undo(self, write: StateWrite, limits: Limits, now_ms: int) -> StateWrite:
+    def undo_write(self, write: StateWrite, limits: Limits, now_ms: int) -> StateWrite:
         """Undoes a stored write because the request failed elsewhere. Restores the previous states, and returns the
         write that records this."""
         resolved = tuple(ResolvedRange.of(each, Resolution.ABORTED, now_ms) for each in write.pending)
         overdue = []
         for span, _ in write.changes:
             if span.is_overdue:
-                state = after(self._flight, span, Event.LOCK_EXPIRED, limits)
-                self._flight.become(span, state)
+                state = state_after(self._flight, span, Event.LOCK_EXPIRED, limits)
+                self._flight.set_state(span, state)
                 overdue.append((span, state))
             else:
                 self._flight.become_acquired_again(span)
         self.forget_missed()
         self._flight.advance()
-        return self._write((), stored(overdue), resolved=resolved)
+        return self._write((), batches_to_store(overdue), resolved=resolved)
 
     # The end of a transaction.
 
-    def end(self, ending: Ending, has_session: Callable[[str], bool], limits: Limits, now_ms: int) -> StateWrite | None:
+    def apply_marker(
+        self, ending: TransactionEnd, has_session: Callable[[str], bool], limits: Limits, now_ms: int
+    ) -> StateWrite | None:
         """Applies a transaction marker in memory. Its effect on the stored state has already been recorded.
 
         has_session  whether this member still fetches this partition from this broker
@@ -220,9 +222,9 @@ class PendingRecords:
             if span.is_overdue and resolution is Resolution.ABORTED:
                 self.lock_expired_count += len(span)
             archived += self._resolve(span, resolution, has_session, limits, now_ms)
-        return self._after(archived)
+        return self._write_archived(archived)
 
-    def written(self, write: StateWrite) -> list[Ending]:
+    def write_stored(self, write: StateWrite) -> list[TransactionEnd]:
         """Makes the stored ranges TX_PENDING. Returns the markers that arrived before the write was answered and that
         end these ranges."""
         for span, _ in write.changes:
@@ -267,7 +269,7 @@ class PendingRecords:
                 span.is_overdue = True
                 self.overdue.add(span.pending.transaction)
 
-    def ended_by(self, ending: Ending) -> set[PendingTransaction]:
+    def ended_by(self, ending: TransactionEnd) -> set[PendingTransaction]:
         return {
             span.pending.transaction
             for span in self._flight.spans()
@@ -276,29 +278,29 @@ class PendingRecords:
             and resolution_by(ending, span.pending.transaction.producer_id, span.pending.transaction.producer_epoch)
         }
 
-    def holds(self, transaction: PendingTransaction) -> bool:
-        return any(True for _ in self._of(transaction))
+    def has_pending_of(self, transaction: PendingTransaction) -> bool:
+        return any(True for _ in self._spans_of(transaction))
 
     def release(self, transaction: PendingTransaction, limits: Limits, now_ms: int) -> StateWrite | None:
         """Gives back the overdue records of a transaction whose outcome cannot be determined."""
         released = []
-        for batch, each in list(self._of(transaction)):
+        for batch, each in list(self._spans_of(transaction)):
             if not each.is_overdue:
                 continue
             for span in self._cut_at_start(batch, each):
                 range_ = _pending_range(span)
-                state = given_back(self._flight, span, limits)
-                self._flight.become(span, state)
+                state = state_after_release(self._flight, span, limits)
+                self._flight.set_state(span, state)
                 self.lock_expired_count += len(span)
                 released.append((span, state, ResolvedRange.of(range_, Resolution.LOCK_EXPIRED, now_ms)))
         if not released:
             return None
-        batches = stored((span, state) for span, state, _ in released)
+        batches = batches_to_store((span, state) for span, state, _ in released)
         write = self._write((), batches, resolved=tuple(each for _, _, each in released))
         self._flight.advance()
         return write
 
-    def adopt(
+    def adopt_stored_state(
         self,
         transaction: PendingTransaction,
         batches: Sequence[StateBatch],
@@ -309,7 +311,7 @@ class PendingRecords:
         that are stored as pending stay pending; all others take their stored state."""
         ranges = sorted(ranges)  # The ranges do not overlap, and neither do the batches.
         batches = sorted(batches)
-        for batch, each in list(self._of(transaction)):
+        for batch, each in list(self._spans_of(transaction)):
             for span in self._cut_at_start(batch, each):
                 at = bisect_right(ranges, span.last_offset, key=_FIRST_OFFSET) - 1
                 if at >= 0 and ranges[at].last_offset >= span.first_offset:
@@ -317,9 +319,9 @@ class PendingRecords:
                 state = _stored_state(span, batches)
                 span.cause = Cause.REJECTED  # used if the state is ARCHIVING, because the rejection was committed
                 if state is RecordState.AVAILABLE:
-                    state = given_back(self._flight, span, limits)
+                    state = state_after_release(self._flight, span, limits)
                     self.lock_expired_count += len(span) if span.is_overdue else 0
-                self._flight.become(span, state)
+                self._flight.set_state(span, state)
         self._flight.advance()
 
     # Internal steps.
@@ -328,7 +330,7 @@ class PendingRecords:
         for batch in self._flight.overlapping(first, last):
             yield from batch.overlapping(first, last)
 
-    def _of(self, transaction: PendingTransaction) -> Iterator[tuple[TrackedBatch, Span]]:
+    def _spans_of(self, transaction: PendingTransaction) -> Iterator[tuple[TrackedBatch, Span]]:
         for batch in self._flight.batches:
             for span in batch.spans:
                 if (
@@ -371,22 +373,22 @@ class PendingRecords:
         event = Event.COMMIT_MARKER if resolution is Resolution.COMMITTED else Event.ABORT_MARKER
         if GRID[span.state][event] is Effect.APPLY:
             if pending.ack_type == ACCEPT:
-                flight.become(span, RecordState.ACKNOWLEDGED)
+                flight.set_state(span, RecordState.ACKNOWLEDGED)
             elif pending.ack_type == DEAD_LETTER:  # the marker has already stored it as ARCHIVING
                 span.cause = Cause.REJECTED
-                flight.become(span, RecordState.ARCHIVING)
+                flight.set_state(span, RecordState.ARCHIVING)
             # The record is stored as ARCHIVED. If the group has received a dead-letter queue since then, a copy is
             # written, unless a crash prevents it.
             else:
-                flight.become(span, dead_letter_state(span, Cause.REJECTED, limits))
+                flight.set_state(span, dead_letter_state(span, Cause.REJECTED, limits))
             return []
         assert GRID[span.state][event] is Effect.RETURN, (span.state, event)
         has_owner = span.member_id != NOBODY and has_session(span.member_id)
         if has_owner and span.lock_deadline_ms > now_ms and span.first_offset >= flight.start_offset:
             flight.become_acquired_again(span)
             return []
-        state = given_back(flight, span, limits)
-        flight.become(span, state)
+        state = state_after_release(flight, span, limits)
+        flight.set_state(span, state)
         return [] if state is RecordState.AVAILABLE else [(span, state)]
 
     def _cut_at_start(self, batch: TrackedBatch, span: Span) -> list[Span]:
@@ -395,14 +397,14 @@ class PendingRecords:
             return batch.cut(first, start - 1) + batch.cut(start, last)
         return [span]
 
-    def _after(self, archived: Sequence[tuple[Span, RecordState]]) -> StateWrite | None:
-        write = self._write((), stored(archived)) if archived else None
+    def _write_archived(self, archived: Sequence[tuple[Span, RecordState]]) -> StateWrite | None:
+        write = self._write((), batches_to_store(archived)) if archived else None
         self._flight.advance()
         return write
 
     def _write(
         self,
-        changes: Sequence[Change],
+        changes: Sequence[SpanChange],
         batches: tuple[StateBatch, ...] | None = None,
         *,
         pending: tuple[PendingRange, ...] = (),
@@ -412,7 +414,7 @@ class PendingRecords:
         return StateWrite(
             flight.start_offset,
             flight.complete_count,
-            stored(changes) if batches is None else batches,
+            batches_to_store(changes) if batches is None else batches,
             tuple(changes),
             pending,
             resolved,

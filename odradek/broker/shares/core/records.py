@@ -11,15 +11,15 @@ from odradek.broker.shares.core.state import (
     ACCEPT,
     DEAD_LETTER,
     REJECT,
-    Deletion,
     PendingRange,
     Resolution,
     ResolvedRange,
     SharePartitionKey,
-    Snapshot,
+    ShareSnapshot,
+    ShareUpdate,
     StateBatch,
+    StateDeletion,
     StateRecord,
-    Update,
 )
 from odradek.protocol.codec import Write, decode, encode, writer
 from odradek.protocol.errors import MalformedMessage
@@ -44,9 +44,9 @@ VALUE_PREFIX = SHORT.pack(VALUE_VERSION)
 
 def encode_record(record: StateRecord) -> tuple[bytes, bytes | None]:
     match record:
-        case Deletion():
+        case StateDeletion():
             return _key(SNAPSHOT, record.key), None
-        case Snapshot():
+        case ShareSnapshot():
             snapshot = ShareSnapshotValue(
                 snapshot_epoch=record.snapshot_epoch,
                 state_epoch=record.state_epoch,
@@ -59,7 +59,7 @@ def encode_record(record: StateRecord) -> tuple[bytes, bytes | None]:
                 txn_staged=[pending_form(share_snapshot_value.TxnStagedRange, each) for each in record.pending],
             )
             return _key(SNAPSHOT, record.key), _value(SNAPSHOT, snapshot)
-        case Update():
+        case ShareUpdate():
             update = ShareUpdateValue(
                 snapshot_epoch=record.snapshot_epoch,
                 leader_epoch=record.leader_epoch,
@@ -86,7 +86,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> StateRecord | None:
     typed = decode(ShareSnapshotKey, KEY_VERSION, key, VERSION_BYTES)
     share_partition = SharePartitionKey(typed.group_id, typed.topic_id, typed.partition)
     if value is None:
-        return Deletion(share_partition) if kind == SNAPSHOT else None
+        return StateDeletion(share_partition) if kind == SNAPSHOT else None
     if len(value) < VERSION_BYTES:
         raise MalformedMessage("a value without a version in __share_group_state")
     version = SHORT.unpack_from(value)[0]
@@ -94,7 +94,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> StateRecord | None:
         raise MalformedMessage(f"a value of version {version} in __share_group_state")
     if kind == SNAPSHOT:
         snapshot = decode(ShareSnapshotValue, version, value, VERSION_BYTES)
-        return Snapshot(
+        return ShareSnapshot(
             share_partition,
             snapshot.snapshot_epoch,
             snapshot.state_epoch,
@@ -107,7 +107,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> StateRecord | None:
             pending_of(snapshot.txn_staged),
         )
     update = decode(ShareUpdateValue, version, value, VERSION_BYTES)
-    return Update(
+    return ShareUpdate(
         share_partition,
         update.snapshot_epoch,
         update.leader_epoch,

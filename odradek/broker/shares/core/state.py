@@ -99,7 +99,7 @@ class PendingTransaction(NamedTuple):
     producer_epoch: int
 
 
-class PendingHere(NamedTuple):
+class PendingCount(NamedTuple):
     """The number of records that one transaction has pending in one share partition."""
 
     key: SharePartitionKey
@@ -148,7 +148,7 @@ class ResolvedRange(NamedTuple):
         )
 
 
-class Ending(NamedTuple):
+class TransactionEnd(NamedTuple):
     """The content of a transaction marker. `transaction_version` comes from WriteTxnMarkers v2; a marker in a log does
     not contain it, and then 2 is assumed."""
 
@@ -158,7 +158,7 @@ class Ending(NamedTuple):
     transaction_version: int = EPOCH_TELLS_SINCE
 
 
-def resolution_by(ending: Ending, producer_id: int, producer_epoch: int) -> Resolution | None:
+def resolution_by(ending: TransactionEnd, producer_id: int, producer_epoch: int) -> Resolution | None:
     """Returns how a marker ends a pending acknowledgement of this producer id and epoch, or None if the marker belongs
     to another transaction.
 
@@ -181,7 +181,7 @@ def resolution_by(ending: Ending, producer_id: int, producer_epoch: int) -> Reso
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Snapshot(NamedTuple):
+class ShareSnapshot(NamedTuple):
     """The complete state of a share partition, including all pending ranges. Replaces the previous state."""
 
     key: SharePartitionKey
@@ -196,7 +196,7 @@ class Snapshot(NamedTuple):
     pending: Sequence[PendingRange] = ()
 
 
-class Update(NamedTuple):
+class ShareUpdate(NamedTuple):
     """The changes of one write. A start offset of -1 keeps the old one. `written_ms` is not stored."""
 
     key: SharePartitionKey
@@ -210,11 +210,11 @@ class Update(NamedTuple):
     resolved: Sequence[ResolvedRange] = ()
 
 
-class Deletion(NamedTuple):
+class StateDeletion(NamedTuple):
     key: SharePartitionKey
 
 
-StateRecord = Snapshot | Update | Deletion
+StateRecord = ShareSnapshot | ShareUpdate | StateDeletion
 
 
 class StoredState(NamedTuple):

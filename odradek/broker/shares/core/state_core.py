@@ -1,8 +1,8 @@
 """Decisions of the share coordinator about the stored state of the share partitions of one `__share_group_state`
 partition.
 
-`StateCore` owns every `Entry`, and only `replay` changes entries. Two epochs fence writers that have lost the right to
-write:
+`StateCore` owns every `StateEntry`, and only `replay` changes entries. Two epochs fence writers that have lost the
+right to write:
 
     state epoch    set by the group coordinator when the state is reset, or deleted and created again
     leader epoch   raised when a new leader of the topic partition reads the state
@@ -20,20 +20,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from odradek.broker.shares.core.entry import Entry
+from odradek.broker.shares.core.entry import StateEntry
 from odradek.broker.shares.core.in_flight import StateWrite
 from odradek.broker.shares.core.state import (
     UNDECIDED_START_OFFSET,
     UNKNOWN_COUNT,
-    Deletion,
-    Ending,
     Outcome,
-    PendingHere,
+    PendingCount,
     SharePartitionKey,
-    Snapshot,
+    ShareSnapshot,
+    StateDeletion,
     StateRecord,
     StateSummary,
     StoredState,
+    TransactionEnd,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.kafka_rules import NEWEST, KafkaRules
@@ -71,7 +71,7 @@ class StateCore:
         self._check_seal = check_seal
         self._config = config
         self._partition_exists = partition_exists
-        self._entries: dict[SharePartitionKey, Entry] = {}
+        self._entries: dict[SharePartitionKey, StateEntry] = {}
         # By producer id. A value may contain share partitions that no longer have pending records.
         self._pending_by: dict[int, dict[SharePartitionKey, None]] = {}
         # Number of pending records, for share partitions that have any.
@@ -83,14 +83,14 @@ class StateCore:
     # Replaying.
 
     def replay(self, record: StateRecord, record_offset: int, producer_id: int) -> None:
-        if isinstance(record, Deletion):
+        if isinstance(record, StateDeletion):
             self._entries.pop(record.key, None)
             self._count_pending(record.key, 0)
             return
         entry = self._entries.get(record.key)
         if entry is None:
-            entry = self._entries[record.key] = Entry(record.key, record_offset)
-        if isinstance(record, Snapshot):
+            entry = self._entries[record.key] = StateEntry(record.key, record_offset)
+        if isinstance(record, ShareSnapshot):
             entry.take_snapshot(record, record_offset, self._config.updates_per_snapshot)
         else:
             entry.take_update(record)
@@ -102,7 +102,7 @@ class StateCore:
         known_epoch, _ = self._marker_epochs.get(producer_id, (-1, None))
         self._marker_epochs[producer_id] = max(known_epoch, producer_epoch), None
         for entry in self._entries_of(producer_id):
-            entry.take_marker(Ending(producer_id, producer_epoch, committed))
+            entry.take_marker(TransactionEnd(producer_id, producer_epoch, committed))
             self._count_pending(entry.key, entry.overlay.record_count)
 
     def settle(self, outcome: object) -> None:
@@ -134,7 +134,7 @@ class StateCore:
             stored = (entry.state_epoch, entry.start_offset, entry.delivery_complete_count)
             if stored == (state_epoch, start_offset, count):
                 return Outcome(True, must_sync=True)
-        snapshot = Snapshot(
+        snapshot = ShareSnapshot(
             key,
             snapshot_epoch=0 if entry is None else entry.snapshot_epoch + 1,
             state_epoch=state_epoch,
@@ -153,7 +153,7 @@ class StateCore:
         """
         entry = self._require(key, leader_epoch)
         self._require_partition(key)
-        answer = entry.stored()
+        answer = entry.to_stored_state()
         if leader_epoch <= entry.fence:
             return Outcome(answer)
         record = entry.next_record(self._config.updates_per_snapshot, now_ms, leader_epoch=leader_epoch)
@@ -202,11 +202,11 @@ class StateCore:
         )
         return Outcome(True, (record,), must_sync=must_sync)
 
-    def end_transaction(self, ending: Ending, now_ms: int) -> Outcome[bool]:
+    def end_transaction(self, ending: TransactionEnd, now_ms: int) -> Outcome[bool]:
         """Records the ranges that a marker, already appended and replayed, ends only because of its transaction
         version. A replay of the marker alone would not end them (#s5-7)."""
         records = [
-            entry.resolving(ended, self._config.updates_per_snapshot, now_ms)
+            entry.resolution_record(ended, self._config.updates_per_snapshot, now_ms)
             for entry in self._entries_of(ending.producer_id)
             if (ended := entry.overlay.ended_by(ending))
         ]
@@ -215,7 +215,7 @@ class StateCore:
     def delete(self, key: SharePartitionKey) -> Outcome[bool]:
         """Deletes the stored state. Raises UNKNOWN_TOPIC_OR_PARTITION."""
         self._require_partition(key)
-        return Outcome(True, (Deletion(key),) if key in self._entries else ())
+        return Outcome(True, (StateDeletion(key),) if key in self._entries else ())
 
     def summarize(self, key: SharePartitionKey) -> StateSummary:
         """Returns a summary of the stored state. Raises UNKNOWN_TOPIC_OR_PARTITION."""
@@ -248,13 +248,13 @@ class StateCore:
         """The share partitions that hold pending records."""
         return list(self._pending_in)
 
-    def pending_in(self, key: SharePartitionKey) -> Sequence[PendingHere]:
+    def pending_in(self, key: SharePartitionKey) -> Sequence[PendingCount]:
         """Returns the number of pending records of each transaction in one share partition."""
         if key not in self._pending_in:
             return ()
-        return [PendingHere(key, *each) for each in self._entries[key].overlay.by_transaction().items()]
+        return [PendingCount(key, *each) for each in self._entries[key].overlay.by_transaction().items()]
 
-    def pending_of(self, producer_id: int) -> Sequence[PendingHere]:
+    def pending_of(self, producer_id: int) -> Sequence[PendingCount]:
         """Returns the number of records that the producer's transactions have pending, for each share partition."""
         return [
             each
@@ -263,11 +263,11 @@ class StateCore:
             if each.transaction.producer_id == producer_id
         ]
 
-    def stored(self, key: SharePartitionKey) -> StoredState | None:
+    def stored_state(self, key: SharePartitionKey) -> StoredState | None:
         """Returns the stored state, or None if the share partition was never initialised. Unlike `read`, it fences no
         leader."""
         entry = self._entries.get(key)
-        return None if entry is None else entry.stored()
+        return None if entry is None else entry.to_stored_state()
 
     # Periodic work.
 
@@ -303,7 +303,7 @@ class StateCore:
 
     def forget_missing_topics(self, topic_exists: Callable[[bytes], bool]) -> Outcome[int]:
         """Deletes the state of topics that no longer exist, including topics that were deleted before a restart."""
-        gone = [Deletion(key) for key in self._entries if not topic_exists(key.topic_id)]
+        gone = [StateDeletion(key) for key in self._entries if not topic_exists(key.topic_id)]
         return Outcome(len(gone), gone, may_split=True)
 
     def repeat_markers(self, now_ms: int) -> Outcome[bool]:
@@ -350,7 +350,7 @@ class StateCore:
         entries = [entry for entry in self._entries.values() if entry.unrepeated]
         return [entry.next_record(self._config.updates_per_snapshot, now_ms) for entry in entries]
 
-    def _require(self, key: SharePartitionKey, leader_epoch: int) -> Entry:
+    def _require(self, key: SharePartitionKey, leader_epoch: int) -> StateEntry:
         entry = self._entries.get(key)
         if entry is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, NOT_INITIALIZED)
@@ -362,7 +362,7 @@ class StateCore:
         if not self._partition_exists(key.topic_id, key.partition):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    def _entries_of(self, producer_id: int) -> list[Entry]:
+    def _entries_of(self, producer_id: int) -> list[StateEntry]:
         """Returns the entries in which this producer has pending acknowledgements, and forgets the others."""
         found = []
         for key in list(self._pending_by.get(producer_id, ())):

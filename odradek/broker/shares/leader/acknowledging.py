@@ -101,10 +101,10 @@ def _acknowledge(
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     except KafkaError as refusal:
         return AcknowledgeResult(refusal.code, refusal.message)
-    return started(_stored(live, session.member_id, acknowledgements, placed))
+    return started(_apply_and_store(live, session.member_id, acknowledgements, placed))
 
 
-async def _stored(
+async def _apply_and_store(
     live: LiveSharePartition, member_id: str, acknowledgements: Sequence[Acknowledgement], placed: PartitionImage
 ) -> AcknowledgeResult:
     try:

@@ -31,7 +31,7 @@ from odradek.broker.shares.core.dead_letters import (
     batches_within,
     check_queue,
     copy_of,
-    without,
+    subtract_letters,
 )
 from odradek.broker.shares.core.in_flight import StateWrite
 from odradek.broker.shares.core.state import (
@@ -104,7 +104,7 @@ class DeadLetterCounts:
     uncopied: int = 0
 
 
-class _Copying:
+class _CopyJob:
     """The dead letters of a share partition while its state epoch stays the same.
 
     waiting    letters that have still to be copied
@@ -127,10 +127,10 @@ class _Copying:
         copied."""
         if owner is not self.owner:
             self.owner, self.partition, self.leader_epoch = owner, owner.partition, owner.leader_epoch
-            letters = without(letters, (*self.waiting, *self.under_way))
+            letters = subtract_letters(letters, (*self.waiting, *self.under_way))
         self.waiting.extend(letters)
 
-    def next_together(self) -> Sequence[DeadLetter]:
+    def next_batch(self) -> Sequence[DeadLetter]:
         """Removes and returns the next letters, which are copied and then archived together."""
         together = [self.waiting.popleft()]
         count = together[0].record_count
@@ -185,14 +185,14 @@ class DeadLetterQueues:
         self._persister = persister
         self._must_sync = must_sync
         self._find = find
-        self._copying: dict[tuple[SharePartitionKey, int], _Copying] = {}
+        self._copying: dict[tuple[SharePartitionKey, int], _CopyJob] = {}
         self._turns: deque[Deferred[None]] = deque()
         self._is_stopped = False
         # Value: the time of the last log line, and the number of uncopied records since then.
         self._complaints: dict[tuple[str, str], tuple[int, int]] = {}
         self.counts: dict[str, DeadLetterCounts] = {}  # by group
 
-    def take(self, live: LiveSharePartition, letters: Sequence[DeadLetter]) -> None:
+    def copy_letters(self, live: LiveSharePartition, letters: Sequence[DeadLetter]) -> None:
         """Starts to copy, and then to archive, these records. They must already be stored as ARCHIVING."""
         if self._is_stopped:
             return
@@ -201,11 +201,11 @@ class DeadLetterQueues:
         if copying is not None:
             copying.add(live, letters)
             return
-        copying = self._copying[life] = _Copying(live)
+        copying = self._copying[life] = _CopyJob(live)
         copying.add(live, letters)
         started(self._copy_all(copying))
 
-    def forget(self, group_id: str) -> None:
+    def forget_group(self, group_id: str) -> None:
         """Removes the counters of a group that was deleted."""
         self.counts.pop(group_id, None)
 
@@ -215,7 +215,7 @@ class DeadLetterQueues:
 
     # Turns.
 
-    def _turn(self) -> Deferred[None]:
+    def _wait_for_turn(self) -> Deferred[None]:
         """Waits for the caller's turn. Turns are granted in order, each in its own turn of the event loop."""
         turn: Deferred[None] = Deferred()
         self._turns.append(turn)
@@ -232,10 +232,10 @@ class DeadLetterQueues:
 
     # One share partition.
 
-    async def _copy_all(self, copying: _Copying) -> None:
+    async def _copy_all(self, copying: _CopyJob) -> None:
         while copying.waiting:
-            letters = copying.under_way = copying.next_together()
-            await self._turn()
+            letters = copying.under_way = copying.next_batch()
+            await self._wait_for_turn()
             if self._is_stopped:
                 return
             await self._copy(copying, letters)
@@ -245,7 +245,7 @@ class DeadLetterQueues:
             copying.under_way = ()
         del self._copying[copying.key, copying.state_epoch]
 
-    async def _copy(self, copying: _Copying, letters: Sequence[DeadLetter]) -> None:
+    async def _copy(self, copying: _CopyJob, letters: Sequence[DeadLetter]) -> None:
         """Writes the copies. If that fails, counts and logs the records without a copy."""
         group_id = copying.key.group_id
         counts = self._counts(group_id)
@@ -262,9 +262,9 @@ class DeadLetterQueues:
         if not self._is_stopped:
             uncopied = sum(each.record_count for each in letters) - (counts.records - before)
             counts.uncopied += uncopied
-            self._complain(group_id, reason, uncopied)
+            self._warn_uncopied(group_id, reason, uncopied)
 
-    async def _write_copies(self, copying: _Copying, letters: Sequence[DeadLetter], counts: DeadLetterCounts) -> None:
+    async def _write_copies(self, copying: _CopyJob, letters: Sequence[DeadLetter], counts: DeadLetterCounts) -> None:
         key = copying.key
         name = self._settings.dead_letter_topic(key.group_id)
         self._check(name)
@@ -287,10 +287,10 @@ class DeadLetterQueues:
                 if len(copies) >= RECORDS_PER_TURN or offset == contents.last_offset:
                     await self._write(name, key.partition, copies, key, counts)
                     copies = []
-                    await self._turn()
+                    await self._wait_for_turn()
         await self._write(name, key.partition, copies, key, counts)
 
-    async def _archive(self, copying: _Copying, letters: Sequence[DeadLetter]) -> None:
+    async def _archive(self, copying: _CopyJob, letters: Sequence[DeadLetter]) -> None:
         """Stores the records as ARCHIVED, through the share partition if it is in memory."""
         live = self._find(copying.key)
         if live is not None and live.phase is SharePartitionPhase.LOADING:
@@ -299,7 +299,7 @@ class DeadLetterQueues:
             except KafkaError:
                 live = None
         if live is not None and live.phase is SharePartitionPhase.ACTIVE and live.state_epoch == copying.state_epoch:
-            live.copied(letters)
+            live.archive_copied(letters)
             return
         archived = [
             StateBatch(each.first_offset, each.last_offset, RecordState.ARCHIVED.value, each.delivery_count)
@@ -307,7 +307,7 @@ class DeadLetterQueues:
         ]
         write = StateWrite(UNDECIDED_START_OFFSET, UNKNOWN_COUNT, archived)
         answer = self._persister.write(copying.key, copying.state_epoch, copying.leader_epoch, write)
-        answer.when_done(partial(_archived, copying.key))
+        answer.when_done(partial(_log_unstored_archive, copying.key))
 
     # Reading.
 
@@ -333,7 +333,7 @@ class DeadLetterQueues:
     ) -> None:
         if not copies:
             return
-        most_bytes = (await self._place(name, source_index)).log.config.max_message_bytes
+        most_bytes = (await self._queue_partition(name, source_index)).log.config.max_message_bytes
         cut: Iterator[list[NewRecord]] = batches_within(copies, most_bytes)
         while True:
             try:
@@ -352,7 +352,7 @@ class DeadLetterQueues:
         """Writes one batch of copies, and retries if the error may be temporary."""
         counts.writes += 1
         for attempt in range(ATTEMPTS):
-            partition = await self._place(name, source_index)
+            partition = await self._queue_partition(name, source_index)
             try:
                 await self._append(partition, batch, must_sync=self._must_sync(key))
             except KafkaError as error:
@@ -382,13 +382,13 @@ class DeadLetterQueues:
             accepted.batch,
             origin=Origin.CLIENT,
             now_ms=now_ms,
-            on_done=partial(_told, written),
+            on_done=partial(_resolve_or_fail, written),
             header=accepted.header,
         )
         await written
         if must_sync:
             durable: Deferred[None] = Deferred()
-            partition.when_durable(appended.last_offset + 1, partial(_told, durable), must_sync=True)
+            partition.when_durable(appended.last_offset + 1, partial(_resolve_or_fail, durable), must_sync=True)
             await durable
 
     # The queue.
@@ -403,7 +403,7 @@ class DeadLetterQueues:
             is_marked = TOPIC_SETTINGS[DEAD_LETTER_GROUP_ENABLE].parse("false" if text is None else text) is True
         check_queue(name, is_marked, self._rules())
 
-    async def _place(self, name: str, source_index: int) -> Partition:
+    async def _queue_partition(self, name: str, source_index: int) -> Partition:
         """Returns the queue partition for copies from one source partition, and creates the topic if that is allowed.
 
         Raises UnusableQueue, and the errors of the partition registry.
@@ -440,7 +440,7 @@ class DeadLetterQueues:
             counts = self.counts[group_id] = DeadLetterCounts()
         return counts
 
-    def _complain(self, group_id: str, reason: str, uncopied: int) -> None:
+    def _warn_uncopied(self, group_id: str, reason: str, uncopied: int) -> None:
         """Logs that records were archived without a copy, at most once a minute for each group and reason."""
         now_ms = self._clock.now_ms()
         logged_ms, since = self._complaints.get((group_id, reason), (now_ms - COMPLAINT_MS, 0))
@@ -498,14 +498,14 @@ def id_text(topic_id: bytes) -> str:
     return urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
-def _told(answer: Deferred[None], error: KafkaError | None) -> None:
+def _resolve_or_fail(answer: Deferred[None], error: KafkaError | None) -> None:
     if error is None:
         answer.resolve(None)
     else:
         answer.fail(error)
 
 
-def _archived(key: SharePartitionKey, answer: Deferred[bool]) -> None:
+def _log_unstored_archive(key: SharePartitionKey, answer: Deferred[bool]) -> None:
     try:
         answer.outcome()
     except KafkaError as error:  # the state epoch has changed, or the next load finds ARCHIVING and copies again

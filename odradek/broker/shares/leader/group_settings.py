@@ -29,7 +29,7 @@ READ_COMMITTED: Final = "read_committed"
 NO_SETTINGS: Final[Mapping[str, str]] = {}
 
 
-class _Parsed(NamedTuple):
+class _ParsedSettings(NamedTuple):
     """Parsed settings that decisions need.
 
     limits_with_queue  the limits while dead-letter queues are enabled; None if the group has no dead-letter topic
@@ -46,36 +46,36 @@ class ShareGroupSettings:
         self._image = image
         self._broker_setting = broker_setting
         self._broker_numbers: dict[str, int] = {}  # parsed broker settings, which can only be set in the broker's file
-        self._without_own: _Parsed | None = None  # the settings that all groups without own settings share
-        self._parsed: dict[str, _Parsed] = {}  # by group; only groups with own settings
+        self._without_own: _ParsedSettings | None = None  # the settings that all groups without own settings share
+        self._parsed: dict[str, _ParsedSettings] = {}  # by group; only groups with own settings
 
     def changed(self, group_id: str) -> None:
         """Drops the cached settings of a group, because its own settings have changed."""
         self._parsed.pop(group_id, None)
 
     def limits(self, group_id: str) -> Limits:
-        parsed = self._of(group_id)
+        parsed = self._parsed_settings(group_id)
         if parsed.limits_with_queue is not None and self._image.has_dead_letter_queues:
             return parsed.limits_with_queue
         return parsed.limits
 
     def dead_letter_topic(self, group_id: str) -> str:
         """Returns the name of the group's dead-letter topic, or a blank name if it has none."""
-        name = self._own(group_id, DEAD_LETTER_TOPIC_NAME)
+        name = self._group_value(group_id, DEAD_LETTER_TOPIC_NAME)
         assert isinstance(name, str)
         return name
 
     def copies_dead_letters(self, group_id: str) -> bool:
         """Returns whether the copies in the group's dead-letter queue contain the record's key and value."""
-        return bool(self._own(group_id, DEAD_LETTER_COPY_RECORD))
+        return bool(self._group_value(group_id, DEAD_LETTER_COPY_RECORD))
 
     def lock_duration_ms(self, group_id: str) -> int:
-        return self._of(group_id).limits.lock_duration_ms
+        return self._parsed_settings(group_id).limits.lock_duration_ms
 
     def is_read_committed(self, group_id: str) -> bool:
-        return self._of(group_id).is_read_committed
+        return self._parsed_settings(group_id).is_read_committed
 
-    def _of(self, group_id: str) -> _Parsed:
+    def _parsed_settings(self, group_id: str) -> _ParsedSettings:
         parsed = self._parsed.get(group_id)
         if parsed is None:
             if (ConfigResourceType.GROUP, group_id) in self._image.configs:
@@ -86,24 +86,24 @@ class ShareGroupSettings:
                 parsed = self._without_own
         return parsed
 
-    def _parse(self, group_id: str) -> _Parsed:
+    def _parse(self, group_id: str) -> _ParsedSettings:
         limits = Limits(
             delivery_count_limit=self._number(group_id, "share.delivery.count.limit"),
             max_record_locks=self._number(group_id, "share.partition.max.record.locks"),
             lock_duration_ms=self._number(group_id, "share.record.lock.duration.ms"),
-            renew_enabled=bool(self._own(group_id, "share.renew.acknowledge.enable")),
+            renew_enabled=bool(self._group_value(group_id, "share.renew.acknowledge.enable")),
         )
         has_queue = bool(self.dead_letter_topic(group_id).strip())
         with_queue = limits._replace(has_dead_letter_queue=True) if has_queue else None
-        return _Parsed(limits, with_queue, bool(self._own(group_id, "share.isolation.level") == READ_COMMITTED))
+        return _ParsedSettings(limits, with_queue, bool(self._group_value(group_id, "share.isolation.level") == READ_COMMITTED))
 
     def auto_offset_reset(self, group_id: str) -> str:
         """Returns `earliest`, `latest`, or `by_duration:` followed by a duration."""
-        value = self._own(group_id, "share.auto.offset.reset")
+        value = self._group_value(group_id, "share.auto.offset.reset")
         assert isinstance(value, str)
         return value
 
-    def _own(self, group_id: str, name: str) -> Any:
+    def _group_value(self, group_id: str, name: str) -> Any:
         """Returns the group's value, or else the default of the setting."""
         setting = GROUP_SETTINGS[name]
         text = self._image.configs.get((ConfigResourceType.GROUP, group_id), NO_SETTINGS).get(name)
@@ -118,7 +118,7 @@ class ShareGroupSettings:
         """Returns the group's value, or else the broker's."""
         own = self._image.configs.get((ConfigResourceType.GROUP, group_id))
         if own is not None and name in own:
-            return clamped(name, self._own(group_id, name), self._broker_setting)
+            return clamped(name, self._group_value(group_id, name), self._broker_setting)
         if name not in self._broker_numbers:
             broker_name = f"group.{name}"
             value = BROKER_SETTINGS[broker_name].parse(self._broker_setting(broker_name))

@@ -28,7 +28,7 @@ log = logging.getLogger("odradek.shares")
 Refusals = Mapping[Pair, KafkaError]
 
 
-async def begin(broker: ShareBroker, group_id: str, request: StateRequest) -> Refusals:
+async def initialize_state(broker: ShareBroker, group_id: str, request: StateRequest) -> Refusals:
     """Initialises the share state of these partitions, and records in the group which partitions are now
     initialised."""
     pairs = list(request.start_offsets)
@@ -45,10 +45,12 @@ async def begin(broker: ShareBroker, group_id: str, request: StateRequest) -> Re
     # Partitions in `if_missing` are not dropped: existing state was kept, and without state nothing could be loaded.
     # Members may already fetch from them, and keep the records that they have acquired.
     replaced = [pair for pair in succeeded if pair not in request.if_missing]
-    broker.shares.drop([SharePartitionKey(group_id, *pair) for pair in replaced])
+    broker.shares.drop_partitions([SharePartitionKey(group_id, *pair) for pair in replaced])
     for pair, error in refusals.items():
         log.warning("the share state of %s could not be initialized: %s", SharePartitionKey(group_id, *pair), error)
-    note(broker, group_id, lambda core, now_ms: core.share_state_begun(group_id, succeeded, list(refusals), now_ms))
+    submit_second_decision(
+        broker, group_id, lambda core, now_ms: core.share_state_begun(group_id, succeeded, list(refusals), now_ms)
+    )
     return refusals
 
 
@@ -61,18 +63,20 @@ async def _initialize_if_missing(
     return summary.is_there or await persister.initialize(key, state_epoch, start_offset)
 
 
-async def delete(broker: ShareBroker, group_id: str, partitions: Partitions) -> Refusals:
+async def delete_state(broker: ShareBroker, group_id: str, partitions: Partitions) -> Refusals:
     """Deletes the state of these partitions. Topics without any remaining state are recorded in the group."""
     pairs = pairs_of(partitions)
     asked = [broker.shares.persister.delete(SharePartitionKey(group_id, *pair)) for pair in pairs]
     refusals = await _refusals(pairs, asked)
-    broker.shares.drop([SharePartitionKey(group_id, *pair) for pair in pairs_of(partitions)])
+    broker.shares.drop_partitions([SharePartitionKey(group_id, *pair) for pair in pairs_of(partitions)])
     gone = partitions.keys() - {topic_id for topic_id, _ in refusals}
-    note(broker, group_id, lambda core, now_ms: core.share_state_deleted(group_id, gone, now_ms))
+    submit_second_decision(broker, group_id, lambda core, now_ms: core.share_state_deleted(group_id, gone, now_ms))
     return refusals
 
 
-def note(broker: ShareBroker, group_id: str, decide: Callable[[GroupCore, int], Outcome[bool]]) -> None:
+def submit_second_decision(
+    broker: ShareBroker, group_id: str, decide: Callable[[GroupCore, int], Outcome[bool]]
+) -> None:
     """Submits the group's second decision. If it cannot be recorded, the first decision counts as interrupted, and the
     group makes it again later."""
     try:

@@ -21,9 +21,9 @@ from odradek.broker.shares.core.in_flight import Acknowledgement, StateWrite
 from odradek.broker.shares.core.partition import SharePartition
 from odradek.broker.shares.core.state import (
     UNDECIDED_START_OFFSET,
-    Ending,
     PendingTransaction,
     SharePartitionKey,
+    TransactionEnd,
 )
 from odradek.broker.shares.leader.group_settings import EARLIEST, LATEST, ShareGroupSettings
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -93,7 +93,7 @@ class LiveSharePartition:
         has_session      whether a member still fetches this share partition from this broker
         on_overdue       called if locks of records expire while their acknowledgement is pending in this transaction
         on_pending       called after loading and after a transactional acknowledgement: `producer_ids` may have grown
-        on_dead_letters  called with records stored as ARCHIVING; it copies them and then calls `copied`
+        on_dead_letters  called with records stored as ARCHIVING; it copies them and then calls `archive_copied`
         """
         self.key = key
         self.partition = partition
@@ -116,7 +116,7 @@ class LiveSharePartition:
         self._on_overdue = on_overdue
         self._on_pending = on_pending
         self._on_dead_letters = on_dead_letters
-        self._ended_meanwhile: list[Ending] = []  # markers that arrived while the state was being read
+        self._ended_meanwhile: list[TransactionEnd] = []  # markers that arrived while the state was being read
         self._awaiting_load: list[Deferred[bool]] = []
         self._timer: TimerHandle | None = None
         self._timer_due_ms = 0
@@ -189,11 +189,11 @@ class LiveSharePartition:
                 return
             self.state_epoch = stored.state_epoch
             if stored.start_offset != UNDECIDED_START_OFFSET:
-                self._begin(SharePartition(stored.start_offset, stored.batches, stored.pending))
+                self._activate(SharePartition(stored.start_offset, stored.batches, stored.pending))
                 return
             start_offset = await self._find_start()
             if not self._is_gone:
-                self._begin(SharePartition(start_offset))
+                self._activate(SharePartition(start_offset))
         except KafkaError as error:
             if not self._is_gone:
                 self._cannot_load(error)
@@ -219,7 +219,7 @@ class LiveSharePartition:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         return found.offset
 
-    def _begin(self, core: SharePartition) -> None:
+    def _activate(self, core: SharePartition) -> None:
         self._core = core
         self.phase = SharePartitionPhase.ACTIVE
         for ending in self._ended_meanwhile:
@@ -264,7 +264,7 @@ class LiveSharePartition:
         finally:
             self.arm()  # locks may have been renewed even if the request is refused
         if write is not None:
-            await self._stored(write)
+            await self._store_and_wait(write)
 
     def release(self, member_id: str) -> None:
         """Gives back the records of a member whose session has ended, without waiting for the write."""
@@ -297,12 +297,12 @@ class LiveSharePartition:
         commit."""
         write = self.core.pending.acknowledge(member_id, member_epoch, acknowledgements, transaction, self.limits)
         self._on_pending(self)
-        return PendingWrite(self, write, write is None or self._written(write, must_sync=must_sync))
+        return PendingWrite(self, write, write is None or self._write_state(write, must_sync=must_sync))
 
     def made_pending(self, write: StateWrite) -> None:
         """Applies a pending write after it and all other writes of its request are stored."""
-        for ending in self.core.pending.written(write):
-            self._end(ending)
+        for ending in self.core.pending.write_stored(write):
+            self._apply_marker(ending)
         self._hand_over_dead_letters()
         self.arm()
         self.wake()
@@ -320,11 +320,11 @@ class LiveSharePartition:
 
     def undo_pending(self, write: StateWrite) -> None:
         """Undoes a stored pending write because another write of its request failed."""
-        self._store(self.core.pending.undo(write, self.limits, self.lock_clock.now_ms()))
+        self._store(self.core.pending.undo_write(write, self.limits, self.lock_clock.now_ms()))
         self.arm()
         self.wake()
 
-    def end_transaction(self, ending: Ending) -> None:
+    def end_transaction(self, ending: TransactionEnd) -> None:
         """Applies a marker that ended a transaction. Its effect on the stored state is already appended."""
         if self.phase is SharePartitionPhase.LOADING:
             self._ended_meanwhile.append(ending)
@@ -335,18 +335,18 @@ class LiveSharePartition:
             or ending.producer_id not in core.pending.producer_ids
         ):
             return
-        self._end(ending)
+        self._apply_marker(ending)
         self._hand_over_dead_letters()
         self.arm()
         self.wake()
 
-    def _end(self, ending: Ending) -> None:
-        write = self.core.pending.end(ending, self._has_its_session, self.limits, self.lock_clock.now_ms())
+    def _apply_marker(self, ending: TransactionEnd) -> None:
+        write = self.core.pending.apply_marker(ending, self._has_its_session, self.limits, self.lock_clock.now_ms())
         if write is not None:
             self._store(write)
 
     def holds_pending(self, transaction: PendingTransaction) -> bool:
-        return self.phase is SharePartitionPhase.ACTIVE and self.core.pending.holds(transaction)
+        return self.phase is SharePartitionPhase.ACTIVE and self.core.pending.has_pending_of(transaction)
 
     def release_pending(self, transaction: PendingTransaction) -> None:
         """Gives back the overdue records of a transaction whose outcome cannot be determined."""
@@ -356,7 +356,7 @@ class LiveSharePartition:
                 self._store(write)
             self.wake()
 
-    def reread_ended(self, ending: Ending) -> None:
+    def reread_ended(self, ending: TransactionEnd) -> None:
         """Reads the state again because a marker ended a transaction in state that another broker stores."""
         if self.phase is SharePartitionPhase.ACTIVE:
             for transaction in self.core.pending.ended_by(ending):
@@ -378,7 +378,7 @@ class LiveSharePartition:
             return
         if not self._is_active:
             return
-        self.core.pending.adopt(transaction, stored.batches, stored.pending, self.limits)
+        self.core.pending.adopt_stored_state(transaction, stored.batches, stored.pending, self.limits)
         self._on_pending(self)
         if releases:
             self.release_pending(transaction)
@@ -424,16 +424,16 @@ class LiveSharePartition:
 
     async def _stored_or_undone(self, write: StateWrite) -> None:
         with suppress(KafkaError):
-            await self._stored(write)
+            await self._store_and_wait(write)
 
-    def _written(self, write: StateWrite, *, must_sync: bool = False) -> Deferred[bool]:
+    def _write_state(self, write: StateWrite, *, must_sync: bool = False) -> Deferred[bool]:
         return self._persister.write(self.key, self.state_epoch, self.leader_epoch, write, must_sync=must_sync)
 
-    async def _stored(self, write: StateWrite) -> None:
+    async def _store_and_wait(self, write: StateWrite) -> None:
         """Waits until a change is stored. If that fails, undoes the change and raises the KafkaError for clients."""
         core = self.core
         try:
-            await self._written(write)
+            await self._write_state(write)
         except KafkaError as error:
             log.warning("the state of share partition %s could not be stored: %s", self.key, error)
             core.write_failed(write, self.limits)
@@ -443,7 +443,7 @@ class LiveSharePartition:
                 self._hand_over_dead_letters()
             raise KafkaError(translated(Asker.SHARE_LEADER, error.code), error.message) from None
         else:
-            core.written(write)
+            core.write_stored(write)
             if core.flight.archiving:
                 self._hand_over_dead_letters()
         finally:
@@ -458,9 +458,9 @@ class LiveSharePartition:
         if core.flight.archiving:
             self._on_dead_letters(self, core.take_dead_letters(self.limits))
 
-    def copied(self, letters: Sequence[DeadLetter]) -> None:
+    def archive_copied(self, letters: Sequence[DeadLetter]) -> None:
         """Archives these records after copying has ended, successfully or not."""
-        write = self.core.copied(letters)
+        write = self.core.archive_copied(letters)
         if write is not None:
             self._store(write)
             self.wake()

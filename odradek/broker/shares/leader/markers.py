@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from odradek.broker.shares.core.state import EPOCH_TELLS_SINCE, Ending
+from odradek.broker.shares.core.state import EPOCH_TELLS_SINCE, TransactionEnd
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.coordinators.share_coordinator import ShareCoordinator
-    from odradek.broker.shares.leader.shares import Shares
+    from odradek.broker.shares.leader.shares import SharePartitionManager
 
 
 class ShareMarkers:
-    def __init__(self, coordinator: Callable[[], ShareCoordinator], shares: Callable[[], Shares | None]) -> None:
+    def __init__(
+        self, coordinator: Callable[[], ShareCoordinator], shares: Callable[[], SharePartitionManager | None]
+    ) -> None:
         """`shares` returns None until this process has served a share request."""
         self._coordinator = coordinator
         self._shares = shares
@@ -28,7 +30,7 @@ class ShareMarkers:
         """Raises KafkaError unless this broker currently serves this partition of `__share_group_state`."""
         self._coordinator().shard_of(index).look(lambda _: None)
 
-    def end(self, index: int, ending: Ending) -> None:
+    def apply_marker(self, index: int, ending: TransactionEnd) -> None:
         """Applies a marker that was appended to this partition. Raises REQUEST_TIMED_OUT if an additional record cannot
         be written; the marker is then sent again and finds the same pending acknowledgements."""
         shard = self._coordinator().shard_of(index)
@@ -42,7 +44,7 @@ class ShareMarkers:
         if shares is not None:
             shares.end_transaction(ending)
 
-    def check(self, ending: Ending) -> None:
+    def reread_states(self, ending: TransactionEnd) -> None:
         """Makes leaders on this broker read the state of their share partitions again, because another broker, which
         stores that state, has appended a marker."""
         shares = self._shares()

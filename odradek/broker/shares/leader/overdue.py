@@ -54,11 +54,11 @@ class OverdueTransactions:
         self._timers = timers
         self._may_be_two_phase = may_be_two_phase
 
-    def found(self, live: LiveSharePartition, transaction: PendingTransaction) -> None:
+    def end_transaction(self, live: LiveSharePartition, transaction: PendingTransaction) -> None:
         """Starts to end the transaction, which has pending acknowledgements in this share partition."""
-        unattended(self._end(live, transaction))
+        unattended(self._abort_until_ended(live, transaction))
 
-    async def _end(self, live: LiveSharePartition, transaction: PendingTransaction) -> None:
+    async def _abort_until_ended(self, live: LiveSharePartition, transaction: PendingTransaction) -> None:
         until_ms = self._clock.now_ms() + live.limits.lock_duration_ms
         transactional_id, producer_id, producer_epoch = transaction
         while live.holds_pending(transaction):

@@ -100,7 +100,7 @@ class LiveShareFetch:
         If the client disconnects, this coroutine is closed while it waits and removes all its registrations.
         """
         try:
-            while not await self._looked():
+            while not await self._look_at_partitions():
                 if not self._look_again:
                     self._woken = Deferred()
                     self._park()
@@ -148,7 +148,7 @@ class LiveShareFetch:
 
     # Rounds of looking.
 
-    async def _looked(self) -> bool:
+    async def _look_at_partitions(self) -> bool:
         """Looks at each partition in turn. Returns whether the fetch can be answered."""
         self._look_again = False
         self._answers = {}
@@ -166,14 +166,14 @@ class LiveShareFetch:
                 live = self._find(partition)
                 if live is None or must_have_bytes:
                     continue
-                read = _Read.of(live, self._read_bytes(), self._left_records)
+                read = _LogRead.of(live, self._read_bytes(), self._left_records)
                 if read is None:
                     continue
                 if read.starts_anew:
                     self._answers[partition] = data_of(partition)
                     continue
                 try:
-                    result = read.now()
+                    result = read.read_from_memory()
                 except WouldBlock:
                     result = await self._read_cold(live, read)
                     if live.phase is not SharePartitionPhase.ACTIVE:
@@ -185,14 +185,14 @@ class LiveShareFetch:
                 self._answers[partition] = self._failed(partition, error)
         return bool(self._answers) or self._must_answer or not self._partitions
 
-    async def _read_cold(self, live: LiveSharePartition, read: _Read) -> ReadResult:
+    async def _read_cold(self, live: LiveSharePartition, read: _LogRead) -> ReadResult:
         """Reads records that are not in memory, in a worker thread. Other fetches skip the share partition
         meanwhile."""
         live.is_reading = True
         try:
             while True:
                 done: Deferred[JobResult[ReadResult]] = Deferred()
-                self._broker.workers.run(read.cold, done.resolve)
+                self._broker.workers.run(read.read_from_disk, done.resolve)
                 outcome = await done
                 if not read.is_overtaken:
                     return outcome.result()
@@ -240,9 +240,9 @@ class LiveShareFetch:
         for wanted in self._partitions:
             try:
                 live = self._find(wanted)
-                read = None if live is None else _Read.of(live, missing_bytes, self._max_records)
+                read = None if live is None else _LogRead.of(live, missing_bytes, self._max_records)
                 if read is not None and not read.starts_anew:
-                    missing_bytes -= read.now().size_bytes
+                    missing_bytes -= read.read_from_memory().size_bytes
             except (KafkaError, WouldBlock):
                 return True  # Errors are reported immediately, and records on disk count as enough bytes.
             if missing_bytes <= 0:
@@ -252,7 +252,9 @@ class LiveShareFetch:
     def _read_bytes(self) -> int:
         return max(1, self._max_bytes // len(self._partitions))
 
-    def _acquire(self, partition: TopicIdPartition, live: LiveSharePartition, read: _Read, result: ReadResult) -> None:
+    def _acquire(
+        self, partition: TopicIdPartition, live: LiveSharePartition, read: _LogRead, result: ReadResult
+    ) -> None:
         core, limits = live.core, live.limits
         batches = LogBatches(result.chunks, read.fetch_offset, read.until_offset)
         aborted: Sequence[tuple[int, int]] = ()
@@ -326,7 +328,7 @@ class LiveShareFetch:
         )
 
 
-class _Read:
+class _LogRead:
     """One read of the log for one share partition.
 
     until_offset  no record beyond the batch that contains this offset can be acquired
@@ -343,7 +345,7 @@ class _Read:
         self.starts_anew = False
 
     @classmethod
-    def of(cls, live: LiveSharePartition, max_bytes: int, max_records: int) -> _Read | None:
+    def of(cls, live: LiveSharePartition, max_bytes: int, max_records: int) -> _LogRead | None:
         """Prepares a read. Returns None if there is nothing to read."""
         core, log = live.core, live.partition.log
         fetch_offset = core.flight.next_fetch_offset
@@ -362,19 +364,19 @@ class _Read:
         read._max_bytes = min(max_bytes, enough_bytes)
         return read
 
-    def now(self) -> ReadResult:
-        """Reads from memory. Raises WouldBlock if the records are not in memory; then call `cold` in a worker
+    def read_from_memory(self) -> ReadResult:
+        """Reads from memory. Raises WouldBlock if the records are not in memory; then call `read_from_disk` in a worker
         thread."""
         return self._log.reader.read(self.fetch_offset, max_bytes=self._max_bytes, end_offset=self._end_offset)
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether segments changed during `cold`, so that the read must be repeated. Compaction removes the records of
-        aborted transactions together with the list of these transactions, and the bytes that were read may still
-        contain the records."""
+        """Whether segments changed during `read_from_disk`, so that the read must be repeated. Compaction removes the
+        records of aborted transactions together with the list of these transactions, and the bytes that were read may
+        still contain the records."""
         return self._segments is not self._log.segments
 
-    def cold(self) -> ReadResult:
+    def read_from_disk(self) -> ReadResult:
         """Reads from disk; runs in a worker thread."""
         self._segments = self._log.segments
         return self._log.reader.read_cold(self.fetch_offset, max_bytes=self._max_bytes, end_offset=self._end_offset)

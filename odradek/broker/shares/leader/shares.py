@@ -13,7 +13,7 @@ from odradek.broker.metadata.supported_features import SHARE_VERSION, SHARE_VERS
 from odradek.broker.partitions.registry import BrokerParts
 from odradek.broker.shares.core.dead_letters import QueueRules
 from odradek.broker.shares.core.sessions import SessionKey, ShareSession, ShareSessions
-from odradek.broker.shares.core.state import Ending, SharePartitionKey
+from odradek.broker.shares.core.state import SharePartitionKey, TransactionEnd
 from odradek.broker.shares.leader.dead_letter_queues import DeadLetterQueues
 from odradek.broker.shares.leader.group_settings import ShareGroupSettings
 from odradek.broker.shares.leader.live_partition import LiveSharePartition, SharePartitionPhase
@@ -39,7 +39,7 @@ def share_groups_are_on(image: MetadataImage) -> bool:
     return image.features.get(SHARE_VERSION, 0) >= SHARE_VERSION_GROUPS
 
 
-class Shares:
+class SharePartitionManager:
     """The part of a broker that serves share groups.
 
     is_draining  odradek.share.transactions is about to be lowered, so nothing new becomes pending
@@ -81,7 +81,7 @@ class Shares:
         self._groups_of: dict[tuple[str, int], set[str]] = {}  # group ids whose sessions a connection has opened
 
     @property
-    def live(self) -> Iterable[LiveSharePartition]:
+    def loaded_partitions(self) -> Iterable[LiveSharePartition]:
         return self._live.values()
 
     def require_enabled(self) -> None:
@@ -110,17 +110,17 @@ class Shares:
                 timers=self._timers,
                 workers=self._workers,
                 call_soon=self._call_soon,
-                on_gone=self._gone,
+                on_gone=self._forget_partition,
                 has_session=self._has_session,
-                on_overdue=self._overdue.found,
+                on_overdue=self._overdue.end_transaction,
                 on_pending=self._note_producers,
-                on_dead_letters=self.dead_letters.take,
+                on_dead_letters=self.dead_letters.copy_letters,
             )
             self._loading[live] = None
             live.load()
         return live
 
-    def watch(self, connection: ConnectionInfo, group_id: str) -> None:
+    def register_connection(self, connection: ConnectionInfo, group_id: str) -> None:
         """Registers the connection, so that its sessions end when it closes."""
         groups = self._groups_of.get(connection.address)
         if groups is None:
@@ -141,7 +141,7 @@ class Shares:
 
     # Transactions.
 
-    def end_transaction(self, ending: Ending) -> None:
+    def end_transaction(self, ending: TransactionEnd) -> None:
         """Applies a marker: the acknowledgements of its transaction are now committed or aborted."""
         producer_id = ending.producer_id
         for live in (*self._loading, *self._pending_by.get(producer_id, ())):
@@ -152,7 +152,7 @@ class Shares:
         if left:
             self._pending_by[producer_id] = left
 
-    def reread_pending(self, ending: Ending) -> None:
+    def reread_pending(self, ending: TransactionEnd) -> None:
         """Makes share partitions read their state again if a marker ended a transaction whose state another broker
         stores."""
         for live in list(self._live.values()):
@@ -193,7 +193,7 @@ class Shares:
 
     # Events.
 
-    def drop(self, keys: Iterable[SharePartitionKey]) -> None:
+    def drop_partitions(self, keys: Iterable[SharePartitionKey]) -> None:
         """Drops share partitions from memory because their stored state was changed or deleted."""
         for key in keys:
             live = self._live.get(key)
@@ -201,18 +201,18 @@ class Shares:
                 live.drop()
 
     def topic_deleted(self, topic_id: bytes) -> None:
-        self.drop([key for key in self._live if key.topic_id == topic_id])
+        self.drop_partitions([key for key in self._live if key.topic_id == topic_id])
 
-    def led_anew(self, topic_id: bytes, index: int) -> None:
+    def leader_epoch_changed(self, topic_id: bytes, index: int) -> None:
         """Drops the share partitions of a partition that has a new leader epoch."""
-        self.drop([key for key in self._live if key.topic_id == topic_id and key.partition == index])
+        self.drop_partitions([key for key in self._live if key.topic_id == topic_id and key.partition == index])
 
     def features_changed(self) -> None:
         """Drops all sessions and acquired records if the feature has been disabled. Otherwise dead-letter queues may
         have been enabled or disabled."""
         if not share_groups_are_on(self.image):
             self.sessions.clear()
-            self.drop(list(self._live))
+            self.drop_partitions(list(self._live))
         for live in self._live.values():
             live.take_settings()
 
@@ -225,21 +225,21 @@ class Shares:
 
     def stop(self) -> None:
         self.dead_letters.stop()
-        self.drop(list(self._live))
+        self.drop_partitions(list(self._live))
 
     def _connection_closed(self, address: tuple[str, int]) -> None:
         for session in self.sessions.of_connection(address):
             self.end_session(session)
         for group_id in self._groups_of.pop(address):
             if not self.sessions.has_group(group_id):
-                self.drop([key for key in self._live if key.group_id == group_id])
+                self.drop_partitions([key for key in self._live if key.group_id == group_id])
 
     def _note_producers(self, live: LiveSharePartition) -> None:
         self._loading.pop(live, None)
         for producer_id in live.producer_ids:
             self._pending_by.setdefault(producer_id, {})[live] = None
 
-    def _gone(self, live: LiveSharePartition) -> None:
+    def _forget_partition(self, live: LiveSharePartition) -> None:
         self._loading.pop(live, None)
         for producer_id in live.producer_ids:
             leaders = self._pending_by.get(producer_id, {})
@@ -259,7 +259,7 @@ class ShareBroker(BrokerParts, Protocol):
     @property
     def share_coordinator(self) -> ShareCoordinator: ...
     @property
-    def shares(self) -> Shares: ...
+    def shares(self) -> SharePartitionManager: ...
     @property
     def transactions(self) -> TransactionCoordinator: ...
     @property
@@ -270,7 +270,7 @@ class ShareBroker(BrokerParts, Protocol):
     def groups(self) -> GroupCoordinator: ...
 
 
-def make_shares(broker: ShareBroker, steps: BrokerSteps) -> Shares:
+def make_shares(broker: ShareBroker, steps: BrokerSteps) -> SharePartitionManager:
     image, config = broker.metadata.image, broker.config
     persister = LocalPersister(
         lambda: broker.share_coordinator,
@@ -282,7 +282,7 @@ def make_shares(broker: ShareBroker, steps: BrokerSteps) -> Shares:
     )
     wrapped = steps.persister(persister, image)
     settings = ShareGroupSettings(image, config.current_text)
-    return Shares(
+    return SharePartitionManager(
         image,
         wrapped,
         settings,

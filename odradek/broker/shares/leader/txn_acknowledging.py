@@ -40,7 +40,7 @@ OF_THE_TRANSACTION: Final = frozenset(
 REGISTRATION_RETRY_MS: Final = 20
 REGISTRATION_PATIENCE_MS: Final = 100  # how long to wait while the previous transaction is being completed
 
-Named = Mapping[TopicIdPartition, Sequence[Acknowledgement]]
+Acknowledgements = Mapping[TopicIdPartition, Sequence[Acknowledgement]]
 Results = Mapping[TopicIdPartition, AcknowledgeResult]
 
 
@@ -56,7 +56,7 @@ class Acknowledger(NamedTuple):
         return SharePartitionKey(self.group_id, *partition)
 
 
-async def acknowledge_in_transaction(wanted: Named, who: Acknowledger, broker: ShareBroker) -> Results:
+async def acknowledge_in_transaction(wanted: Acknowledgements, who: Acknowledger, broker: ShareBroker) -> Results:
     """Makes the acknowledgements pending in all partitions or in none, and returns a result for each partition.
 
     wanted  acknowledgements by partition, at least one for each; they have passed the checks without a coordinator
@@ -64,14 +64,14 @@ async def acknowledge_in_transaction(wanted: Named, who: Acknowledger, broker: S
     Raises KafkaError if the whole request is refused.
     """
     require_member(who, broker)
-    refused = await load(wanted, who, broker)
+    refused = await load_partitions(wanted, who, broker)
     if refused:
         return refused_all(wanted, refused)
-    await register(wanted, who, broker)
+    await register_partitions(wanted, who, broker)
     return await make_pending(wanted, who, broker)
 
 
-def refused_all(wanted: Named, refused: Results) -> Results:
+def refused_all(wanted: Acknowledgements, refused: Results) -> Results:
     return {each: refused.get(each, NOT_ATTEMPTED) for each in wanted}
 
 
@@ -89,7 +89,7 @@ def require_member(who: Acknowledger, broker: ShareBroker) -> None:
         raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH, message)
 
 
-async def load(wanted: Named, who: Acknowledger, broker: ShareBroker) -> Results:
+async def load_partitions(wanted: Acknowledgements, who: Acknowledger, broker: ShareBroker) -> Results:
     """Waits until all share partitions are loaded; nearly always they already are. Returns the errors of share
     partitions that cannot be loaded."""
     loading: dict[TopicIdPartition, Deferred[bool]] = {}
@@ -112,7 +112,7 @@ async def load(wanted: Named, who: Acknowledger, broker: ShareBroker) -> Results
     return refused
 
 
-async def register(wanted: Named, who: Acknowledger, broker: ShareBroker) -> None:
+async def register_partitions(wanted: Acknowledgements, who: Acknowledger, broker: ShareBroker) -> None:
     """Adds the partitions of `__share_group_state` to the transaction, and begins the transaction if it is not open
     yet.
 
@@ -136,7 +136,7 @@ async def register(wanted: Named, who: Acknowledger, broker: ShareBroker) -> Non
         await after(broker.timers, REGISTRATION_RETRY_MS)
 
 
-async def make_pending(wanted: Named, who: Acknowledger, broker: ShareBroker) -> Results:
+async def make_pending(wanted: Acknowledgements, who: Acknowledger, broker: ShareBroker) -> Results:
     """Checks all partitions again, because the transaction coordinator may have been slow, then makes the
     acknowledgements pending in all partitions.
 

@@ -147,7 +147,7 @@ def test_tests_of_clients_see_records_of_a_share_partition_that_nobody_fetches_f
     assert member.ack_code(topic, (0, 1, ACCEPT)) is NONE
     assert producer.codes(member, {topic: [(4, 6, ACCEPT)]}) == [NONE]
     member.disconnect()
-    assert list(scene.shares.live) == []
+    assert list(scene.shares.loaded_partitions) == []
     states = [share_record(scene.broker, GROUP, "T", 0, offset)["state"] for offset in (0, 4, 6, 7)]
     assert states == ["ENDED", "TX_PENDING", "TX_PENDING", "AVAILABLE"]
     assert share_record(scene.broker, "another", "T", 0, 4)["state"] is None
