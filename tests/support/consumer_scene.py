@@ -11,7 +11,7 @@ from typing import NamedTuple
 from odradek.broker.groups.common.group import CoordinatorRecord
 from odradek.broker.groups.common.outcome import ConsumerConfig, GroupConfig
 from odradek.broker.groups.consumer.group import ConsumerGroup
-from odradek.broker.groups.consumer.heartbeat import Heartbeat, check_heartbeat, heartbeat
+from odradek.broker.groups.consumer.heartbeat import ConsumerHeartbeat, check_heartbeat, heartbeat
 from odradek.broker.groups.consumer.lifecycle import describe_consumer_group
 from odradek.broker.groups.records import decode_record
 from odradek.protocol.codec import encode
@@ -96,7 +96,7 @@ class ConsumerScene(Scene):
         )
         try:
             check_heartbeat(request, version, self.config.consumer.assignors)
-            beat = Heartbeat(
+            beat = ConsumerHeartbeat(
                 request, member or coordinator_id, client, "/127.0.0.1", lambda name: name not in self.hidden
             )
             answer = self.turn(lambda core: heartbeat(core.registry, beat, self.now_ms))

@@ -29,6 +29,7 @@ ONE_MEANING: Mapping[str, str] = {
             "AclFilter",
             "AcquireMode",
             "Connection",
+            "ClassicMember",
             "ConsumerMember",
             "FetchSession",
             "IsolationLevel",

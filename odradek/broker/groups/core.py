@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.groups.classic.group import ClassicGroup
-from odradek.broker.groups.classic.join import Joiner, refused
+from odradek.broker.groups.classic.join import Joiner, error_response
 from odradek.broker.groups.classic.requests import (
     heartbeat_classic_group,
     join_classic_group,
@@ -40,7 +40,7 @@ from odradek.broker.groups.consumer.classic_members import (
     sync_consumer_group,
 )
 from odradek.broker.groups.consumer.group import ConsumerGroup
-from odradek.broker.groups.consumer.heartbeat import Heartbeat, heartbeat
+from odradek.broker.groups.consumer.heartbeat import ConsumerHeartbeat, heartbeat
 from odradek.broker.groups.consumer.lifecycle import describe_consumer_group, leave_consumer_group
 from odradek.broker.groups.describe import describe_classic, describe_missing, listed_group, selects
 from odradek.broker.groups.offset_requests import (
@@ -91,7 +91,7 @@ from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommit
 
 if TYPE_CHECKING:
     from odradek.broker.groups.share.heartbeat import ShareHeartbeat, ShareHeartbeatResult
-    from odradek.broker.groups.streams.heartbeat import HeardStreams, StreamsHeartbeat
+    from odradek.broker.groups.streams.heartbeat import StreamsHeartbeat, StreamsHeartbeatResult
     from odradek.broker.groups.streams.target import ComputedTarget
     from odradek.protocol.messages.share_group_describe_response import DescribedGroup as DescribedShareGroup
     from odradek.protocol.messages.streams_group_describe_response import DescribedGroup as DescribedStreamsGroup
@@ -200,7 +200,7 @@ class GroupCore:
             case StreamsGroup() if not group.members:
                 return join_classic_group(self.registry, None, joiner, now_ms, replaced=group.tombstones())
             case _:
-                return Outcome(refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+                return Outcome(error_response(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
 
     def sync_group(self, request: SyncGroupRequest, token: Token, now_ms: int) -> Outcome[SyncGroupResponse]:
         match self.registry.groups.get(request.group_id):
@@ -234,7 +234,7 @@ class GroupCore:
     # type is reported as not found. The exception is a member that joins a classic group: a ConsumerGroupHeartbeat may
     # upgrade the group, and a StreamsGroupHeartbeat replaces it if it is empty.
 
-    def consumer_heartbeat(self, beat: Heartbeat, now_ms: int) -> Outcome[ConsumerGroupHeartbeatResponse]:
+    def consumer_heartbeat(self, beat: ConsumerHeartbeat, now_ms: int) -> Outcome[ConsumerGroupHeartbeatResponse]:
         return heartbeat(self.registry, beat, now_ms)
 
     def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
@@ -277,7 +277,7 @@ class GroupCore:
     def share_state_deleted(self, group_id: str, topic_ids: Collection[bytes], now_ms: int) -> Outcome[bool]:
         return share_state.state_deleted(self.registry, group_id, topic_ids, now_ms)
 
-    def streams_heartbeat(self, beat: StreamsHeartbeat, now_ms: int) -> Outcome[HeardStreams]:
+    def streams_heartbeat(self, beat: StreamsHeartbeat, now_ms: int) -> Outcome[StreamsHeartbeatResult]:
         from odradek.broker.groups.streams.heartbeat import heartbeat as heartbeat_of_streams_group
 
         return heartbeat_of_streams_group(self.registry, beat, now_ms)
@@ -323,9 +323,9 @@ class GroupCore:
         return begin_removal(self.registry, group_id, now_ms)
 
     def description_removed(self, group_id: str, now_ms: int) -> Outcome[bool]:
-        from odradek.broker.groups.streams.descriptions import removed
+        from odradek.broker.groups.streams.descriptions import confirm_removal
 
-        return removed(self.registry, group_id, now_ms)
+        return confirm_removal(self.registry, group_id, now_ms)
 
     # Offsets.
 
@@ -345,8 +345,8 @@ class GroupCore:
             version,
             [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions],
         )
-        is_told = version >= GROUP_ID_NOT_FOUND_SINCE
-        groups, timers = self._committing(request.group_id, committer, now_ms, is_told_of_no_group=is_told)
+        is_reported = version >= GROUP_ID_NOT_FOUND_SINCE
+        groups, timers = self._check_committer(request.group_id, committer, now_ms, has_group_id_not_found=is_reported)
         response, records = commit_records(request, self._config, now_ms)
         counted = ((OFFSET_COMMITS, len(records)),)
         return Outcome(response, records=records, groups=groups, timers=timers, counted=counted)
@@ -366,8 +366,8 @@ class GroupCore:
             None,
             [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions],
         )
-        is_told = version >= TRANSACTIONAL_GROUP_ID_NOT_FOUND_SINCE
-        groups, timers = self._committing(request.group_id, committer, now_ms, is_told_of_no_group=is_told)
+        is_reported = version >= TRANSACTIONAL_GROUP_ID_NOT_FOUND_SINCE
+        groups, timers = self._check_committer(request.group_id, committer, now_ms, has_group_id_not_found=is_reported)
         response, records = transactional_commit_records(request, self._config, now_ms)
         counted = ((OFFSET_COMMITS, len(records)),)
         return Outcome(response, records=records, groups=groups, timers=timers, counted=counted)
@@ -507,8 +507,8 @@ class GroupCore:
     def _offsets(self) -> Offsets:
         return self.registry.offsets
 
-    def _committing(
-        self, group_id: str, committer: Committer, now_ms: int, *, is_told_of_no_group: bool
+    def _check_committer(
+        self, group_id: str, committer: Committer, now_ms: int, *, has_group_id_not_found: bool
     ) -> tuple[Sequence[Group], Sequence[Timer]]:
         """Checks that the committer may commit. Returns the group to be created if it does not exist, and the timers to
         restart. Raises KafkaError to refuse the commit.
@@ -516,14 +516,14 @@ class GroupCore:
         An existing group decides by itself (`check_offset_commit`). A commit with a generation is refused here if the
         group does not exist. Source: docs/spec/consumer-groups.md#s9-1, C1
 
-        is_told_of_no_group  whether the request's version has the error GROUP_ID_NOT_FOUND
+        has_group_id_not_found  whether the request's version has the error GROUP_ID_NOT_FOUND
         """
         group = self.registry.groups.get(group_id)
         if group is not None:
             return (), group.check_offset_commit(committer)
         # This is not left to the error translations, because a share group answers GROUP_ID_NOT_FOUND in every version.
         if committer.epoch >= 0:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if is_told_of_no_group else ErrorCode.ILLEGAL_GENERATION)
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if has_group_id_not_found else ErrorCode.ILLEGAL_GENERATION)
         # A consumer that assigns its own partitions only stores offsets here; no other record of the group exists.
         return (ClassicGroup(group_id, changed_ms=now_ms),), ()
 

@@ -120,7 +120,7 @@ def fetch_offsets(
         by_topic: dict[str, list[OffsetFetchResponsePartitions]] = {}
         for (topic, partition), offset in committed.items():
             is_unstable = (topic, partition) in unstable
-            by_topic.setdefault(topic, []).append(fetched(partition, offset, is_unstable=is_unstable))
+            by_topic.setdefault(topic, []).append(partition_response(partition, offset, is_unstable=is_unstable))
         response.topics = [
             OffsetFetchResponseTopics(name=topic, partitions=partitions) for topic, partitions in by_topic.items()
         ]
@@ -131,14 +131,16 @@ def fetch_offsets(
             known = committed.get((asked.name, partition))
             if known is not None and not no_topic_conflict(known.topic_id, asked.topic_id):
                 known = None
-            partitions.append(fetched(partition, known, is_unstable=(asked.name, partition) in unstable))
+            partitions.append(partition_response(partition, known, is_unstable=(asked.name, partition) in unstable))
         response.topics.append(
             OffsetFetchResponseTopics(name=asked.name, topic_id=asked.topic_id, partitions=partitions)
         )
     return response
 
 
-def fetched(partition: int, committed: CommittedOffset | None, *, is_unstable: bool) -> OffsetFetchResponsePartitions:
+def partition_response(
+    partition: int, committed: CommittedOffset | None, *, is_unstable: bool
+) -> OffsetFetchResponsePartitions:
     """Answers OffsetFetch for one partition. An offset that an open transaction may still replace is unstable. Members
     that request stable offsets get UNSTABLE_OFFSET_COMMIT. Source: docs/spec/transactions.md#s2-7"""
     if is_unstable:

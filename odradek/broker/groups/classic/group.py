@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from odradek.broker.groups.classic.member import Member, Protocols, subscribed_topics
+from odradek.broker.groups.classic.member import ClassicMember, Protocols, subscribed_topics
 from odradek.broker.groups.classic.tables import (
     DELETE_GROUP,
     NEXT,
@@ -63,7 +63,7 @@ class ClassicGroup:
         protocol_type: str | None = None,
         protocol_name: str | None = None,
         leader_id: str | None = None,
-        members: Iterable[Member] = (),
+        members: Iterable[ClassicMember] = (),
     ) -> None:
         self.group_id = group_id
         self.changed_ms = changed_ms  # when its state last changed; None if an old record version did not store it
@@ -71,7 +71,7 @@ class ClassicGroup:
         self.protocol_type = protocol_type
         self.protocol_name = protocol_name
         self.leader_id = leader_id
-        self.members: dict[str, Member] = {member.member_id: member for member in members}
+        self.members: dict[str, ClassicMember] = {member.member_id: member for member in members}
         # These fields exist only in memory, or are computed from the fields above.
         self.state = GroupState.STABLE if self.members else GroupState.EMPTY
         self.previous_state = GroupState.DEAD
@@ -154,7 +154,7 @@ class ClassicGroup:
             self.supporters.get(name, 0) == len(self.members) for name, _ in protocols
         )
 
-    def require_member(self, member_id: str, group_instance_id: str | None) -> Member:
+    def require_member(self, member_id: str, group_instance_id: str | None) -> ClassicMember:
         """Returns the member. Raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if the instance id now has another member
         id."""
         if group_instance_id is not None:
@@ -235,7 +235,7 @@ class ClassicGroup:
             raise RuntimeError(f"group {self.group_id} cannot go from {self.state} to {state}")
         self.previous_state, self.state, self.changed_ms = self.state, state, now_ms
 
-    def add(self, member: Member, protocol_type: str) -> None:
+    def add(self, member: ClassicMember, protocol_type: str) -> None:
         if not self.members:
             self.protocol_type = protocol_type
         if member.group_instance_id is not None:
@@ -246,7 +246,7 @@ class ClassicGroup:
         self._count(member.protocols, 1)
         self.pending_join -= {member.member_id}
 
-    def put(self, member: Member) -> None:
+    def put(self, member: ClassicMember) -> None:
         """Replaces the member that has the same id."""
         self._count(self.members[member.member_id].protocols, -1)
         self._count(member.protocols, 1)
@@ -265,7 +265,7 @@ class ClassicGroup:
         self.pending_join -= {member_id}
         self.pending_sync -= {member_id}
 
-    def rename_static(self, old_member_id: str, new_member_id: str) -> Member:
+    def rename_static(self, old_member_id: str, new_member_id: str) -> ClassicMember:
         """Gives a returning static member its new member id. The member keeps its place, its assignment and its
         leadership."""
         renamed = replace(

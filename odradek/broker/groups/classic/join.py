@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from odradek.broker.groups.classic.member import Member, Protocols, protocols_of
-from odradek.broker.groups.classic.rebalance import joined, maybe_complete_join, prepare_rebalance, rebalance
+from odradek.broker.groups.classic.member import ClassicMember, Protocols, protocols_of
+from odradek.broker.groups.classic.rebalance import join_response, maybe_complete_join, prepare_rebalance, rebalance
 from odradek.broker.groups.classic.tables import JOIN_BY_RETURNING_STATIC_MEMBER, GroupState, GroupVerdict, join_verdict
-from odradek.broker.groups.classic.turn import Turn, group_metadata_record
+from odradek.broker.groups.classic.turn import ClassicTurn, group_metadata_record
 from odradek.broker.groups.common.group import TimerKind
 from odradek.broker.groups.common.outcome import GroupConfig, Token
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -49,29 +49,29 @@ def join_refusal(request: JoinGroupRequest, config: GroupConfig) -> JoinGroupRes
         code = ErrorCode.INVALID_GROUP_ID
     elif not (config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms):
         code = ErrorCode.INVALID_SESSION_TIMEOUT
-    return None if code is None else refused(code, request.member_id)
+    return None if code is None else error_response(code, request.member_id)
 
 
-def refused(code: ErrorCode, member_id: str = NO_MEMBER_ID) -> JoinGroupResponse:
+def error_response(code: ErrorCode, member_id: str = NO_MEMBER_ID) -> JoinGroupResponse:
     return JoinGroupResponse(error_code=code.value, protocol_name=None, member_id=member_id)
 
 
-def join(turn: Turn, joiner: Joiner) -> JoinGroupResponse | None:
+def join(turn: ClassicTurn, joiner: Joiner) -> JoinGroupResponse | None:
     """Returns the response, or None if the response comes later or is one of the turn's replies."""
     group, member_id = turn.group, joiner.request.member_id
     if not has_room(turn, member_id):
         group.remove(member_id)
-        return refused(ErrorCode.GROUP_MAX_SIZE_REACHED)
+        return error_response(ErrorCode.GROUP_MAX_SIZE_REACHED)
     if group.state is GroupState.DEAD:
-        return refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id)
+        return error_response(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id)
     if not group.supports(joiner.request.protocol_type, joiner.protocols):
-        return refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
+        return error_response(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
     if member_id == NO_MEMBER_ID:
         return join_without_member_id(turn, joiner)
     return join_with_member_id(turn, joiner)
 
 
-def has_room(turn: Turn, member_id: str) -> bool:
+def has_room(turn: ClassicTurn, member_id: str) -> bool:
     """Returns whether the client may join. During a rebalance the first `group.max.size` clients may join, whether or
     not they are members, because members that have not rejoined may be dead."""
     group, max_size = turn.group, turn.config.group_max_size
@@ -85,7 +85,7 @@ def has_room(turn: Turn, member_id: str) -> bool:
             return member is not None or len(group.members) < max_size
 
 
-def join_without_member_id(turn: Turn, joiner: Joiner) -> JoinGroupResponse | None:
+def join_without_member_id(turn: ClassicTurn, joiner: Joiner) -> JoinGroupResponse | None:
     group, instance_id = turn.group, joiner.request.group_instance_id
     if instance_id is not None:
         old_member_id = group.static_members.get(instance_id)
@@ -96,23 +96,23 @@ def join_without_member_id(turn: Turn, joiner: Joiner) -> JoinGroupResponse | No
         # would leave a dead member behind.
         group.pending_join |= {joiner.new_member_id}
         turn.arm(TimerKind.SESSION, joiner.request.session_timeout_ms, joiner.new_member_id)
-        return refused(ErrorCode.MEMBER_ID_REQUIRED, joiner.new_member_id)
+        return error_response(ErrorCode.MEMBER_ID_REQUIRED, joiner.new_member_id)
     add_member(turn, joiner, joiner.new_member_id)
     return None
 
 
-def join_with_member_id(turn: Turn, joiner: Joiner) -> JoinGroupResponse | None:
+def join_with_member_id(turn: ClassicTurn, joiner: Joiner) -> JoinGroupResponse | None:
     group, request = turn.group, joiner.request
     if request.member_id in group.pending_join:
         if request.group_instance_id is not None:
             # Only dynamic members receive an id in advance; Kafka fails in the same way.
-            return refused(ErrorCode.UNKNOWN_SERVER_ERROR)
+            return error_response(ErrorCode.UNKNOWN_SERVER_ERROR)
         add_member(turn, joiner, request.member_id)
         return None
     try:
         member = group.require_member(request.member_id, request.group_instance_id)
     except KafkaError as error:
-        return refused(error.code, request.member_id)
+        return error_response(error.code, request.member_id)
     is_leader = group.is_leader(member.member_id)
     same_protocols = member.protocols == joiner.protocols
     match join_verdict(group.state, is_leader=is_leader, same_protocols=same_protocols):
@@ -121,18 +121,18 @@ def join_with_member_id(turn: Turn, joiner: Joiner) -> JoinGroupResponse | None:
             rebalance(turn)
             return None
         case GroupVerdict.SAME_GENERATION:
-            return joined(group, member.member_id)
+            return join_response(group, member.member_id)
         case ErrorCode() as code:
-            return refused(code, request.member_id)
+            return error_response(code, request.member_id)
         case other:
             raise RuntimeError(f"no such way to join: {other}")
 
 
-def add_member(turn: Turn, joiner: Joiner, member_id: str) -> None:
+def add_member(turn: ClassicTurn, joiner: Joiner, member_id: str) -> None:
     group, request = turn.group, joiner.request
     if group.is_initial_rebalance:
         group.member_joined_in_delay = True
-    member = Member(
+    member = ClassicMember(
         member_id=member_id,
         group_instance_id=request.group_instance_id,
         client_id=joiner.client_id,
@@ -148,11 +148,11 @@ def add_member(turn: Turn, joiner: Joiner, member_id: str) -> None:
     rebalance(turn)
 
 
-def update_member(turn: Turn, joiner: Joiner, member: Member) -> None:
+def update_member(turn: ClassicTurn, joiner: Joiner, member: ClassicMember) -> None:
     if member.awaiting_join is not None:
         # The member has sent the request again on another connection; without this reply the first one is never
         # answered.
-        turn.reply(member.awaiting_join, refused(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        turn.reply(member.awaiting_join, error_response(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
     turn.group.put(
         replace(
             member,
@@ -164,13 +164,13 @@ def update_member(turn: Turn, joiner: Joiner, member: Member) -> None:
     )
 
 
-def return_static_member(turn: Turn, joiner: Joiner, old_member_id: str) -> JoinGroupResponse | None:
+def return_static_member(turn: ClassicTurn, joiner: Joiner, old_member_id: str) -> JoinGroupResponse | None:
     """Gives a restarted static member its previous place. Requests with its old member id are fenced from now on."""
     group = turn.group
     old, old_leader_id = group.members[old_member_id], group.leader_id
     fenced = ErrorCode.FENCED_INSTANCE_ID
     if old.awaiting_join is not None:
-        turn.reply(old.awaiting_join, refused(fenced, old_member_id))
+        turn.reply(old.awaiting_join, error_response(fenced, old_member_id))
     if old.awaiting_sync is not None:
         turn.reply(old.awaiting_sync, SyncGroupResponse(error_code=fenced.value))
     member = group.rename_static(old_member_id, joiner.new_member_id)
@@ -193,9 +193,9 @@ def return_static_member(turn: Turn, joiner: Joiner, old_member_id: str) -> Join
     )
     if joiner.version < SKIPS_ASSIGNMENT_SINCE:
         # A leader with an older client assigns again when it rejoins. Naming the leader's old member id prevents that.
-        answer = joined(group, member.member_id)
+        answer = join_response(group, member.member_id)
         answer.leader, answer.members = old_leader_id or "", []
         return answer
-    answer = joined(group, member.member_id)
+    answer = join_response(group, member.member_id)
     answer.skip_assignment = group.is_leader(member.member_id)
     return answer

@@ -16,7 +16,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ClassicMember:
     member_id: str
     group_instance_id: str | None  # None for a dynamic member
     client_id: str
@@ -66,7 +66,7 @@ VERSION_BYTES = 2
 
 
 def subscribed_topics(
-    protocol_type: str | None, protocol_name: str | None, members: Iterable[Member]
+    protocol_type: str | None, protocol_name: str | None, members: Iterable[ClassicMember]
 ) -> frozenset[str] | None:
     """Returns the topics to which the members subscribe. Returns None if they are unknown: the group is not a consumer
     group, or a client has put something else into its metadata."""

@@ -1,7 +1,7 @@
 """The transition of a classic group from one generation to the next: which members it waits for, how long it waits, and
 which members it removes.
 
-All functions change a `Turn`. A generation begins when all members have joined or the JOIN timer fires
+All functions change a `ClassicTurn`. A generation begins when all members have joined or the JOIN timer fires
 (`complete_join`). It is complete when the leader's assignment is recorded (`requests.sync_group`).
 """
 
@@ -10,16 +10,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from odradek.broker.groups.classic.group import ClassicGroup
-from odradek.broker.groups.classic.member import Member
+from odradek.broker.groups.classic.member import ClassicMember
 from odradek.broker.groups.classic.tables import NEXT, GroupState
-from odradek.broker.groups.classic.turn import Turn, group_metadata_record
+from odradek.broker.groups.classic.turn import ClassicTurn, group_metadata_record
 from odradek.broker.groups.common.group import TimerKind
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.join_group_response import JoinGroupResponse, JoinGroupResponseMember
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 
 
-def rebalance(turn: Turn) -> None:
+def rebalance(turn: ClassicTurn) -> None:
     """Begins a rebalance, or completes the current one if all members have joined."""
     if GroupState.PREPARING_REBALANCE in NEXT[turn.group.state]:
         prepare_rebalance(turn)
@@ -27,7 +27,7 @@ def rebalance(turn: Turn) -> None:
         maybe_complete_join(turn)
 
 
-def prepare_rebalance(turn: Turn) -> None:
+def prepare_rebalance(turn: ClassicTurn) -> None:
     group = turn.group
     if group.state is GroupState.COMPLETING_REBALANCE:
         abandon_assignment(turn)
@@ -44,7 +44,7 @@ def prepare_rebalance(turn: Turn) -> None:
         turn.arm(TimerKind.JOIN, group.rebalance_timeout_ms)
 
 
-def begin_initial_delay(turn: Turn) -> None:
+def begin_initial_delay(turn: ClassicTurn) -> None:
     """Delays the first rebalance of an empty group, so that starting ten consumers does not cause ten rebalances."""
     group, delay_ms = turn.group, turn.config.group_initial_rebalance_delay_ms
     group.initial_delay_ms = delay_ms
@@ -52,7 +52,7 @@ def begin_initial_delay(turn: Turn) -> None:
     turn.arm(TimerKind.JOIN, delay_ms)
 
 
-def maybe_complete_join(turn: Turn) -> None:
+def maybe_complete_join(turn: ClassicTurn) -> None:
     """Completes the join phase if all members have joined. The initial delay always ends first, because other clients
     may still join."""
     group = turn.group
@@ -60,7 +60,7 @@ def maybe_complete_join(turn: Turn) -> None:
         complete_join(turn)
 
 
-def on_join_timer(turn: Turn) -> None:
+def on_join_timer(turn: ClassicTurn) -> None:
     group = turn.group
     if group.state is not GroupState.PREPARING_REBALANCE:
         return
@@ -75,7 +75,7 @@ def on_join_timer(turn: Turn) -> None:
     turn.arm(TimerKind.JOIN, group.initial_delay_ms)
 
 
-def complete_join(turn: Turn) -> None:
+def complete_join(turn: ClassicTurn) -> None:
     """Ends the join phase: removes dynamic members that did not rejoin, and begins the next generation."""
     group = turn.group
     turn.disarm(TimerKind.JOIN)
@@ -95,7 +95,7 @@ def complete_join(turn: Turn) -> None:
         return
     for member in list(group.members.values()):
         if member.awaiting_join is not None:
-            turn.reply(member.awaiting_join, joined(group, member.member_id))
+            turn.reply(member.awaiting_join, join_response(group, member.member_id))
         group.put(replace(member, awaiting_join=None, is_new=False))
         turn.arm(TimerKind.SESSION, member.session_timeout_ms, member.member_id)
     turn.arm(TimerKind.SYNC, group.rebalance_timeout_ms)
@@ -114,7 +114,7 @@ def elect_leader_among_joined(group: ClassicGroup) -> bool:
     return False
 
 
-def joined(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
+def join_response(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
     """Returns the JoinGroup response for a member. The leader also receives the metadata of all members, for the
     assignment."""
     return JoinGroupResponse(
@@ -139,7 +139,7 @@ def leader_view(group: ClassicGroup) -> list[JoinGroupResponseMember]:
     ]
 
 
-def abandon_assignment(turn: Turn) -> None:
+def abandon_assignment(turn: ClassicTurn) -> None:
     """Answers the members that wait for this generation's assignment with REBALANCE_IN_PROGRESS."""
     for member in list(turn.group.members.values()):
         if member.awaiting_sync is not None:
@@ -148,7 +148,7 @@ def abandon_assignment(turn: Turn) -> None:
         turn.group.put(replace(member, assignment=b"", awaiting_sync=None))
 
 
-def remove_member(turn: Turn, member: Member) -> None:
+def remove_member(turn: ClassicTurn, member: ClassicMember) -> None:
     """Removes a member that left or whose session expired, and answers its waiting requests. The caller handles the
     rebalance."""
     group = turn.group
@@ -160,7 +160,7 @@ def remove_member(turn: Turn, member: Member) -> None:
     group.remove(member.member_id)
 
 
-def on_session_timer(turn: Turn, member_id: str) -> None:
+def on_session_timer(turn: ClassicTurn, member_id: str) -> None:
     group = turn.group
     if member_id in group.pending_join:
         group.remove(member_id)
@@ -177,7 +177,7 @@ def on_session_timer(turn: Turn, member_id: str) -> None:
         complete_join(turn)
 
 
-def on_sync_timer(turn: Turn) -> None:
+def on_sync_timer(turn: ClassicTurn) -> None:
     """Removes members that know the generation but never sent SyncGroup, and begins a rebalance."""
     group = turn.group
     if group.state not in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE) or not group.pending_sync:

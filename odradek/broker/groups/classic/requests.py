@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from odradek.broker.groups.classic.group import ClassicGroup
-from odradek.broker.groups.classic.join import NO_MEMBER_ID, Joiner, join, refused
+from odradek.broker.groups.classic.join import NO_MEMBER_ID, Joiner, error_response, join
 from odradek.broker.groups.classic.rebalance import (
     maybe_complete_join,
     on_join_timer,
@@ -18,7 +18,7 @@ from odradek.broker.groups.classic.rebalance import (
     remove_member,
 )
 from odradek.broker.groups.classic.tables import HEARTBEAT, SYNC, GroupState, GroupVerdict
-from odradek.broker.groups.classic.turn import Turn, empty_group_record, group_metadata_record, member_of
+from odradek.broker.groups.classic.turn import ClassicTurn, empty_group_record, group_metadata_record, member_of
 from odradek.broker.groups.common.group import CoordinatorRecord, Group, Timer, TimerKey, TimerKind
 from odradek.broker.groups.common.outcome import COMPLETED_REBALANCES, Outcome, Reply, Token
 from odradek.broker.groups.common.registry import GroupRegistry
@@ -48,12 +48,12 @@ def join_classic_group(
     """
     request = joiner.request
     if group is None and request.member_id != NO_MEMBER_ID:
-        return Outcome(refused(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+        return Outcome(error_response(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
     if group is None:
         draft = ClassicGroup(request.group_id, changed_ms=now_ms, generation=registry.first_epoch())
     else:
         draft = group.copy()
-    turn = Turn(draft, registry.config, now_ms)
+    turn = ClassicTurn(draft, registry.config, now_ms)
     turn.records += replaced
     if group is None:
         turn.records.append(empty_group_record(request.group_id, now_ms))
@@ -63,7 +63,7 @@ def join_classic_group(
 def sync_classic_group(
     registry: GroupRegistry, group: ClassicGroup, request: SyncGroupRequest, token: Token, now_ms: int
 ) -> Outcome[SyncGroupResponse]:
-    turn = Turn(group.copy(), registry.config, now_ms)
+    turn = ClassicTurn(group.copy(), registry.config, now_ms)
     return turn.outcome(sync_group(turn, request, token))
 
 
@@ -75,11 +75,11 @@ def heartbeat_classic_group(group: ClassicGroup, request: HeartbeatRequest) -> O
 def leave_classic_group(
     registry: GroupRegistry, group: ClassicGroup, request: LeaveGroupRequest, now_ms: int
 ) -> Outcome[LeaveGroupResponse]:
-    turn = Turn(group.copy(), registry.config, now_ms)
+    turn = ClassicTurn(group.copy(), registry.config, now_ms)
     return turn.outcome(LeaveGroupResponse(members=leave_group(turn, request.members)))
 
 
-def sync_group(turn: Turn, request: SyncGroupRequest, token: Token) -> SyncGroupResponse | None:
+def sync_group(turn: ClassicTurn, request: SyncGroupRequest, token: Token) -> SyncGroupResponse | None:
     """Returns the response, or None if the request waits for the leader's assignment or its response is one of the
     turn's replies."""
     group = turn.group
@@ -100,7 +100,7 @@ def sync_group(turn: Turn, request: SyncGroupRequest, token: Token) -> SyncGroup
             return None
         case GroupVerdict.SAME_GENERATION:
             has_synced(turn, request.member_id)
-            return assigned(group, request.member_id)
+            return sync_response(group, request.member_id)
         case other:
             raise RuntimeError(f"no such way to sync: {other}")
 
@@ -118,7 +118,7 @@ def sync_refusal(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode | 
     return None
 
 
-def wait_for_assignment(turn: Turn, member_id: str, token: Token) -> None:
+def wait_for_assignment(turn: ClassicTurn, member_id: str, token: Token) -> None:
     group = turn.group
     member = group.members[member_id]
     if member.awaiting_sync is not None:
@@ -129,13 +129,13 @@ def wait_for_assignment(turn: Turn, member_id: str, token: Token) -> None:
     has_synced(turn, member_id)
 
 
-def has_synced(turn: Turn, member_id: str) -> None:
+def has_synced(turn: ClassicTurn, member_id: str) -> None:
     turn.group.pending_sync -= {member_id}
     if not turn.group.pending_sync:
         turn.disarm(TimerKind.SYNC)
 
 
-def settle_assignment(turn: Turn, request: SyncGroupRequest) -> None:
+def settle_assignment(turn: ClassicTurn, request: SyncGroupRequest) -> None:
     """Records the group with the leader's assignment, and answers the waiting members with their part of it."""
     group = turn.group
     assignments = {each.member_id: bytes(each.assignment) for each in request.assignments}
@@ -143,13 +143,13 @@ def settle_assignment(turn: Turn, request: SyncGroupRequest) -> None:
     for member in list(group.members.values()):
         group.put(replace(member, assignment=assignments.get(member.member_id, b""), awaiting_sync=None))
         if member.awaiting_sync is not None:
-            turn.reply(member.awaiting_sync, assigned(group, member.member_id))
+            turn.reply(member.awaiting_sync, sync_response(group, member.member_id))
             turn.arm(TimerKind.SESSION, member.session_timeout_ms, member.member_id)
     group.move_to(GroupState.STABLE, turn.now_ms)
     turn.counted.append((COMPLETED_REBALANCES, 1))
 
 
-def assigned(group: ClassicGroup, member_id: str) -> SyncGroupResponse:
+def sync_response(group: ClassicGroup, member_id: str) -> SyncGroupResponse:
     return SyncGroupResponse(
         protocol_type=group.protocol_type,
         protocol_name=group.protocol_name,
@@ -168,7 +168,7 @@ def heartbeat_verdict(group: ClassicGroup, request: HeartbeatRequest) -> ErrorCo
     return verdict
 
 
-def leave_group(turn: Turn, leaving: list[MemberIdentity]) -> list[MemberResponse]:
+def leave_group(turn: ClassicTurn, leaving: list[MemberIdentity]) -> list[MemberResponse]:
     """Removes the named members and returns one response for each. A rebalance begins only after all have left."""
     answers = [
         MemberResponse(
@@ -187,7 +187,7 @@ def leave_group(turn: Turn, leaving: list[MemberIdentity]) -> list[MemberRespons
     return answers
 
 
-def leave(turn: Turn, identity: MemberIdentity) -> ErrorCode:
+def leave(turn: ClassicTurn, identity: MemberIdentity) -> ErrorCode:
     group, member_id = turn.group, identity.member_id
     if member_id == "":
         # An administrator may remove a static member by its instance id alone.
@@ -234,7 +234,7 @@ def on_loaded(registry: GroupRegistry, group: Group, now_ms: int) -> Outcome[Non
     if len(group.members) <= registry.config.group_max_size:
         return Outcome(timers=timers)
     # The maximum size was lowered. A rebalance admits as many members as allowed; the others can commit before it.
-    turn = Turn(group.copy(), registry.config, now_ms)
+    turn = ClassicTurn(group.copy(), registry.config, now_ms)
     turn.timers += timers
     prepare_rebalance(turn)
     return turn.outcome()
@@ -242,7 +242,7 @@ def on_loaded(registry: GroupRegistry, group: Group, now_ms: int) -> Outcome[Non
 
 def on_timer(registry: GroupRegistry, group: Group, key: TimerKey, now_ms: int) -> Outcome[None]:
     assert isinstance(group, ClassicGroup)
-    turn = Turn(group.copy(), registry.config, now_ms)
+    turn = ClassicTurn(group.copy(), registry.config, now_ms)
     match key.kind:
         case TimerKind.SESSION:
             on_session_timer(turn, key.member_id)
@@ -260,7 +260,7 @@ def unload(group: Group, code: ErrorCode) -> list[Reply]:
     replies: list[Reply] = []
     for member in group.members.values():
         if member.awaiting_join is not None:
-            replies.append(Reply(member.awaiting_join, refused(code, member.member_id)))
+            replies.append(Reply(member.awaiting_join, error_response(code, member.member_id)))
         if member.awaiting_sync is not None:
             replies.append(Reply(member.awaiting_sync, SyncGroupResponse(error_code=code.value)))
     return replies

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from odradek.broker.groups.classic.group import ClassicGroup
-from odradek.broker.groups.classic.member import Member
+from odradek.broker.groups.classic.member import ClassicMember
 from odradek.broker.groups.common.group import CoordinatorRecord, Timer, TimerKey, TimerKind
 from odradek.broker.groups.common.outcome import GroupConfig, Outcome, Reply, Token
 from odradek.protocol.messages.group_metadata_key import GroupMetadataKey
@@ -20,7 +20,7 @@ from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 R = TypeVar("R")
 
 
-class Turn:
+class ClassicTurn:
     """A decision while it is being made. `group` is a copy that only this turn changes. The copy is discarded if the
     records cannot be written."""
 
@@ -96,8 +96,8 @@ def group_metadata_record(group: ClassicGroup, assignments: Mapping[str, bytes])
     )
 
 
-def member_of(value: GroupMetadataValue, stored: MemberMetadata) -> Member:
-    return Member(
+def member_of(value: GroupMetadataValue, stored: MemberMetadata) -> ClassicMember:
+    return ClassicMember(
         member_id=stored.member_id,
         group_instance_id=stored.group_instance_id,
         client_id=stored.client_id,

@@ -182,7 +182,7 @@ class EpochTurn(ABC, Generic[G, S]):
             group.replay(record)
             self.records.append(record)
 
-    def remember(self, memory: S) -> None:
+    def set_memory(self, memory: S) -> None:
         self._own_group().memory = memory
 
     def arm(self, kind: TimerKind, delay_ms: int, member_id: str = "") -> None:
@@ -195,13 +195,13 @@ class EpochTurn(ABC, Generic[G, S]):
         return Outcome(
             response=response,
             records=tuple(self.records),
-            groups=self._after(),
+            groups=self._groups_after(),
             replies=tuple(self.replies),
             timers=tuple(self.timers),
             is_rebalance=self.is_rebalance,
         )
 
-    def _after(self) -> tuple[Group, ...]:
+    def _groups_after(self) -> tuple[Group, ...]:
         return (cast("Group", self.group),) if self._owns_group else ()  # the group types implement the protocol
 
     def _own_group(self) -> G:
@@ -249,7 +249,7 @@ class EpochTurn(ABC, Generic[G, S]):
             self._remember_topics()
 
     def _remember_topics(self) -> None:
-        self.remember(replace(self.group.memory, checked_version=self.cluster.version))
+        self.set_memory(replace(self.group.memory, checked_version=self.cluster.version))
 
     def is_target_due(self, interval_setting: str) -> bool:
         """Returns whether a new target must be computed and the interval since the last computation is over."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from odradek.broker.groups.classic.group import CONSUMER_PROTOCOL_TYPE
-from odradek.broker.groups.classic.join import MEMBER_ID_REQUIRED_SINCE, NO_MEMBER_ID, Joiner, join, refused
+from odradek.broker.groups.classic.join import MEMBER_ID_REQUIRED_SINCE, NO_MEMBER_ID, Joiner, error_response, join
 from odradek.broker.groups.classic.rebalance import prepare_rebalance
 from odradek.broker.groups.classic.tables import GroupState
 from odradek.broker.groups.common.epochs import Partitions
@@ -18,12 +18,12 @@ from odradek.broker.groups.common.group import TimerKind
 from odradek.broker.groups.common.outcome import Outcome
 from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.consumer.group import ConsumerGroup
-from odradek.broker.groups.consumer.heartbeat import move_on, record_wishes
+from odradek.broker.groups.consumer.heartbeat import reconcile_member, record_subscription
 from odradek.broker.groups.consumer.member import ClassicProtocols, ConsumerMember, MemberState
 from odradek.broker.groups.consumer.membership import joining_member
 from odradek.broker.groups.consumer.migration import (
     by_topic_id,
-    downgraded,
+    downgrade_group,
     may_downgrade,
     read_subscription,
     take_over,
@@ -52,7 +52,7 @@ def join_consumer_group(
         _check_protocols(group, joiner)
         is_dynamic = request.group_instance_id is None
         if request.member_id == NO_MEMBER_ID and is_dynamic and joiner.version >= MEMBER_ID_REQUIRED_SINCE:
-            return Outcome(refused(ErrorCode.MEMBER_ID_REQUIRED, joiner.plain_member_id))
+            return Outcome(error_response(ErrorCode.MEMBER_ID_REQUIRED, joiner.plain_member_id))
         subscription = _subscription(joiner)
         if request.group_instance_id is not None and request.member_id != NO_MEMBER_ID:
             _check_instance(group, request.member_id, request.group_instance_id)
@@ -60,7 +60,7 @@ def join_consumer_group(
             return _join_downgraded(turn, joiner, subscription)
         return _join(turn, joiner, subscription)
     except KafkaError as error:
-        return Outcome(refused(error.code, NO_MEMBER_ID))
+        return Outcome(error_response(error.code, NO_MEMBER_ID))
 
 
 def _join(turn: ConsumerTurn, joiner: Joiner, subscription: ConsumerProtocolSubscription) -> Outcome[JoinGroupResponse]:
@@ -80,11 +80,11 @@ def _join(turn: ConsumerTurn, joiner: Joiner, subscription: ConsumerProtocolSubs
         server_assignor=None,
         classic=ClassicProtocols(request.session_timeout_ms, joiner.protocols),
     )
-    changed = record_wishes(turn, before, member)
+    changed = record_subscription(turn, before, member)
     owned = _owned(turn, subscription)
-    after = move_on(turn, member, owned, subscription_changed=changed)
+    after = reconcile_member(turn, member, owned, subscription_changed=changed)
     turn.begin_session(after)
-    turn.remember(replace(turn.group.memory, rejoining=turn.group.memory.rejoining - {after.member_id}))
+    turn.set_memory(replace(turn.group.memory, rejoining=turn.group.memory.rejoining - {after.member_id}))
     turn.arm(TimerKind.REJOIN, after.rebalance_timeout_ms, after.member_id)  # fires unless the member sends SyncGroup
     return turn.outcome(
         JoinGroupResponse(
@@ -145,7 +145,7 @@ def _tell_to_rejoin(turn: ConsumerTurn, member: ConsumerMember) -> None:
     """Records that the member was asked to rejoin. Its time limit begins with the first such response."""
     memory = turn.group.memory
     if member.member_id not in memory.rejoining:
-        turn.remember(replace(memory, rejoining=memory.rejoining | {member.member_id}))
+        turn.set_memory(replace(memory, rejoining=memory.rejoining | {member.member_id}))
         turn.arm(TimerKind.REJOIN, member.rebalance_timeout_ms, member.member_id)
 
 
@@ -256,7 +256,7 @@ def _join_downgraded(
     holder = group.members[group.static_members[instance_id]]
     heir = replace(holder, classic=ClassicProtocols(joiner.request.session_timeout_ms, joiner.protocols))
     others = [member for member in group.members.values() if member.member_id != holder.member_id]
-    rebalance = downgraded(turn, [*others, heir])
+    rebalance = downgrade_group(turn, [*others, heir])
     response = join(rebalance, joiner)
     wants_others = frozenset(subscription.topics) != holder.topics or holder.regex
     is_stale = wants_others or group.epoch > group.assignment_epoch

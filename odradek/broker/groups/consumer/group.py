@@ -17,7 +17,7 @@ from odradek.broker.groups.consumer.records import (
     assigned_of,
     group_tombstones,
     state_of,
-    subscribed,
+    with_subscription,
 )
 
 
@@ -121,7 +121,7 @@ class ConsumerGroup(ReconciledGroup[ConsumerMember, GroupMemory, Partitions]):
         """Ignores a record type of Kafka 4.0. The metadata hash in the epoch record has replaced it."""
 
     def stored_member(self, known: ConsumerMember | None, member_id: str, value: Any) -> ConsumerMember:
-        return subscribed(known or ConsumerMember(member_id), value)
+        return with_subscription(known or ConsumerMember(member_id), value)
 
     def _replay_assignment(self, key: Any, value: Any) -> None:
         member = self.members.get(key.member_id)

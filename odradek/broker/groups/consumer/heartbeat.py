@@ -23,7 +23,7 @@ from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.consumer.group import ConsumerGroup
 from odradek.broker.groups.consumer.member import Assigned, ConsumerMember, is_within
 from odradek.broker.groups.consumer.membership import joining_member
-from odradek.broker.groups.consumer.migration import downgrade_if_classic_only, upgraded
+from odradek.broker.groups.consumer.migration import downgrade_if_classic_only, upgrade_group
 from odradek.broker.groups.consumer.reconciliation import Goal, follow_group_epoch, reconcile
 from odradek.broker.groups.consumer.records import assignment_record, member_record
 from odradek.broker.groups.consumer.regexes import resolve_if_due, subscribe_by_regex
@@ -39,7 +39,7 @@ from odradek.protocol.messages.consumer_group_heartbeat_response import (
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
+class ConsumerHeartbeat:
     """A ConsumerGroupHeartbeat that has passed the form checks, and its sender.
 
     member_id  the request's member id, or one that was generated for it
@@ -68,7 +68,7 @@ class Heartbeat:
         )
 
 
-def heartbeat(registry: GroupRegistry, beat: Heartbeat, now_ms: int) -> Outcome[ConsumerGroupHeartbeatResponse]:
+def heartbeat(registry: GroupRegistry, beat: ConsumerHeartbeat, now_ms: int) -> Outcome[ConsumerGroupHeartbeatResponse]:
     match beat.request.member_epoch:
         case 0:
             return _join(registry, beat, now_ms)
@@ -77,7 +77,7 @@ def heartbeat(registry: GroupRegistry, beat: Heartbeat, now_ms: int) -> Outcome[
         case -2:
             return _leave_for_a_while(registry, beat, now_ms)
         case _:
-            return _stay(registry, beat, now_ms)
+            return _continue_membership(registry, beat, now_ms)
 
 
 def consumer_group(registry: GroupRegistry, group_id: str, missing: str) -> ConsumerGroup:
@@ -91,7 +91,7 @@ def consumer_group(registry: GroupRegistry, group_id: str, missing: str) -> Cons
     return group
 
 
-def _join(registry: GroupRegistry, beat: Heartbeat, now_ms: int) -> Outcome[ConsumerGroupHeartbeatResponse]:
+def _join(registry: GroupRegistry, beat: ConsumerHeartbeat, now_ms: int) -> Outcome[ConsumerGroupHeartbeatResponse]:
     group_id, instance_id = beat.request.group_id, beat.request.instance_id
     match registry.groups.get(group_id):
         case ConsumerGroup() as group:
@@ -101,28 +101,32 @@ def _join(registry: GroupRegistry, beat: Heartbeat, now_ms: int) -> Outcome[Cons
             new_group.epoch += registry.first_epoch()
             turn = ConsumerTurn(registry, new_group, now_ms, is_new=True)
         case ClassicGroup() as classic:
-            turn = upgraded(registry, classic, now_ms)
+            turn = upgrade_group(registry, classic, now_ms)
         case _:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
     turn.group.check_room(beat.member_id, turn.config.max_size)
-    return _served(turn, beat, joining_member(turn, beat.member_id, instance_id))
+    return _answer_member(turn, beat, joining_member(turn, beat.member_id, instance_id))
 
 
-def _stay(registry: GroupRegistry, beat: Heartbeat, now_ms: int) -> Outcome[ConsumerGroupHeartbeatResponse]:
+def _continue_membership(
+    registry: GroupRegistry, beat: ConsumerHeartbeat, now_ms: int
+) -> Outcome[ConsumerGroupHeartbeatResponse]:
     request = beat.request
     group = consumer_group(registry, request.group_id, f"Consumer group {request.group_id} not found.")
     member = group.require_member(beat.member_id, request.instance_id)
     owned = beat.owned if request.member_epoch < member.epoch else None
     is_within_assigned = owned is not None and is_within(owned, member.assigned)
     group.check_epoch(member, request.member_epoch, owns_only_assigned=is_within_assigned)
-    return _served(ConsumerTurn(registry, group, now_ms), beat, member)
+    return _answer_member(ConsumerTurn(registry, group, now_ms), beat, member)
 
 
-def _served(turn: ConsumerTurn, beat: Heartbeat, before: ConsumerMember) -> Outcome[ConsumerGroupHeartbeatResponse]:
-    wanting = _with_wishes(before, beat)
-    subscription_changed = record_wishes(turn, before, wanting)
+def _answer_member(
+    turn: ConsumerTurn, beat: ConsumerHeartbeat, before: ConsumerMember
+) -> Outcome[ConsumerGroupHeartbeatResponse]:
+    wanting = _apply_request(before, beat)
+    subscription_changed = record_subscription(turn, before, wanting)
     resolve_if_due(turn, beat.may_see)
-    member = move_on(turn, wanting, beat.owned, subscription_changed=subscription_changed)
+    member = reconcile_member(turn, wanting, beat.owned, subscription_changed=subscription_changed)
     turn.begin_session(member)
     response = ConsumerGroupHeartbeatResponse(
         member_id=member.member_id,
@@ -139,7 +143,7 @@ def _served(turn: ConsumerTurn, beat: Heartbeat, before: ConsumerMember) -> Outc
     return turn.outcome(response)
 
 
-def _with_wishes(member: ConsumerMember, beat: Heartbeat) -> ConsumerMember:
+def _apply_request(member: ConsumerMember, beat: ConsumerHeartbeat) -> ConsumerMember:
     """Returns the member after applying the request. Fields that the request omits (null, -1) are unchanged."""
     request = beat.request
     return replace(
@@ -160,7 +164,7 @@ def _with_wishes(member: ConsumerMember, beat: Heartbeat) -> ConsumerMember:
     )
 
 
-def record_wishes(turn: ConsumerTurn, before: ConsumerMember, member: ConsumerMember) -> bool:
+def record_subscription(turn: ConsumerTurn, before: ConsumerMember, member: ConsumerMember) -> bool:
     """Records the member's new subscription. Returns whether the subscription changed. The group's epoch advances if
     the subscription, the topics or the preferred assignor changed.
 
@@ -186,7 +190,7 @@ def record_wishes(turn: ConsumerTurn, before: ConsumerMember, member: ConsumerMe
     return names_changed or member.regex != before.regex
 
 
-def move_on(
+def reconcile_member(
     turn: ConsumerTurn, member: ConsumerMember, owned: Partitions | None, *, subscription_changed: bool
 ) -> ConsumerMember:
     """Computes the target assignment if that is due, and moves the member as far towards it as is currently
@@ -213,13 +217,15 @@ def _taken_from(group: ConsumerGroup, member_id: str) -> Callable[[bytes, int], 
     def is_taken(topic_id: bytes, partition: int) -> bool:
         nonlocal holders
         if holders is None:
-            holders = _held([other for other in group.members.values() if other.member_id != member_id])
+            holders = _unreleased_partitions(
+                [other for other in group.members.values() if other.member_id != member_id]
+            )
         return partition in holders.get(topic_id, ())
 
     return is_taken
 
 
-def _held(members: Collection[ConsumerMember]) -> dict[bytes, set[int]]:
+def _unreleased_partitions(members: Collection[ConsumerMember]) -> dict[bytes, set[int]]:
     held: dict[bytes, set[int]] = {}
     for member in members:
         for assigned in (member.assigned, member.revoking):
@@ -235,7 +241,7 @@ def _same_partitions(one: Assigned, other: Assigned) -> bool:
 # Requests of members that leave. The rules are in docs/spec/consumer-groups.md#s7.
 
 
-def _leave(registry: GroupRegistry, beat: Heartbeat, now_ms: int) -> Outcome[ConsumerGroupHeartbeatResponse]:
+def _leave(registry: GroupRegistry, beat: ConsumerHeartbeat, now_ms: int) -> Outcome[ConsumerGroupHeartbeatResponse]:
     request = beat.request
     group = consumer_group(registry, request.group_id, f"Group {request.group_id} not found.")
     member = group.require_member(beat.member_id, request.instance_id)
@@ -252,7 +258,7 @@ def remove_members(turn: ConsumerTurn, members: Collection[ConsumerMember]) -> N
 
 
 def _leave_for_a_while(
-    registry: GroupRegistry, beat: Heartbeat, now_ms: int
+    registry: GroupRegistry, beat: ConsumerHeartbeat, now_ms: int
 ) -> Outcome[ConsumerGroupHeartbeatResponse]:
     """Decides the temporary leave of a static member. It keeps its partitions until its session ends (#s6)."""
     request = beat.request

@@ -84,7 +84,7 @@ def leave_consumer_group(
     for identity in request.members:
         code = ErrorCode.NONE
         try:
-            member = _meant(group, identity)
+            member = _find_member(group, identity)
             if member.member_id in leaving:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
             leaving[member.member_id] = member
@@ -101,7 +101,7 @@ def leave_consumer_group(
     return turn.outcome(LeaveGroupResponse(members=answers))
 
 
-def _meant(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:
+def _find_member(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:
     if identity.member_id == "" and identity.group_instance_id is not None:
         holder_id = group.static_members.get(identity.group_instance_id)
         if holder_id is None:
@@ -140,13 +140,13 @@ def _member(registry: GroupRegistry, group: ConsumerGroup, member: ConsumerMembe
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topics),
         subscribed_topic_regex=member.regex,
-        assignment=_named(registry, held),
-        target_assignment=_named(registry, group.target_of(member.member_id)),
+        assignment=_with_topic_names(registry, held),
+        target_assignment=_with_topic_names(registry, group.target_of(member.member_id)),
         member_type=CONSUMER if member.classic is None else CLASSIC,
     )
 
 
-def _named(registry: GroupRegistry, partitions: Mapping[bytes, Iterable[int]]) -> Assignment:
+def _with_topic_names(registry: GroupRegistry, partitions: Mapping[bytes, Iterable[int]]) -> Assignment:
     """Adds the topic names. Topics that no longer exist are omitted."""
     return Assignment(
         topic_partitions=[

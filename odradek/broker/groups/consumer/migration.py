@@ -14,10 +14,10 @@ import struct
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from odradek.broker.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
-from odradek.broker.groups.classic.join import refused
-from odradek.broker.groups.classic.member import Member
+from odradek.broker.groups.classic.join import error_response
+from odradek.broker.groups.classic.member import ClassicMember
 from odradek.broker.groups.classic.rebalance import prepare_rebalance
-from odradek.broker.groups.classic.turn import Turn, group_metadata_record
+from odradek.broker.groups.classic.turn import ClassicTurn, group_metadata_record
 from odradek.broker.groups.common.epochs import NO_TIME, Partitions
 from odradek.broker.groups.common.group import TimerKind
 from odradek.broker.groups.common.outcome import Reply
@@ -97,7 +97,7 @@ def _version(data: bytes, highest: int) -> int:
     return min(int(version), highest)
 
 
-def upgraded(registry: GroupRegistry, classic: ClassicGroup, now_ms: int) -> ConsumerTurn:
+def upgrade_group(registry: GroupRegistry, classic: ClassicGroup, now_ms: int) -> ConsumerTurn:
     """Returns a turn in which the classic group has been converted. Raises GROUP_ID_NOT_FOUND."""
     group_id = classic.group_id
     turn = ConsumerTurn(registry, ConsumerGroup(group_id, registry.topic_id_of), now_ms, is_new=True)
@@ -107,19 +107,21 @@ def upgraded(registry: GroupRegistry, classic: ClassicGroup, now_ms: int) -> Con
     if not classic.members:
         return turn
     if not turn.config.migration_policy.allows_upgrade:
-        raise _refused(f"Cannot upgrade classic group {group_id} to consumer group because online upgrade is disabled.")
+        raise _group_id_not_found(
+            f"Cannot upgrade classic group {group_id} to consumer group because online upgrade is disabled."
+        )
     if not classic.uses_consumer_protocol:
         what = f"Cannot upgrade classic group {group_id} to consumer group because the group does not use the"
-        raise _refused(f"{what} consumer embedded protocol.")
+        raise _group_id_not_found(f"{what} consumer embedded protocol.")
     try:
-        members = [_converted(member, classic, registry) for member in classic.members.values()]
+        members = [_convert_member(member, classic, registry) for member in classic.members.values()]
     except MalformedMessage:
         what = f"Cannot upgrade classic group {group_id} to consumer group because the embedded consumer protocol"
-        raise _refused(f"{what} is malformed.") from None
+        raise _group_id_not_found(f"{what} is malformed.") from None
     except AssignorUserData:
         what = f"Cannot upgrade classic group {group_id} to consumer group because an unsupported custom assignor"
         advice = "Please refer to the documentation or switch to a default assignor before re-attempting the upgrade."
-        raise _refused(f"{what} is in use. {advice}") from None
+        raise _group_id_not_found(f"{what} is in use. {advice}") from None
     for member in members:
         turn.write(member_record(group_id, member))
     turn.write(group_epoch_record(group_id, classic.generation, turn.metadata_hash()))
@@ -136,7 +138,7 @@ def upgraded(registry: GroupRegistry, classic: ClassicGroup, now_ms: int) -> Con
     return turn
 
 
-def _converted(member: Member, classic: ClassicGroup, registry: GroupRegistry) -> ConsumerMember:
+def _convert_member(member: ClassicMember, classic: ClassicGroup, registry: GroupRegistry) -> ConsumerMember:
     metadata = member.metadata(classic.protocol_name) if classic.protocol_name else member.protocols[0][1]
     subscription = read_subscription(metadata)
     assigned = read_assignment(member.assignment, registry.cluster)
@@ -159,12 +161,12 @@ def _end_waiting(turn: ConsumerTurn, classic: ClassicGroup) -> None:
     again = ErrorCode.REBALANCE_IN_PROGRESS
     for member in classic.members.values():
         if member.awaiting_join is not None:
-            turn.replies.append(Reply(member.awaiting_join, refused(again, member.member_id)))
+            turn.replies.append(Reply(member.awaiting_join, error_response(again, member.member_id)))
         if member.awaiting_sync is not None:
             turn.replies.append(Reply(member.awaiting_sync, SyncGroupResponse(error_code=again.value)))
 
 
-def _refused(what: str) -> KafkaError:
+def _group_id_not_found(what: str) -> KafkaError:
     return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, what)
 
 
@@ -174,7 +176,7 @@ def downgrade_if_classic_only(turn: ConsumerTurn, leaving: Collection[ConsumerMe
     left = [member for member in turn.group.members.values() if member not in leaving]
     if not left or not may_downgrade(turn, left):
         return False
-    rebalance = downgraded(turn, left)
+    rebalance = downgrade_group(turn, left)
     prepare_rebalance(rebalance)
     take_over(turn, rebalance)
     return True
@@ -189,7 +191,7 @@ def may_downgrade(turn: ConsumerTurn, left: Collection[ConsumerMember]) -> bool:
     )
 
 
-def downgraded(turn: ConsumerTurn, left: Collection[ConsumerMember]) -> Turn:
+def downgrade_group(turn: ConsumerTurn, left: Collection[ConsumerMember]) -> ClassicTurn:
     """Returns a turn of the new classic group, which is STABLE and has the remaining members."""
     group = turn.group
     classic = ClassicGroup(
@@ -208,26 +210,26 @@ def downgraded(turn: ConsumerTurn, left: Collection[ConsumerMember]) -> Turn:
         for kind in (TimerKind.SESSION, TimerKind.REVOCATION, TimerKind.REJOIN):
             turn.disarm(kind, member.member_id)
     turn.disarm(TimerKind.REGEX)
-    rebalance = Turn(classic, turn.registry.config, turn.now_ms)
+    rebalance = ClassicTurn(classic, turn.registry.config, turn.now_ms)
     rebalance.timers += [classic.session_timer(member_id) for member_id in classic.members]
     return rebalance
 
 
-def take_over(turn: ConsumerTurn, rebalance: Turn) -> None:
+def take_over(turn: ConsumerTurn, rebalance: ClassicTurn) -> None:
     turn.classic_group = rebalance.group
     turn.records += rebalance.records
     turn.replies += rebalance.replies
     turn.timers += rebalance.timers
 
 
-def _classic_member(turn: ConsumerTurn, member: ConsumerMember) -> Member:
+def _classic_member(turn: ConsumerTurn, member: ConsumerMember) -> ClassicMember:
     assert member.classic is not None
 
     def name_of(topic_id: bytes) -> str | None:
         topic = turn.cluster.topic_of_id(topic_id)
         return None if topic is None else topic.name
 
-    return Member(
+    return ClassicMember(
         member_id=member.member_id,
         group_instance_id=member.instance_id,
         client_id=member.client_id,

@@ -43,19 +43,21 @@ def reconcile(
     match member.state:
         case MemberState.STABLE:
             if member.epoch != goal.epoch:
-                return _towards(goal, member, owned)
+                return _move_towards_target(goal, member, owned)
             return _without_unsubscribed(goal, member) if subscription_changed else member
         case MemberState.UNREVOKED_PARTITIONS:
             if owned is None or overlaps(owned, member.revoking):
                 return _without_unsubscribed(goal, member) if subscription_changed else member
-            return _towards(goal, replace(member, revoking={}), owned)
+            return _move_towards_target(goal, replace(member, revoking={}), owned)
         case MemberState.UNRELEASED_PARTITIONS:
-            return _towards(goal, member, owned)
+            return _move_towards_target(goal, member, owned)
 
 
-def _towards(goal: Goal, member: ConsumerMember, owned: Partitions | None) -> ConsumerMember:
+def _move_towards_target(goal: Goal, member: ConsumerMember, owned: Partitions | None) -> ConsumerMember:
     target = {topic_id: partitions for topic_id, partitions in goal.target.items() if topic_id in goal.subscribed}
-    kept, dropped = _split(member.assigned, lambda topic_id, partition: partition in target.get(topic_id, ()))
+    kept, dropped = _split_assignment(
+        member.assigned, lambda topic_id, partition: partition in target.get(topic_id, ())
+    )
     if dropped and (owned is None or overlaps(owned, dropped)):
         return replace(
             member, previous_epoch=member.epoch, state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=dropped
@@ -73,7 +75,7 @@ def _towards(goal: Goal, member: ConsumerMember, owned: Partitions | None) -> Co
 
 def _without_unsubscribed(goal: Goal, member: ConsumerMember) -> ConsumerMember:
     """Revokes partitions of topics to which the member is no longer subscribed, without waiting for a new target."""
-    kept, dropped = _split(member.assigned, lambda topic_id, _: topic_id in goal.subscribed)
+    kept, dropped = _split_assignment(member.assigned, lambda topic_id, _: topic_id in goal.subscribed)
     if not dropped:
         return member
     revoking = {topic_id: dict(partitions) for topic_id, partitions in member.revoking.items()}
@@ -84,7 +86,7 @@ def _without_unsubscribed(goal: Goal, member: ConsumerMember) -> ConsumerMember:
     )
 
 
-def _split(assigned: Assigned, stays: Callable[[bytes, int], bool]) -> tuple[Assigned, Assigned]:
+def _split_assignment(assigned: Assigned, stays: Callable[[bytes, int], bool]) -> tuple[Assigned, Assigned]:
     kept: dict[bytes, dict[int, int]] = {}
     dropped: dict[bytes, dict[int, int]] = {}
     for topic_id, partitions in assigned.items():

@@ -157,7 +157,7 @@ def all_tombstones(group_id: str, member_ids: Sequence[str], regexes: Sequence[s
 # Reading.
 
 
-def subscribed(member: ConsumerMember, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
+def with_subscription(member: ConsumerMember, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
     """Returns the member with the fields of the record with key 5. Fields of key 8 are unchanged."""
     stored, classic = value.classic_member_metadata, None
     if stored is not None:

@@ -52,7 +52,7 @@ def resolve_if_due(turn: ConsumerTurn, may_see: Callable[[str], bool]) -> None:
         or turn.now_ms > refreshed_ms + turn.config.regex_refresh_interval_ms
     )
     if is_due:
-        turn.remember(replace(memory, may_see=may_see))
+        turn.set_memory(replace(memory, may_see=may_see))
         turn.arm(TimerKind.REGEX, AT_ONCE_MS)
 
 
@@ -75,6 +75,6 @@ def resolve(turn: ConsumerTurn) -> None:
         if known is None or known.topics != topics:
             turn.write(regex_record(group.group_id, regex, topics, found.version, turn.now_ms))
             has_moved |= topics != (frozenset() if known is None else known.topics)
-    turn.remember(replace(turn.group.memory, may_see=None, refreshed_ms=turn.now_ms, refreshed_version=found.version))
+    turn.set_memory(replace(turn.group.memory, may_see=None, refreshed_ms=turn.now_ms, refreshed_version=found.version))
     if has_moved:
         turn.bump_epoch()

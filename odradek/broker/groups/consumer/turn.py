@@ -38,8 +38,8 @@ class ConsumerTurn(EpochTurn[ConsumerGroup, GroupMemory]):
     def target_epoch_record(self, epoch: int, computed_ms: int) -> CoordinatorRecord:
         return target_epoch_record(self.group.group_id, epoch, computed_ms)
 
-    def _after(self) -> tuple[Group, ...]:
-        return super()._after() if self.classic_group is None else (self.classic_group,)
+    def _groups_after(self) -> tuple[Group, ...]:
+        return super()._groups_after() if self.classic_group is None else (self.classic_group,)
 
     # Members.
 

@@ -46,7 +46,7 @@ def share_out(partitions: Sequence[P], held: Mapping[str, Iterable[P]]) -> dict[
     if not partitions or not held:
         return {member_id: [] for member_id in held}
     sharers = -(-len(held) // len(partitions))  # maximum number of members for each partition
-    wishes = dict(zip(held, _wishes(sharers * len(partitions), len(held)), strict=True))
+    wishes = dict(zip(held, _partitions_per_member(sharers * len(partitions), len(held)), strict=True))
     free = dict.fromkeys(partitions, sharers)
     got: dict[str, list[P]] = {}
     for member_id, before in held.items():
@@ -67,7 +67,7 @@ def share_out(partitions: Sequence[P], held: Mapping[str, Iterable[P]]) -> dict[
     return got
 
 
-def _wishes(places: int, members: int) -> list[int]:
+def _partitions_per_member(places: int, members: int) -> list[int]:
     """Returns the number of partitions for each member, as differences of rounded sums, so that the total is exact."""
     rounded = [-(-places * number // members) for number in range(members + 1)]
     return [after - before for before, after in pairwise(rounded)]

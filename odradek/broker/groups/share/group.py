@@ -17,7 +17,7 @@ from odradek.broker.groups.share.records import (
     StatePartitions,
     group_tombstones,
     state_of,
-    subscribed,
+    with_subscription,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -95,7 +95,7 @@ class ShareGroup(EpochGroup[ShareMember, ShareMemory, Partitions]):
             self.members.pop(key.member_id, None)
             return
         known = self.members.get(key.member_id) or ShareMember(key.member_id)
-        self.members[key.member_id] = subscribed(known, value)
+        self.members[key.member_id] = with_subscription(known, value)
 
     def _replay_assignment(self, key: Any, value: Any) -> None:
         member = self.members.get(key.member_id)

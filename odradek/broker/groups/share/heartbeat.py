@@ -85,7 +85,7 @@ def heartbeat(registry: GroupRegistry, beat: ShareHeartbeat, now_ms: int) -> Out
     if epoch != JOIN_EPOCH and epoch not in (member.epoch, member.previous_epoch):
         what = f"The share group member has epoch {member.epoch}, not {epoch}; it must rejoin."
         raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, what)
-    return _served(turn, beat, member)
+    return _answer_member(turn, beat, member)
 
 
 def share_group(registry: GroupRegistry, group_id: str) -> ShareGroup:
@@ -98,7 +98,7 @@ def share_group(registry: GroupRegistry, group_id: str) -> ShareGroup:
     return group
 
 
-def _served(turn: ShareTurn, beat: ShareHeartbeat, before: ShareMember) -> Outcome[ShareHeartbeatResult]:
+def _answer_member(turn: ShareTurn, beat: ShareHeartbeat, before: ShareMember) -> Outcome[ShareHeartbeatResult]:
     request, group_id = beat.request, turn.group.group_id
     wanting = replace(
         before,

@@ -50,7 +50,7 @@ class StatePartitions(NamedTuple):
     initialized: Partitions
     deleting: frozenset[bytes]
 
-    def knows(self, topic_id: bytes, partition: int) -> bool:
+    def contains(self, topic_id: bytes, partition: int) -> bool:
         return partition in self.initialized.get(topic_id, ()) or partition in self.initializing.get(topic_id, ())
 
 
@@ -75,7 +75,7 @@ def member_record(group_id: str, member: ShareMember) -> CoordinatorRecord:
     )
 
 
-def subscribed(member: ShareMember, value: Any) -> ShareMember:
+def with_subscription(member: ShareMember, value: Any) -> ShareMember:
     return replace(
         member,
         rack_id=value.rack_id,

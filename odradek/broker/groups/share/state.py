@@ -66,7 +66,7 @@ def begin_state(turn: ShareTurn) -> StateRequest | None:
         return None
     begun = partitions_of([*pairs_of(state.initializing), *wanted])
     turn.put_state(state._replace(names=names, initializing=begun, deleting=state.deleting - begun.keys()))
-    turn.remember(replace(turn.group.memory, initializing_since=turn.now_ms))
+    turn.set_memory(replace(turn.group.memory, initializing_since=turn.now_ms))
     # An interrupted deletion counts as completed: any remaining state is replaced.
     if_missing = frozenset(pair for pair in wanted if pair[0] not in state.deleting)
     return StateRequest(turn.group.epoch, wanted, if_missing)
@@ -95,7 +95,7 @@ def state_begun(
         return Outcome(True)
     turn = ShareTurn(registry, group, now_ms)
     state = group.state
-    done = [pair for pair in succeeded if state.knows(*pair)]  # the topic may have been deleted meanwhile
+    done = [pair for pair in succeeded if state.contains(*pair)]  # the topic may have been deleted meanwhile
     answered = {*done, *failed}
     turn.put_state(
         state._replace(

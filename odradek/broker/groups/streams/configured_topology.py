@@ -78,7 +78,7 @@ def configure(topology: Topology, existing: Mapping[str, int]) -> ConfiguredTopo
         if name not in existing
     }
     if absent:
-        named = _named(sorted(absent, key=compared_as_java_does))
+        named = _shortened_list(sorted(absent, key=compared_as_java_does))
         return ConfiguredTopology(
             topology, Status(StatusCode.MISSING_SOURCE_TOPICS, f"Source topics {named} are missing.")
         )
@@ -116,7 +116,7 @@ def missing_topics_status(
     unauthorized  the missing topics that the member may not create
     failures      the topics that could not be created recently, with the reasons
     """
-    detail = f"Internal topics are missing: {_named(missing)}"
+    detail = f"Internal topics are missing: {_shortened_list(missing)}"
     if unauthorized:
         detail += f"; Unauthorized to CREATE on topics {', '.join(unauthorized)}."
     if failures:
@@ -126,7 +126,7 @@ def missing_topics_status(
     return Status(StatusCode.MISSING_INTERNAL_TOPICS, detail)
 
 
-def _named(topics: Sequence[str]) -> str:
+def _shortened_list(topics: Sequence[str]) -> str:
     named = ", ".join(topics[:MOST_NAMED])
     more = len(topics) - MOST_NAMED
     return f"{named} and {more} additional topics" if more > 0 else named
@@ -141,8 +141,8 @@ def described_subtopologies(topology: Topology, configured: ConfiguredTopology |
             subtopology,
             source_topics=tuple(sorted(subtopology.source_topics)),
             repartition_sinks=tuple(sorted(subtopology.repartition_sinks)),
-            changelog_topics=_described(subtopology.changelog_topics, internal),
-            repartition_sources=_described(subtopology.repartition_sources, internal),
+            changelog_topics=_configured_topics(subtopology.changelog_topics, internal),
+            repartition_sources=_configured_topics(subtopology.repartition_sources, internal),
         )
         for subtopology in sorted(
             topology.subtopologies.values(), key=lambda each: compared_as_java_does(each.subtopology_id)
@@ -150,5 +150,5 @@ def described_subtopologies(topology: Topology, configured: ConfiguredTopology |
     ]
 
 
-def _described(topics: Iterable[TopicInfo], internal: Mapping[str, TopicInfo]) -> tuple[TopicInfo, ...]:
+def _configured_topics(topics: Iterable[TopicInfo], internal: Mapping[str, TopicInfo]) -> tuple[TopicInfo, ...]:
     return tuple(sorted((internal.get(topic.name, topic) for topic in topics), key=lambda topic: topic.name))

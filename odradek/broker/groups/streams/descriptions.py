@@ -60,7 +60,7 @@ def asks_for_description(turn: StreamsTurn, member: StreamsMember) -> bool:
     ):
         return False
     pause_ms = pause_after(memory.times_asked, turn.registry.random_below)
-    turn.remember(replace(memory, times_asked=memory.times_asked + 1, ask_again_ms=turn.now_ms + pause_ms))
+    turn.set_memory(replace(memory, times_asked=memory.times_asked + 1, ask_again_ms=turn.now_ms + pause_ms))
     return True
 
 
@@ -91,7 +91,7 @@ def begin_description(
         what = f"Topology epoch {request.topology_epoch} does not match the group's current topology epoch {current}."
         raise KafkaError(ErrorCode.INVALID_REQUEST, what)
     _check_nodes(request.topology_description)
-    return _with_described(StreamsTurn(registry, group, now_ms), BEING_STORED)
+    return _record_described_epoch(StreamsTurn(registry, group, now_ms), BEING_STORED)
 
 
 def description_stored(
@@ -99,8 +99,8 @@ def description_stored(
 ) -> Outcome[bool]:
     """Makes the second decision of StreamsGroupTopologyDescriptionUpdate: keeps the description."""
     turn = StreamsTurn(registry, _group(registry, request.group_id), now_ms)
-    turn.remember(replace(turn.group.memory, description=request.topology_description))
-    return replace(_with_described(turn, request.topology_epoch), counted=((DESCRIPTIONS_SET, 1),))
+    turn.set_memory(replace(turn.group.memory, description=request.topology_description))
+    return replace(_record_described_epoch(turn, request.topology_epoch), counted=((DESCRIPTIONS_SET, 1),))
 
 
 def begin_removal(registry: GroupRegistry, group_id: str, now_ms: int) -> Outcome[bool]:
@@ -109,14 +109,14 @@ def begin_removal(registry: GroupRegistry, group_id: str, now_ms: int) -> Outcom
     group = _group(registry, group_id)
     if group.members:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
-    return _with_described(StreamsTurn(registry, group, now_ms), BEING_STORED)
+    return _record_described_epoch(StreamsTurn(registry, group, now_ms), BEING_STORED)
 
 
-def removed(registry: GroupRegistry, group_id: str, now_ms: int) -> Outcome[bool]:
+def confirm_removal(registry: GroupRegistry, group_id: str, now_ms: int) -> Outcome[bool]:
     """Makes the second decision of a removal: drops the description, and records that there is none."""
     turn = StreamsTurn(registry, _group(registry, group_id), now_ms)
-    turn.remember(replace(turn.group.memory, description=None))
-    return replace(_with_described(turn, NO_TOPOLOGY_EPOCH), counted=((DESCRIPTIONS_DELETED, 1),))
+    turn.set_memory(replace(turn.group.memory, description=None))
+    return replace(_record_described_epoch(turn, NO_TOPOLOGY_EPOCH), counted=((DESCRIPTIONS_DELETED, 1),))
 
 
 def _group(registry: GroupRegistry, group_id: str) -> StreamsGroup:
@@ -128,7 +128,7 @@ def _group(registry: GroupRegistry, group_id: str) -> StreamsGroup:
     return group
 
 
-def _with_described(turn: StreamsTurn, topology_epoch: int) -> Outcome[bool]:
+def _record_described_epoch(turn: StreamsTurn, topology_epoch: int) -> Outcome[bool]:
     group = turn.group
     metadata = group.metadata._replace(described_topology_epoch=topology_epoch)
     turn.write(group_record(group.group_id, metadata._replace(epoch=group.epoch, metadata_hash=group.metadata_hash)))
@@ -157,7 +157,7 @@ def _nodes(description: wire.TopologyDescription) -> Iterator[wire.TopologyDescr
 # StreamsGroupDescribe.
 
 
-def shown(group: StreamsGroup) -> tuple[DescriptionStatus, answer.TopologyDescription | None]:
+def described_topology(group: StreamsGroup) -> tuple[DescriptionStatus, answer.TopologyDescription | None]:
     """Returns the status and the topology description for a StreamsGroupDescribe response that requests them."""
     description = group.memory.description
     if description is None:
@@ -168,17 +168,19 @@ def shown(group: StreamsGroup) -> tuple[DescriptionStatus, answer.TopologyDescri
             for each in description.subtopologies
         ],
         global_stores=[
-            answer.TopologyDescriptionGlobalStore(source=_shown(each.source), processor=_shown(each.processor))
+            answer.TopologyDescriptionGlobalStore(
+                source=_described_node(each.source), processor=_described_node(each.processor)
+            )
             for each in description.global_stores
         ],
     )
 
 
 def _shown_nodes(nodes: Sequence[wire.TopologyDescriptionNode]) -> list[answer.TopologyDescriptionNode]:
-    return [_shown(node) for node in nodes]
+    return [_described_node(node) for node in nodes]
 
 
-def _shown(node: wire.TopologyDescriptionNode) -> answer.TopologyDescriptionNode:
+def _described_node(node: wire.TopologyDescriptionNode) -> answer.TopologyDescriptionNode:
     return answer.TopologyDescriptionNode(
         name=node.name,
         node_type=node.node_type,

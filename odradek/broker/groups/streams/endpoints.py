@@ -19,7 +19,7 @@ def follow_endpoints(turn: StreamsTurn, before: StreamsMember, member: StreamsMe
     """Advances the group's endpoint epoch if the member has another endpoint, or other tasks at its endpoint."""
     if member.user_endpoint != before.user_endpoint or (has_other_tasks and member.user_endpoint is not None):
         memory = turn.group.memory
-        turn.remember(replace(memory, endpoint_epoch=memory.endpoint_epoch + 1))
+        turn.set_memory(replace(memory, endpoint_epoch=memory.endpoint_epoch + 1))
 
 
 def endpoint_partitions(turn: StreamsTurn, asking: StreamsMember) -> list[EndpointToPartitions]:

@@ -17,11 +17,11 @@ from odradek.broker.groups.streams.member import StreamsMember, StreamsMemberSta
 from odradek.broker.groups.streams.records import (
     NO_TOPOLOGY_EPOCH,
     GroupMetadata,
-    assigned,
-    described,
     group_tombstones,
     metadata_of,
     target_of,
+    with_assignment,
+    with_metadata,
 )
 from odradek.broker.groups.streams.tasks import HeldTasks, TaskRoles
 from odradek.broker.groups.streams.topology import Topology, topology_of
@@ -162,7 +162,7 @@ class StreamsGroup(ReconciledGroup[StreamsMember, StreamsMemory, TaskRoles]):
         self.metadata = GroupMetadata(self.epoch) if value is None else metadata_of(value)
 
     def stored_member(self, known: StreamsMember | None, member_id: str, value: Any) -> StreamsMember:
-        return described(known or StreamsMember(member_id), value)
+        return with_metadata(known or StreamsMember(member_id), value)
 
     def stored_target(self, value: Any) -> TaskRoles:
         return target_of(value)
@@ -170,7 +170,7 @@ class StreamsGroup(ReconciledGroup[StreamsMember, StreamsMemory, TaskRoles]):
     def _replay_assignment(self, key: Any, value: Any) -> None:
         member = self.members.get(key.member_id)
         if value is not None:
-            self.members[key.member_id] = assigned(member or StreamsMember(key.member_id), value)
+            self.members[key.member_id] = with_assignment(member or StreamsMember(key.member_id), value)
         elif member is not None:
             self.members[key.member_id] = replace(
                 member,

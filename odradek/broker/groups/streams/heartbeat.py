@@ -57,14 +57,14 @@ class StreamsHeartbeat(NamedTuple):
     may_create: Callable[[str], bool]
 
 
-class HeardStreams(NamedTuple):
+class StreamsHeartbeatResult(NamedTuple):
     """The result of a heartbeat. `topics` are internal topics, to be created once the result is recorded."""
 
     response: StreamsGroupHeartbeatResponse
     topics: Sequence[TopicInfo] = ()
 
 
-def heartbeat(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outcome[HeardStreams]:
+def heartbeat(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outcome[StreamsHeartbeatResult]:
     match beat.request.member_epoch:
         case 0:
             return _join(registry, beat, now_ms)
@@ -73,7 +73,7 @@ def heartbeat(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> O
         case -2:
             return _leave_for_a_while(registry, beat, now_ms)
         case _:
-            return _stay(registry, beat, now_ms)
+            return _continue_membership(registry, beat, now_ms)
 
 
 def streams_group(registry: GroupRegistry, group_id: str, missing: str) -> StreamsGroup:
@@ -91,7 +91,7 @@ def not_a_streams_group(group_id: str) -> KafkaError:
     return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")
 
 
-def _join(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outcome[HeardStreams]:
+def _join(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outcome[StreamsHeartbeatResult]:
     group_id = beat.request.group_id
     match registry.groups.get(group_id):
         case StreamsGroup() as group:
@@ -108,9 +108,9 @@ def _join(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outco
     delay_ms = 0 if turn.group.members else turn.setting("initial.rebalance.delay.ms")
     member = _joining_member(turn, beat.request)
     if delay_ms > 0 and not turn.group.memory.is_delayed:
-        turn.remember(replace(turn.group.memory, is_delayed=True))
+        turn.set_memory(replace(turn.group.memory, is_delayed=True))
         turn.arm(TimerKind.INITIAL_DELAY, delay_ms)
-    return _served(turn, beat, member)
+    return _answer_member(turn, beat, member)
 
 
 def _new_group(registry: GroupRegistry, group_id: str, now_ms: int) -> StreamsTurn:
@@ -141,7 +141,7 @@ def _replace_static_member(turn: StreamsTurn, holder: StreamsMember, member_id: 
     0 so that it receives them again. Source: docs/spec/streams-groups.md#s2-5, S3"""
     group_id, target = turn.group.group_id, turn.group.target_of(holder.member_id)
     member = replace(holder, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
-    turn.drop(holder)
+    turn.remove_member(holder)
     turn.write(
         member_record(group_id, member),
         target_record(group_id, member_id, target),
@@ -150,7 +150,9 @@ def _replace_static_member(turn: StreamsTurn, holder: StreamsMember, member_id: 
     return member
 
 
-def _stay(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outcome[HeardStreams]:
+def _continue_membership(
+    registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int
+) -> Outcome[StreamsHeartbeatResult]:
     request, owned = beat.request, beat.owned
     group = streams_group(registry, request.group_id, f"Streams group {request.group_id} not found.")
     member = group.require_member(request.member_id, request.instance_id)
@@ -165,31 +167,31 @@ def _stay(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outco
             and is_within(owned.warmup, member.assigned.warmup)
         ),
     )
-    return _served(StreamsTurn(registry, group, now_ms), beat, member)
+    return _answer_member(StreamsTurn(registry, group, now_ms), beat, member)
 
 
-def _served(turn: StreamsTurn, beat: StreamsHeartbeat, before: StreamsMember) -> Outcome[HeardStreams]:
+def _answer_member(turn: StreamsTurn, beat: StreamsHeartbeat, before: StreamsMember) -> Outcome[StreamsHeartbeatResult]:
     request, is_new_group = beat.request, turn.group.topology is None
-    told = _as_told(before, beat)
+    updated = _apply_request(before, beat)
     if request.topology is not None:
         topology = joining_topology(request.topology, turn.group.topology)
-        told = replace(told, topology_epoch=topology.epoch)
-    is_new = told.member_id not in turn.group.members
-    is_changed = told is not before and told != before
+        updated = replace(updated, topology_epoch=topology.epoch)
+    is_new = updated.member_id not in turn.group.members
+    is_changed = updated is not before and updated != before
     if is_new or is_changed:
-        turn.write(member_record(turn.group.group_id, told))
+        turn.write(member_record(turn.group.group_id, updated))
     if request.topology is not None and is_new_group:
         turn.write(topology_record(turn.group.group_id, topology))
     if not is_new_group:
         _remember_reports(turn, request)
     _remember_shutdown(turn, request)
     configured = turn.follow_inputs(
-        member_changed=is_new or (is_changed and _needs_a_target(before, told, request.instance_id))
+        member_changed=is_new or (is_changed and _needs_a_target(before, updated, request.instance_id))
     )
     if beat.owned is not None:
         configured.check_owned(beat.owned)
-    delay = turn.follow_group_epoch(configured, told.member_id if is_new else None)
-    member = turn.reconcile(told, beat.owned)
+    delay = turn.follow_group_epoch(configured, updated.member_id if is_new else None)
+    member = turn.reconcile(updated, beat.owned)
     turn.begin_session(member)
     has_other_tasks = member.assigned is not before.assigned and member.assigned.roles != before.assigned.roles
     if is_new_group:
@@ -213,10 +215,10 @@ def _served(turn: StreamsTurn, beat: StreamsHeartbeat, before: StreamsMember) ->
     response.status = _statuses(turn, beat, member, delay, missing)
     if beat.version >= SENDS_DESCRIPTIONS_SINCE:
         response.topology_description_required = asks_for_description(turn, member)
-    return turn.outcome(HeardStreams(response, topics))
+    return turn.outcome(StreamsHeartbeatResult(response, topics))
 
 
-def _as_told(member: StreamsMember, beat: StreamsHeartbeat) -> StreamsMember:
+def _apply_request(member: StreamsMember, beat: StreamsHeartbeat) -> StreamsMember:
     """Returns the member after applying the request. Fields that the request omits (null, -1) are unchanged."""
     request = beat.request
     if _tells_nothing(request) and (beat.client_id, beat.client_host) == (member.client_id, member.client_host):
@@ -278,16 +280,16 @@ def _remember_reports(turn: StreamsTurn, request: StreamsGroupHeartbeatRequest) 
     memory, member_id = turn.group.memory, request.member_id
     if request.task_offsets is not None:
         offsets = {**memory.task_offsets, member_id: _reported(request.task_offsets)}
-        turn.remember(replace(memory, task_offsets=offsets))
+        turn.set_memory(replace(memory, task_offsets=offsets))
     memory = turn.group.memory
     if request.task_end_offsets is not None:
         offsets = {**memory.task_end_offsets, member_id: _reported(request.task_end_offsets)}
-        turn.remember(replace(memory, task_end_offsets=offsets))
+        turn.set_memory(replace(memory, task_end_offsets=offsets))
 
 
 def _remember_shutdown(turn: StreamsTurn, request: StreamsGroupHeartbeatRequest) -> None:
     if request.shutdown_application and turn.group.memory.shutdown_by is None:
-        turn.remember(replace(turn.group.memory, shutdown_by=request.member_id))
+        turn.set_memory(replace(turn.group.memory, shutdown_by=request.member_id))
 
 
 def _reported(offsets: Sequence[TaskOffset]) -> tuple[ReportedOffset, ...]:
@@ -318,7 +320,7 @@ def _topics_to_create(
         ]
     if topics:
         being_created = memory.being_created.union(topic.name for topic in topics)
-        turn.remember(replace(memory, being_created=being_created))
+        turn.set_memory(replace(memory, being_created=being_created))
     return topics, missing_topics_status(names, forbidden, failures)
 
 
@@ -370,7 +372,7 @@ def _task_ids(tasks: Tasks) -> list[answer.TaskIds]:
 # Requests of members that leave. The rules are in docs/spec/streams-groups.md#s2-3 and #s2-5.
 
 
-def _leave(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outcome[HeardStreams]:
+def _leave(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outcome[StreamsHeartbeatResult]:
     request = beat.request
     group = streams_group(registry, request.group_id, f"Group {request.group_id} not found.")
     member = group.require_member(request.member_id, request.instance_id)
@@ -378,11 +380,11 @@ def _leave(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outc
     _remember_shutdown(turn, request)
     turn.remove([member])
     return turn.outcome(
-        HeardStreams(StreamsGroupHeartbeatResponse(member_id=member.member_id, member_epoch=LEAVE_EPOCH))
+        StreamsHeartbeatResult(StreamsGroupHeartbeatResponse(member_id=member.member_id, member_epoch=LEAVE_EPOCH))
     )
 
 
-def _leave_for_a_while(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outcome[HeardStreams]:
+def _leave_for_a_while(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outcome[StreamsHeartbeatResult]:
     """Decides the temporary leave of a static member. It keeps its tasks until its session ends, but tasks that it had
     to give up are free immediately. Source: docs/spec/streams-groups.md#s2-5, S1 and S2"""
     request = beat.request
@@ -398,5 +400,7 @@ def _leave_for_a_while(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: 
     turn.write(assignment_record(group.group_id, away))
     turn.disarm(TimerKind.REVOCATION, member.member_id)
     return turn.outcome(
-        HeardStreams(StreamsGroupHeartbeatResponse(member_id=member.member_id, member_epoch=LEAVE_FOR_A_WHILE_EPOCH))
+        StreamsHeartbeatResult(
+            StreamsGroupHeartbeatResponse(member_id=member.member_id, member_epoch=LEAVE_FOR_A_WHILE_EPOCH)
+        )
     )

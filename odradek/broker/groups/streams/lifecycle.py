@@ -12,7 +12,7 @@ from odradek.broker.groups.common.group import CoordinatorRecord, Group, TimerKe
 from odradek.broker.groups.common.outcome import Outcome
 from odradek.broker.groups.common.registry import GroupRegistry
 from odradek.broker.groups.streams.configured_topology import described_subtopologies
-from odradek.broker.groups.streams.descriptions import DescriptionStatus, shown
+from odradek.broker.groups.streams.descriptions import DescriptionStatus, described_topology
 from odradek.broker.groups.streams.group import FailedCreation, ReportedOffset, StreamsGroup
 from odradek.broker.groups.streams.heartbeat import streams_group
 from odradek.broker.groups.streams.member import StreamsMember, StreamsMemberState
@@ -61,7 +61,7 @@ def on_timer(registry: GroupRegistry, group: Group, key: TimerKey, now_ms: int) 
 
 def _end_delay(turn: StreamsTurn) -> None:
     """Computes the first target after the initial delay, even if no member sends heartbeats any more."""
-    turn.remember(replace(turn.group.memory, is_delayed=False))
+    turn.set_memory(replace(turn.group.memory, is_delayed=False))
     configured = turn.group.memory.configured
     if turn.group.members and configured is not None and turn.group.epoch > turn.group.assignment_epoch:
         turn.compute_target(configured)
@@ -94,7 +94,7 @@ def creation_ended(
     until_ms = now_ms + FAILURES_KEPT_FOR_HEARTBEATS * turn.setting("heartbeat.interval.ms")
     failed = {name: each for name, each in memory.failed.items() if now_ms < each.until_ms}
     failed.update((name, FailedCreation(reason, until_ms)) for name, reason in failures.items())
-    turn.remember(replace(memory, being_created=memory.being_created.difference(topics), failed=failed))
+    turn.set_memory(replace(memory, being_created=memory.being_created.difference(topics), failed=failed))
     return turn.outcome(True)
 
 
@@ -103,7 +103,7 @@ def describe_streams_group(
 ) -> DescribedGroup:
     """Describes a group. Raises KafkaError GROUP_ID_NOT_FOUND, also for groups of other types."""
     group = streams_group(registry, group_id, f"Group {group_id} not found.")
-    status, description = shown(group) if includes_description else (DescriptionStatus.NOT_REQUESTED, None)
+    status, description = described_topology(group) if includes_description else (DescriptionStatus.NOT_REQUESTED, None)
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state_name,

@@ -45,7 +45,7 @@ class PartitionCounts:
         self.repartition_topics = frozenset(
             topic.name for subtopology in subtopologies for topic in subtopology.repartition_sources
         )
-        fixed = self._fix(subtopologies)
+        fixed = self._counts_of_client(subtopologies)
         self._follow_sinks(subtopologies)
         for subtopology in subtopologies:
             for group in subtopology.copartition_groups:
@@ -53,7 +53,7 @@ class PartitionCounts:
         for subtopology in subtopologies:
             self._size(subtopology)
 
-    def _fix(self, subtopologies: Iterable[Subtopology]) -> dict[str, int]:
+    def _counts_of_client(self, subtopologies: Iterable[Subtopology]) -> dict[str, int]:
         """Returns the repartition topics whose number of partitions the client has decided."""
         fixed: dict[str, int] = {}
         for subtopology in subtopologies:
@@ -118,7 +118,7 @@ class PartitionCounts:
         counts = {name: self._count(name) for name in sorted(names, key=compared_as_java_does)}
         external = {name: count for name, count in counts.items() if name not in self.repartition_topics}
         agreed = {name: fixed[name] for name in counts if name in fixed}
-        count = _agreed(external or agreed)
+        count = _common_count(external or agreed)
         if count is None:
             count = max(counts.values(), default=0)
         for name in in_hash_order(agreed, hash_of_text):
@@ -150,7 +150,7 @@ def _names_of(group: CopartitionGroup, subtopology: Subtopology) -> Iterable[str
     }
 
 
-def _agreed(counts: Mapping[str, int]) -> int | None:
+def _common_count(counts: Mapping[str, int]) -> int | None:
     """Returns the number of partitions that all the topics have, or None if there are no topics."""
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{name}={count}" for name, count in counts.items())

@@ -24,17 +24,17 @@ class TaskGoal(NamedTuple):
 
     epoch: int
     target: TaskRoles
-    holders: Callable[[], Holders]
+    unreleased_tasks: Callable[[], UnreleasedTasks]
 
 
-class Holders(NamedTuple):
+class UnreleasedTasks(NamedTuple):
     """The tasks, by subtopology id, that a member cannot receive yet as active tasks or as standby tasks."""
 
     active: Mapping[str, set[int]]
     standby: Mapping[str, set[int]]
 
 
-def holders_of(members: Iterable[StreamsMember], receiver: StreamsMember) -> Holders:
+def unreleased_tasks(members: Iterable[StreamsMember], receiver: StreamsMember) -> UnreleasedTasks:
     """Returns the tasks that `receiver`, one of the members, cannot receive. A task that a member must give up is held
     until the member confirms that it did. This also applies to tasks of `receiver` itself."""
     active: dict[str, set[int]] = {}
@@ -48,7 +48,7 @@ def holders_of(members: Iterable[StreamsMember], receiver: StreamsMember) -> Hol
                 if is_other:
                     _add(active, held.standby, held.warmup)
                     _add(standby, held.active)
-    return Holders(active, standby)
+    return UnreleasedTasks(active, standby)
 
 
 def _add(found: dict[str, set[int]], *held: Tasks | Since) -> None:
@@ -62,43 +62,47 @@ def reconcile(member: StreamsMember, goal: TaskGoal, owned: TaskRoles | None) ->
     or None if the request does not contain them."""
     match member.state:
         case StreamsMemberState.STABLE:
-            return member if member.epoch == goal.epoch else _towards(member, goal, owned, has_revoked=False)
+            return (
+                member if member.epoch == goal.epoch else _move_towards_target(member, goal, owned, has_revoked=False)
+            )
         case StreamsMemberState.UNREVOKED_TASKS:
-            if owned is None or _overlap(owned, member.revoking):
+            if owned is None or _overlaps_any_role(owned, member.revoking):
                 return member
-            return _towards(member, goal, owned, has_revoked=True)
+            return _move_towards_target(member, goal, owned, has_revoked=True)
         case StreamsMemberState.UNRELEASED_TASKS:
-            return _towards(member, goal, owned, has_revoked=False)
+            return _move_towards_target(member, goal, owned, has_revoked=False)
 
 
-def _towards(member: StreamsMember, goal: TaskGoal, owned: TaskRoles | None, *, has_revoked: bool) -> StreamsMember:
+def _move_towards_target(
+    member: StreamsMember, goal: TaskGoal, owned: TaskRoles | None, *, has_revoked: bool
+) -> StreamsMember:
     assigned, target = member.assigned, goal.target
-    active = _common(assigned.active, target.active)
+    active = _intersection(assigned.active, target.active)
     # A standby task that becomes active is kept until the active task is free.
-    standby = _union(_common(assigned.standby, target.standby), _common(assigned.standby, target.active))
-    warmup = _union(_common(assigned.warmup, target.warmup), _common(assigned.warmup, target.active))
+    standby = _union(_intersection(assigned.standby, target.standby), _intersection(assigned.standby, target.active))
+    warmup = _union(_intersection(assigned.warmup, target.warmup), _intersection(assigned.warmup, target.active))
     revoking = HeldTasks(
-        _dated(_without(assigned.active, target.active), assigned.active),
-        _without(assigned.standby, standby),
-        _without(assigned.warmup, warmup),
+        _with_epochs(_difference(assigned.active, target.active), assigned.active),
+        _difference(assigned.standby, standby),
+        _difference(assigned.warmup, warmup),
     )
-    if revoking and (owned is None or _overlap(owned, revoking)):
+    if revoking and (owned is None or _overlaps_any_role(owned, revoking)):
         # A member that turns one of its active tasks into a standby task need not wait: it holds the task itself.
-        standby = _union(standby, _common(revoking.active, target.standby))
+        standby = _union(standby, _intersection(revoking.active, target.standby))
         return replace(
             member,
             # If a member has given up its tasks and must give up more, the second revocation gets a new epoch.
             epoch=member.epoch + 1 if has_revoked else member.epoch,
             previous_epoch=member.epoch,
             state=StreamsMemberState.UNREVOKED_TASKS,
-            assigned=HeldTasks(_dated(active, assigned.active), standby, warmup),
+            assigned=HeldTasks(_with_epochs(active, assigned.active), standby, warmup),
             revoking=revoking,
         )
-    wanted, wanted_standby = _without(target.active, active), _without(target.standby, standby)
+    wanted, wanted_standby = _difference(target.active, active), _difference(target.standby, standby)
     state, received = StreamsMemberState.STABLE, HeldTasks()
     if wanted or wanted_standby:
-        holders = goal.holders()
-        given, given_standby = _without(wanted, holders.active), _without(wanted_standby, holders.standby)
+        holders = goal.unreleased_tasks()
+        given, given_standby = _difference(wanted, holders.active), _difference(wanted_standby, holders.standby)
         if given != wanted or given_standby != wanted_standby:
             state = StreamsMemberState.UNRELEASED_TASKS
         new = {each: dict.fromkeys(sorted(given[each]), goal.epoch) for each in given}
@@ -109,15 +113,15 @@ def _towards(member: StreamsMember, goal: TaskGoal, owned: TaskRoles | None, *, 
         previous_epoch=member.epoch,
         state=state,
         assigned=HeldTasks(
-            _joined(_dated(active, assigned.active), received.active),
-            _union(_without(standby, received.active), received.standby),
-            _without(warmup, received.active),
+            _merge_epochs(_with_epochs(active, assigned.active), received.active),
+            _union(_difference(standby, received.active), received.standby),
+            _difference(warmup, received.active),
         ),
         revoking=HeldTasks(),
     )
 
 
-def _overlap(owned: TaskRoles, held: HeldTasks) -> bool:
+def _overlaps_any_role(owned: TaskRoles, held: HeldTasks) -> bool:
     return (
         overlaps(owned.active, held.active)
         or overlaps(owned.standby, held.standby)
@@ -125,11 +129,11 @@ def _overlap(owned: TaskRoles, held: HeldTasks) -> bool:
     )
 
 
-def _common(tasks: Tasks | Since, others: Tasks | Since) -> Tasks:
+def _intersection(tasks: Tasks | Since, others: Tasks | Since) -> Tasks:
     return {each: found for each in tasks if (found := frozenset(tasks[each]).intersection(others.get(each, ())))}
 
 
-def _without(tasks: Tasks | Since, others: Tasks | Since | Mapping[str, set[int]]) -> Tasks:
+def _difference(tasks: Tasks | Since, others: Tasks | Since | Mapping[str, set[int]]) -> Tasks:
     return {each: left for each in tasks if (left := frozenset(tasks[each]).difference(others.get(each, ())))}
 
 
@@ -137,9 +141,9 @@ def _union(tasks: Tasks, others: Tasks) -> Tasks:
     return {each: tasks.get(each, frozenset()) | others.get(each, frozenset()) for each in {**tasks, **others}}
 
 
-def _dated(tasks: Tasks, since: Since) -> Since:
+def _with_epochs(tasks: Tasks, since: Since) -> Since:
     return {each: {partition: since[each][partition] for partition in sorted(tasks[each])} for each in tasks}
 
 
-def _joined(since: Since, received: Since) -> Since:
+def _merge_epochs(since: Since, received: Since) -> Since:
     return {each: {**since.get(each, {}), **received.get(each, {})} for each in {**since, **received}}

@@ -57,7 +57,7 @@ class GroupMetadata(NamedTuple):
     refused_topology_epoch: int = NO_TOPOLOGY_EPOCH
 
     @property
-    def inputs(self) -> tuple[object, ...]:
+    def assignment_inputs(self) -> tuple[object, ...]:
         """Returns everything, except the members, on which the target assignment depends."""
         return self.metadata_hash, self.validated_topology_epoch, self.assignment_settings
 
@@ -107,7 +107,7 @@ def member_record(group_id: str, member: StreamsMember) -> CoordinatorRecord:
     )
 
 
-def described(member: StreamsMember, value: StreamsGroupMemberMetadataValue) -> StreamsMember:
+def with_metadata(member: StreamsMember, value: StreamsGroupMemberMetadataValue) -> StreamsMember:
     """Returns the member with the fields of the record with key 19. Fields of key 22 are unchanged."""
     endpoint = value.user_endpoint
     return replace(
@@ -193,7 +193,7 @@ def _passive_tasks(tasks: Tasks) -> list[CurrentTaskIds]:
     return [CurrentTaskIds(subtopology_id=each, partitions=sorted(tasks[each])) for each in sorted(tasks)]
 
 
-def assigned(member: StreamsMember, value: StreamsGroupCurrentMemberAssignmentValue) -> StreamsMember:
+def with_assignment(member: StreamsMember, value: StreamsGroupCurrentMemberAssignmentValue) -> StreamsMember:
     """Returns the member with the fields of the record with key 22. Fields of key 19 are unchanged."""
     epoch = value.member_epoch
     return replace(

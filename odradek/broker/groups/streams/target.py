@@ -23,7 +23,7 @@ class ComputedTarget(NamedTuple):
     """A computed target assignment, and the state for which it was computed.
 
     epoch    the group epoch when the computation began
-    inputs   `GroupMetadata.inputs` at that time
+    inputs   `GroupMetadata.assignment_inputs` at that time
     targets  contains every member that the group had at that time
     before   the group's targets at that time, by member id
     records  the records of the members whose target is not the one in `before`
@@ -45,7 +45,7 @@ class ComputedTarget(NamedTuple):
         older than the group's current target. A static member that has replaced another one without a new epoch must be
         in the target, because no other target would follow.
         """
-        if not group.assignment_epoch < self.epoch <= group.epoch or self.inputs != group.metadata.inputs:
+        if not group.assignment_epoch < self.epoch <= group.epoch or self.inputs != group.metadata.assignment_inputs:
             return False
         return group.epoch > self.epoch or group.members.keys() <= self.targets.keys()
 
@@ -78,7 +78,12 @@ def target_of_members(
     joining  the id of the member whose first heartbeat causes the assignment, or None
     """
     members, offsets = [*group.members.values()], group.memory.task_offsets
-    group_id, epoch, inputs, before = group.group_id, group.epoch, group.metadata.inputs, group.targets.copy()
+    group_id, epoch, inputs, before = (
+        group.group_id,
+        group.epoch,
+        group.metadata.assignment_inputs,
+        group.targets.copy(),
+    )
 
     def steps() -> Generator[None, None, ComputedTarget]:
         views = {}

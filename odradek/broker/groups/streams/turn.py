@@ -13,7 +13,7 @@ from odradek.broker.groups.streams.configured_topology import ConfiguredTopology
 from odradek.broker.groups.streams.group import StreamsGroup, StreamsMemory
 from odradek.broker.groups.streams.limits import check_task_count
 from odradek.broker.groups.streams.member import StreamsMember, StreamsMemberState
-from odradek.broker.groups.streams.reconciliation import TaskGoal, holders_of, reconcile
+from odradek.broker.groups.streams.reconciliation import TaskGoal, reconcile, unreleased_tasks
 from odradek.broker.groups.streams.records import (
     NO_TOPOLOGY_EPOCH,
     assignment_record,
@@ -71,10 +71,10 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
             if configured is None or topics_hash != group.metadata_hash:
                 configured = configure(group.topology, {topic.name: topic.partition_count for topic in topics})
                 check_task_count(configured.task_counts)
-            self.remember(replace(memory, configured=configured, checked_version=self.cluster.version))
+            self.set_memory(replace(memory, configured=configured, checked_version=self.cluster.version))
         validated = group.topology.epoch if configured.is_ready else NO_TOPOLOGY_EPOCH
         settings = self.assignment_settings()
-        if member_changed or (topics_hash, validated, settings) != group.metadata.inputs:
+        if member_changed or (topics_hash, validated, settings) != group.metadata.assignment_inputs:
             metadata = group.metadata._replace(
                 epoch=group.epoch + 1,
                 metadata_hash=topics_hash,
@@ -129,7 +129,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
             )
         else:
             targets = dict.fromkeys(group.members, TaskRoles())
-            computed = ComputedTarget(group.epoch, group.metadata.inputs, targets, before={}, records={})
+            computed = ComputedTarget(group.epoch, group.metadata.assignment_inputs, targets, before={}, records={})
         if computed is None:
             return False
         self.put_target(computed)
@@ -151,17 +151,17 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
     def begin_revocation(self, member: StreamsMember) -> None:
         self.arm(TimerKind.REVOCATION, max(member.rebalance_timeout_ms, AT_ONCE_MS), member.member_id)
 
-    def reconcile(self, told: StreamsMember, owned: TaskRoles | None) -> StreamsMember:
-        """Moves a member as far towards its target as is currently possible. `told` is the member after its request was
-        applied."""
+    def reconcile(self, updated: StreamsMember, owned: TaskRoles | None) -> StreamsMember:
+        """Moves a member as far towards its target as is currently possible. `updated` is the member after its request
+        was applied."""
         group = self.group
         goal = TaskGoal(
             epoch=group.assignment_epoch,
-            target=group.target_of(told.member_id),
-            holders=lambda: holders_of(group.members.values(), told),
+            target=group.target_of(updated.member_id),
+            unreleased_tasks=lambda: unreleased_tasks(group.members.values(), updated),
         )
-        member = reconcile(told, goal, owned)
-        self.put_assignment(group.members[told.member_id], member)
+        member = reconcile(updated, goal, owned)
+        self.put_assignment(group.members[updated.member_id], member)
         return member
 
     def put_assignment(self, before: StreamsMember, member: StreamsMember) -> None:
@@ -174,7 +174,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         elif before.state is StreamsMemberState.UNREVOKED_TASKS:
             self.disarm(TimerKind.REVOCATION, member.member_id)
 
-    def drop(self, member: StreamsMember) -> None:
+    def remove_member(self, member: StreamsMember) -> None:
         """Removes a member that leaves or is replaced by another member. Its tasks are free immediately."""
         self.write(*member_tombstones(self.group.group_id, member.member_id))
         for kind in (TimerKind.SESSION, TimerKind.REVOCATION):
@@ -183,13 +183,13 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         offsets, end_offsets = dict(memory.task_offsets), dict(memory.task_end_offsets)
         offsets.pop(member.member_id, None)
         end_offsets.pop(member.member_id, None)
-        self.remember(replace(memory, task_offsets=offsets, task_end_offsets=end_offsets))
+        self.set_memory(replace(memory, task_offsets=offsets, task_end_offsets=end_offsets))
 
     def remove(self, members: Iterable[StreamsMember]) -> None:
         """Removes members that left or whose sessions expired. If no members remain, the group also forgets a requested
         shutdown."""
         for member in members:
-            self.drop(member)
+            self.remove_member(member)
         self.members_went()
         if not self.group.members:
-            self.remember(replace(self.group.memory, shutdown_by=None))
+            self.set_memory(replace(self.group.memory, shutdown_by=None))

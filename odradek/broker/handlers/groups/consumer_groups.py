@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit, RequestContext, refused
-from odradek.broker.groups.consumer.heartbeat import Heartbeat, check_heartbeat
+from odradek.broker.groups.consumer.heartbeat import ConsumerHeartbeat, check_heartbeat
 from odradek.broker.handlers.groups.group_administration import described
 from odradek.broker.metadata.supported_features import GROUP_VERSION
 from odradek.broker.runtime.slices import Steps, sliced
@@ -42,7 +42,7 @@ def consumer_group_heartbeat(
     if False in [is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names]:
         raise refused(ResourceType.TOPIC, context.api_key)
     check_heartbeat(request, context.api_version, broker.groups.settings.groups.consumer.assignors)
-    beat = Heartbeat(
+    beat = ConsumerHeartbeat(
         request=request,
         member_id=request.member_id or broker.groups.plain_member_id(),
         client_id=context.client_id or "",

@@ -27,7 +27,7 @@ from odradek.protocol.messages.streams_group_topology_description_update_respons
 )
 
 if TYPE_CHECKING:
-    from odradek.broker.groups.streams.heartbeat import HeardStreams
+    from odradek.broker.groups.streams.heartbeat import StreamsHeartbeatResult
     from odradek.broker.groups.streams.topology import TopicInfo
     from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.runtime.waiting import NowOrLater
@@ -101,12 +101,12 @@ def _heard(
 
 
 async def _answered_once_recorded(
-    heard: Deferred[HeardStreams], group_id: str, broker: HandlerBroker
+    heard: Deferred[StreamsHeartbeatResult], group_id: str, broker: HandlerBroker
 ) -> StreamsGroupHeartbeatResponse:
     return _answered(await heard, group_id, broker)
 
 
-def _answered(heard: HeardStreams, group_id: str, broker: HandlerBroker) -> StreamsGroupHeartbeatResponse:
+def _answered(heard: StreamsHeartbeatResult, group_id: str, broker: HandlerBroker) -> StreamsGroupHeartbeatResponse:
     """Starts to create missing internal topics, and returns the response to a heartbeat whose result is recorded."""
     if heard.topics:
         delay_ms = broker.steps.internal_topics_delay_ms(heard.response.heartbeat_interval_ms)
@@ -202,7 +202,7 @@ def _described(
             what = "The described group uses topics that the client is not authorized to describe."
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, what)
         if group.topology_description is not None:
-            shard.look(lambda core: core.count(DESCRIPTIONS_GOT))
+            shard.read_state(lambda core: core.count(DESCRIPTIONS_GOT))
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code.value, error_message=error.message)
     return group

@@ -58,15 +58,15 @@ class MixedAssignment:
                     continue
                 for partition in partitions:
                     if partition < len(self._owners[topic_id]):
-                        self._give(topic_id, partition, number)
+                        self._assign_partition(topic_id, partition, number)
 
     def _give_out_the_rest(self) -> None:
         for topic_id in self._in_order(self._topic_ids):
             free = [partition for partition, owner in enumerate(self._owners[topic_id]) if owner == NOBODY]
             if free:
-                loads = Loads(self._subscribers[topic_id], self.sizes)
+                loads = SubscribersByLoad(self._subscribers[topic_id], self.sizes)
                 for partition in free:
-                    self._give(topic_id, partition, loads.next_least_loaded())
+                    self._assign_partition(topic_id, partition, loads.next_least_loaded())
 
     def _balance(self, topic_ids: Collection[bytes]) -> None:
         """Balances topic by topic, until a whole round has passed since the last topic in which a partition moved."""
@@ -82,7 +82,7 @@ class MixedAssignment:
     def _balance_topic(self, topic_id: bytes) -> int:
         """Balances one topic. Returns the number of partitions that moved."""
         owners = self._owners[topic_id]
-        loads = Loads(self._subscribers[topic_id], self.sizes)
+        loads = SubscribersByLoad(self._subscribers[topic_id], self.sizes)
         if loads.spread <= 1:
             return 0
         owned: dict[int, list[int]] = {}
@@ -100,11 +100,11 @@ class MixedAssignment:
             taker = loads.next_least_loaded()
             if loads.is_balanced:
                 break
-            self._give(topic_id, partition, taker)
+            self._assign_partition(topic_id, partition, taker)
             moved += 1
         return moved
 
-    def _give(self, topic_id: bytes, partition: int, number: int) -> None:
+    def _assign_partition(self, topic_id: bytes, partition: int, number: int) -> None:
         owners = self._owners[topic_id]
         if owners[partition] != NOBODY:
             self.sizes[owners[partition]] -= 1
@@ -123,7 +123,7 @@ class MixedAssignment:
         return sorted(topic_ids, key=key)
 
 
-class Loads:
+class SubscribersByLoad:
     """The subscribers of a topic by load, traversed from both ends while partitions move between them.
 
     The least loaded subscribers form a range. Each traversal of the range gives each of its members one partition, and
