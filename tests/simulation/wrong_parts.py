@@ -15,7 +15,7 @@ from odradek.broker.transactions.core import TransactionCore
 from odradek.broker.transactions.entry import Txn
 from odradek.broker.transactions.records import decode_record
 from odradek.broker.transactions.tables import TxnState
-from odradek.broker.transactions.turn import Moment, Outcome, Reply, Token
+from odradek.broker.transactions.turn import DecisionInputs, Outcome, Reply, Token
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.end_txn_request import EndTxnRequest
 from odradek.protocol.messages.end_txn_response import EndTxnResponse
@@ -158,7 +158,7 @@ class NotBumpedAgain(TransactionCore):
     that a second copy of the owner's EndTxn is taken for the end of the next one."""
 
     def end_txn(
-        self, request: EndTxnRequest, token: Token, *, asked_version: int, moment: Moment
+        self, request: EndTxnRequest, token: Token, *, asked_version: int, moment: DecisionInputs
     ) -> Outcome[EndTxnResponse]:
         txn = self.txn(request.transactional_id)
         outcome = super().end_txn(request, token, asked_version=asked_version, moment=moment)
@@ -177,7 +177,9 @@ class NotBumpedAgain(TransactionCore):
 class TimeoutPassedOn(TransactionCore):
     """As before ADR 11: a recovery changes neither the timeout of what it keeps nor that of what follows."""
 
-    def init_producer_id(self, request: InitProducerIdRequest, moment: Moment) -> Outcome[InitProducerIdResponse]:
+    def init_producer_id(
+        self, request: InitProducerIdRequest, moment: DecisionInputs
+    ) -> Outcome[InitProducerIdResponse]:
         before = self.txn(request.transactional_id or "")
         outcome = super().init_producer_id(request, moment)
         if before is None or not request.keep_prepared_txn or before.state is not TxnState.ONGOING:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from odradek.broker.transactions.core import TransactionCore
-from odradek.broker.transactions.requests import Filter, listed
+from odradek.broker.transactions.requests import TransactionFilter, list_entry
 from odradek.protocol.messages.list_transactions_response import TransactionState
 
 
-def listed_by(core: TransactionCore, wanted: Filter, now_ms: int) -> list[TransactionState]:
-    return [listed(txn) for txn in core.candidates(wanted) if wanted.selects(txn, now_ms)]
+def listed_by(core: TransactionCore, wanted: TransactionFilter, now_ms: int) -> list[TransactionState]:
+    return [list_entry(txn) for txn in core.candidates(wanted) if wanted.selects(txn, now_ms)]
 
 
 def all_listed(coordinator: TransactionCoordinator) -> list[TransactionState]:
     """Returns all transactions. Raises KafkaError if a partition of the coordinator is not loaded yet."""
     return [
-        each for shard in coordinator.shards for each in shard.look(lambda core: listed_by(core, Filter(), now_ms=0))
+        each
+        for shard in coordinator.shards
+        for each in shard.look(lambda core: listed_by(core, TransactionFilter(), now_ms=0))
     ]

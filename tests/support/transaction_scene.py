@@ -18,10 +18,10 @@ import pytest
 
 from odradek.broker.transactions.core import TransactionCore
 from odradek.broker.transactions.entry import Txn, TxnRecord
-from odradek.broker.transactions.records import decode_record, encode_record, record_headers, revive
+from odradek.broker.transactions.records import decode_record, encode_record, record_headers, restore_headers
 from odradek.broker.transactions.requests import check_request
 from odradek.broker.transactions.tables import TxnState
-from odradek.broker.transactions.turn import MarkersOwed, Moment, Outcome, TransactionConfig
+from odradek.broker.transactions.turn import DecisionInputs, Outcome, PendingMarkers, TransactionConfig
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.describe_transactions_response import TransactionState
 from odradek.protocol.messages.end_txn_request import EndTxnRequest
@@ -139,7 +139,7 @@ class Scene:
 
     def _reset(self) -> None:
         self.core = TransactionCore(self.config, coordinator_epoch=self.coordinator_epoch)
-        self.owed: list[MarkersOwed] = []  # requested markers that are not written yet
+        self.owed: list[PendingMarkers] = []  # requested markers that are not written yet
         self.due: dict[str, int] = {}  # due time of each timer, by its key
 
     # The past.
@@ -149,7 +149,7 @@ class Scene:
         self.log.append((key, value, headers))
         record = decode_record(key, value)
         if record is not None:
-            self.core.replay(revive(record, headers), len(self.log) - 1)
+            self.core.replay(restore_headers(record, headers), len(self.log) - 1)
 
     def loaded(self) -> Scene:
         self._settle(self.core.on_loaded(self.now_ms))
@@ -274,7 +274,7 @@ class Scene:
 
     # Events without a request.
 
-    def write_markers(self, only: Iterable[TopicPartition] | None = None) -> list[MarkersOwed]:
+    def write_markers(self, only: Iterable[TopicPartition] | None = None) -> list[PendingMarkers]:
         """Writes all requested markers, or only those of some partitions. Returns the requests for markers."""
         owed, self.owed = self.owed, []
         for each in owed:
@@ -282,7 +282,7 @@ class Scene:
             self.markers_answered(each, written)
         return owed
 
-    def markers_answered(self, owed: MarkersOwed, written: frozenset[TopicPartition]) -> None:
+    def markers_answered(self, owed: PendingMarkers, written: frozenset[TopicPartition]) -> None:
         try:
             self._turn(lambda moment: self.core.markers_written(owed, written, moment))
         except KafkaError:
@@ -339,9 +339,9 @@ class Scene:
     # The work of the shell.
 
     def _turn(
-        self, decide: Callable[[Moment], Outcome[R]], before_again: Callable[[int], Outcome[None]] | None = None
+        self, decide: Callable[[DecisionInputs], Outcome[R]], before_again: Callable[[int], Outcome[None]] | None = None
     ) -> R | None:
-        outcome = decide(Moment(self.now_ms, self.transaction_version))
+        outcome = decide(DecisionInputs(self.now_ms, self.transaction_version))
         if not outcome.needs_producer_id:
             return self._settle(outcome)
         assert outcome == Outcome(needs_producer_id=True)
@@ -350,7 +350,7 @@ class Scene:
         producer_id, self.next_producer_id = self.next_producer_id, self.next_producer_id + 1
         if before_again is not None:
             self._settle(before_again(producer_id))
-        return self._settle(decide(Moment(self.now_ms, self.transaction_version, producer_id)))
+        return self._settle(decide(DecisionInputs(self.now_ms, self.transaction_version, producer_id)))
 
     def _settle(self, outcome: Outcome[R]) -> R | None:
         if outcome.records and self.refuse_appends is not None:

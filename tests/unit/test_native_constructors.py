@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from native.constructors import with_constructors
-from odradek.broker.transactions.entry import Forgotten
+from odradek.broker.transactions.entry import TransactionTombstone
 from odradek.protocol.variant import COMPILED, variant
 from tests.support.oracle import REPOSITORY
 from tests.unit.test_variants import build
@@ -121,11 +121,11 @@ def test_a_frozen_one_is_written_too() -> None:
 
 @pytest.mark.skipif(variant() != COMPILED, reason="in pure Python `dataclasses` sees to it")
 def test_a_frozen_one_stays_frozen() -> None:
-    removed = Forgotten("t")
+    removed = TransactionTombstone("t")
     with pytest.raises(AttributeError):
         removed.transactional_id = "u"  # type: ignore[misc]
-    assert removed == Forgotten("t")
-    assert hash(removed) == hash(Forgotten("t"))
+    assert removed == TransactionTombstone("t")
+    assert hash(removed) == hash(TransactionTombstone("t"))
 
 
 def test_lines_keep_their_numbers() -> None:

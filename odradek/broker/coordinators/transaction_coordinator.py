@@ -26,9 +26,9 @@ from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
 from odradek.broker.runtime.waiting import Deferred, NowOrLater, arrived, each_of, started, unattended
 from odradek.broker.transactions.core import TransactionCore
 from odradek.broker.transactions.producers import Seals, TwoPhaseProducers
-from odradek.broker.transactions.records import decode_record, encode_record, record_headers, revive
+from odradek.broker.transactions.records import decode_record, encode_record, record_headers, restore_headers
 from odradek.broker.transactions.requests import check_request
-from odradek.broker.transactions.turn import Moment, Outcome, OverdueFate, TransactionConfig
+from odradek.broker.transactions.turn import DecisionInputs, Outcome, OverdueFate, TransactionConfig
 from odradek.protocol.batch_header import NO_SEQUENCE
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TRANSACTION_STATE, PartitionCodes, TopicPartition
@@ -138,7 +138,11 @@ class TransactionCoordinator:
         self._deleted_while_loading: dict[int, set[str]] = {}  # topic names, by the shard that was loading
         self._scans = Scans(timers)
         self._format = RecordFormat(
-            partial(_encode, features), decode_record, base_sequence=NO_SEQUENCE, headers=record_headers, revive=revive
+            partial(_encode, features),
+            decode_record,
+            base_sequence=NO_SEQUENCE,
+            headers=record_headers,
+            revive=restore_headers,
         )
         self.shards: Shards[TransactionCore, ShardLog] = Shards(
             TRANSACTION_STATE,
@@ -248,7 +252,7 @@ class TransactionCoordinator:
         shard = self.shard_for(request.transactional_id)
         to_sync: set[TopicPartition] = set()
 
-        def decide(core: TransactionCore, moment: Moment) -> Outcome[InitProducerIdResponse]:
+        def decide(core: TransactionCore, moment: DecisionInputs) -> Outcome[InitProducerIdResponse]:
             outcome = core.init_producer_id(request, moment)
             to_sync.update(outcome.to_sync)
             return outcome
@@ -380,7 +384,7 @@ class TransactionCoordinator:
     def _turn(
         self,
         shard: TransactionShard,
-        decide: Callable[[TransactionCore, Moment], Outcome[R]],
+        decide: Callable[[TransactionCore, DecisionInputs], Outcome[R]],
         parked: Deferred[R] | None = None,
         *,
         before_again: Callable[[int], None] | None = None,
@@ -399,7 +403,7 @@ class TransactionCoordinator:
     async def _decide_again(
         self,
         shard: TransactionShard,
-        decide: Callable[[TransactionCore, Moment], Outcome[R]],
+        decide: Callable[[TransactionCore, DecisionInputs], Outcome[R]],
         parked: Deferred[R] | None,
         before_again: Callable[[int], None] | None,
     ) -> R:
@@ -411,8 +415,8 @@ class TransactionCoordinator:
         moment = partial(self._moment, new_producer_id=producer_id)
         return await arrived(shard.submit(lambda core, now_ms: decide(core, moment(now_ms)), parked))
 
-    def _moment(self, now_ms: int, new_producer_id: int | None = None) -> Moment:
-        return Moment(now_ms, self._features.get(TRANSACTION_VERSION, 0), new_producer_id)
+    def _moment(self, now_ms: int, new_producer_id: int | None = None) -> DecisionInputs:
+        return DecisionInputs(now_ms, self._features.get(TRANSACTION_VERSION, 0), new_producer_id)
 
 
 def _encode(features: Mapping[str, int], record: Any) -> tuple[bytes, bytes | None]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.registry import Partitions
     from odradek.broker.runtime.clock import Clock
     from odradek.broker.transactions.core import TransactionCore
-    from odradek.broker.transactions.turn import MarkersOwed, Moment
+    from odradek.broker.transactions.turn import DecisionInputs, PendingMarkers
 
 logger = logging.getLogger("odradek.transactions")
 
@@ -113,7 +113,7 @@ class MarkerRound:
     written, but the coordinator does not know it yet.
     """
 
-    def __init__(self, rounds: MarkerRounds, owed: MarkersOwed) -> None:
+    def __init__(self, rounds: MarkerRounds, owed: PendingMarkers) -> None:
         self.owed = owed
         self._rounds = rounds
         self._done = NO_PARTITIONS
@@ -241,7 +241,7 @@ class MarkerRound:
         )
 
 
-NewMarkerRound: TypeAlias = "Callable[[MarkerRounds, MarkersOwed], MarkerRound]"
+NewMarkerRound: TypeAlias = "Callable[[MarkerRounds, PendingMarkers], MarkerRound]"
 
 
 class MarkerRounds:
@@ -254,13 +254,13 @@ class MarkerRounds:
         name: str,
         writer: MarkerWriter,
         exists: Callable[[TopicPartition], bool],
-        moment: Callable[[int], Moment],
+        moment: Callable[[int], DecisionInputs],
         new_round: NewMarkerRound,
     ) -> None:
         """Creates an object without rounds.
 
         exists  whether the metadata has the partition; a deleted partition needs no marker
-        moment  creates the `Moment` of a decision from the current time
+        moment  creates the `DecisionInputs` of a decision from the current time
         """
         self.name = name
         self.writer = writer
@@ -271,7 +271,7 @@ class MarkerRounds:
         # remembers its pending markers and earlier refusals.
         self.unfinished: dict[str, MarkerRound] = {}
 
-    def send(self, markers: Sequence[MarkersOwed], failure: KafkaError | None) -> None:
+    def send(self, markers: Sequence[PendingMarkers], failure: KafkaError | None) -> None:
         """Sends the markers of a decision that is as durable as the settings require. If it is not, `failure` is the
         error."""
         for owed in markers:

@@ -27,21 +27,21 @@ from mypy_extensions import mypyc_attr
 
 from odradek.broker.transactions.entry import (
     PRODUCER_ID_NEEDED,
-    Forgotten,
     ProducerIdNeeded,
+    TransactionTombstone,
     Txn,
     TxnRecord,
-    answered_pair,
-    bumped,
-    completed,
-    fenced,
+    complete_transaction,
+    next_epoch,
+    next_pair,
+    prepare_fence,
     without_topic,
 )
 from odradek.broker.transactions.producers import Seals
 from odradek.broker.transactions.requests import (
-    Filter,
+    TransactionFilter,
     add_partitions,
-    described,
+    describe_transaction,
     end_txn,
     init_producer_id,
     timeout_ms,
@@ -49,10 +49,10 @@ from odradek.broker.transactions.requests import (
 )
 from odradek.broker.transactions.tables import EXPIRABLE, TxnState
 from odradek.broker.transactions.turn import (
-    MarkersOwed,
-    Moment,
+    DecisionInputs,
     Outcome,
     OverdueFate,
+    PendingMarkers,
     Reply,
     Timer,
     Token,
@@ -126,7 +126,7 @@ class TransactionCore:
                 self._two_phase.discard(before.producer_id)
             if before.is_sealed:
                 self._seals.remove(before)
-        if isinstance(record, Forgotten):
+        if isinstance(record, TransactionTombstone):
             self._txns.pop(transactional_id, None)
             return
         self._txns[transactional_id] = record
@@ -170,10 +170,11 @@ class TransactionCore:
         partitions see the seals of this core."""
         self._known_seals.by_producer.update(self._seals.by_producer)
         self._seals = self._known_seals
-        forgotten = self._without(self._is_gone)
+        forgotten = self._without_topics(self._is_gone)
         left = {txn.transactional_id: txn.partitions for txn in forgotten}
         markers = [
-            self._owed(self._txns[each], left.get(each, partitions)) for each, partitions in self._remaining.items()
+            self._pending_markers(self._txns[each], left.get(each, partitions))
+            for each, partitions in self._remaining.items()
         ]
         must_sync = any(self._txns[each].is_two_phase for each in self._remaining)
         return Outcome(records=forgotten, markers=markers, may_split=True, must_sync=must_sync)
@@ -185,7 +186,7 @@ class TransactionCore:
         if key not in self._remaining:
             return Outcome()
         txn = self._txns[key]
-        return Outcome(markers=(self._owed(txn, self._remaining[key]),), must_sync=txn.is_two_phase)
+        return Outcome(markers=(self._pending_markers(txn, self._remaining[key]),), must_sync=txn.is_two_phase)
 
     def unload(self, code: ErrorCode) -> list[Reply]:
         """Answers all waiting requests. This broker no longer coordinates these ids, and the core must not be used
@@ -197,7 +198,9 @@ class TransactionCore:
 
     # Requests.
 
-    def init_producer_id(self, request: InitProducerIdRequest, moment: Moment) -> Outcome[InitProducerIdResponse]:
+    def init_producer_id(
+        self, request: InitProducerIdRequest, moment: DecisionInputs
+    ) -> Outcome[InitProducerIdResponse]:
         """Decides on a request that `check_request` has accepted. An unknown id needs a producer id first: see
         `reserve`."""
         assert request.transactional_id is not None
@@ -211,11 +214,11 @@ class TransactionCore:
             refusal = InitProducerIdResponse(
                 error_code=ErrorCode.CONCURRENT_TRANSACTIONS.value, producer_id=-1, producer_epoch=-1
             )
-            return self._decided(self._fenced(txn, moment), refusal)
+            return self._decision_outcome(self._prepare_fence(txn, moment), refusal)
         # Records written before the owner requested Enable2Pc, or before a crash, may only be in the page cache.
         to_sync = owned.partitions if owned.is_kept and owned.is_two_phase else NOTHING
         records = self._with_completion(owned)
-        return Outcome(initialised_response(owned), records=records, must_sync=owned.is_two_phase, to_sync=to_sync)
+        return Outcome(init_producer_id_response(owned), records=records, must_sync=owned.is_two_phase, to_sync=to_sync)
 
     def reserve(self, request: InitProducerIdRequest, producer_id: int, now_ms: int) -> Outcome[None]:
         """Reserves a producer id for an unknown transactional id, until `init_producer_id` records it. If an id is
@@ -234,7 +237,7 @@ class TransactionCore:
         partitions: frozenset[TopicPartition],
         *,
         asked_version: int,
-        moment: Moment,
+        moment: DecisionInputs,
     ) -> Outcome[PartitionCodes]:
         """Adds partitions to a transaction.
 
@@ -254,7 +257,7 @@ class TransactionCore:
         return Outcome(verify_partitions(txn, producer_id, producer_epoch, partitions), must_sync=txn.is_two_phase)
 
     def end_txn(
-        self, request: EndTxnRequest, token: Token, *, asked_version: int, moment: Moment
+        self, request: EndTxnRequest, token: Token, *, asked_version: int, moment: DecisionInputs
     ) -> Outcome[EndTxnResponse]:
         """Decides the end of a transaction; see `requests.end_txn`. `token` is answered when all markers are written,
         or as soon as one of them is reported as refused or still pending."""
@@ -263,15 +266,15 @@ class TransactionCore:
         if decided is PRODUCER_ID_NEEDED:
             return Outcome(needs_producer_id=True)
         if decided is None:
-            return Outcome(ended(txn, asked_version), must_sync=txn.is_two_phase)
-        awaited = {request.transactional_id: Reply(token, ended(decided, asked_version))}
-        return self._decided(decided, None, awaited)
+            return Outcome(end_txn_response(txn, asked_version), must_sync=txn.is_two_phase)
+        awaited = {request.transactional_id: Reply(token, end_txn_response(decided, asked_version))}
+        return self._decision_outcome(decided, None, awaited)
 
     def markers_written(
         self,
-        owed: MarkersOwed,
+        owed: PendingMarkers,
         written: frozenset[TopicPartition],
-        moment: Moment,
+        moment: DecisionInputs,
         pending: frozenset[TopicPartition] = NOTHING,
     ) -> Outcome[int]:
         """Processes the result of sending markers.
@@ -293,7 +296,7 @@ class TransactionCore:
         if remaining:
             retry_ms = None if remaining <= pending else MARKER_RETRY_MS
             return self._answer_before_markers(transactional_id, len(remaining), retry_ms, remaining)
-        complete = completed(txn, now_ms=moment.now_ms, transaction_version=moment.transaction_version)
+        complete = complete_transaction(txn, now_ms=moment.now_ms, transaction_version=moment.transaction_version)
         delay_ms = self._config.completion_delay_ms
         timers = [Timer(transactional_id, None)]
         if delay_ms > 0 and not self._records_completions_soon:
@@ -302,7 +305,7 @@ class TransactionCore:
             0,
             records=() if delay_ms > 0 else (complete,),
             completed=complete if delay_ms > 0 else None,
-            replies=self._awaiting(transactional_id),
+            replies=self._waiting_replies(transactional_id),
             timers=timers,
             awaited={transactional_id: None},
         )
@@ -326,7 +329,7 @@ class TransactionCore:
         """
         return Outcome(
             response,
-            replies=self._awaiting(transactional_id),
+            replies=self._waiting_replies(transactional_id),
             timers=(Timer(transactional_id, retry_ms),),
             awaited={transactional_id: None},
             remaining=None if remaining is None else {transactional_id: remaining},
@@ -343,15 +346,15 @@ class TransactionCore:
         times_ms = (self._txns[each].times_out_ms for each in self._ongoing)
         return min((each for each in times_ms if each is not None), default=None)
 
-    def abort_timed_out(self, transactional_id: str, moment: Moment) -> Outcome[bool]:
+    def abort_timed_out(self, transactional_id: str, moment: DecisionInputs) -> Outcome[bool]:
         """Aborts the transaction if it is still overdue."""
         txn = self._txns.get(transactional_id)
         if txn is None or not txn.is_timed_out(moment.now_ms):
             return Outcome(False)
-        return self._decided(self._fenced(txn, moment), True)
+        return self._decision_outcome(self._prepare_fence(txn, moment), True)
 
     def abort_overdue(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, moment: Moment
+        self, transactional_id: str, producer_id: int, producer_epoch: int, moment: DecisionInputs
     ) -> Outcome[OverdueFate]:
         """Aborts a transaction as if it had timed out, because locks on share-group records that it acknowledges have
         expired.
@@ -361,22 +364,22 @@ class TransactionCore:
         txn = self.txn(transactional_id)
         if txn is None or txn.producer_id != producer_id:
             return Outcome(OverdueFate.OVER)
-        if txn.is_prepared and txn.producer_epoch in (producer_epoch, bumped(producer_epoch)):
+        if txn.is_prepared and txn.producer_epoch in (producer_epoch, next_epoch(producer_epoch)):
             return Outcome(OverdueFate.ENDING, must_sync=txn.is_two_phase)
         if txn.state is not TxnState.ONGOING or txn.producer_epoch != producer_epoch:
             return Outcome(OverdueFate.OVER)
         if txn.is_two_phase:
             return Outcome(OverdueFate.PENDING)
-        return self._decided(self._fenced(txn, moment), OverdueFate.ENDING)
+        return self._decision_outcome(self._prepare_fence(txn, moment), OverdueFate.ENDING)
 
     def expire(self, now_ms: int, at_most: int | None = None) -> Outcome[None]:
         """Forgets ids that have been unused for `transactional.id.expiration.ms`, or for the time that a matching rule
         sets."""
         expiration_ms = self._config.expiration_ms
-        expired: list[Forgotten] = []
+        expired: list[TransactionTombstone] = []
         for txn in self._txns.values():
             if txn.state in EXPIRABLE and txn.updated_ms <= now_ms - expiration_ms(txn.transactional_id):
-                expired.append(Forgotten(txn.transactional_id))
+                expired.append(TransactionTombstone(txn.transactional_id))
                 if len(expired) == at_most:
                     break
         return Outcome(records=expired, may_split=True)
@@ -390,7 +393,7 @@ class TransactionCore:
     def forget_topic(self, topic: str) -> Outcome[int]:
         """Makes sure that no marker is written to a future topic with this name, even after a power failure. Returns
         the number of transactions that contained partitions of the deleted topic."""
-        left = self._without(lambda each: each == topic)
+        left = self._without_topics(lambda each: each == topic)
         records = [*self._completed.values(), *left]
         return Outcome(len(left), records=records, may_split=True, must_sync=bool(records))
 
@@ -404,9 +407,9 @@ class TransactionCore:
         txn = self.txn(transactional_id)
         if txn is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
-        return described(txn, self._remaining.get(transactional_id, txn.partitions))
+        return describe_transaction(txn, self._remaining.get(transactional_id, txn.partitions))
 
-    def candidates(self, wanted: Filter) -> list[Txn]:
+    def candidates(self, wanted: TransactionFilter) -> list[Txn]:
         """Returns all entries that the filter `wanted` of a ListTransactions request selects, and possibly more."""
         return [self._txns[name] for name in self._ongoing] if wanted.states == ONLY_ONGOING else self.entries()
 
@@ -453,7 +456,7 @@ class TransactionCore:
 
     # Private methods.
 
-    def _without(self, is_gone: Callable[[str], bool]) -> list[Txn]:
+    def _without_topics(self, is_gone: Callable[[str], bool]) -> list[Txn]:
         """Returns new entries without the deleted topics, for the transactions that contain partitions of these
         topics."""
         records = []
@@ -479,26 +482,26 @@ class TransactionCore:
         complete = self._completed.get(record.transactional_id)
         return (record,) if complete is None else (complete, record)
 
-    def _fenced(self, txn: Txn, moment: Moment) -> Txn | ProducerIdNeeded:
-        return fenced(
+    def _prepare_fence(self, txn: Txn, moment: DecisionInputs) -> Txn | ProducerIdNeeded:
+        return prepare_fence(
             txn,
             now_ms=moment.now_ms,
             transaction_version=moment.transaction_version,
             new_producer_id=moment.new_producer_id,
         )
 
-    def _decided(
+    def _decision_outcome(
         self, decided: Txn | ProducerIdNeeded, response: R | None, awaited: Mapping[str, Reply | None] | None = None
     ) -> Outcome[R]:
         if decided is PRODUCER_ID_NEEDED:
             return Outcome(needs_producer_id=True)
-        markers = (self._owed(decided, decided.partitions),)
+        markers = (self._pending_markers(decided, decided.partitions),)
         records = self._with_completion(decided)
         return Outcome(response, records=records, markers=markers, awaited=awaited, must_sync=decided.is_two_phase)
 
-    def _owed(self, txn: Txn, partitions: frozenset[TopicPartition]) -> MarkersOwed:
+    def _pending_markers(self, txn: Txn, partitions: frozenset[TopicPartition]) -> PendingMarkers:
         assert txn.producer_epoch is not None
-        return MarkersOwed(
+        return PendingMarkers(
             txn.transactional_id,
             txn.producer_id,
             txn.producer_epoch,
@@ -509,12 +512,12 @@ class TransactionCore:
             must_sync=txn.is_two_phase,
         )
 
-    def _awaiting(self, transactional_id: str) -> tuple[Reply, ...]:
+    def _waiting_replies(self, transactional_id: str) -> tuple[Reply, ...]:
         reply = self._awaited.get(transactional_id)
         return () if reply is None else (reply,)
 
 
-def initialised_response(txn: Txn) -> InitProducerIdResponse:
+def init_producer_id_response(txn: Txn) -> InitProducerIdResponse:
     """Answers with the new producer id and epoch, and with those of the prepared transaction if one was kept."""
     producer_id, producer_epoch = txn.client_pair
     assert producer_epoch is not None
@@ -526,10 +529,10 @@ def initialised_response(txn: Txn) -> InitProducerIdResponse:
     return response
 
 
-def ended(txn: Txn, asked_version: int) -> EndTxnResponse:
+def end_txn_response(txn: Txn, asked_version: int) -> EndTxnResponse:
     """Answers EndTxn. Producers of version 2 get their next producer id and epoch. For other producers, the id and
     epoch have not changed."""
     if asked_version != 2 or txn.client_version != 2:
         return EndTxnResponse()
-    producer_id, producer_epoch = answered_pair(txn)
+    producer_id, producer_epoch = next_pair(txn)
     return EndTxnResponse(producer_id=producer_id, producer_epoch=producer_epoch)

@@ -131,13 +131,13 @@ class Txn:
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
+class TransactionTombstone:
     """The record that removes a transactional id from the log: a tombstone."""
 
     transactional_id: str
 
 
-TxnRecord = Txn | Forgotten
+TxnRecord = Txn | TransactionTombstone
 
 
 def is_exhausted(producer_epoch: int | None) -> bool:
@@ -145,7 +145,7 @@ def is_exhausted(producer_epoch: int | None) -> bool:
 
 
 class ProducerIdNeeded(Enum):
-    """The result of a step that needs `Moment.new_producer_id` and did not get one."""
+    """The result of a step that needs `DecisionInputs.new_producer_id` and did not get one."""
 
     PRODUCER_ID_NEEDED = auto()
 
@@ -158,12 +158,12 @@ def client_version(asked: int, transaction_version: int) -> int:
     return asked if transaction_version >= 1 else 0
 
 
-def bumped(producer_epoch: int | None) -> int:
+def next_epoch(producer_epoch: int | None) -> int:
     """Returns the next epoch, at most MAX_EPOCH. At MAX_EPOCH, markers with an unchanged epoch are accepted."""
     return 0 if producer_epoch is None else min(producer_epoch + 1, MAX_EPOCH)
 
 
-def initialised(
+def assign_next_epoch(
     txn: Txn,
     *,
     timeout_ms: int,
@@ -176,12 +176,12 @@ def initialised(
 
     keeps_last_epoch  whether the producer sent its pair, and may send it again if the response is lost
     """
-    producer_id, producer_epoch = txn.producer_id, bumped(txn.producer_epoch)
+    producer_id, producer_epoch = txn.producer_id, next_epoch(txn.producer_epoch)
     if txn.is_exhausted:
         if new_producer_id is None:
             return PRODUCER_ID_NEEDED
         producer_id, producer_epoch = new_producer_id, 0
-    idle = initialised_again(txn, timeout_ms=timeout_ms, now_ms=now_ms, transaction_version=transaction_version)
+    idle = repeat_initialisation(txn, timeout_ms=timeout_ms, now_ms=now_ms, transaction_version=transaction_version)
     after = idle.copy()
     after.producer_id = producer_id
     after.producer_epoch = producer_epoch
@@ -190,7 +190,7 @@ def initialised(
     return after
 
 
-def initialised_again(txn: Txn, *, timeout_ms: int, now_ms: int, transaction_version: int) -> Txn:
+def repeat_initialisation(txn: Txn, *, timeout_ms: int, now_ms: int, transaction_version: int) -> Txn:
     """Returns the entry for a retry, with the same pair. The previous id is also kept, so that a third attempt is
     accepted; Kafka refuses it."""
     after = txn.copy()
@@ -206,7 +206,7 @@ def initialised_again(txn: Txn, *, timeout_ms: int, now_ms: int, transaction_ver
     return after
 
 
-def added(
+def record_partitions(
     txn: Txn, partitions: frozenset[TopicPartition], *, asked_version: int, now_ms: int, transaction_version: int
 ) -> Txn:
     begins = txn.state is not TxnState.ONGOING
@@ -220,7 +220,7 @@ def added(
     return after
 
 
-def kept(txn: Txn, *, timeout_ms: int, now_ms: int, new_producer_id: int | None) -> Txn | ProducerIdNeeded:
+def keep_transaction(txn: Txn, *, timeout_ms: int, now_ms: int, new_producer_id: int | None) -> Txn | ProducerIdNeeded:
     """Keeps the transaction open for a new owner, who gets its own pair (#s3-5, K1 and K2). The pair in the records
     does not change, because the external coordinator identifies the transaction by it. The partitions do not change
     either. The timeout changes only if the owner requested Enable2Pc: then the transaction becomes a two-phase commit
@@ -258,7 +258,7 @@ def without_topic(txn: Txn, partitions: frozenset[TopicPartition]) -> Txn:
     return after
 
 
-def prepared_0(txn: Txn, state: TxnState, now_ms: int) -> Txn:
+def prepare_end_v0(txn: Txn, state: TxnState, now_ms: int) -> Txn:
     """Decides a transaction for a client of the old protocol. The epoch does not change."""
     after = txn.copy()
     after.state = _next_state(txn, state)
@@ -270,7 +270,7 @@ def prepared_0(txn: Txn, state: TxnState, now_ms: int) -> Txn:
     return after
 
 
-def prepared_2(txn: Txn, state: TxnState, now_ms: int, new_producer_id: int | None) -> Txn | ProducerIdNeeded:
+def prepare_end_v2(txn: Txn, state: TxnState, now_ms: int, new_producer_id: int | None) -> Txn | ProducerIdNeeded:
     """Decides a transaction and bumps the epoch. If the epochs are used up, also records the next producer id.
 
     Markers have the epoch after that of the transaction's records. If the transaction was kept, its owner continues
@@ -284,11 +284,11 @@ def prepared_2(txn: Txn, state: TxnState, now_ms: int, new_producer_id: int | No
             return PRODUCER_ID_NEEDED
         following = new_producer_id, 0
     elif txn.is_kept:
-        following = producer_id, bumped(producer_epoch)
+        following = producer_id, next_epoch(producer_epoch)
     begins = txn.state is not TxnState.ONGOING
     after = txn.copy()
     after.state = _next_state(txn, state)
-    after.producer_epoch = bumped(txn.producer_epoch)
+    after.producer_epoch = next_epoch(txn.producer_epoch)
     after.started_ms = now_ms if begins else txn.started_ms
     after.partitions = frozenset() if begins else txn.partitions
     after.updated_ms = now_ms
@@ -300,20 +300,22 @@ def prepared_2(txn: Txn, state: TxnState, now_ms: int, new_producer_id: int | No
     return after
 
 
-def fenced(txn: Txn, *, now_ms: int, transaction_version: int, new_producer_id: int | None) -> Txn | ProducerIdNeeded:
+def prepare_fence(
+    txn: Txn, *, now_ms: int, transaction_version: int, new_producer_id: int | None
+) -> Txn | ProducerIdNeeded:
     """Aborts a transaction on behalf of the coordinator, for a new owner or after a timeout. Fences the old owner."""
     # The level may have been lowered while a transaction was kept: the owner's next pair must still be recorded.
     if transaction_version >= 2 or txn.is_kept:
-        return prepared_2(txn, TxnState.PREPARE_ABORT, now_ms, new_producer_id)
-    after = prepared_0(txn, TxnState.PREPARE_ABORT, now_ms)
-    after.producer_epoch = bumped(txn.producer_epoch)
+        return prepare_end_v2(txn, TxnState.PREPARE_ABORT, now_ms, new_producer_id)
+    after = prepare_end_v0(txn, TxnState.PREPARE_ABORT, now_ms)
+    after.producer_epoch = next_epoch(txn.producer_epoch)
     after.last_producer_epoch = None
     return after
 
 
-def completed(txn: Txn, *, now_ms: int, transaction_version: int) -> Txn:
+def complete_transaction(txn: Txn, *, now_ms: int, transaction_version: int) -> Txn:
     """Completes a transaction, all of whose markers are written (#s3-5, K6)."""
-    producer_id, producer_epoch = answered_pair(txn)
+    producer_id, producer_epoch = next_pair(txn)
     previous = txn.previous_producer_id  # None in records of Kafka before 4.3
     after = txn.copy()
     after.state = _next_state(txn, COMPLETED[txn.state])
@@ -330,7 +332,7 @@ def completed(txn: Txn, *, now_ms: int, transaction_version: int) -> Txn:
     return after
 
 
-def answered_pair(txn: Txn) -> tuple[int, int]:
+def next_pair(txn: Txn) -> tuple[int, int]:
     """Returns the producer id and epoch with which the producer continues once a decided transaction is complete."""
     if txn.next_producer_id is not None:
         return txn.next_producer_id, txn.next_producer_epoch or 0

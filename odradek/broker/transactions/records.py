@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Final
 
-from odradek.broker.transactions.entry import LAST_USABLE_EPOCH, Forgotten, Txn, TxnRecord
+from odradek.broker.transactions.entry import LAST_USABLE_EPOCH, TransactionTombstone, Txn, TxnRecord
 from odradek.broker.transactions.tables import STORED, TxnState
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import MalformedMessage
@@ -58,7 +58,7 @@ def value_version(txn: Txn, transaction_version: int) -> int:
 
 def encode_record(record: TxnRecord, transaction_version: int) -> tuple[bytes, bytes | None]:
     key = _key(record.transactional_id)
-    if isinstance(record, Forgotten):
+    if isinstance(record, TransactionTombstone):
         return key, None
     version = value_version(record, transaction_version)
     if version == VALUE_WITH_TAGS and has_usual_tags(record):
@@ -83,7 +83,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> TxnRecord | None:
         return None
     transactional_id = decode(TransactionLogKey, KEY_VERSION, key, VERSION_BYTES).transactional_id
     if value is None:
-        return Forgotten(transactional_id)
+        return TransactionTombstone(transactional_id)
     return usual_txn(transactional_id, value) or coded_txn(transactional_id, value)
 
 
@@ -104,7 +104,7 @@ def record_headers(record: TxnRecord) -> Headers:
                          InitProducerId. Kafka fences that producer
     next-timeout-ms      see `Txn.next_timeout_ms`; in Kafka the id keeps the timeout of the kept transaction
     """
-    if isinstance(record, Forgotten):
+    if isinstance(record, TransactionTombstone):
         return ()
     headers: tuple[tuple[str, bytes | None], ...] = ()
     last_producer_epoch = record.last_producer_epoch
@@ -120,9 +120,9 @@ def record_headers(record: TxnRecord) -> Headers:
     return headers
 
 
-def revive(record: TxnRecord, headers: Headers) -> TxnRecord:
+def restore_headers(record: TxnRecord, headers: Headers) -> TxnRecord:
     """Adds the data of the headers to a decoded record. Raises MalformedMessage."""
-    if isinstance(record, Forgotten) or not headers:
+    if isinstance(record, TransactionTombstone) or not headers:
         return record
     revived = record.copy()
     for name, value in headers:

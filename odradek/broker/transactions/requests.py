@@ -17,14 +17,14 @@ from odradek.broker.transactions.entry import (
     NEVER_MS,
     ProducerIdNeeded,
     Txn,
-    added,
+    assign_next_epoch,
     client_version,
-    initialised,
-    initialised_again,
     is_exhausted,
-    kept,
-    prepared_0,
-    prepared_2,
+    keep_transaction,
+    prepare_end_v0,
+    prepare_end_v2,
+    record_partitions,
+    repeat_initialisation,
 )
 from odradek.broker.transactions.tables import (
     ADD_PARTITIONS,
@@ -39,7 +39,7 @@ from odradek.broker.transactions.tables import (
     TxnState,
     TxnVerdict,
 )
-from odradek.broker.transactions.turn import Moment, TransactionConfig
+from odradek.broker.transactions.turn import DecisionInputs, TransactionConfig
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.describe_transactions_response import TopicData, TransactionState
 from odradek.protocol.messages.end_txn_request import EndTxnRequest
@@ -93,7 +93,7 @@ def init_claim(txn: Txn, request: InitProducerIdRequest) -> Claim:
     return Claim.RETRY if request.producer_epoch == txn.last_producer_epoch else Claim.OTHER_EPOCH
 
 
-def init_producer_id(txn: Txn, request: InitProducerIdRequest, moment: Moment) -> Txn | ProducerIdNeeded | None:
+def init_producer_id(txn: Txn, request: InitProducerIdRequest, moment: DecisionInputs) -> Txn | ProducerIdNeeded | None:
     """Returns the entry to record for the owner, or None if the open transaction must be aborted first.
 
     returns  PRODUCER_ID_NEEDED if the epochs are used up
@@ -109,18 +109,18 @@ def init_producer_id(txn: Txn, request: InitProducerIdRequest, moment: Moment) -
         case TxnVerdict.FENCE:
             return None
         case TxnVerdict.KEEP:
-            return kept(
+            return keep_transaction(
                 txn, timeout_ms=timeout_ms(request), now_ms=moment.now_ms, new_producer_id=moment.new_producer_id
             )
         case TxnVerdict.AGAIN:
-            return initialised_again(
+            return repeat_initialisation(
                 txn,
                 timeout_ms=timeout_ms(request),
                 now_ms=moment.now_ms,
                 transaction_version=moment.transaction_version,
             )
         case _:
-            return initialised(
+            return assign_next_epoch(
                 txn,
                 timeout_ms=timeout_ms(request),
                 keeps_last_epoch=claim is not Claim.NONE,
@@ -146,13 +146,13 @@ def add_partitions(
     producer_epoch: int,
     partitions: frozenset[TopicPartition],
     asked_version: int,
-    moment: Moment,
+    moment: DecisionInputs,
 ) -> Txn | None:
     """Returns the entry to record, or None if all partitions have been added before. Raises KafkaError."""
     _accept(ADD_PARTITIONS[txn.row][adding_claim(txn, producer_id, producer_epoch)])
     if txn.state is TxnState.ONGOING and partitions <= txn.partitions:
         return None
-    return added(
+    return record_partitions(
         txn,
         partitions,
         asked_version=asked_version,
@@ -205,7 +205,9 @@ def end_claim(txn: Txn, request: EndTxnRequest, version: int) -> Claim:
     return Claim.OTHER_EPOCH
 
 
-def end_txn(txn: Txn, request: EndTxnRequest, asked_version: int, moment: Moment) -> Txn | ProducerIdNeeded | None:
+def end_txn(
+    txn: Txn, request: EndTxnRequest, asked_version: int, moment: DecisionInputs
+) -> Txn | ProducerIdNeeded | None:
     """Returns the decision to record, or None for a retry, which is answered with the current pair.
 
     asked_version  the transaction version of the request: 2 from EndTxn v5 on, otherwise 0
@@ -221,15 +223,15 @@ def end_txn(txn: Txn, request: EndTxnRequest, asked_version: int, moment: Moment
             return None
     state = TxnState.PREPARE_COMMIT if verdict is TxnVerdict.COMMIT else TxnState.PREPARE_ABORT
     if version == 0:
-        return prepared_0(txn, state, moment.now_ms)
-    return prepared_2(txn, state, moment.now_ms, moment.new_producer_id)
+        return prepare_end_v0(txn, state, moment.now_ms)
+    return prepare_end_v2(txn, state, moment.now_ms, moment.new_producer_id)
 
 
 # DescribeTransactions and ListTransactions.
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class TransactionFilter:
     """Conditions of a ListTransactions.
 
     states        None for any state
@@ -258,7 +260,7 @@ def states_of(names: Sequence[str]) -> tuple[frozenset[TxnState] | None, list[st
     return (known if names else None), unknown
 
 
-def described(txn: Txn, partitions: frozenset[TopicPartition]) -> TransactionState:
+def describe_transaction(txn: Txn, partitions: frozenset[TopicPartition]) -> TransactionState:
     """Describes a transaction. `partitions` are the partitions of the transaction or, once it is decided, those that
     still need a marker."""
     return TransactionState(
@@ -275,7 +277,7 @@ def described(txn: Txn, partitions: frozenset[TopicPartition]) -> TransactionSta
     )
 
 
-def listed(txn: Txn) -> ListedTransaction:
+def list_entry(txn: Txn) -> ListedTransaction:
     return ListedTransaction(
         transactional_id=txn.transactional_id, producer_id=txn.producer_id, transaction_state=txn.state.kafka_name
     )

@@ -49,7 +49,7 @@ COMPLETED: Final[Mapping[TxnState, TxnState]] = {
 EXPIRABLE: Final = frozenset({S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT})
 
 
-class Kept(Enum):
+class KeptTransaction(Enum):
     """A kept transaction. On disk it is ONGOING, but its new owner may only end it.
 
     InitProducerId with KeepPreparedTxn gave the owner its own producer id and epoch (KIP-939). Requests are compared
@@ -63,8 +63,8 @@ class Kept(Enum):
         return self.name.title()
 
 
-KEPT: Final[Literal[Kept.KEPT]] = Kept.KEPT
-Row = TxnState | Kept
+KEPT: Final[Literal[KeptTransaction.KEPT]] = KeptTransaction.KEPT
+Row = TxnState | KeptTransaction
 ROWS: Final[frozenset[Row]] = STORED | {KEPT}
 
 # States without a transaction lead to PREPARE_ABORT because KIP-890 allows an abort without a transaction.

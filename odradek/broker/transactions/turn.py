@@ -43,7 +43,7 @@ class TransactionConfig:
 
 
 @dataclass(slots=True)
-class Moment:
+class DecisionInputs:
     """The inputs of a decision other than the state and the request.
 
     transaction_version  the finalised level of the cluster: 0, 1 or 2
@@ -64,7 +64,7 @@ class OverdueFate(Enum):
 
 
 @dataclass(slots=True)
-class MarkersOwed:
+class PendingMarkers:
     """The markers that a decided transaction still waits for.
 
     must_sync  a marker only counts as written once it is synced, because no coordinator sends it again after the
@@ -108,7 +108,7 @@ class Outcome(Generic[R_co]):
     response           the response; None if the request's token is stored until the transaction is complete
     records            to append, all or none unless `may_split`; then to replay in order
     markers            to send once the records are durable; the results are reported to `markers_written`
-    needs_producer_id  nothing was decided and the rest is empty: decide again with `Moment.new_producer_id`
+    needs_producer_id  nothing was decided and the rest is empty: decide again with `DecisionInputs.new_producer_id`
     completed          a transaction whose last marker is written, in the form in which it will be recorded
     reserved           a transactional id that has a producer id but no record yet
     awaited            by transactional id: the request that waits for the end, and its response; None if none waits
@@ -128,7 +128,7 @@ class Outcome(Generic[R_co]):
     awaited: Mapping[str, Reply | None] | None = None
     remaining: Mapping[str, frozenset[TopicPartition]] | None = None
     to_sync: frozenset[TopicPartition] = frozenset()
-    markers: Sequence[MarkersOwed] = ()
+    markers: Sequence[PendingMarkers] = ()
     needs_producer_id: bool = False
     reserved: Txn | None = None
     completed: Txn | None = None

@@ -9,7 +9,7 @@ import pytest
 
 from odradek.broker.transactions.core import COMPLETIONS
 from odradek.broker.transactions.entry import Txn
-from odradek.broker.transactions.turn import Moment, TransactionConfig
+from odradek.broker.transactions.turn import DecisionInputs, TransactionConfig
 from odradek.protocol.errors import KafkaError
 from tests.support.transaction_scene import ID, NOW_MS, P0, P1, PID, E, S, Scene, given, txn
 
@@ -131,7 +131,7 @@ def test_it_is_recorded_before_a_topic_of_that_name_can_come_again() -> None:
 
 def test_a_locks_transaction_that_is_complete_is_over() -> None:
     scene = completed()
-    fate = scene.core.abort_overdue(ID, PID, 0, moment=Moment(NOW_MS))
+    fate = scene.core.abort_overdue(ID, PID, 0, moment=DecisionInputs(NOW_MS))
     assert fate.response is not None
     assert fate.response.name == "OVER"
     assert fate.records == ()

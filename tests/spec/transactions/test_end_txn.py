@@ -6,7 +6,7 @@ Rules: docs/spec/transactions.md#s2-5; scenarios 35 to 52: #s8-3.
 import pytest
 
 from odradek.broker.transactions.tables import END_TXN, TxnState
-from odradek.broker.transactions.turn import MarkersOwed
+from odradek.broker.transactions.turn import PendingMarkers
 from tests.support.transaction_scene import MAX, NEW_PID, NOW_MS, P0, P1, PID, E, S, Scene, given, refused, txn
 
 WAIT, FENCED, WRONG = E.CONCURRENT_TRANSACTIONS, E.PRODUCER_FENCED, E.INVALID_TXN_STATE
@@ -31,7 +31,7 @@ def test_the_decision_is_recorded_then_its_markers_are_asked_for_then_the_end_is
     assert scene.written == [
         txn(S.PREPARE_COMMIT, (PID, 2), [P0, P1], last_epoch=1, started_ms=NOW_MS, updated_ms=NOW_MS + 30)
     ]
-    assert scene.owed == [MarkersOwed("pay", PID, 2, True, 2, 4, frozenset({P0, P1}), must_sync=False)]
+    assert scene.owed == [PendingMarkers("pay", PID, 2, True, 2, 4, frozenset({P0, P1}), must_sync=False)]
     assert asked.is_parked
     scene.advance(5)
     scene.write_markers()

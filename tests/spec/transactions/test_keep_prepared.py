@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from odradek.broker.transactions.entry import NEVER_MS, Forgotten, Txn
-from odradek.broker.transactions.requests import Filter
+from odradek.broker.transactions.entry import NEVER_MS, TransactionTombstone, Txn
+from odradek.broker.transactions.requests import TransactionFilter
 from odradek.broker.transactions.tables import TxnState
 from tests.support.kept_transactions import FIRST, OPEN, PID, kept, opened, two_phase
 from tests.support.transaction_listing import listed_by
@@ -288,9 +288,9 @@ def test_scenario_128_old_transactions_are_found_by_how_long_they_are_open() -> 
     old = replace(kept(), transactional_id="old", started_ms=NOW_MS - 60_001)
     idle = txn(S.EMPTY, transactional_id="idle")
     scene = two_phase(young, old, idle)
-    open_and_old = Filter(frozenset({S.ONGOING}), older_than_ms=60_000)
+    open_and_old = TransactionFilter(frozenset({S.ONGOING}), older_than_ms=60_000)
     assert [each.transactional_id for each in listed_by(scene.core, open_and_old, NOW_MS)] == ["old"]
-    found = listed_by(scene.core, Filter(older_than_ms=60_000), NOW_MS)
+    found = listed_by(scene.core, TransactionFilter(older_than_ms=60_000), NOW_MS)
     assert {each.transactional_id for each in found} == {"old", "idle"}
 
 
@@ -298,7 +298,7 @@ def test_scenario_129_an_unused_id_is_forgotten_although_its_producer_had_two_ph
     scene = two_phase(txn(S.EMPTY, OPEN, timeout_ms=NEVER_MS))
     scene.advance(7 * DAY_MS)
     scene.expire()
-    assert scene.written == [Forgotten("pay")]
+    assert scene.written == [TransactionTombstone("pay")]
 
 
 @pytest.mark.parametrize("record", [opened(), kept()], ids=["open", "kept"])

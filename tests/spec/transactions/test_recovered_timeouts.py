@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from odradek.broker.transactions.entry import NEVER_MS, Txn
-from odradek.broker.transactions.records import decode_record, record_headers, revive
+from odradek.broker.transactions.records import decode_record, record_headers, restore_headers
 from odradek.broker.transactions.turn import TransactionConfig
 from odradek.protocol.errors import MalformedMessage
 from tests.support.transaction_scene import MAX, P0, TIMEOUT_MS, E, Pair, S, Scene, given, refused, txn
@@ -199,7 +199,7 @@ def test_a_broker_that_passes_over_the_header_reads_the_rest_of_the_record() -> 
 @pytest.mark.parametrize("value", [None, b"", b"\0\0\0"])
 def test_a_header_that_cannot_be_read_is_refused(value: bytes | None) -> None:
     with pytest.raises(MalformedMessage, match="next-timeout-ms"):
-        revive(txn(), (("next-timeout-ms", value),))
+        restore_headers(txn(), (("next-timeout-ms", value),))
 
 
 def test_records_without_a_recovery_carry_no_header() -> None:

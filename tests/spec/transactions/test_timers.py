@@ -6,7 +6,7 @@ Rules: docs/spec/transactions.md#s5-1; scenarios 99 to 106: #s8-7.
 import pytest
 
 from odradek.broker.coordinators.transaction_coordinator import TransactionSettings
-from odradek.broker.transactions.entry import Forgotten
+from odradek.broker.transactions.entry import TransactionTombstone
 from odradek.broker.transactions.tables import TxnState
 from odradek.broker.transactions.turn import TransactionConfig
 from tests.support.metadata import config_with
@@ -169,7 +169,7 @@ def test_scenario_104_an_id_that_nobody_used_for_a_week_is_forgotten(state: TxnS
     assert scene.written == []
     scene.advance(1)
     scene.expire()
-    assert scene.written == [Forgotten("pay")]
+    assert scene.written == [TransactionTombstone("pay")]
     with refused(E.INVALID_PRODUCER_ID_MAPPING):
         scene.add((PID, 4))
     assert scene.init((PID, 4)) == (NEW_PID, 0)
@@ -188,10 +188,10 @@ def test_a_rule_for_its_prefix_lets_an_id_go_sooner_and_the_longest_prefix_count
     assert scene.written == []
     scene.advance(1)
     scene.expire()
-    assert scene.written == [Forgotten("task-1")]
+    assert scene.written == [TransactionTombstone("task-1")]
     scene.advance(DAY_MS)
     scene.expire()
-    assert scene.written == [Forgotten("task-1"), Forgotten("task-slow-1")]
+    assert scene.written == [TransactionTombstone("task-1"), TransactionTombstone("task-slow-1")]
 
 
 def test_rules_are_read_from_their_setting_and_make_the_scan_as_frequent_as_they_ask() -> None:

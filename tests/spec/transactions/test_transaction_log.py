@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.broker.transactions.core import TransactionCore
-from odradek.broker.transactions.entry import NEVER_MS, Forgotten, Txn, TxnRecord
+from odradek.broker.transactions.entry import NEVER_MS, TransactionTombstone, Txn, TxnRecord
 from odradek.broker.transactions.records import (
     coded_txn,
     decode_record,
     encode_record,
     record_headers,
-    revive,
+    restore_headers,
     usual_txn,
 )
 from odradek.broker.transactions.tables import TxnState
@@ -105,8 +105,8 @@ def test_below_version_1_the_value_has_no_tags() -> None:
 
 
 def test_a_tombstone_is_a_key_without_a_value() -> None:
-    assert encode_record(Forgotten("tx1"), 2) == (KEY, None)
-    assert decode_record(KEY, None) == Forgotten("tx1")
+    assert encode_record(TransactionTombstone("tx1"), 2) == (KEY, None)
+    assert decode_record(KEY, None) == TransactionTombstone("tx1")
 
 
 def test_the_next_producer_id_of_used_up_epochs_is_recorded_with_its_epoch() -> None:
@@ -151,7 +151,7 @@ def test_the_last_epoch_of_an_owner_is_told_by_a_header_where_the_fields_do_not(
     for record in (decided, ended):
         decoded = decode_record(*encode_record(record, 2))
         assert decoded is not None
-        assert revive(decoded, record_headers(record)) == record
+        assert restore_headers(decoded, record_headers(record)) == record
 
 
 @pytest.mark.parametrize("state", [S.ONGOING, S.PREPARE_COMMIT, S.PREPARE_ABORT])
@@ -159,7 +159,7 @@ def test_what_is_written_of_an_old_client_is_read_back_with_its_headers(state: T
     record = txn(state, (PID, 5), [P0, P1, ("a", 3)], last_epoch=2, version=0)
     decoded = decode_record(*encode_record(record, 2))
     assert decoded is not None
-    assert revive(decoded, record_headers(record)) == record
+    assert restore_headers(decoded, record_headers(record)) == record
 
 
 @pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
@@ -187,7 +187,7 @@ def test_scenario_107_old_and_new_values_tombstones_unknown_keys_and_unknown_tag
     scene.replay_bytes(*encode_record(old, 0))
     scene.replay_bytes(*encode_record(txn(S.ONGOING, (2, 3), [P0], transactional_id="open"), 2))
     scene.replay_bytes(*encode_record(txn(S.EMPTY, (3, 0), transactional_id="gone"), 2))
-    scene.replay_bytes(*encode_record(Forgotten("gone"), 2))
+    scene.replay_bytes(*encode_record(TransactionTombstone("gone"), 2))
     scene.replay_bytes(b"\x00\x05\x00\x03abc", b"what a later Kafka wrote")
     key, value = encode_record(txn(S.EMPTY, (4, 6), transactional_id="tagged", version=0), 2)
     assert value is not None
@@ -257,7 +257,7 @@ def test_records_that_kafka_wrote_are_written_again_to_the_same_bytes(name: str,
 
 def _stands_in_order(value: bytes | None, decoded: TxnRecord) -> bool:
     """Returns whether the partitions are sorted. Kafka writes them in the order of its sets."""
-    return isinstance(decoded, Forgotten) or len(decoded.partitions) <= 1
+    return isinstance(decoded, TransactionTombstone) or len(decoded.partitions) <= 1
 
 
 @needs_oracle

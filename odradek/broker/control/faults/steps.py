@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from odradek.broker.runtime.clock import Clock, TimerHandle
     from odradek.broker.shares.core.in_flight import StateWrite
     from odradek.broker.shares.core.state import SharePartitionKey
-    from odradek.broker.transactions.turn import MarkersOwed
+    from odradek.broker.transactions.turn import PendingMarkers
     from odradek.protocol.batch_header import BatchHeader
     from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
     from odradek.storage.verification import VerificationGuard
@@ -137,7 +137,7 @@ def pause_for(
 
 
 @cache
-def faulty_round(plain: type[MarkerRound]) -> Callable[[Faults, MarkerRounds, MarkersOwed], MarkerRound]:
+def faulty_round(plain: type[MarkerRound]) -> Callable[[Faults, MarkerRounds, PendingMarkers], MarkerRound]:
     """Returns a subclass of `plain` that applies rules.
 
     All clusters share one class. With a class per cluster, deleted clusters would leave garbage that only the cycle
@@ -145,9 +145,9 @@ def faulty_round(plain: type[MarkerRound]) -> Callable[[Faults, MarkerRounds, Ma
     """
 
     class FaultyRound(plain):  # type: ignore[valid-type, misc]
-        def __init__(self, faults: Faults, rounds: MarkerRounds, owed: MarkersOwed) -> None:
+        def __init__(self, faults: Faults, rounds: MarkerRounds, owed: PendingMarkers) -> None:
             super().__init__(rounds, owed)
-            self.owed: MarkersOwed
+            self.owed: PendingMarkers
             self._faults = faults
             self._own: frozenset[TopicPartition] = frozenset()  # markers that this round retries, not the coordinator
             self._again: TimerHandle | None = None

@@ -11,7 +11,7 @@ from odradek.broker.control.presets.transactions import prepared_transaction
 from odradek.broker.control.problems import Problem
 from odradek.broker.coordinators.producer_ids import BLOCK_SIZE
 from odradek.broker.transactions.entry import LAST_USABLE_EPOCH, NEVER_MS, Txn
-from odradek.broker.transactions.requests import Filter
+from odradek.broker.transactions.requests import TransactionFilter
 from odradek.broker.transactions.tables import TxnState
 from odradek.broker.transactions.turn import Outcome
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
@@ -61,7 +61,9 @@ def record(client: PresetClient, transactional_id: str, change: Callable[[Txn], 
     """Changes the coordinator's entry for a transactional id, and writes it to its log. Raises Problem."""
 
     def changed(core: TransactionCore, now_ms: int) -> Outcome[None]:
-        after = next(each for each in core.candidates(Filter()) if each.transactional_id == transactional_id).copy()
+        after = next(
+            each for each in core.candidates(TransactionFilter()) if each.transactional_id == transactional_id
+        ).copy()
         change(after)
         after.updated_ms = now_ms
         return Outcome(records=(after,))

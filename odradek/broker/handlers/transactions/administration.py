@@ -11,7 +11,7 @@ from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.coordinators.transaction_markers import AllWritten, TxnMarker
 from odradek.broker.runtime.slices import Steps, sliced, step_in_slices, visit_in_slices
 from odradek.broker.runtime.waiting import Deferred, NowOrLater
-from odradek.broker.transactions.requests import Filter, listed, states_of
+from odradek.broker.transactions.requests import TransactionFilter, list_entry, states_of
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.describe_transactions_response import DescribeTransactionsResponse, TransactionState
@@ -83,7 +83,7 @@ async def list_transactions(
     `__transaction_state` is not loaded.
     """
     states, unknown = states_of(request.state_filters)
-    wanted = Filter(
+    wanted = TransactionFilter(
         states,
         frozenset(request.producer_id_filters),
         None if request.duration_filter < 0 else request.duration_filter,
@@ -104,7 +104,7 @@ async def list_transactions(
                 and (pattern is None or (yield from pattern.steps(transactional_id)))
                 and is_allowed(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
             ):
-                found.append(listed(txn))
+                found.append(list_entry(txn))
             if pattern is not None and pattern.work > MOST_WORK:
                 what = f"The pattern needs more than {MOST_WORK:,} steps to be matched against the transactional ids."
                 raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, what)
