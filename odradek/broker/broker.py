@@ -437,7 +437,7 @@ class Broker:
                 later=self.loop.call_soon,
                 first_levels=self.offered.first_levels,
                 rules=self.rules,
-                placed=self.steps.placed,
+                placed=self.steps.adapt_decision,
                 stores_pending=self._stores_pending,
             )
         except (CorruptMetadata, KafkaError) as error:
@@ -460,7 +460,7 @@ class Broker:
             new_uuid=random_uuid,
             two_phase=self.two_phase,
             seals=self.seals,
-            begun=self.steps.log_begun,
+            begun=self.steps.log_created,
         )
         yield from self.partitions.opening()
         self.producer_ids = self.steps.producer_ids(ProducerIds(self.metadata, self.timers))

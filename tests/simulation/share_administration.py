@@ -312,7 +312,7 @@ class Administration:
 
     def _entry(self, producer: Producer) -> Any:
         name = producer.transactional_id
-        return self.stage.broker.transactions.shard_for(name).look(lambda core: core.txn(name))
+        return self.stage.broker.transactions.shard_for(name).read_state(lambda core: core.txn(name))
 
     # The model.
 
@@ -377,14 +377,14 @@ class Administration:
     # Comparing.
 
     def stored(self, key: SharePartitionKey) -> StoredState | None:
-        return self.stage.broker.share_coordinator.shard_for(key).look(lambda core: core.stored_state(key))
+        return self.stage.broker.share_coordinator.shard_for(key).read_state(lambda core: core.stored_state(key))
 
     def compare(self) -> None:
         coordinator = self.stage.broker.share_coordinator
         image = self.stage.broker.metadata.image
         topic_id = image.topics[TOPIC].topic_id
         for shard in coordinator.shards:
-            for key in shard.look(lambda core: core.keys):
+            for key in shard.read_state(lambda core: core.keys):
                 self.check(key.topic_id in image.topics_by_id, f"state of a topic that is gone: {key}")
         total = 0
         for (group, index), records in self.places.items():

@@ -158,10 +158,10 @@ class NotBumpedAgain(TransactionCore):
     that a second copy of the owner's EndTxn is taken for the end of the next one."""
 
     def end_txn(
-        self, request: EndTxnRequest, token: Token, *, asked_version: int, moment: DecisionInputs
+        self, request: EndTxnRequest, token: Token, *, asked_version: int, inputs: DecisionInputs
     ) -> Outcome[EndTxnResponse]:
         txn = self.txn(request.transactional_id)
-        outcome = super().end_txn(request, token, asked_version=asked_version, moment=moment)
+        outcome = super().end_txn(request, token, asked_version=asked_version, inputs=inputs)
         if txn is None or not txn.is_kept or not outcome.records:
             return outcome
         producer_id, producer_epoch = txn.client_pair
@@ -178,10 +178,10 @@ class TimeoutPassedOn(TransactionCore):
     """As before ADR 11: a recovery changes neither the timeout of what it keeps nor that of what follows."""
 
     def init_producer_id(
-        self, request: InitProducerIdRequest, moment: DecisionInputs
+        self, request: InitProducerIdRequest, inputs: DecisionInputs
     ) -> Outcome[InitProducerIdResponse]:
         before = self.txn(request.transactional_id or "")
-        outcome = super().init_producer_id(request, moment)
+        outcome = super().init_producer_id(request, inputs)
         if before is None or not request.keep_prepared_txn or before.state is not TxnState.ONGOING:
             return outcome
         if outcome.needs_producer_id:

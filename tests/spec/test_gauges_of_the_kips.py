@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from odradek.broker.coordinators.verification import TransactionalProducer, Unverified
+from odradek.broker.coordinators.verification import TransactionalProducer, UnverifiedBatch
 from odradek.broker.http.exposition import exposition
 from odradek.broker.http.measures import (
     LATE_AFTER_MS,
@@ -419,7 +419,7 @@ def test_verifications_are_timed_and_partitions_that_are_refused_are_counted(sce
     producer = scene.producer()
     before = Scrape(scene)
     assert (before[f"{VERIFICATION_TIME}_count"], before[VERIFICATION_FAILURE]) == (0, 0)
-    batches = [Unverified(scene.partition("out", index), 0) for index in (0, 1)]
+    batches = [UnverifiedBatch(scene.partition("out", index), 0) for index in (0, 1)]
     verify = scene.broker.verifier.verify
     asked = TransactionalProducer(producer.transactional_id, *producer.pair)
     # The verification adds the partitions. None is refused.

@@ -35,8 +35,8 @@ class MetadataLog:
 def test_no_id_is_given_out_before_its_block_is_durable() -> None:
     log, given = MetadataLog(), list[Answer]()
     ids = ProducerIds(log, ManualTimers())
-    ids.take(given.append)
-    ids.take(given.append)
+    ids.allocate(given.append)
+    ids.allocate(given.append)
     assert given == []
     log.commit()
     assert given == [0, 1]
@@ -46,7 +46,7 @@ def test_those_who_wait_share_one_block() -> None:
     log, given = MetadataLog(), list[Answer]()
     ids = ProducerIds(log, ManualTimers())
     for _ in range(3):
-        ids.take(given.append)
+        ids.allocate(given.append)
     assert len(log.asked) == 1
 
 
@@ -54,7 +54,7 @@ def test_scenario_136_the_ids_of_a_block_follow_one_another_and_then_the_next_bl
     log, given = MetadataLog(5_000), list[Answer]()
     ids = ProducerIds(log, ManualTimers())
     for _ in range(BLOCK_SIZE + 1):
-        ids.take(given.append)
+        ids.allocate(given.append)
         while log.asked:
             log.commit()
     assert given == list(range(5_000, 5_000 + BLOCK_SIZE + 1))
@@ -63,28 +63,28 @@ def test_scenario_136_the_ids_of_a_block_follow_one_another_and_then_the_next_bl
 def test_scenario_136_the_next_block_is_asked_for_before_the_last_is_used_up() -> None:
     log, given = MetadataLog(), list[Answer]()
     ids = ProducerIds(log, ManualTimers())
-    ids.take(given.append)
+    ids.allocate(given.append)
     log.commit()
     for _ in range(PREFETCH_AFTER - 2):
-        ids.take(given.append)
+        ids.allocate(given.append)
     assert log.asked == []
-    ids.take(given.append)
+    ids.allocate(given.append)
     assert len(log.asked) == 1
     for _ in range(BLOCK_SIZE - PREFETCH_AFTER):
-        ids.take(given.append)
+        ids.allocate(given.append)
     assert given == list(range(BLOCK_SIZE))
 
 
 def test_scenario_137_a_block_that_cannot_be_had_is_told_as_loading_and_tried_again_50_ms_later() -> None:
     log, timers, given = MetadataLog(), ManualTimers(), list[Answer]()
     ids = ProducerIds(log, timers)
-    ids.take(given.append)
+    ids.allocate(given.append)
     log.fail()
-    ids.take(given.append)
+    ids.allocate(given.append)
     assert [each.code for each in given if isinstance(each, KafkaError)] == [LOADING, LOADING]
     assert log.asked == []
     timers.advance(50)
-    ids.take(given.append)
+    ids.allocate(given.append)
     log.commit()
     assert given[2:] == [0]
 
@@ -92,22 +92,22 @@ def test_scenario_137_a_block_that_cannot_be_had_is_told_as_loading_and_tried_ag
 def test_a_failed_allocation_of_the_next_block_leaves_those_of_this_one() -> None:
     log, timers, given = MetadataLog(), ManualTimers(), list[Answer]()
     ids = ProducerIds(log, timers)
-    ids.take(given.append)
+    ids.allocate(given.append)
     log.commit()
     while not log.asked:
-        ids.take(given.append)
+        ids.allocate(given.append)
     log.fail()
-    ids.take(given.append)
+    ids.allocate(given.append)
     assert given == list(range(PREFETCH_AFTER + 1))
 
 
 def test_scenario_136_a_restart_begins_with_a_new_block() -> None:
     log, before, after = MetadataLog(), list[Answer](), list[Answer]()
-    ProducerIds(log, ManualTimers()).take(before.append)
+    ProducerIds(log, ManualTimers()).allocate(before.append)
     log.commit()
     restarted = MetadataLog(log.next_id)
     ids = ProducerIds(restarted, ManualTimers())
-    ids.take(after.append)
+    ids.allocate(after.append)
     restarted.commit()
     assert before == [0]
     assert after == [BLOCK_SIZE]

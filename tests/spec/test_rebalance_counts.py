@@ -75,7 +75,7 @@ def test_a_share_group_rebalances_when_its_topics_become_assignable() -> None:
     broker.topic(GROUP_OFFSETS, 3)
     broker.topic("T")
     broker.member("A").heartbeat(0, ["T"])
-    counted = broker.groups.shard_for(GROUP).look(lambda core: core.rebalances)
+    counted = broker.groups.shard_for(GROUP).read_state(lambda core: core.rebalances)
     assert counted["share"] >= 1
 
 

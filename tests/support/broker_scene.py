@@ -11,7 +11,7 @@ from typing import Any
 
 from odradek.broker.api.context import AllowAll, ConnectionInfo, RequestContext
 from odradek.broker.broker import OFFERED
-from odradek.broker.coordinators.verification import AddsPartitions, Verifier
+from odradek.broker.coordinators.verification import PartitionAdder, Verifier
 from odradek.broker.fetch.sessions import FetchSessions
 from odradek.broker.metadata.image import MetadataImage, TopicImage
 from odradek.broker.partitions.group_commit import AppendFlush, LogSyncs
@@ -84,7 +84,7 @@ class BrokerScene:
         }
         session_ids = count(1)
         config = SimpleNamespace(**{**defaults, **settings})
-        self.coordinator: AddsPartitions | None = None  # the coordinator of transactional ids
+        self.coordinator: PartitionAdder | None = None  # the coordinator of transactional ids
         self.broker: Any = SimpleNamespace(
             config=config,
             clock=self.clock,

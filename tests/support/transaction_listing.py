@@ -17,5 +17,5 @@ def all_listed(coordinator: TransactionCoordinator) -> list[TransactionState]:
     return [
         each
         for shard in coordinator.shards
-        for each in shard.look(lambda core: listed_by(core, TransactionFilter(), now_ms=0))
+        for each in shard.read_state(lambda core: listed_by(core, TransactionFilter(), now_ms=0))
     ]

@@ -209,7 +209,7 @@ class Scene:
         check_request(request, self.config, self.transaction_version)
         assert transactional_id is not None
         response = self._turn(
-            lambda moment: self.core.init_producer_id(request, moment),
+            lambda inputs: self.core.init_producer_id(request, inputs),
             lambda producer_id: self.core.reserve(request, producer_id, self.now_ms),
         )
         assert response is not None
@@ -226,8 +226,8 @@ class Scene:
     ) -> dict[TopicPartition, ErrorCode]:
         """Sends AddPartitionsToTxn as a producer does (versions 0 to 3)."""
         codes = self._turn(
-            lambda moment: self.core.add_partitions(
-                transactional_id, *pair, frozenset(partitions or [P0]), asked_version=version, moment=moment
+            lambda inputs: self.core.add_partitions(
+                transactional_id, *pair, frozenset(partitions or [P0]), asked_version=version, inputs=inputs
             )
         )
         assert codes is not None
@@ -254,7 +254,7 @@ class Scene:
             transactional_id=transactional_id, producer_id=pair[0], producer_epoch=pair[1], committed=committed
         )
         answer = self._turn(
-            lambda moment: self.core.end_txn(request, asked, asked_version=2 if version >= 5 else 0, moment=moment)
+            lambda inputs: self.core.end_txn(request, asked, asked_version=2 if version >= 5 else 0, inputs=inputs)
         )
         if answer is not None:
             asked.resolve(answer)
@@ -284,7 +284,7 @@ class Scene:
 
     def markers_answered(self, owed: PendingMarkers, written: frozenset[TopicPartition]) -> None:
         try:
-            self._turn(lambda moment: self.core.markers_written(owed, written, moment))
+            self._turn(lambda inputs: self.core.markers_written(owed, written, inputs))
         except KafkaError:
             self._settle(self.core.send_later(owed.transactional_id))
 

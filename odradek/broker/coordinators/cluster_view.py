@@ -24,7 +24,7 @@ PARSED: Final = 256
 
 
 @lru_cache(PARSED)
-def parsed(name: str, text: str | None) -> object:
+def parse_setting(name: str, text: str | None) -> object:
     """Returns a parsed broker setting. The result is cached, since every heartbeat needs two settings. Raises
     InvalidSetting."""
     return BROKER_SETTINGS[name].parse(text)
@@ -72,7 +72,7 @@ class ImageView:
             if isinstance(value, int):
                 return clamped(name, value, self._broker_setting)
         broker_name = f"group.{name}"
-        default = parsed(broker_name, self._broker_setting(broker_name))
+        default = parse_setting(broker_name, self._broker_setting(broker_name))
         assert isinstance(default, int)
         return default
 
@@ -113,10 +113,10 @@ class ImageView:
             self._views.clear()
         view = self._views.get(topic.topic_id)
         if view is None:
-            view = self._views[topic.topic_id] = self._made(topic)
+            view = self._views[topic.topic_id] = self._create_view(topic)
         return view
 
-    def _made(self, topic: TopicImage) -> TopicView:
+    def _create_view(self, topic: TopicImage) -> TopicView:
         racks = {number: broker.rack for number, broker in self._image.brokers.items() if broker.rack is not None}
         if not racks:  # the usual case, in which nothing needs to be computed for each partition
             return TopicView(topic.name, topic.topic_id, ((),) * len(topic.partitions))

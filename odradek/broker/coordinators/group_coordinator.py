@@ -97,7 +97,7 @@ class CoordinatorSettings:
         )
 
 
-def _nobody(group_id: str, result: object = None) -> None:
+def _ignore_end(group_id: str, result: object = None) -> None:
     """Does nothing when a topic search or a computation ends, once the coordinator has stopped."""
 
 
@@ -144,7 +144,9 @@ class GroupCoordinator:
             spawn=spawn,
             # After a crash between the deletion of a topic and the deletion of its offsets, a new topic with this name
             # must not get them.
-            loaded=lambda shard: shard.tidy(lambda core, _: core.forget_missing_topics(self._topic_exists)),
+            loaded=lambda shard: shard.submit_maintenance(
+                lambda core, _: core.forget_missing_topics(self._topic_exists)
+            ),
         )
 
     # The life cycle of the topic.
@@ -152,7 +154,7 @@ class GroupCoordinator:
     def start(self, partition_count: int | None) -> None:
         """Starts to load if the topic exists. Requests for an unloaded partition are answered
         COORDINATOR_LOAD_IN_PROGRESS."""
-        self._scans.every(
+        self._scans.repeat(
             self.settings.offsets_retention_check_interval_ms,
             self._expire,
             lambda: self.shards.earliest(lambda core: core.expires_ms()),
@@ -173,8 +175,8 @@ class GroupCoordinator:
         self._scans.stop()
         self.shards.unload()
         # This breaks the reference cycles with the searches and computations.
-        self._cluster.when_found(_nobody)
-        self._cluster.when_computed(_nobody)
+        self._cluster.when_found(_ignore_end)
+        self._cluster.when_computed(_ignore_end)
 
     def _topic_exists(self, topic_id: bytes) -> bool:
         return self._cluster.topic_of_id(topic_id) is not None
@@ -197,7 +199,7 @@ class GroupCoordinator:
     def require_loaded(self, partition: int) -> None:
         """Raises KafkaError unless this broker currently serves the groups of this partition of
         `__consumer_offsets`."""
-        self.shards.of_partition(partition).look(lambda _: None)
+        self.shards.of_partition(partition).read_state(lambda _: None)
 
     def complete_transaction(self, partition: int, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
         """Applies a marker that was appended to this partition of `__consumer_offsets`. Raises KafkaError if the
@@ -220,7 +222,7 @@ class GroupCoordinator:
             self.offsets_topic_deleted()
             return
         for shard in self.shards:
-            shard.tidy(lambda core, _: core.forget_topic(topic, topic_id))
+            shard.submit_maintenance(lambda core, _: core.forget_topic(topic, topic_id))
 
     def _topics_found(self, group_id: str) -> None:
         """Called when the search for the topics of a group's regular expressions has ended. Lets the group use the
@@ -235,8 +237,10 @@ class GroupCoordinator:
     def _target_computed(self, group_id: str, computed: ComputedTarget) -> None:
         """Called when the computation of a large group's target has ended. Lets the group use the result."""
         with suppress(KafkaError):  # The groups were deleted meanwhile, together with their topic.
-            self.shard_for(group_id).tidy(lambda core, now_ms: core.target_computed(group_id, computed, now_ms))
+            self.shard_for(group_id).submit_maintenance(
+                lambda core, now_ms: core.target_computed(group_id, computed, now_ms)
+            )
 
     def _expire(self) -> None:
         for shard in self.shards:
-            shard.tidy(lambda core, now_ms: core.expire(now_ms))
+            shard.submit_maintenance(lambda core, now_ms: core.expire(now_ms))

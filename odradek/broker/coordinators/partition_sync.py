@@ -35,19 +35,19 @@ class LocalPartitionSync:
         self._partitions = partitions
 
     def sync(self, partitions: Collection[TopicPartition], then: OnSynced) -> None:
-        syncing = Syncing(then)
+        syncing = SyncCounter(then)
         for topic, index in sorted(partitions):
             try:
                 partition = self._partitions.get(topic, index)
             except KafkaError:
                 continue  # the topic was deleted
-            syncing.begin()
+            syncing.sync_started()
             partition.flush()
-            partition.when_durable(partition.log.log_end_offset, syncing.ended, must_sync=True)
-        syncing.ended(None)
+            partition.when_durable(partition.log.log_end_offset, syncing.sync_ended, must_sync=True)
+        syncing.sync_ended(None)
 
 
-class Syncing:
+class SyncCounter:
     """Counts running syncs. One more sync is counted at first; the caller ends it after starting all others."""
 
     def __init__(self, then: OnSynced) -> None:
@@ -55,10 +55,10 @@ class Syncing:
         self._missing = 1
         self._failure: KafkaError | None = None
 
-    def begin(self) -> None:
+    def sync_started(self) -> None:
         self._missing += 1
 
-    def ended(self, failure: KafkaError | None) -> None:
+    def sync_ended(self, failure: KafkaError | None) -> None:
         # If a topic is deleted meanwhile, its records need no sync.
         if failure is not None and failure.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self._failure = self._failure or failure
@@ -67,7 +67,7 @@ class Syncing:
             self._then(self._failure)
 
 
-async def synced(sync: PartitionSync, partitions: Collection[TopicPartition]) -> None:
+async def sync_and_wait(sync: PartitionSync, partitions: Collection[TopicPartition]) -> None:
     """Waits until these partitions are synced. Raises COORDINATOR_NOT_AVAILABLE if that fails, so that the client
     retries."""
     ended: Deferred[None] = Deferred()

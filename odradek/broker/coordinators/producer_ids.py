@@ -36,7 +36,7 @@ class ProducerIds:
         self._is_allocating = False
         self._failure: KafkaError | None = None  # the last error, kept for RETRY_AFTER_MS
 
-    def take(self, then: OnProducerId) -> None:
+    def allocate(self, then: OnProducerId) -> None:
         """Calls `then`, possibly immediately, with an unused producer id, or with an error."""
         self._waiting.append(then)
         self._serve()

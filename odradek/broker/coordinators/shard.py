@@ -24,8 +24,8 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from odradek.broker.api.error_translations import Asker, translated
 from odradek.broker.coordinators.shard_records import (
     RecordFormat,
-    RecordsOf,
-    Replayed,
+    RecordProducer,
+    ReplayTarget,
     ShardLog,
     no_headers,
     replay_log,
@@ -69,7 +69,7 @@ class OutcomeLike(Protocol[R_co]):
     def must_sync(self) -> bool: ...
 
 
-class Core(Replayed, Protocol):
+class Core(ReplayTarget, Protocol):
     """Makes decisions from replayed state. In a shard the core's tokens are `Deferred`s."""
 
     def settle(self, outcome: Any) -> None: ...
@@ -116,7 +116,7 @@ class Shard(Generic[C]):
         self._follow_ups = FollowUps()
         self._armed: dict[Hashable, ArmedTimer] = {}
         self._core: C | None = None
-        self._why_not = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        self._refusal_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self.has_begun_to_load = False
 
     @property
@@ -126,14 +126,14 @@ class Shard(Generic[C]):
     @property
     def is_away(self) -> bool:
         """Whether requests are refused now and permanently."""
-        return self._core is None and self._why_not is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return self._core is None and self._refusal_code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     @property
     def core(self) -> C:
         """The core, for a decision that is either passed to `carry_out` immediately or discarded. Raises KafkaError if
         the core is not loaded."""
         if self._core is None:
-            raise KafkaError(self._why_not)
+            raise KafkaError(self._refusal_code)
         return self._core
 
     # Requests.
@@ -144,7 +144,7 @@ class Shard(Generic[C]):
         parked: Deferred[R] | None = None,
         *,
         finish: Callable[[R], R] = unchanged,
-        producer: RecordsOf | None = None,
+        producer: RecordProducer | None = None,
     ) -> NowOrLater[R]:
         """Runs one turn. Returns the response, or a Deferred: `parked` if the core has stored it, otherwise one that
         waits for the sync.
@@ -163,7 +163,7 @@ class Shard(Generic[C]):
         parked: Deferred[R] | None = None,
         *,
         finish: Callable[[R], R] = unchanged,
-        producer: RecordsOf | None = None,
+        producer: RecordProducer | None = None,
     ) -> NowOrLater[R]:
         """Completes a turn with an outcome that the core has just returned; see `submit`."""
         core = self._core
@@ -178,7 +178,7 @@ class Shard(Generic[C]):
             response = finish(outcome.response)
             must_sync = outcome.must_sync or (producer is not None and producer.must_sync)
             if self._log.is_durable(must_sync=must_sync):  # the usual case, which needs no Deferred
-                self._give(outcome)
+                self._send_answers(outcome)
                 return response
             answer: Deferred[R] = Deferred()
             self._release_later(outcome, must_sync, answer, response)
@@ -189,7 +189,7 @@ class Shard(Generic[C]):
         """Runs a turn after the current one has ended, or immediately if there is none."""
         self._follow_ups.add(turn)
 
-    def tidy(self, decide: Callable[[C, int], OutcomeLike[object]]) -> bool:
+    def submit_maintenance(self, decide: Callable[[C, int], OutcomeLike[object]]) -> bool:
         """Runs a turn that no request caused. If it fails, the next occasion repeats it.
 
         returns  whether the turn was run and its records are in the log
@@ -211,7 +211,7 @@ class Shard(Generic[C]):
         """Makes a timer of the core fire as soon as possible, in its own turn of the loop."""
         self._arm(key, 0)
 
-    def look(self, read: Callable[[C], R]) -> R:
+    def read_state(self, read: Callable[[C], R]) -> R:
         """Reads state that may not be durable yet, for lists and descriptions."""
         return read(self.core)
 
@@ -228,27 +228,27 @@ class Shard(Generic[C]):
             return False
         self.has_begun_to_load = True
         self._core = self._new_core()
-        self._begin(self._core)
+        self._activate(self._core)
         return True
 
     async def load(self) -> None:
         """Replays the log into a new core, then serves. If the log cannot be read, logs the error and refuses
         requests."""
         self.has_begun_to_load = True
-        self._why_not = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        self._refusal_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         core = self._new_core()
         try:
             await replay_log(self._log, self._format, core)
         except (MalformedMessage, KafkaError) as error:
-            self._why_not = self._when_unreadable
+            self._refusal_code = self._when_unreadable
             logger.error("%s cannot be loaded, so its coordinator is not available: %s", self._name, error)
             return
-        if self._why_not is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        if self._refusal_code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return  # The shard was unloaded meanwhile.
         self._core = core
-        self._begin(core)
+        self._activate(core)
 
-    def _begin(self, core: C) -> None:
+    def _activate(self, core: C) -> None:
         """Carries out what the loaded state requires, such as timers, replies and overdue records."""
         if core is not self._core:
             return  # The shard was unloaded meanwhile.
@@ -259,13 +259,13 @@ class Shard(Generic[C]):
                 self._apply(core, outcome, now_ms)
             except KafkaError as error:
                 logger.warning("%s is loaded, but records could not be written; trying again: %s", self._name, error)
-                self._timers.after(RETRY_TIMER_MS, _retry(partial(self._begin, core)))
+                self._timers.after(RETRY_TIMER_MS, _retry(partial(self._activate, core)))
                 return
             self._release(outcome)
 
     def unload(self, code: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
         """Drops all state. Answers waiting and future requests with `code`."""
-        self._why_not = code
+        self._refusal_code = code
         core, self._core = self._core, None
         for armed in self._armed.values():
             armed.handle.cancel()
@@ -281,7 +281,9 @@ class Shard(Generic[C]):
 
     # Private methods.
 
-    def _apply(self, core: C, outcome: OutcomeLike[object], now_ms: int, producer: RecordsOf | None = None) -> None:
+    def _apply(
+        self, core: C, outcome: OutcomeLike[object], now_ms: int, producer: RecordProducer | None = None
+    ) -> None:
         if outcome.records:
             self._append_and_replay(core, outcome.records, now_ms, producer, may_split=outcome.may_split)
         core.settle(outcome)
@@ -289,7 +291,7 @@ class Shard(Generic[C]):
             self._arm(timer.key, timer.delay_ms)
 
     def _append_and_replay(
-        self, core: C, records: Sequence[Any], now_ms: int, producer: RecordsOf | None, *, may_split: bool
+        self, core: C, records: Sequence[Any], now_ms: int, producer: RecordProducer | None, *, may_split: bool
     ) -> None:
         batch, header = self._batch(records, now_ms, producer)
         if len(batch) > self._log.max_batch_bytes:
@@ -315,7 +317,7 @@ class Shard(Generic[C]):
             raise
 
     def _batch(
-        self, records: Sequence[Any], now_ms: int, producer: RecordsOf | None
+        self, records: Sequence[Any], now_ms: int, producer: RecordProducer | None
     ) -> tuple[bytearray, BatchHeader | None]:
         """Encodes records as a batch. Also returns the batch's header if it is known without parsing the batch."""
         form = self._format
@@ -345,7 +347,7 @@ class Shard(Generic[C]):
         if not outcome.replies and not outcome.markers:
             return
         if self._log.is_durable(must_sync=outcome.must_sync):
-            self._give(outcome)
+            self._send_answers(outcome)
         else:
             self._release_later(outcome, outcome.must_sync)
 
@@ -355,11 +357,11 @@ class Shard(Generic[C]):
         def release(failure: KafkaError | None) -> None:
             error = None if failure is None else KafkaError(translated(Asker.COORDINATOR, failure.code))
             with self._follow_ups:
-                self._give(outcome, error, answer, response)
+                self._send_answers(outcome, error, answer, response)
 
         self._log.when_durable(release, must_sync=must_sync)
 
-    def _give(
+    def _send_answers(
         self,
         outcome: OutcomeLike[R],
         error: KafkaError | None = None,
@@ -391,7 +393,7 @@ class Shard(Generic[C]):
             if armed is not None and armed.wakes_ms <= due_ms:
                 armed.due_ms = due_ms
                 return
-            self._armed[key] = ArmedTimer(due_ms, self._timers.after(delay_ms, partial(self._wake, key)))
+            self._armed[key] = ArmedTimer(due_ms, self._timers.after(delay_ms, partial(self._timer_woke, key)))
         elif armed is not None:
             del self._armed[key]
         if armed is not None:
@@ -399,9 +401,11 @@ class Shard(Generic[C]):
 
     def _retry_later(self, key: Hashable) -> None:
         due_ms = self._timers.monotonic_ms() + RETRY_TIMER_MS
-        self._armed[key] = ArmedTimer(due_ms, self._timers.after(RETRY_TIMER_MS, _retry(partial(self._wake, key))))
+        self._armed[key] = ArmedTimer(
+            due_ms, self._timers.after(RETRY_TIMER_MS, _retry(partial(self._timer_woke, key)))
+        )
 
-    def _wake(self, key: Hashable) -> None:
+    def _timer_woke(self, key: Hashable) -> None:
         armed = self._armed.pop(key)
         left_ms = armed.due_ms - self._timers.monotonic_ms()
         if left_ms > 0:
@@ -428,10 +432,10 @@ class Shard(Generic[C]):
 def _retry(action: Callable[[], None]) -> Scan:
     """Returns the retry of a failed write. If a test moves its clock ahead, the retry is skipped, because that does not
     remove the cause."""
-    return Scan(action, RETRY_TIMER_MS, _never)
+    return Scan(action, RETRY_TIMER_MS, _no_due_time)
 
 
-def _never() -> None:
+def _no_due_time() -> None:
     return None
 
 

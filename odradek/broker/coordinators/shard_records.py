@@ -53,7 +53,7 @@ class ShardLog(Protocol):
 
 
 @dataclass(slots=True)
-class RecordsOf:
+class RecordProducer:
     """The producer whose transaction the records belong to; see `Log.append` for the guard.
 
     must_sync  the transaction is a two-phase commit, so the response waits for an fdatasync
@@ -89,14 +89,14 @@ class RecordFormat:
     revive: Callable[[Any, Headers], Any] = as_decoded
 
 
-class Replayed(Protocol):
+class ReplayTarget(Protocol):
     """The methods with which a log changes a core."""
 
     def replay(self, record: Any, record_offset: int, producer_id: int) -> None: ...
     def replay_marker(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None: ...
 
 
-async def replay_log(log: ShardLog, form: RecordFormat, core: Replayed) -> None:
+async def replay_log(log: ShardLog, form: RecordFormat, core: ReplayTarget) -> None:
     """Replays the whole log into a core, and lets the loop run in between. Raises MalformedMessage or KafkaError."""
     since_break = 0
     async for data in log.read():
@@ -112,7 +112,7 @@ async def replay_log(log: ShardLog, form: RecordFormat, core: Replayed) -> None:
 
 
 def _replay_batch(
-    form: RecordFormat, core: Replayed, data: bytes | bytearray | memoryview, position: int, header: BatchHeader
+    form: RecordFormat, core: ReplayTarget, data: bytes | bytearray | memoryview, position: int, header: BatchHeader
 ) -> Iterator[int]:
     """Replays a batch. Yields the number of records replayed since the last yield."""
     if header.is_control:

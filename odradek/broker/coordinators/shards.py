@@ -162,7 +162,7 @@ class Shards(Generic[C, L]):
 
     def earliest(self, due_ms: Callable[[C], int | None]) -> int | None:
         """Returns the earliest time of all loaded shards. A scan finds nothing in shards that are not loaded."""
-        return earliest(shard.look(due_ms) for shard in self if shard.is_loaded)
+        return earliest(shard.read_state(due_ms) for shard in self if shard.is_loaded)
 
     @property
     def is_complete(self) -> bool:
@@ -204,7 +204,7 @@ class Scans:
         self._armed: dict[Callable[[], None], TimerHandle] = {}
         self._scans: dict[Callable[[], None], Scan] = {}
 
-    def every(self, interval_ms: int, action: Callable[[], None], due_ms: Callable[[], int | None]) -> None:
+    def repeat(self, interval_ms: int, action: Callable[[], None], due_ms: Callable[[], int | None]) -> None:
         """Repeats an action; see `Scan` for `due_ms`."""
 
         def fire() -> None:

@@ -115,14 +115,14 @@ class ShareCoordinator:
             open_log=open_log,
             new_shard=new_shard,
             spawn=spawn,
-            loaded=lambda shard: shard.tidy(lambda core, _: core.forget_missing_topics(topic_exists)),
+            loaded=lambda shard: shard.submit_maintenance(lambda core, _: core.forget_missing_topics(topic_exists)),
         )
 
     # The life cycle of the topic.
 
     def start(self, partition_count: int | None) -> None:
         """Starts to load if the topic exists."""
-        self._scans.every(self.settings.prune_interval_ms, self.prune, self._prunes_ms)
+        self._scans.repeat(self.settings.prune_interval_ms, self.prune, self._prunes_ms)
         if partition_count is not None:
             self.shards.open(partition_count)
 
@@ -138,7 +138,7 @@ class ShareCoordinator:
             self._logs.clear()
             return
         for shard in self.shards:
-            shard.tidy(lambda core, _: core.forget_missing_topics(lambda known: known != topic_id))
+            shard.submit_maintenance(lambda core, _: core.forget_missing_topics(lambda known: known != topic_id))
 
     def stop(self) -> None:
         self._scans.stop()
@@ -167,23 +167,23 @@ class ShareCoordinator:
     def pending_count(self) -> int:
         """Returns the number of records whose acknowledgement is pending in a transaction. Raises KafkaError unless all
         partitions are loaded."""
-        return sum(shard.look(lambda core: core.pending_count) for shard in self.shards)
+        return sum(shard.read_state(lambda core: core.pending_count) for shard in self.shards)
 
     def pending_in(self, key: SharePartitionKey) -> Sequence[PendingCount]:
         """Returns how many records each transaction has pending in a share partition. Raises KafkaError unless its
         state is loaded."""
-        return self.shard_for(key).look(lambda core: core.pending_in(key))
+        return self.shard_for(key).read_state(lambda core: core.pending_in(key))
 
     def pending_of(self, producer_id: int) -> list[PendingCount]:
         """Returns how many records the transactions of a producer have pending, by share partition. Raises KafkaError
         unless all partitions are loaded."""
-        return [each for shard in self.shards for each in shard.look(lambda core: core.pending_of(producer_id))]
+        return [each for shard in self.shards for each in shard.read_state(lambda core: core.pending_of(producer_id))]
 
     def repeat_markers(self) -> None:
         """Records the effects of markers that only the markers express so far, for readers that do not understand
         markers (ADR 21). Called before a clean stop."""
         for shard in self.shards:
-            shard.tidy(lambda core, now_ms: core.repeat_markers(now_ms))
+            shard.submit_maintenance(lambda core, now_ms: core.repeat_markers(now_ms))
 
     async def repeat_markers_durably(self) -> None:
         """Like `repeat_markers`, but waits until the records, and all earlier ones, survive a power failure. Raises
@@ -213,10 +213,10 @@ class ShareCoordinator:
         )
 
     def _prune(self, shard: Shard[StateCore], log: StateLog) -> None:
-        shard.look(lambda core: core.forget_old_markers(self._clock.now_ms()))
-        shard.tidy(lambda core, now_ms: core.snapshot_cold(log.end_offset, now_ms))
-        shard.tidy(lambda core, now_ms: core.repeat_markers(now_ms))
-        needed_from = shard.look(lambda core: core.needed_from(log.end_offset))
+        shard.read_state(lambda core: core.forget_old_markers(self._clock.now_ms()))
+        shard.submit_maintenance(lambda core, now_ms: core.snapshot_cold(log.end_offset, now_ms))
+        shard.submit_maintenance(lambda core, now_ms: core.repeat_markers(now_ms))
+        needed_from = shard.read_state(lambda core: core.needed_from(log.end_offset))
         if needed_from <= log.start_offset:
             return
 
@@ -281,28 +281,28 @@ class LocalPersister:
         self._write_timeout_ms = write_timeout_ms
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Deferred[bool]:
-        return self._ask(key, lambda core, now_ms: core.initialize(key, state_epoch, start_offset, now_ms))
+        return self._submit(key, lambda core, now_ms: core.initialize(key, state_epoch, start_offset, now_ms))
 
     def read(self, key: SharePartitionKey, leader_epoch: int) -> Deferred[StoredState]:
-        return self._ask(key, lambda core, now_ms: core.read(key, leader_epoch, now_ms))
+        return self._submit(key, lambda core, now_ms: core.read(key, leader_epoch, now_ms))
 
     def write(
         self, key: SharePartitionKey, state_epoch: int, leader_epoch: int, write: StateWrite, *, must_sync: bool = False
     ) -> Deferred[bool]:
-        return self._ask(
+        return self._submit(
             key, lambda core, now_ms: core.write(key, state_epoch, leader_epoch, write, now_ms, must_sync=must_sync)
         )
 
     def delete(self, key: SharePartitionKey) -> Deferred[bool]:
-        return self._ask(key, lambda core, _: core.delete(key))
+        return self._submit(key, lambda core, _: core.delete(key))
 
     def summarize(self, key: SharePartitionKey) -> Deferred[StateSummary]:
-        return self._ask(key, lambda core, _: Outcome(core.summarize(key)))
+        return self._submit(key, lambda core, _: Outcome(core.summarize(key)))
 
-    def _ask(self, key: SharePartitionKey, decide: Callable[[StateCore, int], Outcome[R]]) -> Deferred[R]:
-        return deferred(self._answer(key, decide))
+    def _submit(self, key: SharePartitionKey, decide: Callable[[StateCore, int], Outcome[R]]) -> Deferred[R]:
+        return deferred(self._decide(key, decide))
 
-    async def _answer(self, key: SharePartitionKey, decide: Callable[[StateCore, int], Outcome[R]]) -> R:
+    async def _decide(self, key: SharePartitionKey, decide: Callable[[StateCore, int], Outcome[R]]) -> R:
         until_ms = self._clock.now_ms() + self._write_timeout_ms
         if not self._has_topic():
             with suppress(KafkaError):  # the call below shows whether the topic exists

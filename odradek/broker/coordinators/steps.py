@@ -26,11 +26,11 @@ class BrokerSteps:
     """The hooks of a broker that is not controlled. If a method's parameter is a part of the broker, the method is
     called once, when the part is created, and its result is used instead of the part."""
 
-    def placed(self, decision: Decision[Any]) -> Decision[Any]:
+    def adapt_decision(self, decision: Decision[Any]) -> Decision[Any]:
         """Returns the decision to record in the metadata log instead of the one that was just made."""
         return decision
 
-    def log_begun(self, partition: Partition) -> None:
+    def log_created(self, partition: Partition) -> None:
         """Called with each new partition, whose log is still empty."""
 
     def load(self, topic: str, go_on: Callable[[], None]) -> None:

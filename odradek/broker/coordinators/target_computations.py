@@ -40,7 +40,7 @@ class TargetComputations:
         """
         self._most_at_once = most_at_once
         self._run = Tasks().run if run is None else run
-        self._notify: Callable[[str, Any], None] = _nobody
+        self._notify: Callable[[str, Any], None] = _ignore_result
         self._steps: dict[str, Steps[Any]] = {}  # by group, in the order of the requests; the first one is running
         self._is_running = False
 
@@ -75,5 +75,5 @@ class TargetComputations:
         self._is_running = False
 
 
-def _nobody(group_id: str, result: object) -> None:
+def _ignore_result(group_id: str, result: object) -> None:
     """Does nothing when a computation ends, once the coordinator has stopped."""

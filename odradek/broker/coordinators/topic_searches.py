@@ -31,7 +31,7 @@ MOST_EXPRESSIONS: Final = 1_000  # in the cache
 MOST_NAMES: Final = 1_000_000  # maximum number of topic names in the cache, over all expressions
 
 
-class Names(NamedTuple):
+class TopicNames(NamedTuple):
     """All topic names at one version of the cluster."""
 
     version: int
@@ -45,37 +45,37 @@ class SearchResult(NamedTuple):
     matching  the topics that match
     """
 
-    searched: Names
+    searched: TopicNames
     matching: frozenset[str]
 
 
 class TopicSearch:
     """The comparison of one expression with all topics. `users` is the number of searches that wait for it."""
 
-    __slots__ = ("known", "steps", "users")
+    __slots__ = ("result", "steps", "users")
 
     def __init__(self, steps: Steps[SearchResult]) -> None:
         self.steps = steps
         self.users = 0
-        self.known: SearchResult | None = None
+        self.result: SearchResult | None = None
 
-    def go_on(self) -> None:
+    def run_step(self) -> None:
         try:
             next(self.steps)
         except StopIteration as done:
-            self.known = done.value
+            self.result = done.value
 
 
 class Search:
-    """The search of one group. `found` is None until the search has ended."""
+    """The search of one group. `result` is None until the search has ended."""
 
-    __slots__ = ("found", "group_id", "may_see", "regexes", "steps")
+    __slots__ = ("group_id", "may_see", "regexes", "result", "steps")
 
     def __init__(self, group_id: str, regexes: frozenset[str], may_see: Callable[[str], bool]) -> None:
         self.group_id = group_id
         self.regexes = regexes
         self.may_see = may_see
-        self.found: FoundTopics | None = None
+        self.result: FoundTopics | None = None
         self.steps: Steps[FoundTopics] | None = None
 
 
@@ -98,14 +98,14 @@ class TopicSearches:
         self.work = 0  # total work of all patterns so far
         self._topics = topics
         self._most_work = most_work
-        self._notify: Callable[[str], None] = _nobody
-        self._names = Names(-1, frozenset())
-        self._known: dict[str, SearchResult] = {}  # by expression, the most recently used last
-        self._known_names = 0
+        self._notify: Callable[[str], None] = _ignore_end
+        self._names = TopicNames(-1, frozenset())
+        self._results: dict[str, SearchResult] = {}  # by expression, the most recently used last
+        self._cached_names = 0
         self._comparisons: dict[str, TopicSearch] = {}  # comparisons in progress, by expression
         # By group: searches in progress, and ended searches whose result was not fetched.
         self._searches: dict[str, Search] = {}
-        self._begun: deque[Search] = deque()
+        self._running: deque[Search] = deque()
         self._waiting: deque[Search] = deque()
         self._task: asyncio.Task[None] | None = None
         self._costly: dict[str, None] = {}
@@ -130,19 +130,19 @@ class TopicSearches:
         wanted = frozenset(regexes)
         search = self._searches.get(group_id)
         if search is not None and search.regexes == wanted and search.may_see is may_see:
-            if search.found is not None:
+            if search.result is not None:
                 del self._searches[group_id]
-            return search.found
+            return search.result
         search = Search(group_id, wanted, may_see)
         search.steps = self._search(search)
         self._searches[group_id] = search
         if self._task is None:
             for _ in self._steps_of(search):
                 pass
-            if search.found is not None:
+            if search.result is not None:
                 del self._searches[group_id]
-                return search.found
-            self._begun.append(search)
+                return search.result
+            self._running.append(search)
             self._task = asyncio.get_running_loop().create_task(work_in_slices(self._all_steps()))
         else:
             self._waiting.append(search)
@@ -159,15 +159,15 @@ class TopicSearches:
 
     def _all_steps(self) -> Iterator[None]:
         """Runs the searches in turn until no search is left. Yields after each step."""
-        while self._begun or self._waiting:
-            while self._waiting and len(self._begun) < MOST_BEGUN:
-                self._begun.append(self._waiting.popleft())
-            search = self._begun.popleft()
+        while self._running or self._waiting:
+            while self._waiting and len(self._running) < MOST_BEGUN:
+                self._running.append(self._waiting.popleft())
+            search = self._running.popleft()
             yield from self._steps_of(search)
-            if search.found is not None:
+            if search.result is not None:
                 self._notify(search.group_id)
             elif self._is_wanted(search):
-                self._begun.append(search)
+                self._running.append(search)
         self._task = None
 
     def _steps_of(self, search: Search) -> Iterator[None]:
@@ -181,7 +181,7 @@ class TopicSearches:
             try:
                 next(steps)
             except StopIteration as done:
-                search.found = done.value
+                search.result = done.value
                 return
             except Exception:
                 del self._searches[search.group_id]  # lets the group's next attempt begin a new search
@@ -210,23 +210,23 @@ class TopicSearches:
 
     def _matching(self, regex: str) -> Steps[SearchResult]:
         """Finds the topics that match one expression, sharing the work with other searches for the same expression."""
-        known = self._known.get(regex)
+        known = self._results.get(regex)
         if known is not None and known.searched.version == self._topics()[0]:
-            self._known[regex] = self._known.pop(regex)
+            self._results[regex] = self._results.pop(regex)
             return known
         comparison = self._comparisons.get(regex)
         if comparison is None:
             comparison = self._comparisons[regex] = TopicSearch(self._compare(regex, known))
         comparison.users += 1
         try:
-            while comparison.known is None:
-                comparison.go_on()
+            while comparison.result is None:
+                comparison.run_step()
                 yield
-            self._remember(regex, comparison.known)
-            return comparison.known
+            self._cache_result(regex, comparison.result)
+            return comparison.result
         finally:
             comparison.users -= 1
-            is_over = comparison.known is not None or comparison.users == 0
+            is_over = comparison.result is not None or comparison.users == 0
             if is_over and self._comparisons.get(regex) is comparison:
                 del self._comparisons[regex]
 
@@ -253,21 +253,21 @@ class TopicSearches:
                 yield
         return SearchResult(all_names, frozenset(matching))
 
-    def _all_names(self) -> Names:
+    def _all_names(self) -> TopicNames:
         version, names = self._topics()
         if version != self._names.version:
-            self._names = Names(version, frozenset(names))
+            self._names = TopicNames(version, frozenset(names))
         return self._names
 
-    def _remember(self, regex: str, found: SearchResult) -> None:
-        before = self._known.pop(regex, None)
+    def _cache_result(self, regex: str, found: SearchResult) -> None:
+        before = self._results.pop(regex, None)
         if before is not None:
-            self._known_names -= len(before.matching)
-        self._known[regex] = found
-        self._known_names += len(found.matching)
-        while len(self._known) > MOST_EXPRESSIONS or (self._known_names > MOST_NAMES and len(self._known) > 1):
-            oldest = next(iter(self._known))
-            self._known_names -= len(self._known.pop(oldest).matching)
+            self._cached_names -= len(before.matching)
+        self._results[regex] = found
+        self._cached_names += len(found.matching)
+        while len(self._results) > MOST_EXPRESSIONS or (self._cached_names > MOST_NAMES and len(self._results) > 1):
+            oldest = next(iter(self._results))
+            self._cached_names -= len(self._results.pop(oldest).matching)
 
     def _refuse(self, regex: str) -> None:
         if len(self._costly) >= MOST_EXPRESSIONS:
@@ -275,5 +275,5 @@ class TopicSearches:
         self._costly[regex] = None
 
 
-def _nobody(group_id: str) -> None:
+def _ignore_end(group_id: str) -> None:
     """Does nothing when a search ends."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from mypy_extensions import mypyc_attr
 
 from odradek.broker.configuration.settings import TimePerPrefix
-from odradek.broker.coordinators.partition_sync import PartitionSync, synced
+from odradek.broker.coordinators.partition_sync import PartitionSync, sync_and_wait
 from odradek.broker.coordinators.shard import Shard
 from odradek.broker.coordinators.shard_records import RecordFormat, ShardLog
 from odradek.broker.coordinators.shards import Scans, Shards
@@ -59,7 +59,7 @@ SHORTEST_SCAN_MS: Final = 1_000  # minimum interval of the expiry scan if there 
 
 
 class ProducerIdSource(Protocol):
-    def take(self, then: OnProducerId) -> None: ...
+    def allocate(self, then: OnProducerId) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +159,14 @@ class TransactionCoordinator:
     def start(self, partition_count: int | None) -> None:
         """Starts to load if the topic exists. Requests for an unloaded partition are answered
         COORDINATOR_LOAD_IN_PROGRESS."""
-        self._scans.every(
+        self._scans.repeat(
             self.settings.abort_timed_out_interval_ms,
             self.abort_timed_out,
             lambda: self.shards.earliest(lambda core: core.times_out_ms()),
         )
-        self._scans.every(
+        self._scans.repeat(
             self.settings.remove_expired_interval_ms,
-            IdExpiry(self.shards, self._timers).begin,
+            IdExpiry(self.shards, self._timers).start,
             lambda: self.shards.earliest(lambda core: core.expires_ms()),
         )
         if partition_count is not None:
@@ -181,7 +181,7 @@ class TransactionCoordinator:
             self._look_whether_all_are_known()
 
     def _new_shard(self, index: int, name: str, log: ShardLog) -> TransactionShard:
-        rounds = MarkerRounds(name, self._marker_writer, self._partition_exists, self._moment, self._new_round)
+        rounds = MarkerRounds(name, self._marker_writer, self._partition_exists, self._inputs, self._new_round)
         missed = self._deleted_while_loading[index] = set()
         shard: TransactionShard = Shard(
             name,
@@ -252,14 +252,14 @@ class TransactionCoordinator:
         shard = self.shard_for(request.transactional_id)
         to_sync: set[TopicPartition] = set()
 
-        def decide(core: TransactionCore, moment: DecisionInputs) -> Outcome[InitProducerIdResponse]:
-            outcome = core.init_producer_id(request, moment)
+        def decide(core: TransactionCore, inputs: DecisionInputs) -> Outcome[InitProducerIdResponse]:
+            outcome = core.init_producer_id(request, inputs)
             to_sync.update(outcome.to_sync)
             return outcome
 
-        response = await arrived(self._turn(shard, decide, before_again=partial(_reserve, shard, request)))
+        response = await arrived(self._submit(shard, decide, before_again=partial(_reserve, shard, request)))
         if request.keep_prepared_txn:
-            await synced(self._partition_sync, to_sync)
+            await sync_and_wait(self._partition_sync, to_sync)
         return response
 
     def end_txn(self, request: EndTxnRequest, *, asked_version: int) -> NowOrLater[EndTxnResponse]:
@@ -267,9 +267,9 @@ class TransactionCoordinator:
         0."""
         _require_id(request.transactional_id)
         parked: Deferred[EndTxnResponse] = Deferred()
-        return self._turn(
+        return self._submit(
             self.shard_for(request.transactional_id),
-            lambda core, moment: core.end_txn(request, parked, asked_version=asked_version, moment=moment),
+            lambda core, inputs: core.end_txn(request, parked, asked_version=asked_version, inputs=inputs),
             parked,
         )
 
@@ -311,7 +311,7 @@ class TransactionCoordinator:
                         producer_epoch,
                         wanted,
                         asked_version=asked_version,
-                        moment=self._moment(now_ms),
+                        inputs=self._inputs(now_ms),
                     )
                 )
         except KafkaError as refusal:
@@ -320,7 +320,7 @@ class TransactionCoordinator:
 
     def describe(self, transactional_id: str) -> TransactionState:
         _require_id(transactional_id)
-        return self.shard_for(transactional_id).look(lambda core: core.describe(transactional_id))
+        return self.shard_for(transactional_id).read_state(lambda core: core.describe(transactional_id))
 
     # Background work.
 
@@ -339,7 +339,7 @@ class TransactionCoordinator:
             if not shard.is_loaded:
                 self._deleted_while_loading[index].add(topic)
                 continue
-            if not shard.look(lambda core: core.open_count):
+            if not shard.read_state(lambda core: core.open_count):
                 continue  # the usual case: nothing has to wait for the disk
             try:
                 answers.append(shard.submit(lambda core, _: core.forget_topic(topic)))
@@ -351,7 +351,7 @@ class TransactionCoordinator:
     def abort_timed_out(self) -> None:
         for shard in self.shards:
             try:
-                timed_out = shard.look(lambda core: core.timed_out(self._clock.now_ms()))
+                timed_out = shard.read_state(lambda core: core.timed_out(self._clock.now_ms()))
             except KafkaError:
                 continue  # not loaded yet; the next scan finds its overdue transactions
             for transactional_id in timed_out:
@@ -360,7 +360,7 @@ class TransactionCoordinator:
     async def _abort_timed_out(self, shard: TransactionShard, transactional_id: str) -> None:
         """Aborts a transaction that has timed out. If that fails, the next scan tries again."""
         try:
-            await arrived(self._turn(shard, lambda core, moment: core.abort_timed_out(transactional_id, moment)))
+            await arrived(self._submit(shard, lambda core, inputs: core.abort_timed_out(transactional_id, inputs)))
         except KafkaError as error:
             logger.warning(
                 "transaction %r has timed out but could not be aborted; trying again: %s", transactional_id, error
@@ -369,19 +369,19 @@ class TransactionCoordinator:
     def abort_overdue(self, transactional_id: str, producer_id: int, producer_epoch: int) -> NowOrLater[OverdueFate]:
         """Aborts a transaction for the leader of a share partition; see `TransactionCore.abort_overdue`. Raises
         KafkaError."""
-        return self._turn(
+        return self._submit(
             self.shard_for(transactional_id),
-            lambda core, moment: core.abort_overdue(transactional_id, producer_id, producer_epoch, moment),
+            lambda core, inputs: core.abort_overdue(transactional_id, producer_id, producer_epoch, inputs),
         )
 
     def record_completions(self) -> None:
         """Records all completed transactions, before a clean stop and before `transaction.version` is lowered."""
         for shard in self.shards:
-            shard.tidy(lambda core, _: core.record_completions())
+            shard.submit_maintenance(lambda core, _: core.record_completions())
 
     # Private methods.
 
-    def _turn(
+    def _submit(
         self,
         shard: TransactionShard,
         decide: Callable[[TransactionCore, DecisionInputs], Outcome[R]],
@@ -394,7 +394,7 @@ class TransactionCoordinator:
         before_again  called with the producer id before the second decision
         """
         now_ms = self._clock.now_ms()
-        outcome = decide(shard.core, self._moment(now_ms))
+        outcome = decide(shard.core, self._inputs(now_ms))
         if not outcome.needs_producer_id:
             result = shard.carry_out(outcome, now_ms, parked)
             return result.now_or_later() if isinstance(result, Deferred) else result
@@ -408,14 +408,14 @@ class TransactionCoordinator:
         before_again: Callable[[int], None] | None,
     ) -> R:
         new_id: Deferred[int] = Deferred()
-        self._producer_ids.take(new_id.complete)
+        self._producer_ids.allocate(new_id.complete)
         producer_id = await new_id
         if before_again is not None:
             before_again(producer_id)
-        moment = partial(self._moment, new_producer_id=producer_id)
-        return await arrived(shard.submit(lambda core, now_ms: decide(core, moment(now_ms)), parked))
+        inputs = partial(self._inputs, new_producer_id=producer_id)
+        return await arrived(shard.submit(lambda core, now_ms: decide(core, inputs(now_ms)), parked))
 
-    def _moment(self, now_ms: int, new_producer_id: int | None = None) -> DecisionInputs:
+    def _inputs(self, now_ms: int, new_producer_id: int | None = None) -> DecisionInputs:
         return DecisionInputs(now_ms, self._features.get(TRANSACTION_VERSION, 0), new_producer_id)
 
 
@@ -437,7 +437,7 @@ async def _all_recorded(answers: Sequence[NowOrLater[int]]) -> None:
 
 
 def _reserve(shard: TransactionShard, request: InitProducerIdRequest, producer_id: int) -> None:
-    shard.tidy(lambda core, now_ms: core.reserve(request, producer_id, now_ms))
+    shard.submit_maintenance(lambda core, now_ms: core.reserve(request, producer_id, now_ms))
 
 
 def _require_id(transactional_id: str) -> None:
@@ -454,13 +454,13 @@ class IdExpiry:
         self._timers = timers
         self._left: list[Shard[TransactionCore]] = []
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Starts a run, unless one is in progress."""
         if not self._left:
             self._left = list(self._shards)
-            self._go_on()
+            self._expire_next_shard()
 
-    def _go_on(self) -> None:
+    def _expire_next_shard(self) -> None:
         if not self._left:
             return
         count = 0
@@ -471,6 +471,6 @@ class IdExpiry:
             count = len(outcome.records)
             return outcome
 
-        if not self._left[-1].tidy(decide) or count < FORGOTTEN_AT_ONCE:
+        if not self._left[-1].submit_maintenance(decide) or count < FORGOTTEN_AT_ONCE:
             self._left.pop()
-        self._timers.after(0, self._go_on)
+        self._timers.after(0, self._expire_next_shard)

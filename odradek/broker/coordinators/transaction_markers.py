@@ -1,7 +1,7 @@
 """The markers of a decided transaction, from its record in the coordinator's log to the last partition.
 
-    outcome's markers → MarkerRound.prepared → MarkerWriter → the leaders' logs → MarkerRound.written
-                      → MarkerRound.completed, or report_unfinished → the core's next turn
+    outcome's markers → MarkerRound.start → MarkerWriter → the leaders' logs → MarkerRound.handle_results
+                      → MarkerRound.report_completion, or report_unfinished → the core's next turn
 
 Only `MarkerWriter` knows that coordinator and leaders run in one process: its parameters and results are the contents
 of a WriteTxnMarkers request and its response.
@@ -78,7 +78,7 @@ class TopicMarkerWriter(MarkerWriter, Protocol):
         """Reports UNKNOWN_TOPIC_OR_PARTITION for the pending partitions of this topic, which has been deleted."""
 
 
-class AllWritten:
+class MarkerResults:
     """An `OnWritten` that waits until no partition is pending, then calls `then` once with all codes."""
 
     def __init__(self, markers: Sequence[TxnMarker], then: OnWritten) -> None:
@@ -108,58 +108,58 @@ class ShareGroupMarkers(Protocol):
 class MarkerRound:
     """The markers of one decided transaction, from its record to the last marker.
 
-    The steps are methods, so that a subclass can delay or fail a transaction between them. At `prepared`, the decision
-    is in the log, but no partition knows it. `MarkerWriter` surrounds each marker. At `completed`, the last marker is
-    written, but the coordinator does not know it yet.
+    The steps are methods, so that a subclass can delay or fail a transaction between them. At `start`, the decision
+    is in the log, but no partition knows it. `MarkerWriter` surrounds each marker. At `report_completion`, the last
+    marker is written, but the coordinator does not know it yet.
     """
 
-    def __init__(self, rounds: MarkerRounds, owed: PendingMarkers) -> None:
-        self.owed = owed
+    def __init__(self, rounds: MarkerRounds, markers: PendingMarkers) -> None:
+        self.markers = markers
         self._rounds = rounds
         self._done = NO_PARTITIONS
         self._pending = NO_PARTITIONS  # partitions whose markers the writer has accepted but not reported
         self._refusals: Counter[tuple[TopicPartition, ErrorCode]] | None = None
 
-    def prepared(self) -> None:
+    def start(self) -> None:
         """Starts the round. Called once for each decision, and again after a restart."""
         self.send()
 
     def send(self) -> None:
-        """Sends the markers that are currently `owed`, except pending ones."""
-        owed = self.owed
-        partitions = owed.partitions
+        """Sends `markers`, except to partitions for which the writer still has a marker."""
+        markers = self.markers
+        partitions = markers.partitions
         if self._pending:
             self._pending &= partitions
             partitions -= self._pending
             if not partitions:  # nothing to do until the writer reports
-                self._rounds.unfinished[owed.transactional_id] = self
+                self._rounds.unfinished[markers.transactional_id] = self
                 return
         if not partitions:
-            self.completed()
+            self.report_completion()
             return
         self._pending = self._pending | partitions if self._pending else partitions
         marker = TxnMarker(
-            owed.producer_id,
-            owed.producer_epoch,
-            owed.is_commit,
-            owed.coordinator_epoch,
-            owed.transaction_version,
+            markers.producer_id,
+            markers.producer_epoch,
+            markers.is_commit,
+            markers.coordinator_epoch,
+            markers.transaction_version,
             sorted(partitions),
-            owed.must_sync,
+            markers.must_sync,
         )
         try:
-            self._rounds.writer.write([marker], self.written)
+            self._rounds.writer.write([marker], self.handle_results)
         except Exception:
             # A bug, but not in the transaction, which must not get stuck: its markers are sent again.
             logger.exception(
                 "%s: the markers of transaction %r could not be written; trying again",
                 self._rounds.name,
-                owed.transactional_id,
+                markers.transactional_id,
             )
             self._pending -= partitions
             self.report_unfinished(NO_PARTITIONS)
 
-    def written(self, results: Sequence[PartitionCodes]) -> None:
+    def handle_results(self, results: Sequence[PartitionCodes]) -> None:
         """Processes the leaders' responses. A partition without a response is pending, and a later call will report
         it."""
         codes, asked = results[0], self._pending
@@ -176,40 +176,40 @@ class MarkerRound:
             return
         self._pending = NO_PARTITIONS
         self._done = self._done | asked if self._done else asked
-        if self._done.issuperset(self.owed.partitions):
-            self.completed()
+        if self._done.issuperset(self.markers.partitions):
+            self.report_completion()
         else:  # Other partitions have refused the marker, and wait for the timer.
             self.report_unfinished(asked)
 
-    def completed(self) -> None:
+    def report_completion(self) -> None:
         """Tells the coordinator, after the current turn, that the transaction is complete. The coordinator appends the
         record of the completion with the next record of the transactional id, or after a delay."""
         if self._rounds.unfinished:
-            self._rounds.unfinished.pop(self.owed.transactional_id, None)
+            self._rounds.unfinished.pop(self.markers.transactional_id, None)
         self._rounds.shard.follow_up(self._report)
 
     def report_unfinished(self, done: frozenset[TopicPartition]) -> None:
         """Tells the coordinator, after the current turn, which markers are written, so that it answers the client. Its
         timer will resend the markers that are neither done nor pending."""
         self._done |= done
-        self._rounds.unfinished[self.owed.transactional_id] = self
+        self._rounds.unfinished[self.markers.transactional_id] = self
         self._rounds.shard.follow_up(self._report)
 
     def _report(self) -> None:
-        owed, rounds = self.owed, self._rounds
-        shard, done, pending = rounds.shard, self._done, self.not_to_be_asked_for()
+        markers, rounds = self.markers, self._rounds
+        shard, done, pending = rounds.shard, self._done, self.pending_partitions()
         if shard.is_away:  # the partition's next coordinator reads the decision and sends the markers again
             return
         try:
-            shard.submit(lambda core, now_ms: core.markers_written(owed, done, rounds.moment(now_ms), pending))
+            shard.submit(lambda core, now_ms: core.markers_written(markers, done, rounds.inputs(now_ms), pending))
         except KafkaError as error:
             logger.warning(
-                "the end of transaction %r could not be recorded; trying again: %s", owed.transactional_id, error
+                "the end of transaction %r could not be recorded; trying again: %s", markers.transactional_id, error
             )
-            rounds.unfinished[owed.transactional_id] = self
-            shard.tidy(lambda core, _: core.send_later(owed.transactional_id))
+            rounds.unfinished[markers.transactional_id] = self
+            shard.submit_maintenance(lambda core, _: core.send_later(markers.transactional_id))
 
-    def not_to_be_asked_for(self) -> frozenset[TopicPartition]:
+    def pending_partitions(self) -> frozenset[TopicPartition]:
         """Returns the partitions whose markers the coordinator's timer must not send again."""
         return self._pending
 
@@ -220,10 +220,10 @@ class MarkerRound:
             return True
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not self._rounds.exists(topic_partition):
             return True
-        self._complain(topic_partition, code)
+        self._log_refusal(topic_partition, code)
         return False
 
-    def _complain(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
+    def _log_refusal(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
         """Logs each reason once, since there are several attempts per second. The first refusal is not logged: after a
         restart it may only mean that the partition is loading."""
         if self._refusals is None:
@@ -234,8 +234,8 @@ class MarkerRound:
         logger.warning(
             "%s: the %s of transaction %r waits for %s-%d, which answered the marker with %s; trying again",
             self._rounds.name,
-            "commit" if self.owed.is_commit else "abort",
-            self.owed.transactional_id,
+            "commit" if self.markers.is_commit else "abort",
+            self.markers.transactional_id,
             *topic_partition,
             code.name,
         )
@@ -254,18 +254,18 @@ class MarkerRounds:
         name: str,
         writer: MarkerWriter,
         exists: Callable[[TopicPartition], bool],
-        moment: Callable[[int], DecisionInputs],
+        inputs: Callable[[int], DecisionInputs],
         new_round: NewMarkerRound,
     ) -> None:
         """Creates an object without rounds.
 
         exists  whether the metadata has the partition; a deleted partition needs no marker
-        moment  creates the `DecisionInputs` of a decision from the current time
+        inputs  creates the `DecisionInputs` of a decision from the current time
         """
         self.name = name
         self.writer = writer
         self.exists = exists
-        self.moment = moment
+        self.inputs = inputs
         self._new_round = new_round
         # Rounds that have reported refused or pending markers, by transactional id. They are kept because a round
         # remembers its pending markers and earlier refusals.
@@ -274,17 +274,17 @@ class MarkerRounds:
     def send(self, markers: Sequence[PendingMarkers], failure: KafkaError | None) -> None:
         """Sends the markers of a decision that is as durable as the settings require. If it is not, `failure` is the
         error."""
-        for owed in markers:
+        for pending in markers:
             if failure is not None:
                 # A failed fsync is final for a log: a restart may find a state that differs from the one in memory.
                 logger.error("%s: a decision may not be on the disk, so its coordinator stops: %s", self.name, failure)
                 self.shard.unload()
                 return
-            begun = self.unfinished.pop(owed.transactional_id, None) if self.unfinished else None
+            begun = self.unfinished.pop(markers.transactional_id, None) if self.unfinished else None
             if begun is None:
-                self._new_round(self, owed).prepared()
+                self._new_round(self, markers).start()
             else:
-                begun.owed = owed
+                begun.markers = markers
                 begun.send()
 
 
@@ -309,7 +309,7 @@ class LocalMarkerWriter:
             codes: dict[TopicPartition, ErrorCode] = {}
             # A marker without partitions comes from an external coordinator, for the leaders of share partitions.
             if not marker.partitions:
-                self._share_groups.reread_states(_ending_of(marker))
+                self._share_groups.reread_states(_transaction_end_of(marker))
             for each in marker.partitions:
                 try:
                     partition = self._append(marker, each)
@@ -364,7 +364,7 @@ class LocalMarkerWriter:
                 index, marker.producer_id, marker.producer_epoch, committed=marker.is_commit
             )
         elif topic == SHARE_GROUP_STATE:
-            self._share_groups.apply_marker(index, _ending_of(marker))
+            self._share_groups.apply_marker(index, _transaction_end_of(marker))
         return partition
 
     def _require_coordinator(self, require_loaded: Callable[[int], None], index: int) -> None:
@@ -376,7 +376,7 @@ class LocalMarkerWriter:
             raise KafkaError(translated(Asker.MARKER, error.code), error.message) from error
 
 
-def _ending_of(marker: TxnMarker) -> TransactionEnd:
+def _transaction_end_of(marker: TxnMarker) -> TransactionEnd:
     version = EPOCH_TELLS_SINCE if marker.transaction_version is None else marker.transaction_version
     return TransactionEnd(marker.producer_id, marker.producer_epoch, marker.is_commit, version)
 

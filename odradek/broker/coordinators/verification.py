@@ -49,7 +49,7 @@ class TransactionalProducer(NamedTuple):
 
 
 @dataclass(slots=True)
-class Unverified:
+class UnverifiedBatch:
     """A batch to be verified. `base_sequence` is None if the broker assigns it."""
 
     partition: Partition
@@ -76,7 +76,7 @@ class VerificationSettings(Protocol):
     def request_timeout_ms(self) -> int: ...
 
 
-class AddsPartitions(Protocol):
+class PartitionAdder(Protocol):
     """The transaction coordinator, called as by AddPartitionsToTxn v4 and later. It always responds."""
 
     def add_partitions(
@@ -99,7 +99,7 @@ class Verifier:
         clock: Clock,
         timers: Timers,
         *,
-        coordinator: Callable[[], AddsPartitions | None],
+        coordinator: Callable[[], PartitionAdder | None],
         two_phase: TwoPhaseProducers | None = None,
     ) -> None:
         """Creates a verifier.
@@ -121,7 +121,7 @@ class Verifier:
         partitions."""
         return adds or self.settings.transaction_partition_verification_enable or not self.two_phase.are_all_known
 
-    def verified_at_once(
+    def verify_now(
         self, transactional_id: str, header: BatchHeader, partition: Partition, adds: bool, now_ms: int
     ) -> VerificationGuard | None:
         """Returns the guard with which to append a batch. Raises KafkaError unless the coordinator confirms the batch
@@ -158,7 +158,7 @@ class Verifier:
     def verify(
         self,
         producer: TransactionalProducer,
-        batches: Sequence[Unverified],
+        batches: Sequence[UnverifiedBatch],
         adds: bool,
         then: Callable[[VerificationResults], None],
         *,
@@ -176,7 +176,7 @@ class Verifier:
     async def _verify(
         self,
         producer: TransactionalProducer,
-        batches: Sequence[Unverified],
+        batches: Sequence[UnverifiedBatch],
         adds: bool,
         then: Callable[[VerificationResults], None],
         *,
@@ -190,7 +190,7 @@ class Verifier:
             unknown = [
                 key for key, guard in guards.items() if guard is not NO_GUARD or not self.two_phase.are_all_known
             ]
-            codes: PartitionCodes = await self._ask(producer, unknown, adds) if unknown else {}
+            codes: PartitionCodes = await self._ask_coordinator(producer, unknown, adds) if unknown else {}
             is_worth_repeating = may_repeat and RETRIED_SOON in codes.values()
             if not is_worth_repeating or self.clock.now_ms() - since_ms >= window_ms:
                 break
@@ -205,7 +205,7 @@ class Verifier:
         then(results)
 
     def _begin_verification(
-        self, producer: TransactionalProducer, batches: Sequence[Unverified], adds: bool
+        self, producer: TransactionalProducer, batches: Sequence[UnverifiedBatch], adds: bool
     ) -> tuple[dict[TopicPartition, VerificationGuard], dict[TopicPartition, VerificationResult]]:
         """Returns the guard of each partition, and the errors of partitions whose logs have fenced the producer."""
         guards: dict[TopicPartition, VerificationGuard] = {}
@@ -225,7 +225,7 @@ class Verifier:
                 refused[key] = fenced
         return guards, refused
 
-    async def _ask(
+    async def _ask_coordinator(
         self, producer: TransactionalProducer, unknown: Sequence[TopicPartition], adds: bool
     ) -> PartitionCodes:
         """Asks the coordinator about these partitions, and counts its response for the metrics."""

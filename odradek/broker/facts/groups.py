@@ -50,8 +50,8 @@ class GroupFacts(NamedTuple):
 def groups(broker: Broker) -> Iterator[GroupFacts]:
     """Yields all groups. Raises KafkaError while a coordinator is loading."""
     for shard in broker.groups.shards if broker.has_started("groups") else ():
-        for listed in shard.look(lambda core: core.list_groups((), ())):
-            yield shard.look(partial(group_facts, listed))
+        for listed in shard.read_state(lambda core: core.list_groups((), ())):
+            yield shard.read_state(partial(group_facts, listed))
 
 
 def group(broker: Broker, name: str) -> GroupFacts | None:
@@ -59,8 +59,10 @@ def group(broker: Broker, name: str) -> GroupFacts | None:
     if not broker.has_started("groups"):
         return None
     shard = broker.groups.shard_for(name)
-    found = next((each for each in shard.look(lambda core: core.list_groups((), ())) if each.group_id == name), None)
-    return None if found is None else shard.look(partial(group_facts, found))
+    found = next(
+        (each for each in shard.read_state(lambda core: core.list_groups((), ())) if each.group_id == name), None
+    )
+    return None if found is None else shard.read_state(partial(group_facts, found))
 
 
 def group_facts(listed: ListedGroup, core: GroupCore) -> GroupFacts:

@@ -92,7 +92,7 @@ def share_partitions(broker: Broker) -> Iterator[SharePartitionFacts]:
             in_memory.add(live.key)
             yield facts_in_memory(live)
     stored_keys = [
-        key for shard in stored_states(broker) if shard.is_loaded for key in shard.look(lambda core: core.keys)
+        key for shard in stored_states(broker) if shard.is_loaded for key in shard.read_state(lambda core: core.keys)
     ]
     for key in stored_keys:
         stored = None if key in in_memory else stored_facts(broker, key)
@@ -132,7 +132,7 @@ def stored_facts(broker: Broker, key: SharePartitionKey) -> SharePartitionFacts 
     if not broker.has_started("share_coordinator"):
         return None
     try:
-        stored = broker.share_coordinator.shard_for(key).look(lambda core: core.stored_state(key))
+        stored = broker.share_coordinator.shard_for(key).read_state(lambda core: core.stored_state(key))
     except KafkaError:
         return None
     return None if stored is None else SharePartitionFacts(key, stored.start_offset, list(stored_ranges(stored)))

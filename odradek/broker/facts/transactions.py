@@ -28,7 +28,7 @@ class TransactionFacts(NamedTuple):
 def transactions(broker: Broker) -> Iterator[TransactionFacts]:
     """Yields all transactional ids. Raises KafkaError while a coordinator is loading."""
     for shard in broker.transactions.shards if broker.has_started("transactions") else ():
-        core = shard.look(lambda core: core)
+        core = shard.read_state(lambda core: core)
         for txn in core.entries():
             yield _facts(core.describe(txn.transactional_id))
 

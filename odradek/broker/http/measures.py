@@ -376,16 +376,16 @@ async def group_measure(groups: GroupCoordinator, broker: Broker) -> GroupMeasur
 
     def add(shard: Shard[GroupCore]) -> None:
         nonlocal offsets
-        listed = shard.look(lambda core: core.list_groups((), ()))
+        listed = shard.read_state(lambda core: core.list_groups((), ()))
         states.update((each.group_type, each.group_state) for each in listed)
-        offsets += shard.look(lambda core: core.offset_count)
-        rebalances.update(shard.look(lambda core: core.rebalances))
-        counts.update(shard.look(lambda core: core.counts))
+        offsets += shard.read_state(lambda core: core.offset_count)
+        rebalances.update(shard.read_state(lambda core: core.rebalances))
+        counts.update(shard.read_state(lambda core: core.counts))
         found.extend((shard, each) for each in listed if each.group_type != SHARE)
 
     def add_lag(place: tuple[Shard[GroupCore], ListedGroup]) -> None:
         shard, listed = place
-        of = shard.look(lambda core: positions(core, group_facts(listed, core), broker))
+        of = shard.read_state(lambda core: positions(core, group_facts(listed, core), broker))
         if of:
             lags.append(LagMeasure(listed.group_id, lag_of(of)))
 
@@ -405,10 +405,10 @@ async def transaction_measure(
 
     def add(shard: Shard[TransactionCore]) -> None:
         nonlocal open_time_max_ms, kept, partitions
-        states.update(shard.look(lambda core: core.state_counts()))
-        open_time_max_ms = max(open_time_max_ms, shard.look(lambda core: core.open_time_max_ms(now_ms)))
-        kept += shard.look(lambda core: core.kept_count)
-        partitions += shard.look(lambda core: core.open_partition_count)
+        states.update(shard.read_state(lambda core: core.state_counts()))
+        open_time_max_ms = max(open_time_max_ms, shard.read_state(lambda core: core.open_time_max_ms(now_ms)))
+        kept += shard.read_state(lambda core: core.kept_count)
+        partitions += shard.read_state(lambda core: core.open_partition_count)
 
     try:
         await visit_in_slices(transactions.shards, add, watch, METRICS)
@@ -444,8 +444,8 @@ async def pending_measure(broker: Broker) -> ShareMeasure:
 
     def add(shard: Shard[StateCore]) -> None:
         nonlocal total
-        total += shard.look(lambda core: core.pending_count)
-        rows.extend(islice(shard.look(lambda core: pending_rows(core, names)), max(0, MOST_PENDING - len(rows))))
+        total += shard.read_state(lambda core: core.pending_count)
+        rows.extend(islice(shard.read_state(lambda core: pending_rows(core, names)), max(0, MOST_PENDING - len(rows))))
 
     try:
         await visit_in_slices(broker.share_coordinator.shards, add, broker.watch, METRICS)

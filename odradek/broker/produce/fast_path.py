@@ -155,7 +155,7 @@ class ProduceFastPath:
             guard = None
             if id_size:
                 transactional_id = str(head[ID_AT:at], "utf-8")
-                guard = self._broker.verifier.verified_at_once(transactional_id, header, partition, self._adds, now_ms)
+                guard = self._broker.verifier.verify_now(transactional_id, header, partition, self._adds, now_ms)
             batch = bytearray(records) if records.readonly else records
             staged.appended = partition.append(
                 batch, origin=Origin.CLIENT, now_ms=now_ms, on_done=staged.written, header=header, guard=guard

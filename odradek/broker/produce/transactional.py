@@ -13,7 +13,7 @@ from odradek.broker.api.error_translations import Asker, translated
 from odradek.broker.coordinators.verification import (
     PRODUCE_ADDS_SINCE,
     TransactionalProducer,
-    Unverified,
+    UnverifiedBatch,
     VerificationResults,
     Verifier,
 )
@@ -63,7 +63,7 @@ class TransactionalProduce:
         if len(producers) > 1:
             raise KafkaError(E.INVALID_PRODUCER_ID_MAPPING)
         batches = [
-            Unverified(each.partition, each.header.base_sequence) for each in self._held if each.header is not None
+            UnverifiedBatch(each.partition, each.header.base_sequence) for each in self._held if each.header is not None
         ]
         if not batches:
             self._verified({})

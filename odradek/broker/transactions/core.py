@@ -4,7 +4,7 @@ waiting.
     EMPTY, COMPLETE_* → ONGOING → PREPARE_COMMIT or PREPARE_ABORT → markers in every partition → COMPLETE_*
 
 A loaded core changes in exactly two ways. `replay` applies a record of the log. `settle` applies the part of a decision
-that is only in memory, once the decision's records are in the log: which markers are still owed, which requests wait
+that is only in memory, once the decision's records are in the log: which markers are still markers, which requests wait
 for the end of a transaction, which transactions are complete but not yet recorded as such, and the producer id of a
 transactional id without a record. A request method only decides: its caller appends `Outcome.records`, replays them and
 settles. If the whole request is refused, the method raises `KafkaError`. (`on_loaded` ends the loading: it shows the
@@ -199,7 +199,7 @@ class TransactionCore:
     # Requests.
 
     def init_producer_id(
-        self, request: InitProducerIdRequest, moment: DecisionInputs
+        self, request: InitProducerIdRequest, inputs: DecisionInputs
     ) -> Outcome[InitProducerIdResponse]:
         """Decides on a request that `check_request` has accepted. An unknown id needs a producer id first: see
         `reserve`."""
@@ -207,14 +207,14 @@ class TransactionCore:
         txn = self.txn(request.transactional_id)
         if txn is None:
             return Outcome(needs_producer_id=True)
-        owned = init_producer_id(txn, request, moment)
+        owned = init_producer_id(txn, request, inputs)
         if owned is PRODUCER_ID_NEEDED:
             return Outcome(needs_producer_id=True)
         if owned is None:
             refusal = InitProducerIdResponse(
                 error_code=ErrorCode.CONCURRENT_TRANSACTIONS.value, producer_id=-1, producer_epoch=-1
             )
-            return self._decision_outcome(self._prepare_fence(txn, moment), refusal)
+            return self._decision_outcome(self._prepare_fence(txn, inputs), refusal)
         # Records written before the owner requested Enable2Pc, or before a crash, may only be in the page cache.
         to_sync = owned.partitions if owned.is_kept and owned.is_two_phase else NOTHING
         records = self._with_completion(owned)
@@ -237,14 +237,14 @@ class TransactionCore:
         partitions: frozenset[TopicPartition],
         *,
         asked_version: int,
-        moment: DecisionInputs,
+        inputs: DecisionInputs,
     ) -> Outcome[PartitionCodes]:
         """Adds partitions to a transaction.
 
         asked_version  the transaction version of the request: 2 for partitions added by a Produce, otherwise 0
         """
         txn = self._require(transactional_id)
-        grown = add_partitions(txn, producer_id, producer_epoch, partitions, asked_version, moment)
+        grown = add_partitions(txn, producer_id, producer_epoch, partitions, asked_version, inputs)
         codes = dict.fromkeys(partitions, ErrorCode.NONE)
         records = () if grown is None else self._with_completion(grown)
         return Outcome(codes, records=records, must_sync=txn.is_two_phase)
@@ -257,12 +257,12 @@ class TransactionCore:
         return Outcome(verify_partitions(txn, producer_id, producer_epoch, partitions), must_sync=txn.is_two_phase)
 
     def end_txn(
-        self, request: EndTxnRequest, token: Token, *, asked_version: int, moment: DecisionInputs
+        self, request: EndTxnRequest, token: Token, *, asked_version: int, inputs: DecisionInputs
     ) -> Outcome[EndTxnResponse]:
         """Decides the end of a transaction; see `requests.end_txn`. `token` is answered when all markers are written,
         or as soon as one of them is reported as refused or still pending."""
         txn = self._require(request.transactional_id)
-        decided = end_txn(txn, request, asked_version, moment)
+        decided = end_txn(txn, request, asked_version, inputs)
         if decided is PRODUCER_ID_NEEDED:
             return Outcome(needs_producer_id=True)
         if decided is None:
@@ -272,31 +272,31 @@ class TransactionCore:
 
     def markers_written(
         self,
-        owed: PendingMarkers,
+        markers: PendingMarkers,
         written: frozenset[TopicPartition],
-        moment: DecisionInputs,
+        inputs: DecisionInputs,
         pending: frozenset[TopicPartition] = NOTHING,
     ) -> Outcome[int]:
         """Processes the result of sending markers.
 
         written   partitions whose marker is in the log, or no longer needed
         pending   partitions whose marker is still being written; the sender will report their result later
-        returns   the number of markers still owed
+        returns   the number of markers still pending
         """
-        transactional_id = owed.transactional_id
+        transactional_id = markers.transactional_id
         txn = self.txn(transactional_id)
         if (
             txn is None
             or not txn.is_prepared
-            or owed.coordinator_epoch != self._coordinator_epoch
-            or (txn.producer_id, txn.producer_epoch) != (owed.producer_id, owed.producer_epoch)
+            or markers.coordinator_epoch != self._coordinator_epoch
+            or (txn.producer_id, txn.producer_epoch) != (markers.producer_id, markers.producer_epoch)
         ):
             return Outcome(0)  # the markers belong to an earlier decision
         remaining = self._remaining[transactional_id] - written
         if remaining:
             retry_ms = None if remaining <= pending else MARKER_RETRY_MS
             return self._answer_before_markers(transactional_id, len(remaining), retry_ms, remaining)
-        complete = complete_transaction(txn, now_ms=moment.now_ms, transaction_version=moment.transaction_version)
+        complete = complete_transaction(txn, now_ms=inputs.now_ms, transaction_version=inputs.transaction_version)
         delay_ms = self._config.completion_delay_ms
         timers = [Timer(transactional_id, None)]
         if delay_ms > 0 and not self._records_completions_soon:
@@ -346,15 +346,15 @@ class TransactionCore:
         times_ms = (self._txns[each].times_out_ms for each in self._ongoing)
         return min((each for each in times_ms if each is not None), default=None)
 
-    def abort_timed_out(self, transactional_id: str, moment: DecisionInputs) -> Outcome[bool]:
+    def abort_timed_out(self, transactional_id: str, inputs: DecisionInputs) -> Outcome[bool]:
         """Aborts the transaction if it is still overdue."""
         txn = self._txns.get(transactional_id)
-        if txn is None or not txn.is_timed_out(moment.now_ms):
+        if txn is None or not txn.is_timed_out(inputs.now_ms):
             return Outcome(False)
-        return self._decision_outcome(self._prepare_fence(txn, moment), True)
+        return self._decision_outcome(self._prepare_fence(txn, inputs), True)
 
     def abort_overdue(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, moment: DecisionInputs
+        self, transactional_id: str, producer_id: int, producer_epoch: int, inputs: DecisionInputs
     ) -> Outcome[OverdueFate]:
         """Aborts a transaction as if it had timed out, because locks on share-group records that it acknowledges have
         expired.
@@ -370,7 +370,7 @@ class TransactionCore:
             return Outcome(OverdueFate.OVER)
         if txn.is_two_phase:
             return Outcome(OverdueFate.PENDING)
-        return self._decision_outcome(self._prepare_fence(txn, moment), OverdueFate.ENDING)
+        return self._decision_outcome(self._prepare_fence(txn, inputs), OverdueFate.ENDING)
 
     def expire(self, now_ms: int, at_most: int | None = None) -> Outcome[None]:
         """Forgets ids that have been unused for `transactional.id.expiration.ms`, or for the time that a matching rule
@@ -482,12 +482,12 @@ class TransactionCore:
         complete = self._completed.get(record.transactional_id)
         return (record,) if complete is None else (complete, record)
 
-    def _prepare_fence(self, txn: Txn, moment: DecisionInputs) -> Txn | ProducerIdNeeded:
+    def _prepare_fence(self, txn: Txn, inputs: DecisionInputs) -> Txn | ProducerIdNeeded:
         return prepare_fence(
             txn,
-            now_ms=moment.now_ms,
-            transaction_version=moment.transaction_version,
-            new_producer_id=moment.new_producer_id,
+            now_ms=inputs.now_ms,
+            transaction_version=inputs.transaction_version,
+            new_producer_id=inputs.new_producer_id,
         )
 
     def _decision_outcome(

@@ -93,7 +93,7 @@ def init_claim(txn: Txn, request: InitProducerIdRequest) -> Claim:
     return Claim.RETRY if request.producer_epoch == txn.last_producer_epoch else Claim.OTHER_EPOCH
 
 
-def init_producer_id(txn: Txn, request: InitProducerIdRequest, moment: DecisionInputs) -> Txn | ProducerIdNeeded | None:
+def init_producer_id(txn: Txn, request: InitProducerIdRequest, inputs: DecisionInputs) -> Txn | ProducerIdNeeded | None:
     """Returns the entry to record for the owner, or None if the open transaction must be aborted first.
 
     returns  PRODUCER_ID_NEEDED if the epochs are used up
@@ -110,23 +110,23 @@ def init_producer_id(txn: Txn, request: InitProducerIdRequest, moment: DecisionI
             return None
         case TxnVerdict.KEEP:
             return keep_transaction(
-                txn, timeout_ms=timeout_ms(request), now_ms=moment.now_ms, new_producer_id=moment.new_producer_id
+                txn, timeout_ms=timeout_ms(request), now_ms=inputs.now_ms, new_producer_id=inputs.new_producer_id
             )
         case TxnVerdict.AGAIN:
             return repeat_initialisation(
                 txn,
                 timeout_ms=timeout_ms(request),
-                now_ms=moment.now_ms,
-                transaction_version=moment.transaction_version,
+                now_ms=inputs.now_ms,
+                transaction_version=inputs.transaction_version,
             )
         case _:
             return assign_next_epoch(
                 txn,
                 timeout_ms=timeout_ms(request),
                 keeps_last_epoch=claim is not Claim.NONE,
-                now_ms=moment.now_ms,
-                transaction_version=moment.transaction_version,
-                new_producer_id=moment.new_producer_id,
+                now_ms=inputs.now_ms,
+                transaction_version=inputs.transaction_version,
+                new_producer_id=inputs.new_producer_id,
             )
 
 
@@ -146,7 +146,7 @@ def add_partitions(
     producer_epoch: int,
     partitions: frozenset[TopicPartition],
     asked_version: int,
-    moment: DecisionInputs,
+    inputs: DecisionInputs,
 ) -> Txn | None:
     """Returns the entry to record, or None if all partitions have been added before. Raises KafkaError."""
     _accept(ADD_PARTITIONS[txn.row][adding_claim(txn, producer_id, producer_epoch)])
@@ -156,8 +156,8 @@ def add_partitions(
         txn,
         partitions,
         asked_version=asked_version,
-        now_ms=moment.now_ms,
-        transaction_version=moment.transaction_version,
+        now_ms=inputs.now_ms,
+        transaction_version=inputs.transaction_version,
     )
 
 
@@ -206,7 +206,7 @@ def end_claim(txn: Txn, request: EndTxnRequest, version: int) -> Claim:
 
 
 def end_txn(
-    txn: Txn, request: EndTxnRequest, asked_version: int, moment: DecisionInputs
+    txn: Txn, request: EndTxnRequest, asked_version: int, inputs: DecisionInputs
 ) -> Txn | ProducerIdNeeded | None:
     """Returns the decision to record, or None for a retry, which is answered with the current pair.
 
@@ -214,7 +214,7 @@ def end_txn(
     returns        PRODUCER_ID_NEEDED if the epochs are used up
     raises         KafkaError
     """
-    version = asked_version if txn.is_kept else client_version(asked_version, moment.transaction_version)
+    version = asked_version if txn.is_kept else client_version(asked_version, inputs.transaction_version)
     verdict = END_TXN[request.committed, version][txn.row][end_claim(txn, request, version)]
     match verdict:
         case ErrorCode():
@@ -223,8 +223,8 @@ def end_txn(
             return None
     state = TxnState.PREPARE_COMMIT if verdict is TxnVerdict.COMMIT else TxnState.PREPARE_ABORT
     if version == 0:
-        return prepare_end_v0(txn, state, moment.now_ms)
-    return prepare_end_v2(txn, state, moment.now_ms, moment.new_producer_id)
+        return prepare_end_v0(txn, state, inputs.now_ms)
+    return prepare_end_v2(txn, state, inputs.now_ms, inputs.new_producer_id)
 
 
 # DescribeTransactions and ListTransactions.

@@ -94,7 +94,7 @@ def test_a_partition_that_was_added_begins_at_0_whatever_the_reset_says(rules: K
 
 def summary(broker: ShareBroker, topic_id: bytes, partition: int) -> StateSummary:
     key = SharePartitionKey(GROUP, topic_id, partition)
-    return broker.share_coordinator.shard_for(key).look(lambda core: core.summarize(key))
+    return broker.share_coordinator.shard_for(key).read_state(lambda core: core.summarize(key))
 
 
 # Negative epochs: S4 to S7.

@@ -138,7 +138,7 @@ def test_the_state_of_a_deleted_topic_is_forgotten(broker: ShareBroker) -> None:
     key = SharePartitionKey(GROUP, topic, 0)
     broker.delete_topic("T")
     shard = broker.share_coordinator.shard_for(key)
-    assert shard.look(lambda core: core.keys) == []
+    assert shard.read_state(lambda core: core.keys) == []
 
 
 def test_pruning_keeps_what_a_restart_needs(broker: ShareBroker) -> None:

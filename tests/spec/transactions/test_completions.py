@@ -131,7 +131,7 @@ def test_it_is_recorded_before_a_topic_of_that_name_can_come_again() -> None:
 
 def test_a_locks_transaction_that_is_complete_is_over() -> None:
     scene = completed()
-    fate = scene.core.abort_overdue(ID, PID, 0, moment=DecisionInputs(NOW_MS))
+    fate = scene.core.abort_overdue(ID, PID, 0, inputs=DecisionInputs(NOW_MS))
     assert fate.response is not None
     assert fate.response.name == "OVER"
     assert fate.records == ()

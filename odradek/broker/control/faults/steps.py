@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         TopicMarkerWriter,
         TxnMarker,
     )
-    from odradek.broker.coordinators.verification import TransactionalProducer, Unverified, VerificationResults
+    from odradek.broker.coordinators.verification import TransactionalProducer, UnverifiedBatch, VerificationResults
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.metadata.records import Decision
     from odradek.broker.partitions.partition import Partition
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 class PlacesPartitions(Protocol):
     """Assigns new partitions to the nodes of a cluster."""
 
-    def placed(self, decision: Decision[Any]) -> Decision[Any]:
+    def adapt_decision(self, decision: Decision[Any]) -> Decision[Any]:
         """Returns the decision with a node for each new partition."""
 
 
@@ -65,13 +65,13 @@ class ControlledSteps(BrokerSteps):
         self._faults = faults
         self._clock = clock
 
-    def placed(self, decision: Decision[Any]) -> Decision[Any]:
+    def adapt_decision(self, decision: Decision[Any]) -> Decision[Any]:
         if self.nodes is not None:
-            decision = self.nodes.placed(decision)
+            decision = self.nodes.adapt_decision(decision)
         odd = self._faults.odd
-        return decision if odd is None else odd.placed(decision)
+        return decision if odd is None else odd.adapt_decision(decision)
 
-    def log_begun(self, partition: Partition) -> None:
+    def log_created(self, partition: Partition) -> None:
         begin_log(self._faults.odd, partition, self._clock.now_ms())
 
     def load(self, topic: str, go_on: Callable[[], None]) -> None:
@@ -145,18 +145,18 @@ def faulty_round(plain: type[MarkerRound]) -> Callable[[Faults, MarkerRounds, Pe
     """
 
     class FaultyRound(plain):  # type: ignore[valid-type, misc]
-        def __init__(self, faults: Faults, rounds: MarkerRounds, owed: PendingMarkers) -> None:
-            super().__init__(rounds, owed)
-            self.owed: PendingMarkers
+        def __init__(self, faults: Faults, rounds: MarkerRounds, markers: PendingMarkers) -> None:
+            super().__init__(rounds, markers)
+            self.markers: PendingMarkers
             self._faults = faults
             self._own: frozenset[TopicPartition] = frozenset()  # markers that this round retries, not the coordinator
             self._again: TimerHandle | None = None
 
-        def prepared(self) -> None:
-            self._pause(Point.PREPARED, super().prepared)
+        def start(self) -> None:
+            self._pause(Point.PREPARED, super().start)
 
-        def completed(self) -> None:
-            self._pause(Point.COMPLETED, super().completed)
+        def report_completion(self) -> None:
+            self._pause(Point.COMPLETED, super().report_completion)
 
         def _pause(self, point: Point, go_on: Callable[[], None]) -> None:
             if not self._faults.rules:
@@ -180,19 +180,19 @@ def faulty_round(plain: type[MarkerRound]) -> Callable[[Faults, MarkerRounds, Pe
             if self._again is not None:
                 self._again.cancel()
                 self._again = None
-            missing = self.owed.partitions - self._done - self._pending
+            missing = self.markers.partitions - self._done - self._pending
             self._own = missing if missing and self._is_refused_for_good(missing) else frozenset()
             if self._own:
                 attempt = Scan(self._send_again, MARKER_RETRY_MS, self._attempt_due_ms)
                 self._again = self._faults.timers.after(MARKER_RETRY_MS, attempt)
 
-        def not_to_be_asked_for(self) -> frozenset[TopicPartition]:
-            pending: frozenset[TopicPartition] = super().not_to_be_asked_for()
+        def pending_partitions(self) -> frozenset[TopicPartition]:
+            pending: frozenset[TopicPartition] = super().pending_partitions()
             return pending | self._own
 
         def _is_refused_for_good(self, places: Collection[TopicPartition]) -> bool:
             return all(
-                self._faults.refuses_for_good(marker_occurrence(self.owed.producer_id, place)) for place in places
+                self._faults.refuses_for_good(marker_occurrence(self.markers.producer_id, place)) for place in places
             )
 
         def _attempt_due_ms(self) -> int | None:
@@ -201,13 +201,13 @@ def faulty_round(plain: type[MarkerRound]) -> Callable[[Faults, MarkerRounds, Pe
         def _send_again(self) -> None:
             self._again = None
             if not self._rounds.shard.is_away:
-                self.owed = replace(self.owed, partitions=self.owed.partitions - self._done)
+                self.markers = replace(self.markers, partitions=self.markers.partitions - self._done)
                 self.send()
 
         def _occurrence(self) -> Occurrence:
-            owed = self.owed
-            named = {"transactional_id": (owed.transactional_id,), "producer_id": (owed.producer_id,)}
-            return Occurrence(None, named=named, places=tuple(owed.partitions))
+            markers = self.markers
+            named = {"transactional_id": (markers.transactional_id,), "producer_id": (markers.producer_id,)}
+            return Occurrence(None, named=named, places=tuple(markers.partitions))
 
     return FaultyRound
 
@@ -339,7 +339,7 @@ def _tell(then: OnWritten, count: int, number: int, place: TopicPartition, code:
 class FaultyVerifier(Verifier):
     """A verifier that applies rules after the transaction coordinator has answered.
 
-    If there is such a rule, `verified_at_once` fails, so that the produce request takes the general path. That path
+    If there is such a rule, `verify_now` fails, so that the produce request takes the general path. That path
     uses `verify`, which can wait.
     """
 
@@ -349,18 +349,18 @@ class FaultyVerifier(Verifier):
         )
         self._faults = faults
 
-    def verified_at_once(
+    def verify_now(
         self, transactional_id: str, header: BatchHeader, partition: Partition, adds: bool, now_ms: int
     ) -> VerificationGuard | None:
-        """Like `Verifier.verified_at_once`, but also raises KafkaError if a rule could make the request wait."""
+        """Like `Verifier.verify_now`, but also raises KafkaError if a rule could make the request wait."""
         if any(rule.at is Point.VERIFIED for rule in self._faults.rules.values()):
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
-        return super().verified_at_once(transactional_id, header, partition, adds, now_ms)
+        return super().verify_now(transactional_id, header, partition, adds, now_ms)
 
     def verify(
         self,
         producer: TransactionalProducer,
-        batches: Sequence[Unverified],
+        batches: Sequence[UnverifiedBatch],
         adds: bool,
         then: Callable[[VerificationResults], None],
         *,

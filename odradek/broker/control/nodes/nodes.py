@@ -356,7 +356,7 @@ class Nodes:
             for partition in topic.partitions:
                 yield topic.name, partition.partition_id, partition
 
-    def placed(self, decision: Decision[Any]) -> Decision[Any]:
+    def adapt_decision(self, decision: Decision[Any]) -> Decision[Any]:
         """Adapts a decision about partitions to several nodes before it is recorded. With one node the decision does
         not change.
 

@@ -311,7 +311,7 @@ class Odd:
     def producer_id(self, plain: int) -> int:
         return plain + FIRST_HIGH_PRODUCER_ID if self.does("high producer id") else plain
 
-    def placed(self, decision: Decision[Any]) -> Decision[Any]:
+    def adapt_decision(self, decision: Decision[Any]) -> Decision[Any]:
         """Changes the first leader epochs of the new partitions in a decision."""
         for record in decision.records:
             if isinstance(record, PartitionRecord) and self.does("high leader epoch"):

@@ -33,12 +33,12 @@ class OddProducerIds:
         self._plain = plain
         self._current = current
 
-    def take(self, then: OnProducerId) -> None:
+    def allocate(self, then: OnProducerId) -> None:
         odd = self._current()
         if odd is None:
-            self._plain.take(then)
+            self._plain.allocate(then)
         else:
-            self._plain.take(lambda found: then(found if isinstance(found, KafkaError) else odd.producer_id(found)))
+            self._plain.allocate(lambda found: then(found if isinstance(found, KafkaError) else odd.producer_id(found)))
 
 
 def begin_log(odd: Odd | None, partition: Partition, now_ms: int) -> None:

@@ -68,7 +68,7 @@ def record(client: PresetClient, transactional_id: str, change: Callable[[Txn], 
         after.updated_ms = now_ms
         return Outcome(records=(after,))
 
-    if not client.broker.transactions.shard_for(transactional_id).tidy(changed):
+    if not client.broker.transactions.shard_for(transactional_id).submit_maintenance(changed):
         raise Problem(409, f"the coordinator of {transactional_id} cannot store the new state now")
 
 

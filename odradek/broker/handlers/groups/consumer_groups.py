@@ -80,7 +80,7 @@ def _described(group_id: str, context: RequestContext, broker: HandlerBroker) ->
         context.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if group_id == "":
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        group = broker.groups.shard_for(group_id).look(lambda core: core.describe_consumer_group(group_id))
+        group = broker.groups.shard_for(group_id).read_state(lambda core: core.describe_consumer_group(group_id))
         _require_topics(group, context)
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code.value, error_message=error.message)

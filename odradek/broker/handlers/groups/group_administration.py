@@ -41,7 +41,7 @@ async def list_groups(request: ListGroupsRequest, context: RequestContext, broke
     def show(shard: Shard[GroupCore]) -> None:
         if shard.is_away:
             return
-        listed = shard.look(lambda core: core.list_groups(request.states_filter, request.types_filter))
+        listed = shard.read_state(lambda core: core.list_groups(request.states_filter, request.types_filter))
         groups.extend(
             group
             for group in listed
@@ -111,7 +111,7 @@ def describe(group_id: str, context: RequestContext, broker: HandlerBroker) -> D
     version = context.api_version
     try:
         context.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
-        return broker.groups.shard_for(group_id).look(lambda core: core.describe_group(group_id, version=version))
+        return broker.groups.shard_for(group_id).read_state(lambda core: core.describe_group(group_id, version=version))
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code.value)
 
@@ -140,10 +140,10 @@ async def delete_group(group_id: str, context: RequestContext, broker: HandlerBr
     try:
         context.require(Operation.DELETE, ResourceType.GROUP, group_id)
         shard = broker.groups.shard_for(group_id)
-        is_share_group = shard.look(lambda core: core.share_group(group_id) is not None)
+        is_share_group = shard.read_state(lambda core: core.share_group(group_id) is not None)
         if is_share_group:
             await delete_share_state(group_id, broker)
-        if shard.look(lambda core: core.has_description(group_id)):
+        if shard.read_state(lambda core: core.has_description(group_id)):
             await arrived(shard.submit(lambda core, now_ms: core.begin_description_removal(group_id, now_ms)))
             await arrived(shard.submit(lambda core, now_ms: core.description_removed(group_id, now_ms)))
         result = await arrived(shard.submit(lambda core, _: core.delete_group(group_id)))

@@ -166,7 +166,7 @@ async def _create_internal_topics(
     }
     names = [topic.name for topic in topics]
     with suppress(KafkaError):  # the groups were deleted meanwhile, with their topic
-        broker.groups.shard_for(group_id).tidy(
+        broker.groups.shard_for(group_id).submit_maintenance(
             lambda core, now_ms: core.internal_topics_created(group_id, names, failures, now_ms)
         )
 
@@ -195,7 +195,7 @@ def _described(
         if group_id == "":
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         shard = broker.groups.shard_for(group_id)
-        group = shard.look(
+        group = shard.read_state(
             lambda core: core.describe_streams_group(group_id, includes_description=includes_description)
         )
         if not all(is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in _topics_of(group)):

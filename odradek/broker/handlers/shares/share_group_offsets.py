@@ -106,7 +106,7 @@ def _initialized(group_id: str, broker: HandlerBroker) -> Partitions:
         shard = broker.groups.shard_for(group_id)
     except KafkaError:
         return {}  # no group has ever been coordinated
-    group = shard.look(lambda core: core.share_group(group_id))
+    group = shard.read_state(lambda core: core.share_group(group_id))
     return {} if group is None else group.state.initialized
 
 
@@ -188,7 +188,7 @@ async def alter_share_group_offsets(
     if group_id == "":
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
     shard = broker.groups.shard_for(group_id)
-    shard.look(lambda core: core.require_empty_share_group(group_id, may_be_missing=True))
+    shard.read_state(lambda core: core.require_empty_share_group(group_id, may_be_missing=True))
     refused: dict[str, KafkaError] = {}
     wanted: dict[Pair, int] = {}
     image = broker.metadata.image
@@ -248,7 +248,7 @@ async def delete_share_group_offsets(
     if group_id == "":
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
     shard = broker.groups.shard_for(group_id)
-    shard.look(lambda core: core.require_empty_share_group(group_id, may_be_missing=False))
+    shard.read_state(lambda core: core.require_empty_share_group(group_id, may_be_missing=False))
     refused: dict[str, KafkaError] = {}
     for topic in request.topics:
         try:

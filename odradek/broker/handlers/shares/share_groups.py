@@ -67,7 +67,7 @@ def _described(group_id: str, context: RequestContext, broker: HandlerBroker) ->
         context.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if group_id == "":
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        group = broker.groups.shard_for(group_id).look(lambda core: core.describe_share_group(group_id))
+        group = broker.groups.shard_for(group_id).read_state(lambda core: core.describe_share_group(group_id))
         names = {each.topic_name for member in group.members for each in member.assignment.topic_partitions}
         if not all(is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in sorted(names)):
             what = "The group has described topic(s) that the client is not authorized to describe."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit, RequestContext, refused
 from odradek.broker.api.long_requests import AnswerEntries
-from odradek.broker.coordinators.transaction_markers import AllWritten, TxnMarker
+from odradek.broker.coordinators.transaction_markers import MarkerResults, TxnMarker
 from odradek.broker.runtime.slices import Steps, sliced, step_in_slices, visit_in_slices
 from odradek.broker.runtime.waiting import Deferred, NowOrLater
 from odradek.broker.transactions.requests import TransactionFilter, list_entry, states_of
@@ -94,7 +94,7 @@ async def list_transactions(
     found: list[ListedTransaction] = []
 
     def collect(shard: Shard[TransactionCore]) -> None:
-        txns.extend(shard.look(lambda core: core.candidates(wanted)))
+        txns.extend(shard.read_state(lambda core: core.candidates(wanted)))
 
     def show() -> Iterator[None]:
         for txn in txns:
@@ -143,7 +143,7 @@ def write_txn_markers(
         raise refused(ResourceType.CLUSTER, context.api_key)
     reply: Deferred[WriteTxnMarkersResponse] = Deferred()
     markers = [marker_of(each, context.api_version) for each in request.markers]
-    broker.markers.write(markers, AllWritten(markers, lambda results: reply.resolve(response_to(markers, results))))
+    broker.markers.write(markers, MarkerResults(markers, lambda results: reply.resolve(response_to(markers, results))))
     return reply
 
 

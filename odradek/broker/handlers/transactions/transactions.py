@@ -72,7 +72,7 @@ async def init_producer_id(
 
 async def for_idempotence(broker: HandlerBroker) -> InitProducerIdResponse:
     producer_id: Deferred[int] = Deferred()
-    broker.producer_ids.take(producer_id.complete)
+    broker.producer_ids.allocate(producer_id.complete)
     return InitProducerIdResponse(producer_id=await producer_id, producer_epoch=0)
 
 

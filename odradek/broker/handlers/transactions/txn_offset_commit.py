@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from odradek.broker.api.error_translations import Asker, translated
-from odradek.broker.coordinators.shard_records import RecordsOf
+from odradek.broker.coordinators.shard_records import RecordProducer
 from odradek.broker.coordinators.verification import (
     TXN_OFFSET_COMMIT_ADDS_SINCE,
     TransactionalProducer,
-    Unverified,
+    UnverifiedBatch,
     VerificationResults,
 )
 from odradek.broker.runtime.slices import Steps, in_slices
@@ -118,7 +118,7 @@ async def write(
     broker.seals.check(producer_id, producer_epoch)
     answer = broker.groups.shard_for(request.group_id).submit(
         lambda core, now_ms: core.commit_transactional_offsets(request, version=version, now_ms=now_ms),
-        producer=RecordsOf(producer_id, producer_epoch, guard, must_sync=producer_id in broker.two_phase),
+        producer=RecordProducer(producer_id, producer_epoch, guard, must_sync=producer_id in broker.two_phase),
     )
     return await answer if isinstance(answer, Deferred) else answer
 
@@ -130,7 +130,7 @@ async def verified(request: TxnOffsetCommitRequest, adds: bool, broker: HandlerB
     asked: Deferred[VerificationResults] = Deferred()
     broker.verifier.verify(
         TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch),
-        [Unverified(partition, None)],
+        [UnverifiedBatch(partition, None)],
         adds,
         asked.resolve,
         waits_for_the_last=False,

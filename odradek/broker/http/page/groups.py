@@ -41,7 +41,7 @@ async def groups(served: ViewedBroker, query: Query) -> View | Job:
 
     def find(shard: Shard[GroupCore]) -> None:
         if not shard.is_away:
-            listed = shard.look(lambda core: core.list_groups((), ()))
+            listed = shard.read_state(lambda core: core.list_groups((), ()))
             found.extend((shard, each) for each in listed if part in each.group_id)
 
     await served.visit(broker.groups.shards, find)
@@ -51,7 +51,7 @@ async def groups(served: ViewedBroker, query: Query) -> View | Job:
     def show(each: tuple[Shard[GroupCore], ListedGroup]) -> None:
         shard, listed = each
         if not shard.is_away:
-            rows.append(shard.look(partial(group_row, listed, broker)))
+            rows.append(shard.read_state(partial(group_row, listed, broker)))
 
     await served.visit(found if order.by else found[order.start : order.end], show)
     listed: dict[str, JsonValue] = {"total": len(found), "from": order.start}
@@ -103,10 +103,10 @@ def group(served: ViewedBroker, query: Query) -> Job:
     if facts is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {name}.")
     shard = broker.groups.shard_for(name)
-    found = shard.look(lambda core: positions(core, facts, broker))
+    found = shard.read_state(lambda core: positions(core, facts, broker))
     streams = None
     if facts.type == "streams":
-        streams = shown_streams(shard.look(lambda core: streams_facts(name, core, broker.metadata.image)))
+        streams = shown_streams(shard.read_state(lambda core: streams_facts(name, core, broker.metadata.image)))
     now: dict[str, JsonValue] = {
         **facts._asdict(),
         "members": [each._asdict() for each in facts.members[:SHOWN]],

@@ -88,7 +88,7 @@ async def group_counts(served: ViewedBroker) -> JsonValue:
         return counts
 
     def count(shard: Shard[GroupCore]) -> None:
-        for each in shard.look(lambda core: core.list_groups((), ())):
+        for each in shard.read_state(lambda core: core.list_groups((), ())):
             counts[each.group_type] = counts.get(each.group_type, 0) + 1
 
     try:

@@ -45,8 +45,8 @@ async def shares(served: ViewedBroker, query: Query) -> View | Job:
 
     def find(shard: Shard[StateCore]) -> None:
         if not shard.is_away:
-            pending.update(dict.fromkeys(filter(is_wanted, shard.look(lambda core: core.pending_keys))))
-            others.update(dict.fromkeys(filter(is_wanted, shard.look(lambda core: core.keys))))
+            pending.update(dict.fromkeys(filter(is_wanted, shard.read_state(lambda core: core.pending_keys))))
+            others.update(dict.fromkeys(filter(is_wanted, shard.read_state(lambda core: core.keys))))
 
     try:
         await served.visit(stored_states(broker), find)
@@ -161,11 +161,11 @@ async def pending_by_producer(served: ViewedBroker) -> dict[int, int] | None:
 
     def find(shard: Shard[StateCore]) -> None:
         if not shard.is_away:
-            places.extend((shard, key) for key in shard.look(lambda core: core.pending_keys))
+            places.extend((shard, key) for key in shard.read_state(lambda core: core.pending_keys))
 
     def add(place: tuple[Shard[StateCore], SharePartitionKey]) -> None:
         shard, key = place
-        for each in shard.look(lambda core: core.pending_in(key)):
+        for each in shard.read_state(lambda core: core.pending_in(key)):
             found[each.transaction.producer_id] += each.record_count
 
     try:

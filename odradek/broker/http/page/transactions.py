@@ -48,7 +48,7 @@ async def all_ids(served: ViewedBroker) -> list[Txn]:
     found: list[Txn] = []
 
     def add(shard: Shard[TransactionCore]) -> None:
-        found.extend(shard.look(lambda core: core.entries()))
+        found.extend(shard.read_state(lambda core: core.entries()))
 
     if served.broker.has_started("transactions"):
         await served.visit(served.broker.transactions.shards, add)
@@ -62,7 +62,7 @@ def open_ids(broker: Broker) -> list[Txn]:
     """
     if not broker.has_started("transactions"):
         return []
-    return [txn for shard in broker.transactions.shards for txn in shard.look(lambda core: core.open_entries())]
+    return [txn for shard in broker.transactions.shards for txn in shard.read_state(lambda core: core.open_entries())]
 
 
 def rank(txn: Txn) -> int:
@@ -80,8 +80,8 @@ async def transaction_counts(served: ViewedBroker) -> JsonValue:
 
     def count(shard: Shard[TransactionCore]) -> None:
         nonlocal ids, oldest
-        ids += shard.look(lambda core: core.id_count)
-        for txn in shard.look(lambda core: core.open_entries()):
+        ids += shard.read_state(lambda core: core.id_count)
+        for txn in shard.read_state(lambda core: core.open_entries()):
             ranks[rank(txn)] += 1
             if txn.state is TxnState.ONGOING and (oldest is None or (txn.started_ms or 0) < (oldest.started_ms or 0)):
                 oldest = txn
@@ -160,7 +160,7 @@ async def transaction(served: ViewedBroker, query: Query) -> View | Job:
     log = broker.partitions.get(TRANSACTION_STATE, broker.transactions.partition_for(name)).log
     start = steps_start(log)
     steps = await in_thread(broker.workers, lambda: steps_of(log.reader.scan(start), name))
-    txn = shard.look(lambda core: core.txn(name))
+    txn = shard.read_state(lambda core: core.txn(name))
     unknown: dict[str, JsonValue] = {"id": name, "state": None, "words": UNKNOWN, "partitions": []}
     now = unknown if txn is None else {**shown(txn), "pending": pending_shares(txn, broker)}
     if txn is not None and rank(txn) < ENDED:

@@ -28,7 +28,7 @@ class ShareMarkers:
 
     def require_loaded(self, index: int) -> None:
         """Raises KafkaError unless this broker currently serves this partition of `__share_group_state`."""
-        self._coordinator().shard_of(index).look(lambda _: None)
+        self._coordinator().shard_of(index).read_state(lambda _: None)
 
     def apply_marker(self, index: int, ending: TransactionEnd) -> None:
         """Applies a marker that was appended to this partition. Raises REQUEST_TIMED_OUT if an additional record cannot

@@ -80,7 +80,7 @@ def require_member(who: Acknowledger, broker: ShareBroker) -> None:
 
     No other request of a share session requires membership (docs/spec/share-groups.md#s5-3).
     """
-    group = broker.groups.shards.of_key(who.group_id).look(lambda core: core.share_group(who.group_id))
+    group = broker.groups.shards.of_key(who.group_id).read_state(lambda core: core.share_group(who.group_id))
     member = None if group is None else group.members.get(who.member_id)
     if member is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "The member is not known to the share group.")

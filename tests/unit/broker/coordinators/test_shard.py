@@ -411,7 +411,7 @@ def test_a_timer_whose_outcome_cannot_be_written_fires_again() -> None:
 def test_tidying_up_that_cannot_be_written_is_left_for_later() -> None:
     stage = Stage()
     stage.log.failure = FULL
-    stage.shard.tidy(lambda core, now_ms: FakeOutcome(records=("old",)))
+    stage.shard.submit_maintenance(lambda core, now_ms: FakeOutcome(records=("old",)))
     assert stage.core.words == []
 
 

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from odradek.broker.api.dispatch import MOST_BITS
 from odradek.broker.broker import Broker
-from odradek.broker.coordinators.verification import TransactionalProducer, Unverified
+from odradek.broker.coordinators.verification import TransactionalProducer, UnverifiedBatch
 from odradek.broker.groups.common import outcome
 from odradek.broker.http.exposition import COUNTED, exposition
 from odradek.broker.http.measures import (
@@ -343,7 +343,7 @@ class SlowRefusal:
 def test_questions_to_the_coordinator_are_timed_and_their_refusals_counted(scene: BrokerScene) -> None:
     scene.topic("t", 2)
     scene.coordinator = SlowRefusal(scene)
-    batches = [Unverified(scene.partitions.get("t", index), 0) for index in (0, 1)]
+    batches = [UnverifiedBatch(scene.partitions.get("t", index), 0) for index in (0, 1)]
     verifier = scene.broker.verifier
     verifier.verify(TransactionalProducer("pay", 7, 0), batches, True, lambda _: None, waits_for_the_last=False)
     assert (verifier.answered, verifier.answered_ms, verifier.failed) == (1, 15, 2)

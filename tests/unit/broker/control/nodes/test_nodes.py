@@ -31,11 +31,11 @@ class WatchedTurns:
         self._passed += 1
         self._next = self._loop.call_soon(self._tick)
 
-    def placed(self, decision: Decision[Any]) -> Decision[Any]:
+    def adapt_decision(self, decision: Decision[Any]) -> Decision[Any]:
         if len(decision.records) > 1:
             self.turns.append(self._passed)
         self._passed = 0
-        return self._nodes.placed(decision)
+        return self._nodes.adapt_decision(decision)
 
     def end(self) -> None:
         self._next.cancel()
