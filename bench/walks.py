@@ -28,7 +28,7 @@ from odradek.broker.api.context import ConnectionInfo
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.network.connection_host import FrameReceiver
 from odradek.broker.network.request_filter import RequestFilter
-from odradek.broker.runtime.replies import Parked, ReplyAround
+from odradek.broker.runtime.replies import ParkedRequest, WrappedRequest
 from odradek.broker.serving import ServingBroker
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.file_slice import Chunk
@@ -48,7 +48,7 @@ class Walks(RequestFilter):
         super().__init__(plain)
         self.passed: dict[ApiKey, dict[str, set[str]]] = {}
 
-    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | ParkedRequest:
         self._now = self.passed[ApiKey(int.from_bytes(frame[:2]))] = {}
         sys.setprofile(self._note)
         reply = self.plain.start(frame, connection)
@@ -63,7 +63,7 @@ class Walks(RequestFilter):
             self._now.setdefault(file.removeprefix(PACKAGE), set()).add(frame.f_code.co_qualname)
 
 
-class _WalkedReply(ReplyAround):
+class _WalkedReply(WrappedRequest):
     """A response that is not available yet. The walk ends when the response is encoded."""
 
     @property

@@ -29,7 +29,7 @@ from odradek.broker.runtime.loop_watch import LoopWatch, WatchedTimers
 from odradek.broker.runtime.slices import work_in_slices
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.runtime.uuids import random_below, random_uuid
-from odradek.broker.runtime.workers import Openers, ThreadWorkers, join
+from odradek.broker.runtime.workers import DecompressionWorkers, ThreadWorkers, join
 from odradek.broker.transactions.producers import Seals, TwoPhaseProducers
 from odradek.files.checkpoints import topic_id_text
 from odradek.protocol.errors import KafkaError
@@ -125,22 +125,26 @@ class Broker:
         self.steady_clock: Clock = steady_clock or SteadyClock(self.clock, loop.time)
         self.is_alone = is_alone
         self.watch = LoopWatch(LoopTimers(loop))
-        self.workers = ThreadWorkers(loop, WORKER_THREADS, watched=partial(self.watch.timed, "what threads ended"))
+        self.workers = ThreadWorkers(
+            loop, WORKER_THREADS, watched=partial(self.watch.time_action, "what threads ended")
+        )
         # More threads would not decode faster, since only one thread at a time runs Python and the loop competes with
         # them. Besides, decoded requests stay in memory until the loop handles them.
-        self.codec_thread = ThreadWorkers(loop, 1, "codec", partial(self.watch.timed, "long requests"))
+        self.codec_thread = ThreadWorkers(loop, 1, "codec", partial(self.watch.time_action, "long requests"))
         self._opener_threads = ThreadWorkers(
-            loop, OPENER_THREADS, "opener", watched=partial(self.watch.timed, "what threads ended")
+            loop, OPENER_THREADS, "opener", watched=partial(self.watch.time_action, "what threads ended")
         )
-        self.openers = Openers(self._opener_threads)
+        self.openers = DecompressionWorkers(self._opener_threads)
         self.housekeeping: Housekeeping | None = None
         self._housekeeping_timer: TimerHandle | None = None
         self._token_expiry: TokenExpiry | None = None
         self.certificates: ListenerCertificates | None = None  # None unless a listener uses TLS
         self.sasl_listeners: SaslListeners | None = None
         self._disk: Disk = disk or RealDisk()
-        self._flush = AppendFlush(loop.call_soon, partial(self.watch.timed, "writes"))
-        self._sync_threads = ThreadWorkers(loop, PARALLEL_SYNCS, "sync", partial(self.watch.timed, "acknowledgements"))
+        self._flush = AppendFlush(loop.call_soon, partial(self.watch.time_action, "writes"))
+        self._sync_threads = ThreadWorkers(
+            loop, PARALLEL_SYNCS, "sync", partial(self.watch.time_action, "acknowledgements")
+        )
         self.syncs = LogSyncs(self._sync_threads)
         self.limits_changed: Callable[[], None] = lambda: None  # called after settings or client quotas have changed
         self.host_addresses: dict[str, tuple[str, ...]] = {}  # resolved addresses of the hosts that quotas name

@@ -151,7 +151,7 @@ class ServingBroker:
                 self.control = listen(broker, self.traffic, http_socket, self._add_routes)
             if broker.is_alone:
                 watch = broker.watch
-                dispatcher.took_long = lambda api_key, time_s: watch.took(api_key.kafka_name, time_s)
+                dispatcher.took_long = lambda api_key, time_s: watch.record_duration(api_key.kafka_name, time_s)
                 watch.start(lambda: sum(route.requests for route in dispatcher.routes))
             broker.begin()
             if registry_socket is not None:

@@ -41,8 +41,8 @@ from odradek.broker.partitions.group_commit import AppendFlush, LogSyncs
 from odradek.broker.partitions.housekeeping import Housekeeping, chores
 from odradek.broker.partitions.partition import CoordinatorLog, Partition
 from odradek.broker.partitions.registry import Discards, Partitions
-from odradek.broker.runtime.slices import completed
-from odradek.broker.runtime.workers import Openers
+from odradek.broker.runtime.slices import run_to_end
+from odradek.broker.runtime.workers import DecompressionWorkers
 from odradek.broker.shares.leader.markers import ShareMarkers
 from odradek.broker.shares.leader.shares import SharePartitionManager, make_shares
 from odradek.broker.transactions.producers import Seals, TwoPhaseProducers
@@ -148,7 +148,7 @@ class SimulatedBroker:
         self.clock = self.steady_clock = time
         self.timers = VirtualTimers(time, self.life)
         self.workers = parts.workers(time, self.life, rng)
-        self.openers = Openers(self.workers)
+        self.openers = DecompressionWorkers(self.workers)
         self.certificates = None
         self.loop = LoopOf(self.timers)
         self.loading: list[Coroutine[Any, Any, None]] = []
@@ -158,7 +158,7 @@ class SimulatedBroker:
         self.cluster_id = "b2RyYWRlay1zaW11bGF0ZQ"
         endpoints = (Listener("PLAINTEXT", "localhost", 9092),)
         self.advertised = self.bound = endpoints
-        self.metadata = completed(
+        self.metadata = run_to_end(
             ClusterMetadata.opening(
                 disk,
                 self.log_directory,

@@ -5,7 +5,7 @@ import pytest
 from odradek.broker.metadata.image import MetadataImage
 from odradek.broker.metadata.records import FRAME_VERSION, PassedOver, decode_record, encode_record, record_batch
 from odradek.broker.metadata.replaying import SLICE_RECORDS, CorruptMetadata, Loader, slices
-from odradek.broker.runtime.slices import completed
+from odradek.broker.runtime.slices import run_to_end
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.messages.abort_transaction_record import AbortTransactionRecord
 from odradek.protocol.messages.begin_transaction_record import BeginTransactionRecord
@@ -21,7 +21,7 @@ from tests.support.metadata import topic_records
 
 def load(image: MetadataImage, *records: Message) -> Loader:
     loader = Loader(image)
-    loader.load([completed(record_batch([encode_record(each, 30) for each in records], 1, leader_epoch=1))])
+    loader.load([run_to_end(record_batch([encode_record(each, 30) for each in records], 1, leader_epoch=1))])
     return loader
 
 

@@ -10,7 +10,7 @@ from odradek.broker.handlers.cluster.replicas import describe_log_dirs
 from odradek.broker.handlers.records.administration import delete_records, describe_producers
 from odradek.broker.handlers.records.offsets import offset_for_leader_epoch
 from odradek.broker.handlers.transactions.transactions import init_producer_id
-from odradek.broker.runtime.waiting import deferred
+from odradek.broker.runtime.waiting import start_deferred
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -224,7 +224,7 @@ def init(scene: Scene, **asked: Any) -> InitProducerIdResponse:
     given = iter(range(1000, 2000))
     scene.broker.producer_ids = SimpleNamespace(take=lambda then: then(next(given)))
     request = InitProducerIdRequest(transaction_timeout_ms=1000, **asked)
-    return deferred(init_producer_id(request, scene.context(ApiKey.INIT_PRODUCER_ID, 4), scene.broker)).outcome()
+    return start_deferred(init_producer_id(request, scene.context(ApiKey.INIT_PRODUCER_ID, 4), scene.broker)).outcome()
 
 
 def test_an_idempotent_producer_gets_an_id_and_epoch_0_whatever_it_had_before(scene: Scene) -> None:
@@ -244,6 +244,6 @@ def test_a_metadata_log_that_fails_is_told(scene: Scene) -> None:
     failure = KafkaError(E.KAFKA_STORAGE_ERROR)
     scene.broker.producer_ids = SimpleNamespace(take=lambda then: then(failure))
     request = InitProducerIdRequest(transactional_id=None)
-    reply = deferred(init_producer_id(request, scene.context(ApiKey.INIT_PRODUCER_ID, 4), scene.broker))
+    reply = start_deferred(init_producer_id(request, scene.context(ApiKey.INIT_PRODUCER_ID, 4), scene.broker))
     with pytest.raises(KafkaError):
         reply.outcome()

@@ -18,9 +18,9 @@ from odradek.broker.partitions.group_commit import AppendFlush, LogSyncs
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.registry import Partitions
 from odradek.broker.runtime.loop_watch import LoopWatch
-from odradek.broker.runtime.slices import completed
+from odradek.broker.runtime.slices import run_to_end
 from odradek.broker.runtime.waiting import Deferred
-from odradek.broker.runtime.workers import Openers
+from odradek.broker.runtime.workers import DecompressionWorkers
 from odradek.broker.transactions.producers import Seals, TwoPhaseProducers
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.messages.partition_record import PartitionRecord
@@ -91,7 +91,7 @@ class BrokerScene:
             timers=self.timers,
             watch=LoopWatch(self.timers),
             workers=self.workers,
-            openers=Openers(self.workers),
+            openers=DecompressionWorkers(self.workers),
             metadata=SimpleNamespace(image=self.image),
             offered=OFFERED,
             rules=OFFERED.rules,
@@ -124,13 +124,13 @@ class BrokerScene:
                 )
             )
         topic = self.image.topics[name]
-        completed(self.partitions.opening_topic(topic))
+        run_to_end(self.partitions.opening_topic(topic))
         return topic
 
     def delete_topic(self, name: str) -> None:
         topic = self.image.topics[name]
         self.image.replay(RemoveTopicRecord(topic_id=topic.topic_id))
-        completed(self.partitions.deleting_topic(topic))
+        run_to_end(self.partitions.deleting_topic(topic))
 
     def partition(self, topic: str, index: int = 0) -> Partition:
         return self.partitions.get(topic, index)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from odradek.broker.coordinators.topic_searches import TopicSearches, check_regex
 from odradek.broker.groups.common.registry import FoundTopics, TopicView
-from odradek.broker.runtime.slices import Steps, completed
+from odradek.broker.runtime.slices import Steps, run_to_end
 
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ class FakeCluster:
 
     def compute_target(self, group_id: str, work: int, steps: Steps[T]) -> T | None:
         if not self.computes_later:
-            return completed(steps)
+            return run_to_end(steps)
         self.computing.setdefault(group_id, steps)
         return None
 

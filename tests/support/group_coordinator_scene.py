@@ -17,7 +17,7 @@ from odradek.broker.handlers.groups.group_offsets import offset_commit, offset_d
 from odradek.broker.handlers.groups.offset_fetch import offset_fetch
 from odradek.broker.metadata.image import MetadataImage
 from odradek.broker.partitions.partition import CoordinatorLog
-from odradek.broker.runtime.waiting import started
+from odradek.broker.runtime.waiting import start_coroutine
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.compression import Compression
 from odradek.protocol.errors import ErrorCode
@@ -120,7 +120,7 @@ class Scene:
     def ask(self, request: Message, version: int, client_id: str | None = "app") -> Any:
         api_key, handler = HANDLERS[type(request)]
         answer = handler(request, self.scene.context(api_key, version, client_id), self.scene.broker)
-        return started(answer) if handler is delete_groups else answer
+        return start_coroutine(answer) if handler is delete_groups else answer
 
     def commit(self, offset: int, *, version: int = 9, group: str = "g", **of: Any) -> Any:
         topic = OffsetCommitRequestTopic(

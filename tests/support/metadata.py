@@ -13,7 +13,7 @@ from odradek.broker.metadata.config_changes import ResourceChanges, alter_config
 from odradek.broker.metadata.image import MetadataImage, Node
 from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.topics import NewTopic, TopicDefaults, TopicResult, create_topics
-from odradek.broker.runtime.slices import Steps, completed
+from odradek.broker.runtime.slices import Steps, run_to_end
 from odradek.broker.runtime.workers import Workers
 from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 from odradek.protocol.messages.partition_record import PartitionRecord
@@ -97,7 +97,7 @@ class Running:
         self.config = config or config_with()
         identity = DirectoryId(self.config.node_id, None, CLUSTER_ID, DIRECTORY_ID)
         self.directory = LogDirectory.open(disk, DATA, identity)
-        self.metadata = completed(
+        self.metadata = run_to_end(
             ClusterMetadata.opening(
                 disk,
                 self.directory,

@@ -16,7 +16,7 @@ from odradek.broker.network.connection import Connection
 from odradek.broker.network.connection_host import FrameReceiver
 from odradek.broker.network.server import Server
 from odradek.broker.runtime.clock import Clock
-from odradek.broker.runtime.replies import CloseConnection, Parked
+from odradek.broker.runtime.replies import CloseConnection, ParkedRequest
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode
 from odradek.protocol.file_slice import Chunk
@@ -179,10 +179,10 @@ class Answering:
 
     def connected(self, connection: ConnectionInfo) -> None: ...
 
-    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
+    def too_long(self, reason: str, connection: ConnectionInfo) -> ParkedRequest | None:
         return None
 
-    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | ParkedRequest:
         reply = self.replies.pop(0) if self.replies else []
         if isinstance(reply, CloseConnection):
             raise reply

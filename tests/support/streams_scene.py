@@ -18,7 +18,7 @@ from odradek.broker.groups.streams.group import StreamsGroup
 from odradek.broker.groups.streams.heartbeat import StreamsHeartbeat
 from odradek.broker.groups.streams.target import ComputedTarget
 from odradek.broker.groups.streams.topology import TopicInfo
-from odradek.broker.runtime.slices import completed
+from odradek.broker.runtime.slices import run_to_end
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 from odradek.protocol.messages import streams_group_heartbeat_request as wire
@@ -235,7 +235,7 @@ class StreamsScene(Scene):
 
     def end_computation(self, group: str = GROUP) -> None:
         """Ends the computation of a target that `cluster.computes_later` has left to the test."""
-        computed = completed(self.cluster.computing.pop(group))
+        computed = run_to_end(self.cluster.computing.pop(group))
         self.turn(lambda core: core.target_computed(group, computed, self.now_ms))
 
     def compute(self, steps: int, group: str = GROUP) -> bool:

@@ -7,7 +7,7 @@ from itertools import count
 from types import coroutine as from_generator
 from typing import Any, TypeVar
 
-from odradek.broker.runtime.waiting import NowOrLater, started
+from odradek.broker.runtime.waiting import NowOrLater, start_coroutine
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ def outcome_and_turns(coroutine: Coroutine[Any, Any, T]) -> tuple[T, int]:
 
 def answered(coroutine: Coroutine[Any, Any, T]) -> NowOrLater[T]:
     """Starts a handler's coroutine as the dispatcher does, except that turns for other work take no time."""
-    return started(_without_turns(coroutine))
+    return start_coroutine(_without_turns(coroutine))
 
 
 async def _without_turns(coroutine: Coroutine[Any, Any, T]) -> T:

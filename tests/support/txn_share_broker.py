@@ -17,7 +17,7 @@ from odradek.broker.coordinators.transaction_coordinator import TransactionCoord
 from odradek.broker.handlers.cluster.features import pending_count
 from odradek.broker.handlers.shares.txn_share_acknowledge import txn_share_acknowledge
 from odradek.broker.metadata.features import FeatureUpdate, update_features
-from odradek.broker.runtime.waiting import Deferred, started
+from odradek.broker.runtime.waiting import Deferred, start_coroutine
 from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
@@ -281,7 +281,7 @@ class Producer:
         )
         reply: Deferred[Any] = Deferred()
         try:
-            answer = started(txn_share_acknowledge(sent, context, scene.broker))
+            answer = start_coroutine(txn_share_acknowledge(sent, context, scene.broker))
         except KafkaError as error:
             reply.fail(error)
             return reply

@@ -23,9 +23,9 @@ from odradek.broker.api.long_requests import LONG_REQUEST_BYTES, check_entries, 
 from odradek.broker.api.served import SERVED, ServedApi, by_number
 from odradek.broker.runtime.clock import Clock
 from odradek.broker.runtime.loop_watch import LONG_S
-from odradek.broker.runtime.replies import NO_RESPONSE, CloseConnection, NoResponse, Parked
+from odradek.broker.runtime.replies import NO_RESPONSE, CloseConnection, NoResponse, ParkedRequest
 from odradek.broker.runtime.slices import rotation
-from odradek.broker.runtime.waiting import Deferred, started
+from odradek.broker.runtime.waiting import Deferred, start_coroutine
 from odradek.broker.runtime.workers import JobResult, Workers
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import reader
@@ -46,7 +46,7 @@ Answer: TypeAlias = Message | NoResponse | Deferred[Any] | Coroutine[Any, Any, M
 HandlerCall: TypeAlias = Callable[[Any, RequestContext, B], Answer]
 
 
-class TimedReply(Parked, Protocol):
+class TimedReply(ParkedRequest, Protocol):
     """A parked reply that adds its times to the counters of its `Route` when it is answered."""
 
     started_s: float
@@ -231,7 +231,7 @@ class PendingRequest(RequestContext, Generic[B]):
         answer = self._route.call(self._request, self, self._dispatcher.broker)
         if isinstance(answer, (Message, Deferred)) or answer is NO_RESPONSE:
             return answer
-        return started(answer)
+        return start_coroutine(answer)
 
     # A long request passes through a worker, the loop, a worker and the loop; a long response through the loop, a
     # worker and the loop.
@@ -349,7 +349,7 @@ class Dispatcher(Generic[B]):
         self._served = by_number(served)
         self._routes: dict[int, Route[B]] = {}  # by the first bytes of a request: API key and version
 
-    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | ParkedRequest:
         """Handles one request. A read-only frame may be overwritten after this returns; any other frame belongs to the
         request. Raises MalformedMessage or CloseConnection where Kafka closes the connection."""
         started_s = perf_counter()
@@ -358,7 +358,7 @@ class Dispatcher(Generic[B]):
             raise MalformedMessage(f"a request of {size_bytes} bytes")
         kind, correlation_id, client_id_size = REQUEST_START.unpack_from(frame)
         route = self._routes.get(kind) or self.find_route(frame, kind)
-        reply: list[Chunk] | Parked
+        reply: list[Chunk] | ParkedRequest
         fast_path = route.fast_path
         make: MakePendingRequest = PendingRequest
         if self.throttling is not None:
@@ -396,7 +396,7 @@ class Dispatcher(Generic[B]):
     def connected(self, connection: ConnectionInfo) -> None:
         """Does nothing, because the client's principal was set when it connected."""
 
-    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
+    def too_long(self, reason: str, connection: ConnectionInfo) -> ParkedRequest | None:
         """Returns None, so that the connection is closed without a response."""
         return None
 

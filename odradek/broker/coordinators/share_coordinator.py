@@ -17,7 +17,7 @@ from odradek.broker.coordinators.shard import Shard
 from odradek.broker.coordinators.shard_records import RecordFormat, ShardLog
 from odradek.broker.coordinators.shards import Scans, Shards
 from odradek.broker.runtime.clock import Clock, Timers, earliest
-from odradek.broker.runtime.waiting import Deferred, after, arrived, deferred, each_of
+from odradek.broker.runtime.waiting import Deferred, sleep, start_deferred, wait_for_all, wait_for_answer
 from odradek.broker.shares.core.records import decode_record, encode_record
 from odradek.broker.shares.core.state import (
     Outcome,
@@ -192,7 +192,7 @@ class ShareCoordinator:
             shard.submit(lambda core, now_ms: core.repeat_markers(now_ms)._replace(must_sync=True))
             for shard in self.shards
         ]
-        for answer in await each_of(answers):
+        for answer in await wait_for_all(answers):
             if isinstance(answer, KafkaError):
                 raise answer
 
@@ -300,7 +300,7 @@ class LocalPersister:
         return self._submit(key, lambda core, _: Outcome(core.summarize(key)))
 
     def _submit(self, key: SharePartitionKey, decide: Callable[[StateCore, int], Outcome[R]]) -> Deferred[R]:
-        return deferred(self._decide(key, decide))
+        return start_deferred(self._decide(key, decide))
 
     async def _decide(self, key: SharePartitionKey, decide: Callable[[StateCore, int], Outcome[R]]) -> R:
         until_ms = self._clock.now_ms() + self._write_timeout_ms
@@ -310,9 +310,9 @@ class LocalPersister:
         retry_ms = FIRST_RETRY_MS
         while True:
             try:
-                return await arrived(self._coordinator().shard_for(key).submit(decide))
+                return await wait_for_answer(self._coordinator().shard_for(key).submit(decide))
             except KafkaError as error:
                 if error.code not in RETRIABLE or self._clock.now_ms() + retry_ms > until_ms:
                     raise
-            await after(self._timers, retry_ms)
+            await sleep(self._timers, retry_ms)
             retry_ms = min(2 * retry_ms, LONGEST_RETRY_MS)

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
-from odradek.broker.runtime.slices import Steps, completed, work_in_slices
+from odradek.broker.runtime.slices import Steps, run_to_end, work_in_slices
 from odradek.protocol.quoting import quoted
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class TargetComputations:
     def compute(self, group_id: str, work: int, steps: Steps[T]) -> T | None:
         """Computes the target of a group; see `ClusterView.compute_target`."""
         if work <= self._most_at_once:
-            return completed(steps)
+            return run_to_end(steps)
         if group_id not in self._steps:
             self._steps[group_id] = steps
             if not self._is_running:

@@ -23,7 +23,14 @@ from odradek.broker.coordinators.shard_records import RecordFormat, ShardLog
 from odradek.broker.coordinators.shards import Scans, Shards
 from odradek.broker.coordinators.transaction_markers import MarkerRound, MarkerRounds, MarkerWriter, NewMarkerRound
 from odradek.broker.metadata.supported_features import TRANSACTION_VERSION
-from odradek.broker.runtime.waiting import Deferred, NowOrLater, arrived, each_of, started, unattended
+from odradek.broker.runtime.waiting import (
+    Deferred,
+    NowOrLater,
+    start_coroutine,
+    start_unattended,
+    wait_for_all,
+    wait_for_answer,
+)
 from odradek.broker.transactions.core import TransactionCore
 from odradek.broker.transactions.producers import Seals, TwoPhaseProducers
 from odradek.broker.transactions.records import decode_record, encode_record, record_headers, restore_headers
@@ -244,7 +251,7 @@ class TransactionCoordinator:
 
     def init_producer_id(self, request: InitProducerIdRequest) -> NowOrLater[InitProducerIdResponse]:
         """Answers a request that has a transactional id."""
-        return started(self._init_producer_id(request))
+        return start_coroutine(self._init_producer_id(request))
 
     async def _init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
         check_request(request, self.settings.decisions, self._features.get(TRANSACTION_VERSION, 0))
@@ -257,7 +264,7 @@ class TransactionCoordinator:
             to_sync.update(outcome.to_sync)
             return outcome
 
-        response = await arrived(self._submit(shard, decide, before_again=partial(_reserve, shard, request)))
+        response = await wait_for_answer(self._submit(shard, decide, before_again=partial(_reserve, shard, request)))
         if request.keep_prepared_txn:
             await sync_and_wait(self._partition_sync, to_sync)
         return response
@@ -316,7 +323,7 @@ class TransactionCoordinator:
                 )
         except KafkaError as refusal:
             return dict.fromkeys(wanted, refusal.code)
-        return started(_codes(answer, wanted)) if isinstance(answer, Deferred) else answer
+        return start_coroutine(_codes(answer, wanted)) if isinstance(answer, Deferred) else answer
 
     def describe(self, transactional_id: str) -> TransactionState:
         _require_id(transactional_id)
@@ -345,7 +352,7 @@ class TransactionCoordinator:
                 answers.append(shard.submit(lambda core, _: core.forget_topic(topic)))
             except KafkaError as error:
                 logger.error("deletion of topic %s could not be recorded in its open transactions: %s", topic, error)
-        recorded = started(_all_recorded(answers))
+        recorded = start_coroutine(_all_recorded(answers))
         return recorded if isinstance(recorded, Deferred) else None
 
     def abort_timed_out(self) -> None:
@@ -355,12 +362,14 @@ class TransactionCoordinator:
             except KafkaError:
                 continue  # not loaded yet; the next scan finds its overdue transactions
             for transactional_id in timed_out:
-                unattended(self._abort_timed_out(shard, transactional_id))
+                start_unattended(self._abort_timed_out(shard, transactional_id))
 
     async def _abort_timed_out(self, shard: TransactionShard, transactional_id: str) -> None:
         """Aborts a transaction that has timed out. If that fails, the next scan tries again."""
         try:
-            await arrived(self._submit(shard, lambda core, inputs: core.abort_timed_out(transactional_id, inputs)))
+            await wait_for_answer(
+                self._submit(shard, lambda core, inputs: core.abort_timed_out(transactional_id, inputs))
+            )
         except KafkaError as error:
             logger.warning(
                 "transaction %r has timed out but could not be aborted; trying again: %s", transactional_id, error
@@ -398,7 +407,7 @@ class TransactionCoordinator:
         if not outcome.needs_producer_id:
             result = shard.carry_out(outcome, now_ms, parked)
             return result.now_or_later() if isinstance(result, Deferred) else result
-        return started(self._decide_again(shard, decide, parked, before_again))
+        return start_coroutine(self._decide_again(shard, decide, parked, before_again))
 
     async def _decide_again(
         self,
@@ -413,7 +422,7 @@ class TransactionCoordinator:
         if before_again is not None:
             before_again(producer_id)
         inputs = partial(self._inputs, new_producer_id=producer_id)
-        return await arrived(shard.submit(lambda core, now_ms: decide(core, inputs(now_ms)), parked))
+        return await wait_for_answer(shard.submit(lambda core, now_ms: decide(core, inputs(now_ms)), parked))
 
     def _inputs(self, now_ms: int, new_producer_id: int | None = None) -> DecisionInputs:
         return DecisionInputs(now_ms, self._features.get(TRANSACTION_VERSION, 0), new_producer_id)
@@ -433,7 +442,7 @@ async def _codes(answer: Deferred[PartitionCodes], wanted: Iterable[TopicPartiti
 
 async def _all_recorded(answers: Sequence[NowOrLater[int]]) -> None:
     """Waits until every change is recorded or has failed."""
-    await each_of(answers)
+    await wait_for_all(answers)
 
 
 def _reserve(shard: TransactionShard, request: InitProducerIdRequest, producer_id: int) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from mypy_extensions import mypyc_attr
 
 from odradek.broker.partitions.partition import Partition
-from odradek.broker.runtime.waiting import Deferred, NowOrLater, after, unattended
+from odradek.broker.runtime.waiting import Deferred, NowOrLater, sleep, start_unattended
 from odradek.broker.transactions.producers import TwoPhaseProducers
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import PartitionCodes, TopicPartition
@@ -171,7 +171,7 @@ class Verifier:
         if not self.asks_for(adds):
             then({(each.partition.topic, each.partition.index): None for each in batches})
             return
-        unattended(self._verify(producer, batches, adds, then, may_repeat=waits_for_the_last and adds))
+        start_unattended(self._verify(producer, batches, adds, then, may_repeat=waits_for_the_last and adds))
 
     async def _verify(
         self,
@@ -194,7 +194,7 @@ class Verifier:
             is_worth_repeating = may_repeat and RETRIED_SOON in codes.values()
             if not is_worth_repeating or self.clock.now_ms() - since_ms >= window_ms:
                 break
-            await after(self.timers, settings.add_partitions_to_txn_retry_backoff_ms)
+            await sleep(self.timers, settings.add_partitions_to_txn_retry_backoff_ms)
         is_enabled = settings.transaction_partition_verification_enable
         for key, guard in guards.items():
             code = codes.get(key, E.NONE)

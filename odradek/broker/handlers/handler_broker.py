@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.registry import Partitions
     from odradek.broker.runtime.clock import Clock, Timers
     from odradek.broker.runtime.loop_watch import LoopWatch
-    from odradek.broker.runtime.workers import Openers, Workers
+    from odradek.broker.runtime.workers import DecompressionWorkers, Workers
     from odradek.broker.security.tls.certificates import ListenerCertificates
     from odradek.broker.shares.leader.shares import SharePartitionManager
     from odradek.broker.transactions.producers import Seals, TwoPhaseProducers
@@ -67,7 +67,7 @@ class HandlerBroker(Protocol):
     @property
     def workers(self) -> Workers: ...
     @property
-    def openers(self) -> Openers: ...
+    def openers(self) -> DecompressionWorkers: ...
     @property
     def log_directory(self) -> LogDirectory: ...
     @property

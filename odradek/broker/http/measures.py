@@ -306,9 +306,9 @@ async def measure(broker: Broker, traffic: Traffic) -> Measures:
 
 def loop_measure(watch: LoopWatch) -> LoopMeasure:
     blocking = [
-        BlockingMeasure(name, of.times, of.total_s * 1000, of.max_s * 1000) for name, of in watch.blocking.items()
+        BlockingMeasure(name, of.count, of.total_s * 1000, of.max_s * 1000) for name, of in watch.blocking.items()
     ]
-    return LoopMeasure(watch.late_s * 1000, tuple(watch.late), blocking)
+    return LoopMeasure(watch.late_s * 1000, tuple(watch.tick_delays), blocking)
 
 
 def listener_measure(server: Server, admissions: Admissions) -> ListenerMeasure:

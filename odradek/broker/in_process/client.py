@@ -23,7 +23,7 @@ from odradek.protocol.struct import Message
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.handlers.handler_broker import HandlerBroker
-    from odradek.broker.runtime.replies import Parked
+    from odradek.broker.runtime.replies import ParkedRequest
 
 M = TypeVar("M", bound=Message)
 CLIENT_ID = "odradek-page"
@@ -69,7 +69,7 @@ class InProcessClient:
         assert isinstance(answer, response_class)
         return answer
 
-    def begin(self, request: Message, version: int) -> list[Chunk] | Parked:
+    def begin(self, request: Message, version: int) -> list[Chunk] | ParkedRequest:
         """Sends a request. Returns the response, or a parked reply; the caller may ignore either."""
         frame = memoryview(request_bytes(request, version, 0, CLIENT_ID))[LENGTH_BYTES:]
         return self._dispatcher.start(frame, self._connection)

@@ -58,7 +58,7 @@ from odradek.broker.metadata.supported_features import (
 from odradek.broker.runtime.clock import Clock
 from odradek.broker.runtime.slices import ENTRIES_PER_SLICE, Steps
 from odradek.broker.runtime.starting import CannotStart
-from odradek.broker.runtime.waiting import Deferred, unattended
+from odradek.broker.runtime.waiting import Deferred, start_unattended
 from odradek.broker.runtime.workers import JobResult, Workers
 from odradek.files.checkpoints import topic_id_bytes
 from odradek.files.releases import rank
@@ -282,7 +282,7 @@ class ClusterMetadata:
     def allocate_producer_ids(self, count: int, then: Callable[[int | KafkaError], None]) -> None:
         """Allocates `count` unused producer ids. Calls `then` with the first id once the allocation is durable, or with
         the error."""
-        unattended(self._allocate_producer_ids(count, then))
+        start_unattended(self._allocate_producer_ids(count, then))
 
     async def _allocate_producer_ids(self, count: int, then: Callable[[int | KafkaError], None]) -> None:
         try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.metadata.records import MAX_RECORDS, Decision
 from odradek.broker.runtime.clock import Scan, earliest
-from odradek.broker.runtime.waiting import unattended
+from odradek.broker.runtime.waiting import start_unattended
 from odradek.broker.security.tokens.decisions import removals_of_expired
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class TokenExpiry:
         return earliest(token.ends_ms for token in self._metadata.image.delegation_tokens.by_id.values())
 
     def _check(self) -> None:
-        unattended(self._remove_expired())
+        start_unattended(self._remove_expired())
 
     async def _remove_expired(self) -> None:
         def turn(image: MetadataImage) -> Decision[None]:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from odradek.broker.metadata.records import Decision
-from odradek.broker.runtime.waiting import deferred, unattended
+from odradek.broker.runtime.waiting import start_deferred, start_unattended
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 from odradek.protocol.topic_partition import GROUP_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
@@ -121,7 +121,7 @@ class TopicCreation:
         """Creates a topic in which the broker stores state. If that fails, logs each reason once."""
         topic = internal_topic(name, self._config)
         assert topic is not None, name
-        return deferred(self._create_or_complain([topic], None))
+        return start_deferred(self._create_or_complain([topic], None))
 
     def begin(self, names: Iterable[str], charge: Callable[[int], None] | None = None) -> None:
         """Starts to create the topics that can be created. There is no result, because clients repeat their
@@ -130,7 +130,7 @@ class TopicCreation:
 
         topics = [internal_topic(name, self._config) or NewTopic(name) for name in names]
         if topics:
-            unattended(self._begin(topics, charge))
+            start_unattended(self._begin(topics, charge))
 
     async def _begin(self, topics: Sequence[NewTopic], charge: Callable[[int], None] | None) -> None:
         with suppress(KafkaError):  # already logged

@@ -22,7 +22,7 @@ from odradek.broker.network.connection_host import ConnectionHandshake, Connecti
 from odradek.broker.network.file_sender import FileSender
 from odradek.broker.network.held_bytes import HeldBytes
 from odradek.broker.runtime.clock import TimerHandle
-from odradek.broker.runtime.replies import Answered, CloseConnection, Parked
+from odradek.broker.runtime.replies import AnsweredRequest, CloseConnection, ParkedRequest
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.file_slice import Chunk, FileSlice, in_memory
 from odradek.system.sockets import SENDS_FILES
@@ -92,9 +92,9 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog: memoryview | None = None
         # Whether the partial frame, or the first of the backlog, is counted in queued.max.request.bytes.
         self._is_paid = False
-        # Requests whose responses have not been sent, oldest first. An `Answered` holds a response that waits for
-        # earlier ones.
-        self._in_flight: deque[Parked | Answered] | None = None
+        # Requests whose responses have not been sent, oldest first. An `AnsweredRequest` holds a response that waits
+        # for earlier ones.
+        self._in_flight: deque[ParkedRequest | AnsweredRequest] | None = None
         self._in_flight_bytes = 0  # total size of the frames of these requests
         self._overlapping_key: int | None = None
         self._is_reading = True
@@ -197,7 +197,7 @@ class Connection(asyncio.BufferedProtocol):
             timer.cancel()
         in_flight, self._in_flight = self._in_flight, None
         for exchange in in_flight or ():
-            if not isinstance(exchange, Answered):
+            if not isinstance(exchange, AnsweredRequest):
                 exchange.abandon()
         if self._file_sender is not None:
             self._file_sender.close()
@@ -385,14 +385,14 @@ class Connection(asyncio.BufferedProtocol):
         if not isinstance(reply, list):
             self._park(reply)
         elif self._in_flight:
-            self._in_flight.append(Answered(reply, len(frame)))
+            self._in_flight.append(AnsweredRequest(reply, len(frame)))
             self._in_flight_bytes += len(frame)
         else:
             self._write(reply)
             if self._server.memory is not None:
                 self._give_back(len(frame))
 
-    def _park(self, reply: Parked) -> None:
+    def _park(self, reply: ParkedRequest) -> None:
         if self._in_flight is None:
             self._in_flight = deque()
         self._in_flight.append(reply)
@@ -405,7 +405,7 @@ class Connection(asyncio.BufferedProtocol):
         in_flight = self._in_flight
         while in_flight:
             oldest = in_flight[0]
-            if isinstance(oldest, Answered):
+            if isinstance(oldest, AnsweredRequest):
                 chunks = oldest.answer
             elif oldest.is_done:
                 try:
@@ -469,7 +469,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _waits_for_others(self) -> bool:
         """Returns whether every request in flight waits for time to pass or for other clients."""
-        return all(not isinstance(one, Answered) and one.waits_for_others for one in self._in_flight or ())
+        return all(not isinstance(one, AnsweredRequest) and one.waits_for_others for one in self._in_flight or ())
 
     def _refuse(self, reason: str) -> None:
         reply = self._server.requests.too_long(reason, self.info)

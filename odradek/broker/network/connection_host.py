@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from odradek.broker.network.held_bytes import HeldBytes
-    from odradek.broker.runtime.replies import Parked
+    from odradek.broker.runtime.replies import ParkedRequest
     from odradek.protocol.errors import ErrorCode
     from odradek.protocol.file_slice import Chunk
     from odradek.protocol.struct import Buffer
@@ -85,11 +85,11 @@ class FrameReceiver(Protocol):
     def connected(self, connection: ConnectionInfo) -> None:
         """Called before the first frame of a connection, unless the connection is refused."""
 
-    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | ParkedRequest:
         """Starts to handle a frame. A read-only frame may be overwritten after this returns. Raises MalformedMessage or
         CloseConnection."""
 
-    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
+    def too_long(self, reason: str, connection: ConnectionInfo) -> ParkedRequest | None:
         """Called for a frame that is not read because of its size. The connection closes at once if this returns None,
         otherwise after the response is sent."""
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.network.connection_host import ConnectionHost, FrameReceiver
-    from odradek.broker.runtime.replies import Parked
+    from odradek.broker.runtime.replies import ParkedRequest
 
 
 class ExchangeObserver:
@@ -39,7 +39,7 @@ class ExchangeObserver:
         be called."""
         raise NotImplementedError
 
-    def handled(self, reply: list[Chunk] | Parked) -> None:
+    def handled(self, reply: list[Chunk] | ParkedRequest) -> None:
         """Called after the last request was handled, whose frame may have changed by then. Not called if handling
         raised an exception."""
 
@@ -98,7 +98,7 @@ class ObservedRequests(RequestFilter):
         super().connected(connection)
         cast(ControlledConnection, connection.owner).observed_by(self._makers)
 
-    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | ParkedRequest:
         owner = cast(ControlledConnection, connection.owner)
         if owner.makers is not self._makers:
             owner.observed_by(self._makers)

@@ -9,7 +9,7 @@ from mypy_extensions import mypyc_attr
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
     from odradek.broker.network.connection_host import FrameReceiver, LoginCounts
-    from odradek.broker.runtime.replies import Parked
+    from odradek.broker.runtime.replies import ParkedRequest
     from odradek.protocol.file_slice import Chunk
 
 
@@ -31,9 +31,9 @@ class RequestFilter:
     def connected(self, connection: ConnectionInfo) -> None:
         self.plain.connected(connection)
 
-    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
+    def too_long(self, reason: str, connection: ConnectionInfo) -> ParkedRequest | None:
         return self.plain.too_long(reason, connection)
 
-    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | ParkedRequest:
         """Starts to handle a frame, as `FrameReceiver.start` does. Raises MalformedMessage, CloseConnection."""
         return self.plain.start(frame, connection)

@@ -16,7 +16,7 @@ from odradek.broker.metadata.node_partitions import new_partitions
 from odradek.broker.partitions.group_commit import AppendFlush, LogSyncs
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.runtime.clock import Clock, Timers
-from odradek.broker.runtime.slices import Steps, completed
+from odradek.broker.runtime.slices import Steps, run_to_end
 from odradek.broker.runtime.waiting import Deferred
 from odradek.broker.runtime.workers import JobResult, Workers
 from odradek.broker.transactions.producers import Seals
@@ -177,7 +177,7 @@ class Partitions:
 
     def open_all(self) -> None:
         """Opens the logs of all partitions that the metadata places on this node."""
-        completed(self.opening())
+        run_to_end(self.opening())
 
     def opening(self) -> Steps[None]:
         """Opens the partitions in steps, so that the caller decides on the timing."""

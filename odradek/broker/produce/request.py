@@ -15,7 +15,7 @@ from odradek.broker.api.error_translations import Asker, translated
 from odradek.broker.api.long_requests import PRODUCE_BY_ID_SINCE
 from odradek.broker.runtime.replies import NO_RESPONSE, CloseConnection, NoResponse
 from odradek.broker.runtime.waiting import Deferred
-from odradek.broker.runtime.workers import JobResult, Openers, Workers
+from odradek.broker.runtime.workers import DecompressionWorkers, JobResult, Workers
 from odradek.broker.transactions.producers import SealedTransaction
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.batch_header import NO_TIMESTAMP
@@ -80,7 +80,7 @@ class ProduceBroker(Protocol):
     @property
     def workers(self) -> Workers: ...
     @property
-    def openers(self) -> Openers:
+    def openers(self) -> DecompressionWorkers:
         """The threads for compressed batches, which may decompress to a large size. Only a few batches are decompressed
         at a time."""
 

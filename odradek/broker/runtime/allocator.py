@@ -61,22 +61,22 @@ class FrozenObjects:
         self._freezes = 0  # number of freezes since the last thaw
         self._stuck = 0  # number of brokers that reference counting did not free
 
-    def begin(self) -> bool:
+    def cluster_starting(self) -> bool:
         """Collects garbage and pauses the collector; called before a cluster starts. Returns whether the collector was
-        enabled, to be passed to `made`."""
+        enabled, to be passed to `cluster_started`."""
         gc.collect(1)  # Garbage would be frozen too. Requests leave little garbage between two collections.
         collects = gc.isenabled()
         gc.disable()
         return collects
 
-    def made(self, began: bool) -> None:
+    def cluster_started(self, began: bool) -> None:
         """Freezes all objects; called when the cluster has started or has failed to start."""
         gc.freeze()
         self._freezes += 1
         if began:
             gc.enable()
 
-    def gone(self, broker: Callable[[], object], clusters: Sized) -> None:
+    def broker_ended(self, broker: Callable[[], object], clusters: Sized) -> None:
         """Counts a broker that has dropped its parts, and runs a full collection if many cycles may have accumulated.
         Called some time after the broker has dropped its parts.
 

@@ -227,16 +227,16 @@ class ControlledTime:
             for due_ms, number, timer in self._scans
             if isinstance(action := timer.action, Scan)
         ]
-        first = self._first()
+        first = self._next_timer()
         return None if first is None else first[0]
 
-    def _first(self) -> Armed | None:
+    def _next_timer(self) -> Armed | None:
         return min([*self._armed[:1], *self._scans], default=None, key=_order)
 
     def _run_due(self) -> None:
         """Runs the actions that are due now. Actions that these actions arm run in a later turn."""
         now_ms, last = self.monotonic_ms(), next(self._numbers)
-        while (first := self._first()) is not None and first[0] <= now_ms and first[1] < last:
+        while (first := self._next_timer()) is not None and first[0] <= now_ms and first[1] < last:
             timer = first[2]
             if self._armed and self._armed[0][2] is timer:
                 heappop(self._armed)
@@ -255,7 +255,7 @@ class ControlledTime:
     def _run_what_is_due_already(self) -> None:
         """Runs due actions in the next turn of the loop, because timers without a delay must run even while the time is
         frozen."""
-        first = self._first()
+        first = self._next_timer()
         if first is not None and first[0] <= self.pace.at_ms and not self._runs_soon:
             self._runs_soon = True
             self._loop.call_soon(self._run_soon)
@@ -268,12 +268,12 @@ class ControlledTime:
 
     def _wake_later(self) -> None:
         self._sleep()
-        first = self._first()
+        first = self._next_timer()
         if first is not None and not self.is_frozen:
             self._wake_ms = first[0]
-            self._wake = self._loop.call_later(max(self._wake_ms - self.monotonic_ms(), 0) / 1000, self._woken)
+            self._wake = self._loop.call_later(max(self._wake_ms - self.monotonic_ms(), 0) / 1000, self._on_wake)
 
-    def _woken(self) -> None:
+    def _on_wake(self) -> None:
         self._sleep()
         self._run_due()
         self._wake_later()

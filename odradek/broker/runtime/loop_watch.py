@@ -34,7 +34,7 @@ GARBAGE_COLLECTION = "garbage collection"
 class LongRuns:
     """The runs of one kind of work that took longer than LONG_S each."""
 
-    times: int = 0
+    count: int = 0
     total_s: float = 0.0
     max_s: float = 0.0
 
@@ -44,7 +44,7 @@ class LoopWatch:
     µs, and `late_s` is the total lateness. `blocking` has the long runs by the name of the work."""
 
     def __init__(self, timers: Timers, monotonic_s: Callable[[], float] = perf_counter) -> None:
-        self.late = [0] * MOST_BITS
+        self.tick_delays = [0] * MOST_BITS
         self.late_s = 0.0
         self.blocking: dict[str, LongRuns] = {}
         self._timers = timers
@@ -72,14 +72,14 @@ class LoopWatch:
             gc.callbacks.remove(self._collecting)
             self._tick = None
 
-    def took(self, name: str, time_s: float) -> None:
+    def record_duration(self, name: str, time_s: float) -> None:
         """Reports that work of this name ran on the loop, for callers that measure the time themselves."""
         if time_s < LONG_S:
             return
         of = self.blocking.get(name)
         if of is None:
             of = self.blocking[name] = LongRuns()
-        of.times += 1
+        of.count += 1
         of.total_s += time_s
         of.max_s = max(of.max_s, time_s)
         if self._slowest is None or time_s > self._slowest[0]:
@@ -89,7 +89,7 @@ class LoopWatch:
         else:
             logger.debug("the event loop was blocked for %.1f ms by: %s", time_s * 1000, name)
 
-    def timed(self, name: str, action: Callable[[], None]) -> Callable[[], None]:
+    def time_action(self, name: str, action: Callable[[], None]) -> Callable[[], None]:
         return partial(self._run, name, action)
 
     def _run(self, name: str, action: Callable[[], None]) -> None:
@@ -99,7 +99,7 @@ class LoopWatch:
         finally:
             took_s = self.monotonic_s() - began_s
             if took_s >= LONG_S:
-                self.took(name, took_s)
+                self.record_duration(name, took_s)
 
     def _arm(self, delay_ms: int) -> None:
         self._tick = self._timers.after(delay_ms, partial(self._ticked, self.monotonic_s() + delay_ms / 1000))
@@ -107,7 +107,7 @@ class LoopWatch:
     def _ticked(self, due_s: float) -> None:
         late_s = max(0.0, self.monotonic_s() - due_s)
         self.late_s += late_s
-        self.late[int(late_s * 1e6).bit_length()] += 1
+        self.tick_delays[int(late_s * 1e6).bit_length()] += 1
         slowest, self._slowest = self._slowest, None
         if late_s >= LONG_S and slowest is None:
             logger.debug(
@@ -125,7 +125,7 @@ class LoopWatch:
         if phase == "start":
             self._collection_began_s = self.monotonic_s()
         else:
-            self.took(GARBAGE_COLLECTION, self.monotonic_s() - self._collection_began_s)
+            self.record_duration(GARBAGE_COLLECTION, self.monotonic_s() - self._collection_began_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class WatchedTimers:
     name: str
 
     def after(self, delay_ms: float, action: Callable[[], None]) -> TimerHandle:
-        timed = self.watch.timed(self.name, action)
+        timed = self.watch.time_action(self.name, action)
         return self.timers.after(delay_ms, action.with_action(timed) if isinstance(action, Scan) else timed)
 
     def monotonic_ms(self) -> float:

@@ -36,7 +36,7 @@ class CloseConnection(Exception):
         self.last_answer = last_answer or []
 
 
-class Parked(Protocol):
+class ParkedRequest(Protocol):
     """A request that has not been answered yet, as its connection sees it."""
 
     @property
@@ -68,10 +68,10 @@ class Parked(Protocol):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class ReplyAround:
-    """Base class of a `Parked` that wraps another one: forwards the properties that stay the same."""
+class WrappedRequest:
+    """Base class of a `ParkedRequest` that wraps another one: forwards the properties that stay the same."""
 
-    def __init__(self, reply: Parked) -> None:
+    def __init__(self, reply: ParkedRequest) -> None:
         self._reply = reply
 
     @property
@@ -91,7 +91,7 @@ class ReplyAround:
 
 
 @dataclass(slots=True)
-class Answered:
+class AnsweredRequest:
     """A finished response that waits for earlier responses on its connection."""
 
     answer: list[Chunk]

@@ -41,7 +41,7 @@ def _work_slice(steps: Iterator[None]) -> bool:
     return all(perf_counter() < until_s for _ in steps)
 
 
-def completed(steps: Steps[A]) -> A:
+def run_to_end(steps: Steps[A]) -> A:
     """Runs all steps immediately, and returns the generator's result."""
     while True:
         try:
@@ -88,7 +88,7 @@ def _visit_slice(left: Iterator[T], visit: Callable[[T], None], watch: LoopWatch
         visit(item)
         took_s = watch.monotonic_s() - began_s
         if took_s >= SLICE_S:
-            watch.took(name, took_s)
+            watch.record_duration(name, took_s)
             return False
     return True
 
@@ -205,10 +205,10 @@ class Rotation:
         try:
             handle(decoded)
         finally:
-            self._let_go(self._called_bytes)
+            self._release_frame(self._called_bytes)
             self._called_bytes = 0
 
-    def _let_go(self, frame_bytes: int) -> None:
+    def _release_frame(self, frame_bytes: int) -> None:
         self._decoded_bytes -= frame_bytes
         self._decode_next()
 
@@ -244,9 +244,9 @@ class Rotation:
     def _arm(self) -> None:
         if not self._is_armed:
             self._is_armed = True
-            asyncio.get_running_loop().call_soon(self._turn)
+            asyncio.get_running_loop().call_soon(self._run_turn)
 
-    def _turn(self) -> None:
+    def _run_turn(self) -> None:
         self._is_armed = False
         self._entries_left = ENTRIES_PER_SLICE
         while self._unbegun and self._entries_left:
@@ -274,7 +274,7 @@ class Rotation:
             reply.fail(error)
         else:
             return False
-        self._let_go(frame_bytes)
+        self._release_frame(frame_bytes)
         return True
 
 

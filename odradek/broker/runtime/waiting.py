@@ -2,9 +2,9 @@
 
 A handler returns an unresolved `Deferred`, and the code that finds the answer resolves it. Code that needs such an
 answer before it can continue is a coroutine, so that it reads from top to bottom. The coroutine is stepped without a
-task of the event loop: `started` runs it up to its first wait. If the coroutine does not wait, its result is returned
-immediately. If it waits, the awaited object continues it: a `Deferred` in the turn in which it resolves, a future of
-asyncio in a later turn.
+task of the event loop: `start_coroutine` runs it up to its first wait. If the coroutine does not wait, its result is
+returned immediately. If it waits, the awaited object continues it: a `Deferred` in the turn in which it resolves, a
+future of asyncio in a later turn.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Deferred(Generic[M]):
     # Methods for the reader of the answer. There is one reader: the connection or a coroutine.
 
     def __await__(self) -> Generator[Deferred[Any], None, M]:
-        """Waits for the answer in a coroutine that `started` runs. Raises the error passed to `fail`."""
+        """Waits for the answer in a coroutine that `start_coroutine` runs. Raises the error passed to `fail`."""
         if not self.is_done:
             yield self
         return self.outcome()
@@ -119,7 +119,7 @@ Awaited: TypeAlias = Deferred[Any] | asyncio.Future[Any] | None
 (`asyncio.sleep(0)`)."""
 
 
-def started(coroutine: Coroutine[Awaited, None, M], *, ends_with_client: bool = False) -> NowOrLater[M]:
+def start_coroutine(coroutine: Coroutine[Awaited, None, M], *, ends_with_client: bool = False) -> NowOrLater[M]:
     """Runs a coroutine up to its first wait, and returns its result if it never waits. An error before the first wait
     is raised; a later error becomes the error of the answer.
 
@@ -134,11 +134,11 @@ def started(coroutine: Coroutine[Awaited, None, M], *, ends_with_client: bool = 
     return _SteppedCoroutine(coroutine, awaited, ends_with_client).reply
 
 
-def deferred(coroutine: Coroutine[Awaited, None, M]) -> Deferred[M]:
-    """Like `started`, for callers that need a Deferred in any case. If the coroutine never waits, the Deferred is
-    already resolved, or failed, when this returns."""
+def start_deferred(coroutine: Coroutine[Awaited, None, M]) -> Deferred[M]:
+    """Like `start_coroutine`, for callers that need a Deferred in any case. If the coroutine never waits, the Deferred
+    is already resolved, or failed, when this returns."""
     try:
-        answer = started(coroutine)
+        answer = start_coroutine(coroutine)
     except Exception as error:
         failed: Deferred[M] = Deferred()
         failed.fail(error)
@@ -150,10 +150,10 @@ def deferred(coroutine: Coroutine[Awaited, None, M]) -> Deferred[M]:
     return done
 
 
-def unattended(coroutine: Coroutine[Awaited, None, object]) -> None:
+def start_unattended(coroutine: Coroutine[Awaited, None, object]) -> None:
     """Runs a coroutine whose result nobody waits for. Raises an error that occurs before the first wait. A later error
     is a bug, and is logged."""
-    answer = started(coroutine)
+    answer = start_coroutine(coroutine)
     if isinstance(answer, Deferred):
         answer.when_done(_log_failure)
 
@@ -179,14 +179,14 @@ class _SteppedCoroutine(Generic[M]):
 
     def _wait_for(self, awaited: Awaited) -> None:
         if isinstance(awaited, Deferred):
-            awaited.when_done(self._go_on)
+            awaited.when_done(self._resume)
         elif awaited is None:
-            asyncio.get_running_loop().call_soon(self._go_on, None)
+            asyncio.get_running_loop().call_soon(self._resume, None)
         else:
             awaited._asyncio_future_blocking = False  # tells the future that its `await` was understood, as a task does
-            awaited.add_done_callback(self._go_on)
+            awaited.add_done_callback(self._resume)
 
-    def _go_on(self, _: object) -> None:
+    def _resume(self, _: object) -> None:
         coroutine = self._coroutine
         if coroutine is None:
             return
@@ -207,12 +207,12 @@ class _SteppedCoroutine(Generic[M]):
             coroutine.close()
 
 
-async def arrived(answer: NowOrLater[M]) -> M:
+async def wait_for_answer(answer: NowOrLater[M]) -> M:
     """Waits for an answer, or returns it immediately if it is ready. Raises the answer's error."""
     return await answer if isinstance(answer, Deferred) else answer
 
 
-async def each_of(answers: Sequence[NowOrLater[M]]) -> list[M | KafkaError]:
+async def wait_for_all(answers: Sequence[NowOrLater[M]]) -> list[M | KafkaError]:
     """Waits for all answers, and returns them in order, with the KafkaError in place of an answer that failed."""
     found: list[M | KafkaError] = []
     for answer in answers:
@@ -233,8 +233,8 @@ async def in_thread(workers: Workers, job: Callable[[], M]) -> M:
     return (await ended).result()
 
 
-def after(timers: Timers, delay_ms: float) -> Deferred[None]:
-    """Returns an answer that resolves by itself after the delay: `await after(…)` sleeps."""
+def sleep(timers: Timers, delay_ms: float) -> Deferred[None]:
+    """Returns an answer that resolves by itself after the delay: `await sleep(…)`."""
     passed: Deferred[None] = Deferred()
     timers.after(delay_ms, lambda: passed.resolve(None))
     return passed

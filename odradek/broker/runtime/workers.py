@@ -191,7 +191,7 @@ class ThreadWorkers:
                 return
 
 
-class Openers:
+class DecompressionWorkers:
     """Workers that decompress batches. A waiting batch stays in memory even if its client has disconnected, because it
     may belong to a Produce with acks=0. Therefore the total size is bounded."""
 

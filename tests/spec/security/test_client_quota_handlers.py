@@ -6,7 +6,7 @@ from typing import Any
 from odradek.broker.api.context import AllowAll, ConnectionInfo, RequestContext
 from odradek.broker.api.error_replies import error_reply
 from odradek.broker.handlers.security.quotas import alter_client_quotas, describe_client_quotas
-from odradek.broker.runtime.waiting import deferred
+from odradek.broker.runtime.waiting import start_deferred
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode as E
 from odradek.protocol.messages.alter_client_quotas_request import (
@@ -35,7 +35,7 @@ def alter(running: Running, *entries: EntryData, validate_only: bool = False) ->
     """Alters quotas. Returns (code, whether there is a message) for each entry."""
     broker: Any = SimpleNamespace(metadata=running.metadata, workers=WorkersHere(), host_addresses={})
     request = AlterClientQuotasRequest(entries=list(entries), validate_only=validate_only)
-    answer = deferred(alter_client_quotas(request, context(ApiKey.ALTER_CLIENT_QUOTAS), broker)).outcome()
+    answer = start_deferred(alter_client_quotas(request, context(ApiKey.ALTER_CLIENT_QUOTAS), broker)).outcome()
     return [(each.error_code, each.error_message is not None) for each in answer.entries]
 
 

@@ -17,7 +17,7 @@ from odradek.broker.handlers.security.tokens import (
     renew_delegation_token,
 )
 from odradek.broker.metadata.token_expiry import TokenExpiry
-from odradek.broker.runtime.waiting import Deferred, started
+from odradek.broker.runtime.waiting import Deferred, start_coroutine
 from odradek.broker.security.sasl.mechanism import Challenge, TokenAccepted, TokenRefused, Verdict
 from odradek.broker.security.sasl.scram import ScramExchange, TokenLogins, UsersOfImage
 from odradek.broker.security.tokens.decisions import token_rules
@@ -82,7 +82,7 @@ class Scene:
         try:
             answer = call(request, context, broker)
             if isinstance(answer, Coroutine):
-                answer = started(answer)
+                answer = start_coroutine(answer)
         except KafkaError as error:
             return error
         response: Any = answer.outcome() if isinstance(answer, Deferred) else answer

@@ -11,7 +11,7 @@ from odradek.broker.api.error_replies import error_reply
 from odradek.broker.handlers.security.logins import alter_user_scram_credentials, describe_user_scram_credentials
 from odradek.broker.metadata.files import BOOTSTRAP, bootstrap_snapshot
 from odradek.broker.metadata.registration import first_features
-from odradek.broker.runtime.waiting import deferred
+from odradek.broker.runtime.waiting import start_deferred
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.alter_user_scram_credentials_request import (
@@ -57,7 +57,7 @@ class Scene:
             deletions=[one for one in changes if isinstance(one, ScramCredentialDeletion)],
             upsertions=[one for one in changes if isinstance(one, ScramCredentialUpsertion)],
         )
-        response = deferred(alter_user_scram_credentials(request, EVERYBODY, self.broker)).outcome()
+        response = start_deferred(alter_user_scram_credentials(request, EVERYBODY, self.broker)).outcome()
         assert len({result.user for result in response.results}) == len(response.results)
         return {result.user: result.error_code for result in response.results}
 

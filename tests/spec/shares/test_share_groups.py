@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.runtime.slices import completed
+from odradek.broker.runtime.slices import run_to_end
 from odradek.broker.shares.leader.dead_letter_queues import DeadLetterCounts
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
@@ -217,7 +217,7 @@ def test_scenario_031_a_topic_that_grows_is_assigned_after_its_state_is_there(br
     broker.image.replay(
         PartitionRecord(partition_id=1, topic_id=topic.topic_id, replicas=[1], isr=[1], leader=1, leader_epoch=0)
     )
-    completed(broker.partitions.opening_topic(broker.image.topics["T"]))
+    run_to_end(broker.partitions.opening_topic(broker.image.topics["T"]))
     got = None
     for _ in range(3):
         broker.sleep(1_000)

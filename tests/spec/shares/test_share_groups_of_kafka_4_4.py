@@ -11,7 +11,7 @@ from odradek.broker.handlers.shares.share_group_state import (
     read_share_group_state_summary,
     write_share_group_state,
 )
-from odradek.broker.runtime.slices import completed
+from odradek.broker.runtime.slices import run_to_end
 from odradek.broker.shares.core.state import SharePartitionKey, StateSummary
 from odradek.broker.shares.core.state_core import ShareCoordinatorConfig
 from odradek.protocol.api_keys import ApiKey
@@ -85,7 +85,7 @@ def test_a_partition_that_was_added_begins_at_0_whatever_the_reset_says(rules: K
     broker.image.replay(
         PartitionRecord(partition_id=1, topic_id=topic.topic_id, replicas=[1], isr=[1], leader=1, leader_epoch=0)
     )
-    completed(broker.partitions.opening_topic(broker.image.topics["T"]))
+    run_to_end(broker.partitions.opening_topic(broker.image.topics["T"]))
     for _ in range(3):
         broker.sleep(1_000)
         member.heartbeat()

@@ -9,7 +9,7 @@ import pytest
 from odradek.broker.coordinators.target_computations import TargetComputations
 from odradek.broker.groups.records import decode_record, encode_record
 from odradek.broker.groups.streams.records import target_of, target_record
-from odradek.broker.runtime.slices import Steps, completed
+from odradek.broker.runtime.slices import Steps, run_to_end
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.streams_group_target_assignment_member_key import StreamsGroupTargetAssignmentMemberKey
 from odradek.protocol.messages.streams_group_target_assignment_member_value import (
@@ -297,7 +297,7 @@ def test_the_records_of_a_target_are_one_batch_with_its_epoch_at_the_end() -> No
         scene.member(name)
         scene.end_computation()
     scene.member("d")
-    computed = completed(scene.cluster.computing.pop("billing"))
+    computed = run_to_end(scene.cluster.computing.pop("billing"))
     outcome = scene.core.target_computed("billing", computed, scene.now_ms)
     assert [record.key.API_KEY for record in outcome.records] == [TARGET] * (len(outcome.records) - 1) + [TARGET_EPOCH]
     assert len(outcome.records) > 2
@@ -310,7 +310,7 @@ def test_a_record_that_was_encoded_early_is_what_encoding_and_replaying_it_now_p
     scene.member("a")
     scene.cluster.computes_later = True
     scene.member("b")
-    computed = completed(scene.cluster.computing["billing"])
+    computed = run_to_end(scene.cluster.computing["billing"])
     assert computed.records
     for member_id, record in computed.records.items():
         assert record.prepared is not None

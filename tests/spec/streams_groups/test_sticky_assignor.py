@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from odradek.broker.groups.streams.assignors.group_view import GroupView, MemberView, TargetAssignment
 from odradek.broker.groups.streams.assignors.sticky import assign_sticky
 from odradek.broker.groups.streams.tasks import TaskRoles, Tasks
-from odradek.broker.runtime.slices import completed
+from odradek.broker.runtime.slices import run_to_end
 
 TARGETS_OF_KAFKA = json.loads(Path(__file__).with_name("targets_of_kafka.json").read_text())
 
 
 def assigned(group: GroupView) -> TargetAssignment:
-    return completed(assign_sticky(group))
+    return run_to_end(assign_sticky(group))
 
 
 class Application:

@@ -18,7 +18,7 @@ from odradek.broker.groups.streams.topology import (
     topology_value,
 )
 from odradek.broker.metadata.topic_names import is_valid_topic_name
-from odradek.broker.runtime.slices import completed
+from odradek.broker.runtime.slices import run_to_end
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages import streams_group_heartbeat_request as wire
 from odradek.protocol.messages.streams_group_topology_key import StreamsGroupTopologyKey
@@ -54,7 +54,7 @@ def refusal(error: pytest.ExceptionInfo[KafkaError]) -> tuple[ErrorCode, str | N
 
 
 def check(topology: wire.Topology, hidden: str = "") -> None:
-    completed(check_topics(topology, is_valid_topic_name, lambda name: name != hidden))
+    run_to_end(check_topics(topology, is_valid_topic_name, lambda name: name != hidden))
 
 
 def test_a_topology_is_the_same_after_it_was_stored() -> None:

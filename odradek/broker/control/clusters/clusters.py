@@ -393,7 +393,7 @@ class Clusters:
         own = {"log.dirs": str(cluster.directory), "odradek.http.port": "-1", "node.id": str(node_id)}
         entrances = cluster.entrances.settings(node_id, cluster.ports)
         own |= {name: entrances[name] for name in LISTENER_SETTINGS & entrances.keys()}
-        began = self._objects.begin()
+        began = self._objects.cluster_starting()
         try:
             settings = {**MADE_WITH, **entrances, **cluster.settings, **own}
             config, _ = configure({}, {}, settings, brokers=len(cluster.node_ids))
@@ -402,7 +402,7 @@ class Clusters:
         except (CannotStart, ConfigError, KafkaError, OSError) as error:
             raise Problem(400, f"the cluster cannot start: {error}", field="settings") from error
         finally:
-            self._objects.made(began)
+            self._objects.cluster_started(began)
 
     async def _start(self, cluster: Cluster, serving: ServingBroker, steps: ControlledSteps) -> None:
         await serving.start()
@@ -506,7 +506,7 @@ class Clusters:
 
     def _let_go(self, serving: ServingBroker) -> None:
         serving.let_go()
-        self._system.after(LET_GO_MS, partial(self._objects.gone, ref(serving.broker), self._clusters))
+        self._system.after(LET_GO_MS, partial(self._objects.broker_ended, ref(serving.broker), self._clusters))
         self._let_gone += 1
         if self._let_gone == GONE_PER_RETURN:
             self._system.after(RETURN_MS, self._return)

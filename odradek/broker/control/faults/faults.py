@@ -26,7 +26,7 @@ from odradek.broker.network.controlled_connection import observe
 from odradek.broker.network.paced_answers import PacedAnswer, slow
 from odradek.broker.network.request_filter import RequestFilter
 from odradek.broker.produce.request import WITHOUT_LOG_START
-from odradek.broker.runtime.replies import CloseConnection, Parked
+from odradek.broker.runtime.replies import CloseConnection, ParkedRequest
 from odradek.broker.runtime.waiting import Deferred
 from odradek.protocol.api_facts import API_OF_KEY, facts_of
 from odradek.protocol.api_keys import ApiKey
@@ -221,7 +221,7 @@ class FaultyRequests(RequestFilter):
         self._doomed.discard(connection.connection_id)
         cut(connection, resets)
 
-    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | ParkedRequest:
         if connection.connection_id in self._doomed:  # the first request may arrive before the connection is cut
             raise CloseConnection("a fault rule closes it")
         occurrence = self._occurrence(frame, connection)
@@ -305,7 +305,7 @@ class FaultyExchange:
         self._frame = frame
         self._connection = connection
         self._occurrence = occurrence
-        self._reply: Parked | None = None
+        self._reply: ParkedRequest | None = None
         self._outcome: list[Chunk] | CloseConnection = []
         self._on_done: Callable[[object], None] | None = None
         self._is_dispatched = False
@@ -313,7 +313,7 @@ class FaultyExchange:
         self._refused: Struct | None = None  # response with the errors of the partitions that a rule refuses
         self._bytes_per_s: int | None = None  # sending rate of the response, set by the last rule that has one
 
-    def begin(self) -> list[Chunk] | Parked:
+    def begin(self) -> list[Chunk] | ParkedRequest:
         """Starts the exchange, and returns the response if it is ready. Raises MalformedMessage, CloseConnection."""
         self._at(Point.RECEIVED, self._dispatch)
         return self.chunks() if self.is_done else self

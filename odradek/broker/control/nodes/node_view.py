@@ -56,9 +56,9 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.registry import Partitions
     from odradek.broker.runtime.clock import Clock, Timers
     from odradek.broker.runtime.loop_watch import LoopWatch
-    from odradek.broker.runtime.replies import Parked
+    from odradek.broker.runtime.replies import ParkedRequest
     from odradek.broker.runtime.waiting import NowOrLater
-    from odradek.broker.runtime.workers import Openers, Workers
+    from odradek.broker.runtime.workers import DecompressionWorkers, Workers
     from odradek.broker.security.tls.certificates import ListenerCertificates
     from odradek.broker.serving import ServingBroker
     from odradek.broker.shares.leader.shares import SharePartitionManager
@@ -177,7 +177,7 @@ class NodeBroker(HandlerBroker):
         return self._whole.workers
 
     @property
-    def openers(self) -> Openers:
+    def openers(self) -> DecompressionWorkers:
         return self._whole.openers
 
     @property
@@ -352,7 +352,7 @@ class NodeRequests(RequestFilter):
         self._broker = broker
         self._node_id = node_id
 
-    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | ParkedRequest:
         leaders = self._coordinators(frame)
         if leaders and self._node_id not in leaders:
             return self.dispatcher.refusal(frame, connection, ErrorCode.NOT_COORDINATOR)

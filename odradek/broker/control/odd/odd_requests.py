@@ -11,7 +11,7 @@ from odradek.broker.control.odd.odd import AnsweredRequest, Odd, WatchedConnecti
 from odradek.broker.control.odd.odd_logs import leave_hole
 from odradek.broker.network.paced_answers import PacedAnswer, cut_at
 from odradek.broker.network.request_filter import RequestFilter
-from odradek.broker.runtime.replies import Parked, ReplyAround
+from odradek.broker.runtime.replies import ParkedRequest, WrappedRequest
 from odradek.protocol.api_facts import API_OF_KEY, facts_of
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import KafkaError
@@ -61,7 +61,7 @@ class OddRequests(RequestFilter):
         self._timers = timers
         self._is_first = node == serving.broker.config.node_id
 
-    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | ParkedRequest:
         asked = api_and_version(frame)
         if asked is None or not connection.is_authenticated:
             return self.plain.start(frame, connection)
@@ -155,11 +155,11 @@ class OddRequests(RequestFilter):
                     continue
 
 
-class OddReply(ReplyAround):
-    """A response that is not complete yet, and that becomes odd when it is. Implements `Parked`."""
+class OddReply(WrappedRequest):
+    """A response that is not complete yet, and that becomes odd when it is. Implements `ParkedRequest`."""
 
     def __init__(
-        self, reply: Parked, made_odd: Callable[[list[Chunk]], list[Chunk]], watched: WatchedConnection
+        self, reply: ParkedRequest, made_odd: Callable[[list[Chunk]], list[Chunk]], watched: WatchedConnection
     ) -> None:
         super().__init__(reply)
         self.is_done = False

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from odradek.broker.network.controlled_connection import ControlledConnection
-    from odradek.broker.runtime.replies import Parked
+    from odradek.broker.runtime.replies import ParkedRequest
 
 MOST_WAITING_BYTES: Final = 64 * 1024 * 1024
 GATHERS_BYTES: Final = 256 * 1024
@@ -327,7 +327,7 @@ class RecordedConnection(ExchangeObserver):
             recorder.gather()
         return False
 
-    def handled(self, reply: list[Chunk] | Parked) -> None:
+    def handled(self, reply: list[Chunk] | ParkedRequest) -> None:
         self._note_unchecked(isinstance(reply, QuickReply))
 
     def _note_unchecked(self, is_sound: bool) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.api.context import REFUSALS, RequestContext
 from odradek.broker.runtime.slices import Steps, done_in_slices, made_of_each, sliced
-from odradek.broker.runtime.waiting import NowOrLater, started
+from odradek.broker.runtime.waiting import NowOrLater, start_coroutine
 from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -63,7 +63,7 @@ def find_coordinator(
     if key_type is KeyType.SHARE and is_served:
         context.require(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     if is_served and topic not in broker.metadata.image.topics:
-        return started(once_it_is_there(topic, request, key_type, context, broker))
+        return start_coroutine(once_it_is_there(topic, request, key_type, context, broker))
     return (yield from answer(request, key_type, context, broker))
 
 

@@ -9,7 +9,7 @@ from odradek.broker.api.authorized_operations import authorized_operations, is_a
 from odradek.broker.api.context import Audit, RequestContext
 from odradek.broker.api.long_requests import AnswerEntries, entries_of
 from odradek.broker.runtime.slices import Steps, done_in_slices, made_of_each, sliced, visit_in_slices
-from odradek.broker.runtime.waiting import arrived, started
+from odradek.broker.runtime.waiting import start_coroutine, wait_for_answer
 from odradek.broker.shares.leader import group_state
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -128,11 +128,11 @@ async def delete_groups(
     """
     group_ids = list(dict.fromkeys(request.groups_names))
     deletions = await done_in_slices(
-        made_of_each(group_ids, lambda group_id: started(delete_group(group_id, context, broker)))
+        made_of_each(group_ids, lambda group_id: start_coroutine(delete_group(group_id, context, broker)))
     )
     response = DeleteGroupsResponse()
     for deletion in deletions:
-        response.results.append(await arrived(deletion))
+        response.results.append(await wait_for_answer(deletion))
     return response
 
 
@@ -144,9 +144,9 @@ async def delete_group(group_id: str, context: RequestContext, broker: HandlerBr
         if is_share_group:
             await delete_share_state(group_id, broker)
         if shard.read_state(lambda core: core.has_description(group_id)):
-            await arrived(shard.submit(lambda core, now_ms: core.begin_description_removal(group_id, now_ms)))
-            await arrived(shard.submit(lambda core, now_ms: core.description_removed(group_id, now_ms)))
-        result = await arrived(shard.submit(lambda core, _: core.delete_group(group_id)))
+            await wait_for_answer(shard.submit(lambda core, now_ms: core.begin_description_removal(group_id, now_ms)))
+            await wait_for_answer(shard.submit(lambda core, now_ms: core.description_removed(group_id, now_ms)))
+        result = await wait_for_answer(shard.submit(lambda core, _: core.delete_group(group_id)))
         if is_share_group and not result.error_code:
             broker.shares.dead_letters.forget_group(group_id)
         return result
@@ -158,7 +158,7 @@ async def delete_share_state(group_id: str, broker: HandlerBroker) -> None:
     """Deletes the state that the share coordinator stores for a group. Raises KafkaError if some state remains; then
     the group remains too and can be deleted again."""
     shard = broker.groups.shard_for(group_id)
-    gone = await arrived(shard.submit(lambda core, now_ms: core.begin_share_deletion(group_id, None, now_ms)))
+    gone = await wait_for_answer(shard.submit(lambda core, now_ms: core.begin_share_deletion(group_id, None, now_ms)))
     refusals = await group_state.delete_state(broker, group_id, gone)
     for error in refusals.values():
         raise error

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.runtime.slices import Steps, sliced
-from odradek.broker.runtime.waiting import Deferred, NowOrLater, arrived, each_of, started
+from odradek.broker.runtime.waiting import Deferred, NowOrLater, start_coroutine, wait_for_all, wait_for_answer
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.offset_fetch_request import (
@@ -59,11 +59,11 @@ def offset_fetch(
             asked.append(piece)
             places.append(place)
             answer = fetch_group(piece, request.require_stable, context, broker)
-            answers.append(started(counted(answer, entries, version)))
+            answers.append(start_coroutine(counted(answer, entries, version)))
             found = 0 if isinstance(answer, Deferred) else len(answer.topics)
             for _ in range(1 + max(found, len(piece.topics or ()))):
                 yield
-    return started(together(answers, asked, places, version))
+    return start_coroutine(together(answers, asked, places, version))
 
 
 async def counted(
@@ -71,7 +71,7 @@ async def counted(
 ) -> OffsetFetchResponse:
     """Waits for the response to a piece and counts its entries. Raises INVALID_REQUEST if there are too many in
     total."""
-    group = await arrived(answer)
+    group = await wait_for_answer(answer)
     for topic in group.topics:
         metadata_bytes = sum(len(partition.metadata or "") for partition in topic.partitions)
         entries.add(1 + len(topic.partitions), metadata_bytes)
@@ -86,7 +86,7 @@ async def together(
     version: int,
 ) -> OffsetFetchResponse:
     """Waits for the responses to all pieces. If a piece is refused, its whole group is answered with the error."""
-    arrived: list[OffsetFetchResponse | KafkaError] = await each_of(answers)
+    arrived: list[OffsetFetchResponse | KafkaError] = await wait_for_all(answers)
     found: list[OffsetFetchResponse] = []
     for piece, answer in zip(asked, arrived, strict=True):
         if isinstance(answer, KafkaError):

@@ -18,7 +18,7 @@ from odradek.broker.handlers.groups.group_administration import described
 from odradek.broker.metadata.supported_features import STREAMS_VERSION
 from odradek.broker.metadata.topic_names import is_valid_topic_name
 from odradek.broker.runtime.slices import Steps, in_slices, sliced
-from odradek.broker.runtime.waiting import Deferred, arrived, started, unattended
+from odradek.broker.runtime.waiting import Deferred, start_coroutine, start_unattended, wait_for_answer
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.streams_group_describe_response import DescribedGroup, StreamsGroupDescribeResponse
@@ -57,7 +57,7 @@ def streams_group_heartbeat(
     if request.topology is not None:
         checked = in_slices(_checked_topics(request.topology, context), ends_with_client=True)
         if isinstance(checked, Deferred):
-            return started(_heard_once_checked(checked, request, context, broker), ends_with_client=True)
+            return start_coroutine(_heard_once_checked(checked, request, context, broker), ends_with_client=True)
     return _heard(request, context, broker)
 
 
@@ -75,7 +75,7 @@ async def _heard_once_checked(
     checked: Deferred[bool], request: StreamsGroupHeartbeatRequest, context: RequestContext, broker: HandlerBroker
 ) -> StreamsGroupHeartbeatResponse:
     await checked
-    return await arrived(_heard(request, context, broker))
+    return await wait_for_answer(_heard(request, context, broker))
 
 
 def _heard(
@@ -96,7 +96,7 @@ def _heard(
     shard = broker.groups.shard_for(request.group_id)
     heard = shard.submit(lambda core, now_ms: core.streams_heartbeat(beat, now_ms))
     if isinstance(heard, Deferred):
-        return started(_answered_once_recorded(heard, request.group_id, broker))
+        return start_coroutine(_answered_once_recorded(heard, request.group_id, broker))
     return _answered(heard, request.group_id, broker)
 
 
@@ -110,7 +110,7 @@ def _answered(heard: StreamsHeartbeatResult, group_id: str, broker: HandlerBroke
     """Starts to create missing internal topics, and returns the response to a heartbeat whose result is recorded."""
     if heard.topics:
         delay_ms = broker.steps.internal_topics_delay_ms(heard.response.heartbeat_interval_ms)
-        unattended(_create_internal_topics(broker, group_id, heard.topics, delay_ms))
+        start_unattended(_create_internal_topics(broker, group_id, heard.topics, delay_ms))
     return heard.response
 
 
@@ -224,8 +224,8 @@ async def streams_group_topology_description_update(
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, what)
     check_form(request)
     shard = broker.groups.shard_for(request.group_id)
-    await arrived(shard.submit(lambda core, now_ms: core.begin_description(request, now_ms)))
-    await arrived(shard.submit(lambda core, now_ms: core.description_stored(request, now_ms)))
+    await wait_for_answer(shard.submit(lambda core, now_ms: core.begin_description(request, now_ms)))
+    await wait_for_answer(shard.submit(lambda core, now_ms: core.description_stored(request, now_ms)))
     return StreamsGroupTopologyDescriptionUpdateResponse()
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.fetch.request import PendingFetch, forgotten_partitions, wanted_partitions
 from odradek.broker.fetch.sessions import NamedBy
-from odradek.broker.runtime.waiting import started
+from odradek.broker.runtime.waiting import start_coroutine
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.messages.fetch_response import FetchResponse
 
@@ -52,4 +52,4 @@ def fetched(
         )
     except KafkaError as refusal:  # an error of the session concerns no particular partition
         return FetchResponse(error_code=refusal.code.value)
-    return started(make(request, context, broker, begun).answer(), ends_with_client=True)
+    return start_coroutine(make(request, context, broker, begun).answer(), ends_with_client=True)

@@ -11,7 +11,7 @@ from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit, RequestContext
 from odradek.broker.partitions.partition import NO_EPOCH, IsolationLevel, Partition, check_leader_epoch
 from odradek.broker.runtime.slices import Steps, sliced
-from odradek.broker.runtime.waiting import NowOrLater, in_thread, started
+from odradek.broker.runtime.waiting import NowOrLater, in_thread, start_coroutine
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.batch_header import NO_TIMESTAMP
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -69,7 +69,7 @@ def list_offsets(
     """
     pending = PendingListOffsets(request, context, broker)
     yield from pending.look()
-    return started(pending.searched(), ends_with_client=True)
+    return start_coroutine(pending.searched(), ends_with_client=True)
 
 
 class TimestampSearch(NamedTuple):

@@ -11,7 +11,7 @@ from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.share.state import Pair
 from odradek.broker.runtime.slices import Steps, made_of_each, sliced
-from odradek.broker.runtime.waiting import NowOrLater, arrived, each_of, started
+from odradek.broker.runtime.waiting import NowOrLater, start_coroutine, wait_for_all, wait_for_answer
 from odradek.broker.shares.core.state import UNDECIDED_START_OFFSET, UNKNOWN_COUNT, SharePartitionKey, StateSummary
 from odradek.broker.shares.leader import group_state
 from odradek.protocol.acls import Operation, ResourceType
@@ -61,14 +61,16 @@ def describe_share_group_offsets(
     """
     broker.shares.require_enabled()
     entries = AnswerEntries()
-    groups = yield from made_of_each(request.groups, lambda group: started(_group(group, context, broker, entries)))
-    return started(_described(groups))
+    groups = yield from made_of_each(
+        request.groups, lambda group: start_coroutine(_group(group, context, broker, entries))
+    )
+    return start_coroutine(_described(groups))
 
 
 async def _described(groups: Sequence[NowOrLater[Group]]) -> DescribeShareGroupOffsetsResponse:
     response = DescribeShareGroupOffsetsResponse()
     for group in groups:
-        response.groups.append(await arrived(group))
+        response.groups.append(await wait_for_answer(group))
     return response
 
 
@@ -93,11 +95,12 @@ async def _group(
         return _refused(asked.group_id, error)
     entries.add(sum(1 + len(partitions) for _, partitions in topics))
     answers = [
-        started(_topic(asked.group_id, name, partitions, initialized, context, broker)) for name, partitions in topics
+        start_coroutine(_topic(asked.group_id, name, partitions, initialized, context, broker))
+        for name, partitions in topics
     ]
     described = Group(group_id=asked.group_id)
     for answer in answers:
-        described.topics.append(await arrived(answer))
+        described.topics.append(await wait_for_answer(answer))
     return described
 
 
@@ -151,7 +154,7 @@ async def _topic(
             return StateSummary()
         return broker.shares.persister.summarize(SharePartitionKey(group_id, topic_id, index))
 
-    summaries = await each_of([summary(index) for index in partitions])
+    summaries = await wait_for_all([summary(index) for index in partitions])
     positions = [
         _position(name, index, StateSummary() if isinstance(each, KafkaError) else each, broker)
         for index, each in zip(partitions, summaries, strict=True)
@@ -230,7 +233,7 @@ async def alter_share_group_offsets(
 
     if not wanted:
         return response({})
-    asked = await arrived(shard.submit(lambda core, now_ms: core.alter_share_offsets(group_id, wanted, now_ms)))
+    asked = await wait_for_answer(shard.submit(lambda core, now_ms: core.alter_share_offsets(group_id, wanted, now_ms)))
     return response(await group_state.initialize_state(broker, group_id, asked))
 
 
@@ -275,7 +278,7 @@ async def delete_share_group_offsets(
             topic_name=name, error_code=error.code.value, error_message=error.message
         )
 
-    gone = await arrived(shard.submit(lambda core, now_ms: core.begin_share_deletion(group_id, wanted, now_ms)))
+    gone = await wait_for_answer(shard.submit(lambda core, now_ms: core.begin_share_deletion(group_id, wanted, now_ms)))
     first: dict[bytes, KafkaError] = {}  # the first error of each topic
     refusals = await group_state.delete_state(broker, group_id, gone)
     for (topic_id, _), refusal in refusals.items():

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from odradek.broker.runtime.slices import Steps, in_slices
-from odradek.broker.runtime.waiting import NowOrLater, each_of, started
+from odradek.broker.runtime.waiting import NowOrLater, start_coroutine, wait_for_all
 from odradek.broker.shares.core.in_flight import StateWrite
 from odradek.broker.shares.core.records import (
     loaded_batches,
@@ -164,7 +164,7 @@ def ask_each(
             return refused(partition.partition, error)
 
     async def together(answers: list[NowOrLater[P]]) -> M:
-        results = await each_of(answers)
+        results = await wait_for_all(answers)
         given = iter(
             refused(partition.partition, result) if isinstance(result, KafkaError) else result
             for (_, partition), result in zip(asked, results, strict=True)
@@ -180,7 +180,7 @@ def ask_each(
         for topic_id, partition in asked:
             answers.append(answer(topic_id, partition))
             yield
-        return started(together(answers))
+        return start_coroutine(together(answers))
 
     return in_slices(steps())
 

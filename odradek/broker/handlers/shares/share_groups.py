@@ -10,7 +10,7 @@ from odradek.broker.groups.share.heartbeat import ShareHeartbeat, check_heartbea
 from odradek.broker.handlers.groups.group_administration import described
 from odradek.broker.handlers.shares.share_session import LONGEST_MEMBER_ID
 from odradek.broker.runtime.slices import Steps, sliced
-from odradek.broker.runtime.waiting import arrived, unattended
+from odradek.broker.runtime.waiting import start_unattended, wait_for_answer
 from odradek.broker.shares.leader import group_state
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -42,9 +42,9 @@ async def share_group_heartbeat(
     check_heartbeat(request)
     beat = ShareHeartbeat(request, context.client_id or "", f"/{context.connection.client_host}")
     shard = broker.groups.shard_for(request.group_id)
-    heard = await arrived(shard.submit(lambda core, now_ms: core.share_heartbeat(beat, now_ms)))
+    heard = await wait_for_answer(shard.submit(lambda core, now_ms: core.share_heartbeat(beat, now_ms)))
     if heard.state is not None:
-        unattended(group_state.initialize_state(broker, request.group_id, heard.state))
+        start_unattended(group_state.initialize_state(broker, request.group_id, heard.state))
     return heard.response
 
 

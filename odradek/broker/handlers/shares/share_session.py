@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.fetch.request import node_endpoints
-from odradek.broker.runtime.waiting import Deferred, NowOrLater, started
+from odradek.broker.runtime.waiting import Deferred, NowOrLater, start_coroutine
 from odradek.broker.shares.core.acquisition import AcquireMode
 from odradek.broker.shares.core.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey
 from odradek.broker.shares.leader.acknowledging import AcknowledgedPartition, acknowledge
@@ -81,7 +81,7 @@ def share_fetch(
     fetch = LiveShareFetch(request, context, broker, session, acknowledged, is_final=is_final)
     if is_final:
         shares.end_session(session)
-    return started(fetch.answer(), ends_with_client=True)
+    return start_coroutine(fetch.answer(), ends_with_client=True)
 
 
 def session_key(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit, RequestContext, refused
 from odradek.broker.runtime.slices import Steps, done_in_slices
-from odradek.broker.runtime.waiting import Deferred, NowOrLater, arrived
+from odradek.broker.runtime.waiting import Deferred, NowOrLater, wait_for_answer
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
@@ -67,7 +67,7 @@ async def init_producer_id(
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if transactional_id is None:
         return await for_idempotence(broker)
-    return await arrived(broker.transactions.init_producer_id(request))
+    return await wait_for_answer(broker.transactions.init_producer_id(request))
 
 
 async def for_idempotence(broker: HandlerBroker) -> InitProducerIdResponse:
@@ -114,7 +114,7 @@ async def for_a_producer(
         verify_only=False,
         asked_version=0,
     )
-    codes = await arrived(adding)
+    codes = await wait_for_answer(adding)
     for code in codes.values():  # all partitions were added, or none
         if code is not ErrorCode.NONE:
             raise KafkaError(code)
@@ -129,7 +129,7 @@ async def for_leaders(
     adding = await done_in_slices(add_each(request.transactions, refused, broker))
     codes: list[PartitionCodes] = []
     for answer in adding:
-        codes.append(await arrived(answer))
+        codes.append(await wait_for_answer(answer))
     return await done_in_slices(answer_to_leader(request.transactions, refused, codes))
 
 
@@ -260,7 +260,7 @@ async def add_offsets_to_txn(
         verify_only=False,
         asked_version=0,
     )
-    code = (await arrived(adding))[partition]
+    code = (await wait_for_answer(adding))[partition]
     if code is not ErrorCode.NONE:
         raise KafkaError(code)
     return AddOffsetsToTxnResponse()

@@ -20,7 +20,7 @@ from odradek.broker.coordinators.verification import (
     VerificationResults,
 )
 from odradek.broker.runtime.slices import Steps, in_slices
-from odradek.broker.runtime.waiting import Deferred, NowOrLater, started
+from odradek.broker.runtime.waiting import Deferred, NowOrLater, start_coroutine
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -78,7 +78,7 @@ def _txn_offset_commit(
         group_instance_id=request.group_instance_id,
         topics=known,
     )
-    return started(commit(accepted_request, refused, context.api_version, broker))
+    return start_coroutine(commit(accepted_request, refused, context.api_version, broker))
 
 
 async def commit(

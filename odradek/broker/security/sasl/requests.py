@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from odradek.broker.network.connection_host import LoginCounts
-from odradek.broker.runtime.replies import CloseConnection, Parked
+from odradek.broker.runtime.replies import CloseConnection, ParkedRequest
 from odradek.broker.security.sasl.authentication import Answer, Authentication, Failure, HangUp, Pass
 from odradek.broker.security.sasl.tables import State
 from odradek.protocol.errors import ErrorCode
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class RequestDispatch(Protocol):
     """Answers requests after authentication: `odradek.broker.api.dispatch.Dispatcher`."""
 
-    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked: ...
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | ParkedRequest: ...
 
     def serves(self, number: int, version: int) -> bool: ...
 
@@ -105,13 +105,13 @@ class SaslRequests:
         self._authentications[connection_id] = Authentication(self._offers, self._requests.serves)
         connection.when_closed(lambda: self._forget(connection_id))
 
-    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
+    def too_long(self, reason: str, connection: ConnectionInfo) -> ParkedRequest | None:
         if connection.is_authenticated:
             return None
         self.logins.failed += 1
         return self._hold(Failure(reason, []), 0)
 
-    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | ParkedRequest:
         """Handles a frame. Raises MalformedMessage or CloseConnection."""
         authentication = self._authentications[connection.connection_id]
         is_repeated = authentication.is_repeated

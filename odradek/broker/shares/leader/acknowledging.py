@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from odradek.broker.runtime.waiting import NowOrLater, started
+from odradek.broker.runtime.waiting import NowOrLater, start_coroutine
 from odradek.broker.shares.core.in_flight import Acknowledgement
 from odradek.broker.shares.core.partition import check_form
 from odradek.broker.shares.core.sessions import SessionKey
@@ -101,7 +101,7 @@ def _acknowledge(
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     except KafkaError as refusal:
         return AcknowledgeResult(refusal.code, refusal.message)
-    return started(_apply_and_store(live, session.member_id, acknowledgements, placed))
+    return start_coroutine(_apply_and_store(live, session.member_id, acknowledgements, placed))
 
 
 async def _apply_and_store(

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from odradek.broker.configuration.topic_settings import DEAD_LETTER_GROUP_ENABLE, TOPIC_SETTINGS
-from odradek.broker.runtime.waiting import Deferred, after, started
+from odradek.broker.runtime.waiting import Deferred, sleep, start_coroutine
 from odradek.broker.shares.core.dead_letters import (
     NO_CONTENT,
     QUEUE_CONFIGS,
@@ -203,7 +203,7 @@ class DeadLetterQueues:
             return
         copying = self._copying[life] = _CopyJob(live)
         copying.add(live, letters)
-        started(self._copy_all(copying))
+        start_coroutine(self._copy_all(copying))
 
     def forget_group(self, group_id: str) -> None:
         """Removes the counters of a group that was deleted."""
@@ -359,7 +359,7 @@ class DeadLetterQueues:
                 if error.code not in RETRIABLE or attempt == ATTEMPTS - 1:
                     counts.failed_writes += 1
                     raise
-                await after(self._timers, FIRST_RETRY_MS << attempt)
+                await sleep(self._timers, FIRST_RETRY_MS << attempt)
             else:
                 counts.records += len(batch)
                 return
@@ -420,7 +420,7 @@ class DeadLetterQueues:
                     continue  # another request has created the topic meanwhile
                 if error.code not in RETRIABLE:
                     raise UnusableQueue(f"the topic {name!r} cannot be created: {error}") from None
-                await after(self._timers, FIRST_RETRY_MS << attempt)
+                await sleep(self._timers, FIRST_RETRY_MS << attempt)
         raise UnusableQueue(f"the topic {name!r} cannot be created: {ATTEMPTS} attempts have failed")
 
     async def _create(self, name: str) -> None:

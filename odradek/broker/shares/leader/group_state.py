@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.groups.common.epochs import Partitions
 from odradek.broker.groups.share.records import pairs_of
 from odradek.broker.groups.share.state import Pair, StateRequest
-from odradek.broker.runtime.waiting import Deferred, deferred, each_of
+from odradek.broker.runtime.waiting import Deferred, start_deferred, wait_for_all
 from odradek.broker.shares.core.state import SharePartitionKey
 from odradek.protocol.errors import KafkaError
 
@@ -37,7 +37,7 @@ async def initialize_state(broker: ShareBroker, group_id: str, request: StateReq
     for pair in pairs:
         key, start_offset = SharePartitionKey(group_id, *pair), request.start_offsets[pair]
         if pair in request.if_missing:
-            asked.append(deferred(_initialize_if_missing(persister, key, request.state_epoch, start_offset)))
+            asked.append(start_deferred(_initialize_if_missing(persister, key, request.state_epoch, start_offset)))
         else:
             asked.append(persister.initialize(key, request.state_epoch, start_offset))
     refusals = await _refusals(pairs, asked)
@@ -89,5 +89,5 @@ def submit_second_decision(
 
 async def _refusals(pairs: Sequence[Pair], asked: Sequence[Deferred[bool]]) -> Refusals:
     """Waits for all answers and returns the refusals."""
-    answers: list[bool | KafkaError] = await each_of([*asked])
+    answers: list[bool | KafkaError] = await wait_for_all([*asked])
     return {pair: each for pair, each in zip(pairs, answers, strict=True) if isinstance(each, KafkaError)}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from odradek.broker.api.error_translations import Asker, translated
 from odradek.broker.configuration.topic_settings import BY_DURATION, duration_ms
-from odradek.broker.runtime.waiting import Deferred, NowOrLater, in_thread, unattended
+from odradek.broker.runtime.waiting import Deferred, NowOrLater, in_thread, start_unattended
 from odradek.broker.shares.core.in_flight import Acknowledgement, StateWrite
 from odradek.broker.shares.core.partition import SharePartition
 from odradek.broker.shares.core.state import (
@@ -162,7 +162,7 @@ class LiveSharePartition:
     # Loading.
 
     def load(self) -> None:
-        unattended(self._load())
+        start_unattended(self._load())
 
     def when_loaded(self) -> Deferred[bool]:
         """Resolves once the share partition is ACTIVE. Fails with a KafkaError if it cannot be loaded or is GONE."""
@@ -360,12 +360,12 @@ class LiveSharePartition:
         """Reads the state again because a marker ended a transaction in state that another broker stores."""
         if self.phase is SharePartitionPhase.ACTIVE:
             for transaction in self.core.pending.ended_by(ending):
-                unattended(self._reread(transaction, releases=False))
+                start_unattended(self._reread(transaction, releases=False))
 
     def reread_pending(self, transaction: PendingTransaction) -> None:
         """Reads the state again because the transaction has ended. Records that are still pending in the stored state
         are given back, because no marker will end them."""
-        unattended(self._reread(transaction, releases=True))
+        start_unattended(self._reread(transaction, releases=True))
 
     async def _reread(self, transaction: PendingTransaction, *, releases: bool) -> None:
         if not self._is_active:
@@ -420,7 +420,7 @@ class LiveSharePartition:
 
     def _store(self, write: StateWrite) -> None:
         """Stores a change for which no request waits."""
-        unattended(self._stored_or_undone(write))
+        start_unattended(self._stored_or_undone(write))
 
     async def _stored_or_undone(self, write: StateWrite) -> None:
         with suppress(KafkaError):

@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.runtime.clock import Scan
-from odradek.broker.runtime.waiting import Deferred, NowOrLater, after, arrived, unattended
+from odradek.broker.runtime.waiting import Deferred, NowOrLater, sleep, start_unattended, wait_for_answer
 from odradek.broker.transactions.turn import OverdueFate
 from odradek.protocol.errors import KafkaError
 
@@ -56,7 +56,7 @@ class OverdueTransactions:
 
     def end_transaction(self, live: LiveSharePartition, transaction: PendingTransaction) -> None:
         """Starts to end the transaction, which has pending acknowledgements in this share partition."""
-        unattended(self._abort_until_ended(live, transaction))
+        start_unattended(self._abort_until_ended(live, transaction))
 
     async def _abort_until_ended(self, live: LiveSharePartition, transaction: PendingTransaction) -> None:
         until_ms = self._clock.now_ms() + live.limits.lock_duration_ms
@@ -66,7 +66,9 @@ class OverdueTransactions:
                 live.release_pending(transaction)
                 return
             try:
-                fate = await arrived(self._coordinator().abort_overdue(transactional_id, producer_id, producer_epoch))
+                fate = await wait_for_answer(
+                    self._coordinator().abort_overdue(transactional_id, producer_id, producer_epoch)
+                )
             except KafkaError as error:
                 is_late = self._clock.now_ms() >= until_ms
                 if is_late and not self._may_be_two_phase(producer_id):
@@ -90,7 +92,7 @@ class OverdueTransactions:
 
     def _before_next_attempt(self, until_ms: int, *, is_late: bool) -> Deferred[None]:
         if not is_late:
-            return after(self._timers, min(RETRY_MS, max(1, until_ms - self._clock.now_ms())))
+            return sleep(self._timers, min(RETRY_MS, max(1, until_ms - self._clock.now_ms())))
         passed: Deferred[None] = Deferred()
         # `Scan`: moving the clock ahead cannot make the coordinator available, so a test's clock skips these attempts.
         self._timers.after(RETRY_MS, Scan(partial(passed.resolve, None), RETRY_MS, lambda: None))

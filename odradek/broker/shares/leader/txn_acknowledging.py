@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from odradek.broker.api.error_translations import Asker, translated
-from odradek.broker.runtime.waiting import Deferred, after, each_of
+from odradek.broker.runtime.waiting import Deferred, sleep, wait_for_all
 from odradek.broker.shares.core.in_flight import Acknowledgement
 from odradek.broker.shares.core.state import PendingTransaction, SharePartitionKey
 from odradek.broker.shares.leader.acknowledging import DONE, AcknowledgeResult
@@ -133,7 +133,7 @@ async def register_partitions(wanted: Acknowledgements, who: Acknowledger, broke
             return
         if code is not ErrorCode.CONCURRENT_TRANSACTIONS or broker.clock.now_ms() >= patient_until_ms:
             raise KafkaError(code)
-        await after(broker.timers, REGISTRATION_RETRY_MS)
+        await sleep(broker.timers, REGISTRATION_RETRY_MS)
 
 
 async def make_pending(wanted: Acknowledgements, who: Acknowledger, broker: ShareBroker) -> Results:
@@ -167,7 +167,7 @@ async def make_pending(wanted: Acknowledgements, who: Acknowledger, broker: Shar
         writes.append(
             live.make_pending(who.member_id, who.member_epoch, acknowledgements, who.transaction, must_sync=must_sync)
         )
-    answers = await each_of([each.stored for each in writes])
+    answers = await wait_for_all([each.stored for each in writes])
     return dict(zip(wanted, apply_or_undo(writes, answers), strict=True))
 
 

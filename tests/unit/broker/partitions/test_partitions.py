@@ -6,7 +6,7 @@ import pytest
 
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.registry import Partitions
-from odradek.broker.runtime.slices import completed
+from odradek.broker.runtime.slices import run_to_end
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.topic_record import TopicRecord
@@ -75,7 +75,7 @@ def test_a_partition_that_another_node_leads_is_not_served_here(scene: BrokerSce
         leader_epoch=0,
     )
     scene.image.replay(other)
-    completed(scene.partitions.opening_topic(scene.image.topics["far"]))
+    run_to_end(scene.partitions.opening_topic(scene.image.topics["far"]))
     assert refusal(scene.partitions, "far") is E.NOT_LEADER_OR_FOLLOWER
 
 
@@ -87,7 +87,7 @@ def test_a_topic_that_grows_keeps_the_partitions_it_has(scene: BrokerScene) -> N
             partition_id=1, topic_id=topic.topic_id, replicas=[NODE_ID], isr=[NODE_ID], leader=NODE_ID, leader_epoch=0
         )
     )
-    completed(scene.partitions.opening_topic(topic))
+    run_to_end(scene.partitions.opening_topic(topic))
     assert scene.partitions.get("t", 0) is first
     assert scene.partitions.get("t", 1).index == 1
 
@@ -122,7 +122,7 @@ def test_a_topic_made_anew_waits_for_the_directory_of_the_old_one_to_be_renamed(
     assert refusal(scene.partitions, "t") is E.KAFKA_STORAGE_ERROR
     assert "t-0 cannot be removed" in caplog.text
     disk.heal()
-    completed(scene.partitions.opening_topic(scene.image.topics["t"]))
+    run_to_end(scene.partitions.opening_topic(scene.image.topics["t"]))
     assert scene.partitions.get("t", 0).log.log_end_offset == 0
     assert [name for name in disk.list_directory("/data") if name.endswith("-delete")]
     assert restarted(scene, disk).partitions.get("t", 0).log.log_end_offset == 0

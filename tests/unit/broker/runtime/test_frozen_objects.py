@@ -26,9 +26,9 @@ def nobody() -> ref[Circle]:
 
 def frozen_circle(objects: FrozenObjects) -> ref[Circle]:
     """Freezes a cycle to which nothing else refers."""
-    began = objects.begin()
+    began = objects.cluster_starting()
     circle = Circle()
-    objects.made(began)
+    objects.cluster_started(began)
     assert not is_looked_at(circle)
     return ref(circle)
 
@@ -37,8 +37,8 @@ def test_what_the_process_had_frozen_stays_so() -> None:
     own = Circle()
     gc.freeze()
     objects = FrozenObjects()
-    objects.made(objects.begin())
-    objects.gone(nobody(), range(2))
+    objects.cluster_started(objects.cluster_starting())
+    objects.broker_ended(nobody(), range(2))
     assert not is_looked_at(own)
 
 
@@ -46,7 +46,7 @@ def test_garbage_is_not_frozen() -> None:
     objects, circle = FrozenObjects(), Circle()
     left = ref(circle)
     del circle
-    objects.made(objects.begin())
+    objects.cluster_started(objects.cluster_starting())
     assert left() is None
 
 
@@ -56,9 +56,9 @@ def test_the_collector_is_as_it_was_before() -> None:
         if not was_enabled:
             gc.disable()
         try:
-            began = objects.begin()
+            began = objects.cluster_starting()
             assert not gc.isenabled()
-            objects.made(began)
+            objects.cluster_started(began)
             assert gc.isenabled() == was_enabled
         finally:
             gc.enable()
@@ -68,10 +68,10 @@ def test_cycles_are_found_when_many_brokers_could_not_let_go() -> None:
     objects = FrozenObjects()
     circle, stuck = frozen_circle(objects), Circle()
     for _ in range(STUCK + 5):
-        objects.gone(ref(stuck), range(10))
+        objects.broker_ended(ref(stuck), range(10))
     gc.collect()
     assert circle() is not None
-    objects.gone(ref(stuck), range(10))
+    objects.broker_ended(ref(stuck), range(10))
     assert circle() is None
 
 
@@ -80,9 +80,9 @@ def test_cycles_are_found_after_many_starts_and_sooner_when_no_cluster_is_left()
         objects = FrozenObjects()
         circle = frozen_circle(objects)
         for _ in range(starts - 1):
-            objects.made(objects.begin())
-        objects.gone(nobody(), range(alive))
+            objects.cluster_started(objects.cluster_starting())
+        objects.broker_ended(nobody(), range(alive))
         assert circle() is not None
-        objects.made(objects.begin())
-        objects.gone(nobody(), range(alive))
+        objects.cluster_started(objects.cluster_starting())
+        objects.broker_ended(nobody(), range(alive))
         assert circle() is None

@@ -32,11 +32,11 @@ class Scene:
     @property
     def late_ticks(self) -> int:
         """Returns the number of ticks that came more than 4 ms late."""
-        return sum(self.watch.late[13:])
+        return sum(self.watch.tick_delays[13:])
 
     @property
     def ticks(self) -> int:
-        return sum(self.watch.late)
+        return sum(self.watch.tick_delays)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_tick_that_work_holds_up_is_as_late_as_the_work_was_long(scene: Scene)
     scene.timers.advance(BUSY_TICK_MS)
     assert scene.late_ticks == 1
     assert scene.watch.late_s == pytest.approx(0.25)
-    assert scene.watch.late[(250_000).bit_length()] == 1
+    assert scene.watch.tick_delays[(250_000).bit_length()] == 1
 
 
 def test_ticks_are_few_while_no_requests_come(scene: Scene) -> None:
@@ -69,14 +69,14 @@ def test_ticks_are_few_while_no_requests_come(scene: Scene) -> None:
 
 def test_what_takes_long_is_counted_by_its_name(scene: Scene) -> None:
     for time_s in (0.004, 0.010, 0.030):
-        scene.watch.took("CreateTopics", time_s)
+        scene.watch.record_duration("CreateTopics", time_s)
     found = scene.watch.blocking["CreateTopics"]
-    assert (found.times, found.max_s) == (2, 0.030)
+    assert (found.count, found.max_s) == (2, 0.030)
     assert found.total_s == pytest.approx(0.040)
 
 
 def test_what_never_takes_long_has_no_entry(scene: Scene) -> None:
-    scene.watch.took("Produce", LONG_S / 2)
+    scene.watch.record_duration("Produce", LONG_S / 2)
     assert scene.watch.blocking == {}
 
 
@@ -86,8 +86,8 @@ def test_timed_work_is_counted_also_when_it_fails(scene: Scene) -> None:
         raise RuntimeError("a bug")
 
     with pytest.raises(RuntimeError):
-        scene.watch.timed("writes", fails)()
-    assert scene.watch.blocking["writes"].times == 1
+        scene.watch.time_action("writes", fails)()
+    assert scene.watch.blocking["writes"].count == 1
 
 
 def test_the_actions_of_watched_timers_are_timed(scene: Scene) -> None:
@@ -109,8 +109,8 @@ def test_garbage_collection_is_timed_until_the_watch_stops() -> None:
 
 def test_the_log_says_what_kept_the_loop(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "odradek.loop")
-    scene.watch.took("CreateTopics", 0.25)
-    scene.watch.took("garbage collection", 1.5)
+    scene.watch.record_duration("CreateTopics", 0.25)
+    scene.watch.record_duration("garbage collection", 1.5)
     assert [(each.levelname, "CreateTopics" in each.message) for each in caplog.records] == [
         ("DEBUG", True),
         ("WARNING", False),

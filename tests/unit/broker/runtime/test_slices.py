@@ -20,8 +20,8 @@ from odradek.broker.runtime.slices import (
     SLICE_S,
     Rotation,
     Steps,
-    completed,
     in_order,
+    run_to_end,
     sliced,
     visit_in_slices,
     work_in_slices,
@@ -310,5 +310,5 @@ async def test_what_fails_in_a_slice_is_raised() -> None:
 
 def test_steps_can_be_done_at_once() -> None:
     done: list[str] = []
-    assert completed(steps_of_a_slice("a", done)) == "a"
+    assert run_to_end(steps_of_a_slice("a", done)) == "a"
     assert done == ["a"] * 3

@@ -9,13 +9,13 @@ from odradek.broker.runtime.replies import NO_RESPONSE, CloseConnection, NoRespo
 from odradek.broker.runtime.waiting import (
     Deferred,
     NowOrLater,
-    after,
-    arrived,
-    deferred,
-    each_of,
     in_thread,
-    started,
-    unattended,
+    sleep,
+    start_coroutine,
+    start_deferred,
+    start_unattended,
+    wait_for_all,
+    wait_for_answer,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.support.clock import ManualTimers
@@ -35,17 +35,17 @@ async def doubled(answer: Deferred[int]) -> int:
 def test_a_coroutine_that_does_not_wait_gives_its_answer_at_once() -> None:
     answer: Deferred[int] = Deferred()
     answer.resolve(21)
-    assert started(doubled(answer)) == 42
+    assert start_coroutine(doubled(answer)) == 42
 
 
 def test_what_it_raises_before_it_waits_is_raised() -> None:
     with pytest.raises(KafkaError):
-        started(doubled(refused()))
+        start_coroutine(doubled(refused()))
 
 
 def test_a_coroutine_that_waits_goes_on_when_the_answer_is_there() -> None:
     answer: Deferred[int] = Deferred()
-    reply = started(doubled(answer))
+    reply = start_coroutine(doubled(answer))
     assert isinstance(reply, Deferred)
     assert not reply.is_done
     answer.resolve(21)
@@ -60,7 +60,7 @@ def test_it_may_wait_many_times_for_answers_that_are_there_or_not() -> None:
     async def total() -> int:
         return sum([await answer for answer in answers])
 
-    reply = started(total())
+    reply = start_coroutine(total())
     for answer in answers[1::2]:
         answer.resolve(1)
     assert isinstance(reply, Deferred)
@@ -69,7 +69,7 @@ def test_it_may_wait_many_times_for_answers_that_are_there_or_not() -> None:
 
 def test_an_error_after_a_wait_is_the_answers() -> None:
     answer: Deferred[int] = Deferred()
-    reply = started(doubled(answer))
+    reply = start_coroutine(doubled(answer))
     answer.fail(KafkaError(ErrorCode.NOT_COORDINATOR))
     assert isinstance(reply, Deferred)
     with pytest.raises(KafkaError):
@@ -88,7 +88,7 @@ def test_a_client_that_goes_away_ends_a_coroutine_only_if_asked_to(ends_with_cli
         finally:
             left.append("cleaned up")
 
-    reply = started(wait(), ends_with_client=ends_with_client)
+    reply = start_coroutine(wait(), ends_with_client=ends_with_client)
     assert isinstance(reply, Deferred)
     reply.abandon()
     assert left == (["cleaned up"] if ends_with_client else [])
@@ -102,7 +102,7 @@ def test_it_may_wait_for_the_event_loop_too() -> None:
         return await asyncio.get_running_loop().run_in_executor(None, lambda: 42)
 
     async def answered() -> int:
-        reply = started(read())
+        reply = start_coroutine(read())
         assert isinstance(reply, Deferred)
         done = asyncio.get_running_loop().create_future()
         reply.when_done(lambda answer: done.set_result(answer.outcome()))
@@ -115,7 +115,7 @@ def test_it_may_wait_for_the_event_loop_too() -> None:
 def test_of_several_answers_each_is_there_or_is_its_refusal() -> None:
     later: Deferred[int] = Deferred()
     answers: list[NowOrLater[int]] = [1, refused(), later]
-    reply = started(each_of(answers))
+    reply = start_coroutine(wait_for_all(answers))
     later.resolve(3)
     assert isinstance(reply, Deferred)
     first, second, third = reply.outcome()
@@ -126,7 +126,7 @@ def test_of_several_answers_each_is_there_or_is_its_refusal() -> None:
 def test_the_last_answer_to_come_ends_the_wait_and_the_order_is_that_of_the_questions() -> None:
     first, last = Deferred[str](), Deferred[str]()
     answers: list[NowOrLater[str]] = [first, "b", last]
-    reply = started(each_of(answers))
+    reply = start_coroutine(wait_for_all(answers))
     assert isinstance(reply, Deferred)
     last.resolve("c")
     assert not reply.is_done
@@ -137,7 +137,7 @@ def test_the_last_answer_to_come_ends_the_wait_and_the_order_is_that_of_the_ques
 def test_a_bug_is_nobodys_answer_and_does_not_leave_the_question_open() -> None:
     broken: Deferred[str] = Deferred()
     answers: list[NowOrLater[str]] = [broken]
-    reply = started(each_of(answers))
+    reply = start_coroutine(wait_for_all(answers))
     assert isinstance(reply, Deferred)
     broken.fail(RuntimeError("a bug"))
     with pytest.raises(RuntimeError, match="a bug"):
@@ -147,8 +147,8 @@ def test_a_bug_is_nobodys_answer_and_does_not_leave_the_question_open() -> None:
 def test_what_is_there_has_arrived_and_what_is_not_is_waited_for() -> None:
     later: Deferred[int] = Deferred()
     answer: NowOrLater[int] = later
-    assert started(arrived(2)) == 2
-    reply = started(arrived(answer))
+    assert start_coroutine(wait_for_answer(2)) == 2
+    reply = start_coroutine(wait_for_answer(answer))
     later.resolve(3)
     assert isinstance(reply, Deferred)
     assert reply.outcome() == 3
@@ -157,23 +157,23 @@ def test_what_is_there_has_arrived_and_what_is_not_is_waited_for() -> None:
 def test_a_coroutine_may_be_had_as_a_deferred_whether_it_waits_is_done_or_has_failed() -> None:
     there, later = Deferred[int](), Deferred[int]()
     there.resolve(1)
-    assert deferred(doubled(there)).outcome() == 2
-    waits = deferred(doubled(later))
+    assert start_deferred(doubled(there)).outcome() == 2
+    waits = start_deferred(doubled(later))
     assert not waits.is_done
     later.resolve(2)
     assert waits.outcome() == 4
     with pytest.raises(KafkaError):
-        deferred(doubled(refused())).outcome()
+        start_deferred(doubled(refused())).outcome()
 
 
 @pytest.mark.traceback("RuntimeError: a bug")
 def test_work_for_which_nobody_waits_logs_the_bug_that_ends_it(caplog: pytest.LogCaptureFixture) -> None:
     later: Deferred[int] = Deferred()
-    unattended(doubled(later))
+    start_unattended(doubled(later))
     later.fail(RuntimeError("a bug"))
     assert "a bug" in caplog.text
     with pytest.raises(KafkaError):  # at once: whoever began it is told
-        unattended(doubled(refused()))
+        start_unattended(doubled(refused()))
 
 
 def test_a_thread_can_be_waited_for() -> None:
@@ -182,7 +182,7 @@ def test_a_thread_can_be_waited_for() -> None:
     def failing() -> int:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
 
-    done, failed = started(in_thread(workers, lambda: 42)), deferred(in_thread(workers, failing))
+    done, failed = start_coroutine(in_thread(workers, lambda: 42)), start_deferred(in_thread(workers, failing))
     assert isinstance(done, Deferred)
     assert not done.is_done
     workers.finish_all()
@@ -195,10 +195,10 @@ def test_time_can_be_waited_for() -> None:
     timers = ManualTimers()
 
     async def wait() -> bool:
-        await after(timers, 20)
+        await sleep(timers, 20)
         return True
 
-    reply = started(wait())
+    reply = start_coroutine(wait())
     assert isinstance(reply, Deferred)
     timers.advance(19)
     assert not reply.is_done

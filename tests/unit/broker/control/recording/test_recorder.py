@@ -14,7 +14,7 @@ from odradek.broker.network.admission import ConnectionLimits
 from odradek.broker.network.connection_host import LoginCounts
 from odradek.broker.network.controlled_connection import ControlledConnection, observe
 from odradek.broker.network.server import Server
-from odradek.broker.runtime.replies import CloseConnection, Parked
+from odradek.broker.runtime.replies import CloseConnection, ParkedRequest
 from odradek.protocol.compression import Compression
 from odradek.protocol.file_slice import Chunk
 from odradek.protocol.frames import request_bytes, response_writer
@@ -62,10 +62,10 @@ class Answers:
     def connected(self, connection: ConnectionInfo) -> None:
         """Accepts every connection."""
 
-    def too_long(self, reason: str, connection: ConnectionInfo) -> Parked | None:
+    def too_long(self, reason: str, connection: ConnectionInfo) -> ParkedRequest | None:
         return None
 
-    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | Parked:
+    def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | ParkedRequest:
         answer = self._answers.pop(0)
         if answer is None:
             raise CloseConnection("no more of you")
