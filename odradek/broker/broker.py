@@ -23,7 +23,7 @@ from odradek.broker.metadata.replaying import CorruptMetadata
 from odradek.broker.metadata.supported_features import FIRST_LEVELS, SHARE_TRANSACTIONS, SUPPORTED_FEATURES
 from odradek.broker.metadata.topic_creation import TopicCreation
 from odradek.broker.partitions.group_commit import PARALLEL_SYNCS, AppendFlush, LogSyncs
-from odradek.broker.partitions.registry import Discards, Partitions
+from odradek.broker.partitions.registry import DirectoryRemovals, Partitions
 from odradek.broker.runtime.clock import Clock, LoopTimers, SteadyClock, SystemClock, Timers
 from odradek.broker.runtime.loop_watch import LoopWatch, WatchedTimers
 from odradek.broker.runtime.slices import work_in_slices
@@ -345,7 +345,7 @@ class Broker:
 
     def topic_deleted(self, topic: TopicImage) -> Iterator[None]:
         yield from self.partitions.deleting_topic(topic)
-        self.metadata.hold_until(self._discards.renamed())  # no topic of the same name can be created until then
+        self.metadata.hold_until(self._discards.sync_renames())  # no topic of the same name can be created until then
         if self.has_started("transactions"):
             self.metadata.hold_until(self.transactions.topic_deleted(topic.name))
         if self.has_started("markers"):
@@ -451,7 +451,7 @@ class Broker:
         image = self.metadata.image
         self.two_phase = TwoPhaseProducers(are_all_known=TRANSACTION_STATE not in image.topics)
         self.seals = Seals()
-        self._discards = Discards(self._disk, self.log_directory.path, self.timers, self.workers)
+        self._discards = DirectoryRemovals(self._disk, self.log_directory.path, self.timers, self.workers)
         self.partitions = Partitions(
             image,
             self.log_directory,

@@ -40,7 +40,7 @@ from odradek.broker.metadata.topic_creation import TopicCreation
 from odradek.broker.partitions.group_commit import AppendFlush, LogSyncs
 from odradek.broker.partitions.housekeeping import Housekeeping, chores
 from odradek.broker.partitions.partition import CoordinatorLog, Partition
-from odradek.broker.partitions.registry import Discards, Partitions
+from odradek.broker.partitions.registry import DirectoryRemovals, Partitions
 from odradek.broker.runtime.slices import run_to_end
 from odradek.broker.runtime.workers import DecompressionWorkers
 from odradek.broker.shares.leader.markers import ShareMarkers
@@ -174,7 +174,7 @@ class SimulatedBroker:
         image = self.metadata.image
         self.two_phase = TwoPhaseProducers(are_all_known=TRANSACTION_STATE not in image.topics)
         self.seals = Seals()
-        self.discards = Discards(disk, DATA, self.timers, self.workers)
+        self.discards = DirectoryRemovals(disk, DATA, self.timers, self.workers)
         self.partitions = Partitions(
             image,
             self.log_directory,
@@ -340,7 +340,7 @@ class SimulatedBroker:
 
     def topic_deleted(self, topic: TopicImage) -> Iterator[None]:
         yield from self.partitions.deleting_topic(topic)
-        self.metadata.hold_until(self.discards.renamed())
+        self.metadata.hold_until(self.discards.sync_renames())
         self.metadata.hold_until(self.transactions.topic_deleted(topic.name))
         if self.has_started("shares"):
             self.shares.topic_deleted(topic.topic_id)

@@ -17,7 +17,7 @@ class Place:
         del self.parked[wait]
 
     def append(self, size_bytes: int) -> None:
-        for wait in [wait for wait in self.parked if wait.appended(size_bytes)]:
+        for wait in [wait for wait in self.parked if wait.count_appended(size_bytes)]:
             wait.wake()
 
 
@@ -56,7 +56,7 @@ def test_bytes_of_all_partitions_add_up() -> None:
 def test_it_is_woken_once_until_it_has_looked() -> None:
     one, other = Place(), Place()
     fetch = Fetch(one, other)
-    assert [fetch.wait.appended(1), fetch.wait.appended(1)] == [True, False]
+    assert [fetch.wait.count_appended(1), fetch.wait.count_appended(1)] == [True, False]
 
 
 def test_a_look_that_found_less_than_was_appended_waits_for_the_rest() -> None:

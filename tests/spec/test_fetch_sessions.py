@@ -45,7 +45,7 @@ def at(topic: str, index: int = 0, offset: int = 0) -> FetchPartition:
 
 
 def full(cache: FetchSessions, *wanted: FetchPartition, session_id: int = 0, now_ms: int = 0) -> Fetch:
-    return cache.begin(session_id, INITIAL_EPOCH, wanted, (), NamedBy.TOPIC_NAME, now_ms)
+    return cache.start_fetch(session_id, INITIAL_EPOCH, wanted, (), NamedBy.TOPIC_NAME, now_ms)
 
 
 def incremental(
@@ -57,7 +57,7 @@ def incremental(
     named_by: NamedBy = NamedBy.TOPIC_NAME,
     now_ms: int = 0,
 ) -> Fetch:
-    return cache.begin(session_id, epoch, wanted, forget, named_by, now_ms)
+    return cache.start_fetch(session_id, epoch, wanted, forget, named_by, now_ms)
 
 
 def established(cache: FetchSessions, *wanted: FetchPartition, now_ms: int = 0) -> int:
@@ -86,7 +86,7 @@ def test_a_session_id_in_use_is_not_given_out_again() -> None:
 def test_a_final_epoch_asks_for_no_session_and_ends_the_one_named() -> None:
     cache = sessions()
     session_id = established(cache, at("a"))
-    fetch = cache.begin(session_id, FINAL_EPOCH, [at("b")], (), NamedBy.TOPIC_NAME, 0)
+    fetch = cache.start_fetch(session_id, FINAL_EPOCH, [at("b")], (), NamedBy.TOPIC_NAME, 0)
     assert fetch.finish([Answer()], 0) == FinishedFetch(ErrorCode.NONE, NO_SESSION_ID, range(1))
     assert len(cache) == 0
 

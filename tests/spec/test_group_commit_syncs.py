@@ -85,7 +85,7 @@ class Parked:
         self.counted: list[int] = []
         self.woken = 0
 
-    def appended(self, size_bytes: int) -> bool:
+    def count_appended(self, size_bytes: int) -> bool:
         self.counted.append(size_bytes)
         return True
 

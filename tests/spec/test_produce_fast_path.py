@@ -79,7 +79,7 @@ class Scene(BrokerScene):
 
     def takes_the_fast_path(self, request: ProduceRequest, version: int = 9) -> bool:
         frame = memoryview(bytearray(request_bytes(request, version, 1, "c")))[4:]
-        return self.fast_path(frame).begin(frame, 1, 1, PEER) is not None
+        return self.fast_path(frame).start_request(frame, 1, 1, PEER) is not None
 
     def fast_path(self, frame: memoryview) -> ProduceFastPath:
         """Returns the fast path for the version of this frame."""
@@ -250,10 +250,10 @@ async def test_every_prefix_of_a_request_is_left_to_the_general_way() -> None:
         request = scene.request((0, batch), version=version, transactional_id=transactional_id)
         frame = memoryview(bytearray(request_bytes(request, version, 1, "c")))[4:]
         fast_path = scene.fast_path(frame)
-        assert all(fast_path.begin(frame[:size], 1, 1, PEER) is None for size in range(10, len(frame)))
-        assert fast_path.begin(memoryview(frame.tobytes() + b"surplus"), 1, 1, PEER) is None
+        assert all(fast_path.start_request(frame[:size], 1, 1, PEER) is None for size in range(10, len(frame)))
+        assert fast_path.start_request(memoryview(frame.tobytes() + b"surplus"), 1, 1, PEER) is None
         misnamed = memoryview(frame.tobytes().replace(b"tx", b"\xff\xff"))
-        assert fast_path.begin(misnamed, 1, 1, PEER) is None or transactional_id is None
+        assert fast_path.start_request(misnamed, 1, 1, PEER) is None or transactional_id is None
 
 
 @pytest.mark.parametrize("is_short", [True, False])

@@ -56,7 +56,7 @@ class TimedReply(ParkedRequest, Protocol):
 class FastPath(Protocol):
     """A faster way to handle the usual requests of one version of an API. It refuses nothing (docs/adr/0012)."""
 
-    def begin(
+    def start_request(
         self, frame: memoryview, correlation_id: int, client_id_size: int, connection: ConnectionInfo
     ) -> TimedReply | None:
         """Starts to handle a request. Returns None, without having changed anything, if `PendingRequest` must do it."""
@@ -365,7 +365,11 @@ class Dispatcher(Generic[B]):
             metered = self.throttling.metered(frame, client_id_size, connection)
             if metered is not None:
                 fast_path, make = None, metered
-        quick = fast_path.begin(frame, correlation_id, client_id_size, connection) if fast_path is not None else None
+        quick = (
+            fast_path.start_request(frame, correlation_id, client_id_size, connection)
+            if fast_path is not None
+            else None
+        )
         if quick is not None:
             quick.started_s = started_s
             quick.parked_s = ended_s = perf_counter()

@@ -37,20 +37,20 @@ class Replicas:
     """
 
     image: MetadataImage
-    ends: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    end_offsets: dict[tuple[str, int, int], int] = field(default_factory=dict)
 
-    def serves(self, node_id: int, topic: str, index: int) -> bool:
+    def may_serve(self, node_id: int, topic: str, index: int) -> bool:
         """Returns whether consumers may read from this node although another node is the leader."""
         known = self.image.brokers.get(node_id)
         partition = self.image.topics[topic].partitions[index]
         return known is not None and known.rack is not None and node_id in partition.replicas
 
-    def end(self, node_id: int, partition: Partition) -> int:
+    def end_offset(self, node_id: int, partition: Partition) -> int:
         """Returns the log end offset of this follower."""
         end = partition.log.high_watermark
-        return min(end, self.ends.get((partition.topic, partition.index, node_id), end))
+        return min(end, self.end_offsets.get((partition.topic, partition.index, node_id), end))
 
-    def preferred(self, rack: str, partition: Partition, fetch_offset: int) -> int | None:
+    def preferred_replica(self, rack: str, partition: Partition, fetch_offset: int) -> int | None:
         """Returns the preferred replica in a rack, or None for the leader, for example if the leader is in that rack.
         Followers that do not have the fetch offset yet are excluded; of several, the one with the highest offset is
         preferred.
@@ -65,7 +65,7 @@ class Replicas:
                 continue
             if node_id == image.leader:
                 return None
-            end = self.end(node_id, partition)
+            end = self.end_offset(node_id, partition)
             if fetch_offset <= end and end > best_end:
                 best, best_end = node_id, end
         return best
@@ -126,19 +126,19 @@ class ReplicaFetch(PendingFetch):
         except KafkaError as refusal:
             if refusal.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER or not self._may_follow:
                 raise
-            partition = self._followed(wanted)
+            partition = self._followed_partition(wanted)
         if self._is_behind(partition) or self._preferred(partition, wanted) is not None:
             # The response must contain this partition, whatever the session has sent before.
             wanted.sent_high_watermark = -1
         return partition
 
-    def _followed(self, wanted: FetchPartition) -> Partition:
+    def _followed_partition(self, wanted: FetchPartition) -> Partition:
         if isinstance(wanted.topic, bytes):
             partition = self._whole.get_by_id(wanted.topic, wanted.index)
         else:
             partition = self._whole.get(wanted.topic, wanted.index)
         self._context.require(Operation.READ, ResourceType.TOPIC, partition.topic)
-        if not self._replicas.serves(self._node_id, partition.topic, partition.index):
+        if not self._replicas.may_serve(self._node_id, partition.topic, partition.index):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return partition
 
@@ -147,13 +147,14 @@ class ReplicaFetch(PendingFetch):
 
     def _is_behind(self, partition: Partition) -> bool:
         return (
-            not self._leads(partition) and self._replicas.end(self._node_id, partition) < partition.log.high_watermark
+            not self._leads(partition)
+            and self._replicas.end_offset(self._node_id, partition) < partition.log.high_watermark
         )
 
     def _preferred(self, partition: Partition, wanted: FetchPartition) -> int | None:
         if not self._rack or not self._leads(partition):
             return None
-        return self._replicas.preferred(self._rack, partition, wanted.fetch_offset)
+        return self._replicas.preferred_replica(self._rack, partition, wanted.fetch_offset)
 
     def _read(self, partition: Partition, wanted: FetchPartition) -> ColdRead | None:
         preferred = self._preferred(partition, wanted)
@@ -162,7 +163,7 @@ class ReplicaFetch(PendingFetch):
         try:
             check_leader_epoch(partition, wanted.current_leader_epoch)
         except KafkaError as error:
-            self._take(self._refused(wanted, error.code))
+            self._add_answer(self._error_answer(wanted, error.code))
             return None
         data = PartitionData(
             partition_index=wanted.index,
@@ -173,7 +174,7 @@ class ReplicaFetch(PendingFetch):
             preferred_read_replica=preferred,
             records=NO_RECORDS,
         )
-        self._take(PartitionAnswer(data, 0, partition, ends_waiting=True))
+        self._add_answer(PartitionAnswer(data, 0, partition, ends_waiting=True))
         return None
 
     def _partition_read(self, partition: Partition, wanted: FetchPartition) -> PartitionRead:
@@ -186,5 +187,5 @@ class ReplicaFetch(PendingFetch):
             max_bytes=min(wanted.max_bytes, self._left_bytes),
             min_one_batch=self._size_bytes == 0,
         )
-        read.follow_to(self._replicas.end(self._node_id, partition))
+        read.follow_to(self._replicas.end_offset(self._node_id, partition))
         return read

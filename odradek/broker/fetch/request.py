@@ -113,11 +113,11 @@ class PendingFetch:
             while True:
                 self._begin_look()
                 while True:
-                    reading = in_slices(self._reads())
+                    reading = in_slices(self._read_partitions())
                     cold = await reading if isinstance(reading, Deferred) else reading
                     if cold is None:
                         break
-                    self._take(await self._read_cold(*cold))
+                    self._add_answer(await self._read_cold(*cold))
                 if self._must_answer or self._size_bytes >= self._min_bytes or not self._found or self._has_error:
                     return self._response()
                 self._woken = Deferred()
@@ -134,7 +134,7 @@ class PendingFetch:
         self._left_bytes = self._max_bytes
         self._has_error = False
 
-    def _reads(self) -> Steps[ColdRead | None]:
+    def _read_partitions(self) -> Steps[ColdRead | None]:
         """Reads the partitions without an answer, one in each step. Stops at a read that needs the disk and returns it;
         returns None when all partitions have answers."""
         answers, partitions = self._answers, self._fetch.partitions
@@ -143,7 +143,7 @@ class PendingFetch:
             try:
                 partition = self._find(wanted)
             except KafkaError as error:
-                self._take(self._not_found(wanted, error.code))
+                self._add_answer(self._not_found(wanted, error.code))
             else:
                 self._found.append(partition)
                 if has_nothing_new(partition, wanted):
@@ -161,10 +161,10 @@ class PendingFetch:
         try:
             answer = read.check() or read.read()
         except KafkaError as error:
-            answer = self._refused(wanted, error.code)
+            answer = self._error_answer(wanted, error.code)
         except WouldBlock:
             return read, wanted
-        self._take(answer)
+        self._add_answer(answer)
         return None
 
     async def _read_cold(self, read: PartitionRead, wanted: FetchPartition) -> PartitionAnswer:
@@ -175,7 +175,7 @@ class PendingFetch:
                     return read.answer(result)
             except KafkaError as error:
                 if not read.is_overtaken:
-                    return self._refused(wanted, error.code)
+                    return self._error_answer(wanted, error.code)
 
     def _partition_read(self, partition: Partition, wanted: FetchPartition) -> PartitionRead:
         return PartitionRead(
@@ -187,7 +187,7 @@ class PendingFetch:
             is_sent=self._context.connection.sends_files,
         )
 
-    def _take(self, answer: PartitionAnswer) -> None:
+    def _add_answer(self, answer: PartitionAnswer) -> None:
         self._answers.append(answer)
         if answer.ends_waiting:
             self._has_error = True
@@ -238,7 +238,7 @@ class PendingFetch:
             return failed_read(wanted.index, code, None)
         return unknown_partition(wanted.index, code)
 
-    def _refused(self, wanted: FetchPartition, code: ErrorCode) -> PartitionAnswer:
+    def _error_answer(self, wanted: FetchPartition, code: ErrorCode) -> PartitionAnswer:
         current_leader = self._leader(wanted) if code is ErrorCode.FENCED_LEADER_EPOCH else None
         return failed_read(wanted.index, code, current_leader)
 

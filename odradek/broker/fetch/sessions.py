@@ -1,8 +1,8 @@
 """Incremental fetch sessions (KIP-227): a consumer sends its partitions once and afterwards only changes.
 
-`FetchSessions` owns every session; only `begin` and the `finish` of a fetch change one. The epoch of a session counts
-its fetches, so that a lost or repeated response is noticed. If there is no room for a session, the client receives
-session id 0 and continues with full fetches.
+`FetchSessions` owns every session; only `start_fetch` and the `finish` of a fetch change one. The epoch of a session
+counts its fetches, so that a lost or repeated response is noticed. If there is no room for a session, the client
+receives session id 0 and continues with full fetches.
 
     session id  epoch     meaning
     0           0         full fetch that requests a session
@@ -267,7 +267,7 @@ class FetchSessions:
         """Iterates over the sessions, the least recently used first."""
         return iter(self._sessions.values())
 
-    def begin(
+    def start_fetch(
         self,
         session_id: int,
         epoch: int,
@@ -307,7 +307,7 @@ class FetchSessions:
             return SessionlessFetch(wanted)
         if self._held_bytes + session.size_bytes > self._max_bytes:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)  # the consumer continues with full fetches
-        self._keep(session)
+        self._add_session(session)
         session.last_used_ms = now_ms
         session.epoch = next_epoch(epoch)
         return IncrementalFetch(session)
@@ -336,10 +336,10 @@ class FetchSessions:
             assert answer is not None, "nothing was told before"
             partition.sent_high_watermark = answer.high_watermark
             partition.sent_log_start_offset = answer.log_start_offset
-        self._keep(FetchSession(session_id, named_by, now_ms, now_ms, 1, by_key, size_bytes))
+        self._add_session(FetchSession(session_id, named_by, now_ms, now_ms, 1, by_key, size_bytes))
         return session_id
 
-    def _keep(self, session: FetchSession) -> None:
+    def _add_session(self, session: FetchSession) -> None:
         self._sessions[session.session_id] = session
         self._held_bytes += session.size_bytes
 

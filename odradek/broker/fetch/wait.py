@@ -48,7 +48,7 @@ class FetchWait:
             partition.park(self)
         self._timer = timers.after(max_wait_ms, self._timer_fired)
 
-    def appended(self, size_bytes: int) -> bool:
+    def count_appended(self, size_bytes: int) -> bool:
         """Counts bytes that became readable in one partition. Returns True when that may be enough, but only once until
         `look` has run."""
         self._missing_bytes -= size_bytes
@@ -58,8 +58,8 @@ class FetchWait:
         return True
 
     def wake(self) -> None:
-        """Makes the fetch look again: after `appended` returned True, or because a partition has changed otherwise
-        (deleted, offline)."""
+        """Makes the fetch look again: after `count_appended` returned True, or because a partition has changed
+        otherwise (deleted, offline)."""
         self._look()
 
     def still_missing(self, size_bytes: int) -> None:

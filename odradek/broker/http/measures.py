@@ -298,7 +298,9 @@ async def measure(broker: Broker, traffic: Traffic) -> Measures:
         verification=VerificationMeasure(0, 0, 0)
         if verifier is None
         else VerificationMeasure(verifier.answered, verifier.answered_ms, verifier.failed),
-        disk=DiskMeasure(broker.syncs.time_s * 1000, tuple(broker.syncs.took), *broker.log_directory.space_bytes()),
+        disk=DiskMeasure(
+            broker.syncs.time_s * 1000, tuple(broker.syncs.durations), *broker.log_directory.space_bytes()
+        ),
         loop=loop_measure(broker.watch),
         shares=await share_measure(broker),
     )

@@ -60,7 +60,7 @@ class LogCleaner:
         self._is_stopped = False
 
     def visit(self, partition: Partition, now_ms: int) -> None:
-        found = None if self._is_busy else self._look(partition, now_ms)
+        found = None if self._is_busy else self._examine(partition, now_ms)
         if found is not None and found.wants_cleaning:
             self._found[partition] = found
 
@@ -68,7 +68,7 @@ class LogCleaner:
         return now_ms if self._is_busy else earliest(self._due_ms(each, now_ms) for each in partitions)
 
     def _due_ms(self, partition: Partition, now_ms: int) -> int | None:
-        found = self._look(partition, now_ms)
+        found = self._examine(partition, now_ms)
         if found is None:
             return None
         # If an open transaction keeps the rest dirty, each pass would end where the previous pass ended.
@@ -76,7 +76,7 @@ class LogCleaner:
             return now_ms
         return next_lag_ms(partition.log.segments, partition.log.config, now_ms)
 
-    def _look(self, partition: Partition, now_ms: int) -> Cleanable | None:
+    def _examine(self, partition: Partition, now_ms: int) -> Cleanable | None:
         """Returns the part of a log that can be cleaned, or None if the log is not compacted or cannot be cleaned."""
         log = partition.log
         if not log.config.is_compacted or partition in self.uncleanable or log.offline_reason:
@@ -170,9 +170,9 @@ class Cleaning:
         self._in_thread(self._pass.learn, lambda _: self._next_group())
 
     def _next_group(self) -> None:
-        self._in_thread(self._pass.clean_next, self._swap)
+        self._in_thread(self._pass.clean_next, self._replace_segments)
 
-    def _swap(self, replacement: SegmentReplacement | None) -> None:
+    def _replace_segments(self, replacement: SegmentReplacement | None) -> None:
         log = self._partition.log
         if replacement is None:
             logger.info("%r: compacted from %d to %d bytes", self._partition, self._old_bytes, self._new_bytes)
@@ -182,11 +182,11 @@ class Cleaning:
         elif log.replace_segments(replacement):
             self._old_bytes += sum(segment.size_bytes for segment in replacement.old)
             self._new_bytes += sum(segment.size_bytes for segment in replacement.new)
-            self._in_thread(replacement.finish, lambda _: self._swapped(replacement))
+            self._in_thread(replacement.finish, lambda _: self._segments_replaced(replacement))
         else:
-            self._services.timers.after(AGAIN_MS, lambda: self._swap(replacement))
+            self._services.timers.after(AGAIN_MS, lambda: self._replace_segments(replacement))
 
-    def _swapped(self, replacement: SegmentReplacement) -> None:
+    def _segments_replaced(self, replacement: SegmentReplacement) -> None:
         delay_ms = self._partition.log.config.file_delete_delay_ms
         workers = self._services.workers
         self._services.timers.after(delay_ms, lambda: workers.run(replacement.unlink, self._unlinked))

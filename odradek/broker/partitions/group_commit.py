@@ -30,21 +30,21 @@ MOST_BITS: Final = 64  # number of bits of a time in µs
 class ParkedFetch(Protocol):
     """A fetch that found too few bytes and waits for appends to its partitions."""
 
-    def appended(self, size_bytes: int) -> bool:
+    def count_appended(self, size_bytes: int) -> bool:
         """Counts bytes that became readable in one partition. Returns True, once, when the bytes may suffice."""
 
     def wake(self) -> None:
         """Makes the fetch look again, after all writes of a turn, or because a partition has changed in another way."""
 
 
-class Dirty(Protocol):
+class DirtyPartition(Protocol):
     """A partition with unwritten batches."""
 
     def write(self, woken: list[ParkedFetch]) -> None:
         """Writes the batches. Adds to `woken` the parked fetches that may have enough bytes now."""
 
 
-class Unsynced(Protocol):
+class UnsyncedPartition(Protocol):
     """A partition that needs an fdatasync."""
 
     @property
@@ -56,7 +56,7 @@ class Unsynced(Protocol):
     def sync_ended(self, ticket: SyncTicket) -> None: ...
 
 
-def _nothing() -> None:
+def _no_observer() -> None:
     pass
 
 
@@ -75,9 +75,9 @@ class AppendFlush:
         """
         self._soon = soon
         self._flush = timed(self.flush)
-        self._dirty: list[Dirty] = []
+        self._dirty: list[DirtyPartition] = []
 
-    def add(self, partition: Dirty) -> None:
+    def add(self, partition: DirtyPartition) -> None:
         """Adds a partition. The partition makes sure that it is added only once per turn."""
         if not self._dirty:
             self._soon(self._flush)
@@ -85,7 +85,7 @@ class AppendFlush:
 
     def end(self) -> None:
         """Ends the flush, since nothing is appended any more, and breaks its reference cycle."""
-        self._flush = _nothing
+        self._flush = _no_observer
 
     def flush(self) -> None:
         dirty, self._dirty = self._dirty, []
@@ -114,23 +114,23 @@ class LogSyncs:
         """Creates an object without syncs. `workers` are threads for syncs only, so that a sync need not wait for
         longer work."""
         self.time_s = 0.0
-        self.took = [0] * MOST_BITS
+        self.durations = [0] * MOST_BITS
         self._workers = workers
         self._monotonic_s = monotonic_s
         # Partitions that wait for a thread. Data that is written meanwhile is part of the sync.
-        self._waiting: dict[Unsynced, None] = {}
-        self._running: set[Unsynced] = set()
-        self._asked_again: set[Unsynced] = set()  # partitions with a running sync that was requested again
+        self._waiting: dict[UnsyncedPartition, None] = {}
+        self._running: set[UnsyncedPartition] = set()
+        self._asked_again: set[UnsyncedPartition] = set()  # partitions with a running sync that was requested again
 
-    def add(self, partition: Unsynced) -> None:
+    def add(self, partition: UnsyncedPartition) -> None:
         """Requests a sync of everything that is written to the partition's log when the sync begins."""
         if partition in self._running:
             self._asked_again.add(partition)
         else:
             self._waiting[partition] = None
-            self._begin()
+            self._start_syncs()
 
-    def _begin(self) -> None:
+    def _start_syncs(self) -> None:
         waiting, running = self._waiting, self._running
         while waiting and len(running) < PARALLEL_SYNCS:
             partition = next(iter(waiting))
@@ -139,12 +139,14 @@ class LogSyncs:
                 continue
             ticket = partition.log.start_sync()
             running.add(partition)
-            self._workers.run(partial(timed, ticket, self._monotonic_s), partial(self._ended, partition, ticket))
+            self._workers.run(
+                partial(timed_sync, ticket, self._monotonic_s), partial(self._sync_ended, partition, ticket)
+            )
 
-    def _ended(self, partition: Unsynced, ticket: SyncTicket, outcome: JobResult[float]) -> None:
+    def _sync_ended(self, partition: UnsyncedPartition, ticket: SyncTicket, outcome: JobResult[float]) -> None:
         time_s = outcome.result()
         self.time_s += time_s
-        self.took[int(time_s * 1e6).bit_length()] += 1
+        self.durations[int(time_s * 1e6).bit_length()] += 1
         self._running.discard(partition)
         if partition in self._asked_again:
             self._asked_again.discard(partition)
@@ -152,10 +154,10 @@ class LogSyncs:
         try:
             partition.sync_ended(ticket)
         finally:
-            self._begin()
+            self._start_syncs()
 
 
-def timed(ticket: SyncTicket, monotonic_s: Callable[[], float]) -> float:
+def timed_sync(ticket: SyncTicket, monotonic_s: Callable[[], float]) -> float:
     """Runs a sync in a thread. Returns the duration of the sync in seconds."""
     begin_s = monotonic_s()
     ticket.run()

@@ -88,15 +88,15 @@ class Housekeeping:
         self._armed[chore.name] = self._timers.after(min(interval_ms, at_most_ms), run)
 
     def _run(self, chore: Chore) -> None:
-        self._go_on(chore, iter(list(self._partitions()) if chore.visit is not None else ()))
+        self._visit_next(chore, iter(list(self._partitions()) if chore.visit is not None else ()))
 
-    def _go_on(self, chore: Chore, left: Iterator[Partition]) -> None:
+    def _visit_next(self, chore: Chore, left: Iterator[Partition]) -> None:
         began_ms = now_ms = self._clock.now_ms()
         for partition in left:
             self._visit(chore, partition, now_ms)
             now_ms = self._clock.now_ms()
             if abs(now_ms - began_ms) >= SLICE_MS:  # absolute, since the clock may have been set back
-                self._armed[chore.name] = self._timers.after(0, lambda: self._go_on(chore, left))
+                self._armed[chore.name] = self._timers.after(0, lambda: self._visit_next(chore, left))
                 return
         if chore.at_end is not None:
             try:

@@ -121,7 +121,7 @@ class Partition:
             batch, origin=origin, now_ms=now_ms, header=header, transaction_version=transaction_version, guard=guard
         )
         if header is not None and header.attributes & TRANSACTIONAL and header.producer_id in self.two_phase:
-            on_done = partial(self._written, appended.last_offset + 1, on_done)
+            on_done = partial(self._batch_written, appended.last_offset + 1, on_done)
         self._unwritten.append(on_done)
         self._will_write(len(batch))
         return appended
@@ -185,7 +185,7 @@ class Partition:
             size_bytes = 0
         if self._parked:
             size_bytes, self._synced_bytes = size_bytes + self._synced_bytes, 0
-            woken.extend(wait for wait in self._parked if wait.appended(size_bytes))
+            woken.extend(wait for wait in self._parked if wait.count_appended(size_bytes))
 
     def flush(self) -> None:
         """Writes the staged batches now rather than at the end of the turn, so that nothing else happens before they
@@ -229,7 +229,7 @@ class Partition:
     def unpark(self, wait: ParkedFetch) -> None:
         self._parked.pop(wait, None)
 
-    def truncated(self, log: Log) -> None:
+    def replace_truncated_log(self, log: Log) -> None:
         """Replaces the log after an unclean election has truncated it. Requests that wait here are answered
         NOT_LEADER_OR_FOLLOWER."""
         lost = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -244,7 +244,7 @@ class Partition:
         for wait in list(self._parked):
             wait.wake()
 
-    def deleted(self) -> None:
+    def refuse_waiting_requests(self) -> None:
         """Answers the requests that wait here, since the topic is deleted. The caller closes the log."""
         self.is_deleted = True
         gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -292,7 +292,7 @@ class Partition:
             self.sync()
         return None
 
-    def _written(self, end_offset: int, on_done: OnDone, failure: KafkaError | None) -> None:
+    def _batch_written(self, end_offset: int, on_done: OnDone, failure: KafkaError | None) -> None:
         """Waits for the sync of a batch of a two-phase commit. Called after the batch was written, or after its
         duplicate, which must not be answered earlier."""
         if failure is not None:
@@ -360,11 +360,11 @@ class CoordinatorLog:
         """Reads the log in portions of about a megabyte, in a thread. Most partitions are empty and need no thread."""
         log = self._partition.log
         if self.is_empty:
-            return Portions(None, self._workers)
-        return Portions(log.reader.scan(log.log_start_offset, log.log_end_offset, checked=True), self._workers)
+            return ScanPortions(None, self._workers)
+        return ScanPortions(log.reader.scan(log.log_start_offset, log.log_end_offset, checked=True), self._workers)
 
 
-class Portions:
+class ScanPortions:
     """The portions of a scan, or none, read by a thread. This is a class because mypyc has no asynchronous
     generators."""
 
@@ -372,7 +372,7 @@ class Portions:
         self._scan = scan
         self._workers = workers
 
-    def __aiter__(self) -> Portions:
+    def __aiter__(self) -> ScanPortions:
         return self
 
     async def __anext__(self) -> bytes:

@@ -2,7 +2,7 @@
 
 `Partitions` owns every `Partition`. The registry only changes after the metadata has changed (`opening_topic` and
 `deleting_topic` are called after a commit), never because of a request. Directories of deleted partitions are renamed,
-and removed after a delay (`Discards`).
+and removed after a delay (`DirectoryRemovals`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class BrokerParts(Protocol):
     def partitions(self) -> Partitions: ...
 
 
-class Discards:
+class DirectoryRemovals:
     """Directories to be removed. If the process ends before their removal, the next start recognises them by name and
     removes them."""
 
@@ -67,7 +67,7 @@ class Discards:
         self._workers = workers
         self._waiting: list[Deferred[None]] = []  # callers that wait for a sync that has not begun
 
-    def renamed(self) -> Deferred[None]:
+    def sync_renames(self) -> Deferred[None]:
         """Returns a Deferred that resolves once a power failure cannot undo the renames so far, or once the sync has
         failed, which is logged. All topics of a request share one sync."""
         durable: Deferred[None] = Deferred()
@@ -155,7 +155,7 @@ class Partitions:
         """Returns a partition. Raises UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR."""
         partition = self._by_name.get((topic, index))
         if partition is None:
-            raise self._why_not(self._image.topics.get(topic), index)
+            raise self._error_for(self._image.topics.get(topic), index)
         return partition
 
     def get_by_id(self, topic_id: bytes, index: int) -> Partition:
@@ -165,7 +165,7 @@ class Partitions:
             topic = self._image.topics_by_id.get(topic_id)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-            raise self._why_not(topic, index)
+            raise self._error_for(topic, index)
         return partition
 
     def of_topic(self, topic: str) -> list[Partition]:
@@ -209,7 +209,7 @@ class Partitions:
             if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
                 logger.error("%s is offline: %s", partition, error)
             raise
-        partition.truncated(log)
+        partition.replace_truncated_log(log)
 
     def deleting_topic(self, topic: TopicImage) -> Steps[None]:
         """Removes the partitions of a topic. The first step answers the requests that wait for the topic; after one
@@ -221,7 +221,7 @@ class Partitions:
             partition = self._by_name.pop(key, None)
             if partition is not None:
                 del self._by_id[topic.topic_id, image.partition_id]
-                partition.deleted()
+                partition.refuse_waiting_requests()
             if partition is not None or key in self.offline:
                 self.offline.discard(key)
                 removed.append(key)
@@ -284,7 +284,7 @@ class Partitions:
         except OSError as error:
             logger.error("%s-%d cannot be removed: %s", *key, error)
 
-    def _why_not(self, topic: TopicImage | None, index: int) -> KafkaError:
+    def _error_for(self, topic: TopicImage | None, index: int) -> KafkaError:
         if topic is None or not 0 <= index < len(topic.partitions):
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if (topic.name, index) in self.offline:

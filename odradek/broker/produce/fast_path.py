@@ -67,7 +67,7 @@ def fast_path(
 
 
 @dataclass(slots=True)
-class KnownPartition:
+class CachedPartition:
     """A partition as requests of one version identify it, and a response for it in which the numbers are
     placeholders."""
 
@@ -87,9 +87,9 @@ class ProduceFastPath:
         self._has_ids = route.version >= PRODUCE_BY_ID_SINCE
         self._acks_to_topic = ACKS_TO_ID if self._has_ids else ACKS_TO_NAME
         self._adds = route.version >= PRODUCE_ADDS_SINCE
-        self._known: dict[bytes, KnownPartition] = {}  # by the request's bytes from the topic to the partition index
+        self._known: dict[bytes, CachedPartition] = {}  # by the request's bytes from the topic to the partition index
 
-    def begin(
+    def start_request(
         self, frame: memoryview, correlation_id: int, client_id_size: int, connection: ConnectionInfo
     ) -> QuickReply | None:
         """Writes the batch of an ordinary request. Returns None if anything is unusual or wrong; then nothing has
@@ -158,14 +158,14 @@ class ProduceFastPath:
                 guard = self._broker.verifier.verify_now(transactional_id, header, partition, self._adds, now_ms)
             batch = bytearray(records) if records.readonly else records
             staged.appended = partition.append(
-                batch, origin=Origin.CLIENT, now_ms=now_ms, on_done=staged.written, header=header, guard=guard
+                batch, origin=Origin.CLIENT, now_ms=now_ms, on_done=staged.batch_written, header=header, guard=guard
             )
         except (KafkaError, UnicodeDecodeError):
             return None
         staged.log_start_offset = partition.log.log_start_offset
         return staged
 
-    def _find(self, key: bytes) -> KnownPartition | None:
+    def _find(self, key: bytes) -> CachedPartition | None:
         """Looks up a partition and caches it."""
         if key[-COUNT_AND_INDEX_BYTES] != ONE:
             return None
@@ -182,7 +182,7 @@ class ProduceFastPath:
             return None
         if len(self._known) >= MOST_KNOWN:  # The cache probably contains deleted topics.
             self._known.clear()
-        known = self._known[key] = KnownPartition(partition, *answer_form(self.route.version, partition))
+        known = self._known[key] = CachedPartition(partition, *answer_form(self.route.version, partition))
         return known
 
 
@@ -218,7 +218,9 @@ class QuickReply:
     started_s: float  # see `Exchange`
     parked_s: float
 
-    def __init__(self, fast_path: ProduceFastPath, known: KnownPartition, correlation_id: int, size_bytes: int) -> None:
+    def __init__(
+        self, fast_path: ProduceFastPath, known: CachedPartition, correlation_id: int, size_bytes: int
+    ) -> None:
         self._fast_path = fast_path
         self._known = known
         self._correlation_id = correlation_id
@@ -227,7 +229,7 @@ class QuickReply:
         self.is_done = False
         self.size_bytes = size_bytes  # size of the frame
 
-    def written(self, error: KafkaError | None) -> None:
+    def batch_written(self, error: KafkaError | None) -> None:
         self._error = error
         self.is_done = True
         action, self._on_done = self._on_done, None

@@ -90,7 +90,7 @@ class ProduceBroker(Protocol):
     def metadata(self) -> ClusterMetadata: ...
 
 
-class NotVerified(KafkaError):
+class VerificationError(KafkaError):
     """The batch was refused before it reached the log. The response contains `message`."""
 
 
@@ -114,7 +114,7 @@ class PendingProduce:
         self._leaders: set[int] = set()  # leaders on other nodes that the response names
         self._undone = 1  # counts the request itself until all of its batches are being processed
 
-    def take(self, topic: TopicProduceData, take_records: TakeRecords) -> None:
+    def take_topic(self, topic: TopicProduceData, take_records: TakeRecords) -> None:
         """Calls `take_records` for each batch with its partition. `take_records` raises KafkaError to refuse the
         batch."""
         answers = self._answers_for(topic)
@@ -128,7 +128,7 @@ class PendingProduce:
             for data in topic.partition_data:
                 self._take_one(topic, data, answers, self.stage_unguarded)
                 yield
-        self.one_done()
+        self.partition_done()
         return self.reply
 
     def _answers_for(self, topic: TopicProduceData) -> list[PartitionProduceResponse]:
@@ -175,7 +175,7 @@ class PendingProduce:
         except KafkaError as refusal:
             self.refuse(answer, refusal, log_start_offset(partition, refusal))
 
-    def one_done(self) -> None:
+    def partition_done(self) -> None:
         self._undone -= 1
         if self._undone:
             return
@@ -254,13 +254,13 @@ class PendingProduce:
         already wait to be decompressed."""
         context, rules = self._context, partition.rules
         check = partial(check_produced, records, rules, context.now_ms, context.api_version)
-        then = partial(self._checked, partition, records, rules, answer, guard)
+        then = partial(self._records_checked, partition, records, rules, answer, guard)
         if not is_compressed(records):
             self._broker.workers.run(check, then)
         elif not self._broker.openers.run(len(records), check, then):
             then(JobResult(None, KafkaError(ErrorCode.REQUEST_TIMED_OUT)))
 
-    def _checked(
+    def _records_checked(
         self,
         partition: Partition,
         records: Buffer,
@@ -280,7 +280,7 @@ class PendingProduce:
             self._stage(partition, outcome.result(), answer, guard)
         except KafkaError as refusal:
             self.refuse(answer, refusal, log_start_offset(partition, refusal))
-        self.one_done()
+        self.partition_done()
 
     def _stage(
         self,
@@ -294,7 +294,7 @@ class PendingProduce:
                 accepted.batch,
                 origin=Origin.CLIENT,
                 now_ms=self._context.now_ms,
-                on_done=partial(self._appended, answer),
+                on_done=partial(self._batch_appended, answer),
                 header=accepted.header,
                 guard=guard,
             )
@@ -307,10 +307,10 @@ class PendingProduce:
         if appended.log_append_time_ms is not None:
             answer.log_append_time_ms = appended.log_append_time_ms
 
-    def _appended(self, answer: PartitionProduceResponse, error: KafkaError | None) -> None:
+    def _batch_appended(self, answer: PartitionProduceResponse, error: KafkaError | None) -> None:
         if error is not None:
             self.refuse(answer, error, None)
-        self.one_done()
+        self.partition_done()
 
     def refuse(self, answer: PartitionProduceResponse, refusal: KafkaError, log_start_offset: int | None) -> None:
         self._failed = True
@@ -328,7 +328,7 @@ def refuse(answer: PartitionProduceResponse, refusal: KafkaError, log_start_offs
             for batch_index, message in refusal.record_errors
         ]
         answer.error_message = refusal.message
-    elif isinstance(refusal, NotVerified):
+    elif isinstance(refusal, VerificationError):
         answer.error_message = refusal.message
 
 

@@ -18,7 +18,7 @@ from odradek.broker.coordinators.verification import (
     Verifier,
 )
 from odradek.broker.partitions.partition import Partition
-from odradek.broker.produce.request import NotVerified, PendingProduce
+from odradek.broker.produce.request import PendingProduce, VerificationError
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.produce_response import PartitionProduceResponse
 from odradek.storage.validation import RefusedRecords, only_batch
@@ -49,11 +49,11 @@ class TransactionalProduce:
         self._verifier = verifier
         self._held: list[HeldBatch] = []
 
-    def begin(self, request: ProduceRequest) -> None:
+    def start_verification(self, request: ProduceRequest) -> None:
         """Begins the verification. Raises KafkaError if the request is refused before anything was asked or written."""
         pending = self._pending
         for topic in request.topic_data:
-            pending.take(topic, self._hold)
+            pending.take_topic(topic, self._hold_batch)
         assert request.transactional_id is not None
         producers = {
             TransactionalProducer(request.transactional_id, each.header.producer_id, each.header.producer_epoch)
@@ -81,7 +81,7 @@ class TransactionalProduce:
         if not is_done:
             pending.reply.overlaps = False  # the producer's next request must not overtake this one
 
-    def _hold(self, partition: Partition, records: Buffer | None, answer: PartitionProduceResponse) -> None:
+    def _hold_batch(self, partition: Partition, records: Buffer | None, answer: PartitionProduceResponse) -> None:
         if records is None:
             self._held.append(HeldBatch(partition, records, answer, None))
             return
@@ -103,17 +103,17 @@ class TransactionalProduce:
         for each in self._held:
             result = results.get((each.partition.topic, each.partition.index))
             if isinstance(result, KafkaError):
-                pending.refuse(each.answer, self._told(result), None)
+                pending.refuse(each.answer, self._coordinator_error(result), None)
             else:
                 pending.stage_verified(each.partition, each.records, each.answer, result)
-        pending.one_done()
+        pending.partition_done()
 
-    def _told(self, refusal: KafkaError) -> KafkaError:
+    def _coordinator_error(self, refusal: KafkaError) -> KafkaError:
         code = translated(Asker.PRODUCE, refusal.code, self._version)
         # Clients show these messages to users, so they are Kafka's.
         if code is E.INVALID_TXN_STATE:
-            return NotVerified(code, "Partition was not added to the transaction")
+            return VerificationError(code, "Partition was not added to the transaction")
         if code is E.NOT_ENOUGH_REPLICAS and refusal.code is not code:
             text = "Unable to verify the partition has been added to the transaction. Underlying error: "
-            return NotVerified(code, text + refusal.code.name)
+            return VerificationError(code, text + refusal.code.name)
         return refusal if refusal.code is code else KafkaError(code)

@@ -65,7 +65,7 @@ class Producing:
         fast_path = self.asked.dispatcher.find_route(frame, int.from_bytes(frame[:4])).fast_path
         assert fast_path is not None
         connection = ConnectionInfo(1, "127.0.0.1", 40_000, principal=principal)
-        return fast_path.begin(frame, 1, 1, connection) is not None
+        return fast_path.start_request(frame, 1, 1, connection) is not None
 
 
 def request(topic: str, transactional_id: str | None = None) -> ProduceRequest:

@@ -252,11 +252,11 @@ class Nodes:
         partition = self._serving.broker.partitions.get(topic, index)
         log, key = partition.log, (topic, index, node.id)
         if end is None:
-            self._replicas.ends.pop(key, None)
+            self._replicas.end_offsets.pop(key, None)
         elif not log.log_start_offset <= end <= log.high_watermark:
             raise bad("end", f"a number from {log.log_start_offset} to {log.high_watermark}, or null")
         else:
-            self._replicas.ends[key] = end
+            self._replicas.end_offsets[key] = end
         partition.leader_epoch_changed()  # wakes waiting fetches
 
     async def truncate(self, topic: str, index: int, offset: int, node: Node | None) -> None:

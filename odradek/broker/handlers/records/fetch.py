@@ -42,7 +42,7 @@ def fetched(
 ) -> NowOrLater[FetchResponse]:
     named_by = NamedBy.TOPIC_ID if context.api_version >= TOPIC_IDS_SINCE else NamedBy.TOPIC_NAME
     try:
-        begun = broker.fetch_sessions.begin(
+        begun = broker.fetch_sessions.start_fetch(
             request.session_id,
             request.session_epoch,
             wanted_partitions(request, named_by),

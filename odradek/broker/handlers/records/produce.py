@@ -38,8 +38,8 @@ def produce(
     if sum(len(topic.partition_data) for topic in request.topic_data) > ENTRIES_PER_SLICE:
         return in_slices(pending.take_many(request.topic_data))
     for topic in request.topic_data:
-        pending.take(topic, pending.stage_unguarded)
-    pending.one_done()
+        pending.take_topic(topic, pending.stage_unguarded)
+    pending.partition_done()
     return pending.reply
 
 
@@ -50,7 +50,7 @@ def produce_in_transaction(
     from odradek.broker.produce.transactional import TransactionalProduce
 
     pending = PendingProduce(request.acks, context, broker)
-    TransactionalProduce(pending, context, broker.verifier).begin(request)
+    TransactionalProduce(pending, context, broker.verifier).start_verification(request)
     return pending.reply
 
 
