@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.api.served import SERVED, Offered
+from odradek.broker.api.served import SERVED, OfferedVersions
 from odradek.broker.configuration.listeners import Listener, advertise
 from odradek.broker.coordinators.producer_ids import ProducerIds
 from odradek.broker.coordinators.steps import BrokerSteps
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.broker")
 
-OFFERED = Offered(SERVED, SUPPORTED_FEATURES, FIRST_LEVELS)
+OFFERED = OfferedVersions(SERVED, SUPPORTED_FEATURES, FIRST_LEVELS)
 WORKER_THREADS = 4
 # Each thread holds the records of one compressed batch, up to DECOMPRESSED_LIMIT_BYTES. Batches from other connections
 # wait until a thread is free.
@@ -102,7 +102,7 @@ class Broker:
         is_alone: bool = True,
         disk: Disk | None = None,
         steps: BrokerSteps | None = None,
-        offered: Offered = OFFERED,
+        offered: OfferedVersions = OFFERED,
         known_logs: Mapping[TopicPartition, KnownLog] | None = None,
     ) -> None:
         """
@@ -116,7 +116,7 @@ class Broker:
         """
         self.config = config
         self.steps: BrokerSteps = steps or BrokerSteps()
-        self.offered: Offered = offered
+        self.offered: OfferedVersions = offered
         self._known_logs: Mapping[TopicPartition, KnownLog] = known_logs or {}
         self.loop = loop
         self.clock: Clock = clock or SystemClock()

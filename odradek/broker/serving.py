@@ -31,7 +31,7 @@ from odradek.broker.security.listeners import load_certificates, tls_handshakes
 if TYPE_CHECKING:
     import socket
 
-    from odradek.broker.api.served import Offered
+    from odradek.broker.api.served import OfferedVersions
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.configuration.listeners import Listener
     from odradek.broker.coordinators.steps import BrokerSteps
@@ -64,7 +64,7 @@ class ServingBroker:
         make_connection: Callable[[Server], Connection] = Connection,
         disk: Disk | None = None,
         steps: BrokerSteps | None = None,
-        offered: Offered = OFFERED,
+        offered: OfferedVersions = OFFERED,
         known_logs: Mapping[TopicPartition, KnownLog] | None = None,
         prepare: Prepare | None = None,
     ) -> None:
@@ -151,7 +151,7 @@ class ServingBroker:
                 self.control = listen(broker, self.traffic, http_socket, self._add_routes)
             if broker.is_alone:
                 watch = broker.watch
-                dispatcher.took_long = lambda api_key, time_s: watch.record_duration(api_key.kafka_name, time_s)
+                dispatcher.on_long_request = lambda api_key, time_s: watch.record_duration(api_key.kafka_name, time_s)
                 watch.start(lambda: sum(route.requests for route in dispatcher.routes))
             broker.begin()
             if registry_socket is not None:

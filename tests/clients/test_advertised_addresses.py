@@ -79,11 +79,11 @@ def test_endpoints_beside_a_leadership_error_are_those_of_the_metadata(
 ) -> None:
     class ArrivalAddresses:
         def address_for(self, registered: tuple[str, int], connection: ConnectionInfo) -> tuple[str, int]:
-            return connection.arrived_at
+            return connection.local_address
 
     image = MetadataImage()
     endpoint = BrokerEndpoint(name="PLAINTEXT", host="localhost", port=9092)
     image.replay(RegisterBrokerRecord(broker_id=1, fenced=False, end_points=[endpoint]))
-    connection = ConnectionInfo(1, "172.18.0.3", 50_000, arrived_at=("172.18.0.2", 9092), addresses=ArrivalAddresses())
+    connection = ConnectionInfo(1, "172.18.0.3", 50_000, local_address=("172.18.0.2", 9092), addresses=ArrivalAddresses())
     (found,) = node_endpoints(form, image, {1}, connection)
     assert (found.host, found.port) == ("172.18.0.2", 9092)

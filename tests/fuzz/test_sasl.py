@@ -24,7 +24,7 @@ from jwt.algorithms import ECAlgorithm
 from odradek.broker.api.dispatch import Dispatcher
 from odradek.broker.handlers.by_api_key import handler_of
 from odradek.broker.metadata.image import MetadataImage
-from odradek.broker.security.sasl.authentication import Answer, Authentication, Failure, HangUp, Pass
+from odradek.broker.security.sasl.authentication import Answer, Authentication, Failure, HangUp, PassThrough
 from odradek.broker.security.sasl.credential_changes import CredentialUpsertion, alter_credentials
 from odradek.broker.security.sasl.mechanism import Mechanism, Offer
 from odradek.broker.security.sasl.oauthbearer import ClaimRules, OAuthBearerExchange
@@ -148,11 +148,11 @@ def say(authentication: Authentication, frame: bytes, answers: list[bytes]) -> N
         case Answer(chunks) | Failure(_, chunks):
             answers.append(b"".join(in_memory(chunks)))
             assert len(answers[-1]) <= len(frame) + MOST_BYTES_MORE
-        case Pass.SERVE:
-            authentication.served(bytes(14))
-        case Pass.REFUSE | HangUp():
+        case PassThrough.SERVE:
+            authentication.api_versions_answered(bytes(14))
+        case PassThrough.REFUSE | HangUp():
             pass
-    if isinstance(reaction, Failure | HangUp) or reaction is Pass.REFUSE:
+    if isinstance(reaction, Failure | HangUp) or reaction is PassThrough.REFUSE:
         assert authentication.state is State.FAILED
     assert authentication.name in (None, "alice")
     assert was_in in (None, authentication.name)

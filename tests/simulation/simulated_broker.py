@@ -294,7 +294,7 @@ class SimulatedBroker:
     def disconnect(self, client: str) -> None:
         connection = self._connections.pop(client, None)
         if connection is not None:
-            connection.closed()
+            connection.notify_closed()
 
     def partition(self, topic: str, index: int) -> Partition:
         return self.partitions.get(topic, index)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.broker.api.context import ConnectionInfo, RequestContext
 from odradek.broker.api.error_replies import error_reply
-from odradek.broker.api.error_translations import translated
+from odradek.broker.api.error_translations import translate
 from odradek.broker.runtime.waiting import Deferred
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.codec import decode, encode
@@ -70,7 +70,7 @@ class Member:
             if isinstance(answer, Coroutine):
                 answer = answered(answer)
         except KafkaError as error:
-            code = translated(api_key, error.code, version)
+            code = translate(api_key, error.code, version)
             answer = error_reply(api_key, version, request, code, error.message)
         if isinstance(answer, Deferred):
             reply = answer
@@ -226,7 +226,7 @@ class Member:
         return self.answer(self.send(request, version), ApiKey(request.API_KEY), version)
 
     def disconnect(self) -> None:
-        self.connection.closed()
+        self.connection.notify_closed()
         self.scene.settle()
 
 

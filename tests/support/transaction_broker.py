@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from odradek.broker.api.context import Audit, ConnectionInfo, RequestContext
 from odradek.broker.api.error_replies import error_reply
-from odradek.broker.api.error_translations import translated
+from odradek.broker.api.error_translations import translate
 from odradek.broker.configuration.config import BrokerConfig
 from odradek.broker.coordinators.cluster_view import ImageView
 from odradek.broker.coordinators.group_coordinator import CoordinatorSettings, GroupCoordinator, OffsetsTopic
@@ -312,7 +312,7 @@ class TransactionBroker(BrokerScene):
             return self.answer(request, version, kind)
         except KafkaError as error:
             api_key = ApiKey(request.API_KEY)
-            refusal = error_reply(api_key, version, request, translated(api_key, error.code, version), error.message)
+            refusal = error_reply(api_key, version, request, translate(api_key, error.code, version), error.message)
             return decode(kind, version, encode(refusal, version))
 
     def open_transaction(self, pair: tuple[int, int], *partitions: tuple[str, int]) -> None:

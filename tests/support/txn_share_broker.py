@@ -12,7 +12,7 @@ from typing import Any
 
 from odradek.broker.api.context import ConnectionInfo, RequestContext
 from odradek.broker.api.error_replies import error_reply
-from odradek.broker.api.error_translations import translated
+from odradek.broker.api.error_translations import translate
 from odradek.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from odradek.broker.handlers.cluster.features import pending_count
 from odradek.broker.handlers.shares.txn_share_acknowledge import txn_share_acknowledge
@@ -234,7 +234,7 @@ class Producer:
             message = reply.outcome()
         except KafkaError as error:
             key = ApiKey.TXN_SHARE_ACKNOWLEDGE
-            message = error_reply(key, 0, None, translated(key, error.code, 0), error.message)  # type: ignore[arg-type]
+            message = error_reply(key, 0, None, translate(key, error.code, 0), error.message)  # type: ignore[arg-type]
         return decode(TxnShareAcknowledgeResponse, 0, encode(message, 0))
 
     def stage(

@@ -106,7 +106,7 @@ class Meter(Protocol):
         raises THROTTLING_QUOTA_EXCEEDED (docs/spec/security.md#s4-3, row 147)."""
 
 
-def refused(resource: ResourceType, api_key: ApiKey) -> KafkaError:
+def authorization_error(resource: ResourceType, api_key: ApiKey) -> KafkaError:
     """Returns the error for a client without permission for the resource."""
     code, words = REFUSALS[resource]
     return KafkaError(code, None if facts_of(api_key).refuses_without_words else words)
@@ -129,7 +129,7 @@ class Addresses(Protocol):
         """Returns the address for this client. registered: the broker's address for the connection's listener."""
 
 
-def nobody_reads(throttle_ms: int) -> None:
+def ignore_throttle(throttle_ms: int) -> None:
     """Does nothing, since the connection is closed."""
 
 
@@ -155,14 +155,14 @@ class ConnectionInfo:
     # Sent by clients since ApiVersions v3. "unknown" is Kafka's value if a client has not sent them.
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
-    arrived_at: Address = ("", 0)  # the broker's own address on this connection
+    local_address: Address = ("", 0)  # the broker's own address on this connection
     addresses: Addresses | None = field(default=None, repr=False, compare=False)
     # the address of this broker that the client was given; None if it has not requested one
-    told: Address | None = None
+    advertised_address: Address | None = None
     # Stops reading for this many milliseconds.
-    mute: Callable[[int], None] = field(default=nobody_reads, repr=False, compare=False)
+    stop_reading: Callable[[int], None] = field(default=ignore_throttle, repr=False, compare=False)
     reads: int = 0  # number of reads; requests that arrived in the same read were sent before any of their responses
-    got_all: bool = False  # whether every response had been sent when the peer closed its direction
+    got_all_responses: bool = False  # whether every response had been sent when the peer closed its direction
     owner: object | None = field(default=None, repr=False, compare=False)  # the connection while it is open
     # Returns the number of bytes of responses that have not been sent.
     unsent_bytes: Callable[[], int] = field(default=nothing_unsent, repr=False, compare=False)
@@ -188,8 +188,8 @@ class ConnectionInfo:
         """Calls `action` once, after the requests in flight have been abandoned."""
         self._on_close.append(action)
 
-    def closed(self) -> None:
-        self.mute = nobody_reads
+    def notify_closed(self) -> None:
+        self.stop_reading = ignore_throttle
         self.owner = None
         self.unsent_bytes = nothing_unsent
         self.transport = None
@@ -247,7 +247,7 @@ class RequestContext:
     def require(self, operation: Operation, resource: ResourceType, name: str) -> None:
         """Raises the resource's AUTHORIZATION_FAILED unless the principal may perform this operation."""
         if not self.authorizer.allows(self, operation, resource, name):
-            raise refused(resource, self.api_key)
+            raise authorization_error(resource, self.api_key)
 
     def __repr__(self) -> str:
         return (

@@ -197,9 +197,9 @@ class PendingRequest(RequestContext, Generic[B]):
             raise
         except Exception as error:
             answer = self._dispatcher.error_answer(error, self._request, self)
-        return self._encoded(answer)
+        return self._encode(answer)
 
-    def begin(self, frame: Buffer, position: int) -> list[Chunk] | PendingRequest[B]:
+    def handle(self, frame: Buffer, position: int) -> list[Chunk] | PendingRequest[B]:
         """Handles the request. Returns the response, or this object if the request is parked. Raises MalformedMessage
         or CloseConnection."""
         route, workers = self._route, self._dispatcher.workers
@@ -209,18 +209,18 @@ class PendingRequest(RequestContext, Generic[B]):
             self._read_long(frame if route.keeps_frame else bytes(frame), position, workers)
             return self
         self._request = route.read(frame, position)[0]
-        answer = self._called()
+        answer = self._call_or_refuse()
         if not isinstance(answer, Deferred):
-            return self._encoded(answer)
+            return self._encode(answer)
         if not route.is_sliced or workers is None:
             self.deferred = answer
             return self
         self.deferred = Deferred()  # a response that took several slices also takes long to encode
         self.deferred.on_disconnect(answer.abandon)
-        answer.when_done(self._long_answered)
+        answer.when_done(self._long_request_answered)
         return self
 
-    def _called(self) -> Message | NoResponse | Deferred[Any]:
+    def _call_or_refuse(self) -> Message | NoResponse | Deferred[Any]:
         """Calls the handler. Returns an error response if it fails."""
         try:
             return self._call()
@@ -261,11 +261,11 @@ class PendingRequest(RequestContext, Generic[B]):
             return
         if isinstance(answer, Deferred):
             self.deferred.on_disconnect(answer.abandon)
-            answer.when_done(self._long_answered)
+            answer.when_done(self._long_request_answered)
         else:
             self._encode_long(answer)
 
-    def _long_answered(self, answered: Deferred[Any]) -> None:
+    def _long_request_answered(self, answered: Deferred[Any]) -> None:
         try:
             answer = answered.outcome()
         except Exception as error:
@@ -282,7 +282,7 @@ class PendingRequest(RequestContext, Generic[B]):
         if isinstance(error, CloseConnection):
             self.deferred.fail(error)
             return
-        self._dispatcher.note(error, request, self)
+        self._dispatcher.count_failure(error, request, self)
         workers.run(partial(error_answer, error, request, self), lambda made: self._encode_long(made.result()))
 
     def _encode_long(self, answer: Message | NoResponse) -> None:
@@ -305,9 +305,9 @@ class PendingRequest(RequestContext, Generic[B]):
     def refuse(self, frame: Buffer, position: int, error: KafkaError) -> list[Chunk]:
         """Returns a response with this error, without handling the request. Raises MalformedMessage."""
         self._request = self._route.read(frame, position)[0]
-        return self._encoded(self._dispatcher.error_answer(error, self._request, self))
+        return self._encode(self._dispatcher.error_answer(error, self._request, self))
 
-    def _encoded(self, answer: Message | NoResponse) -> list[Chunk]:
+    def _encode(self, answer: Message | NoResponse) -> list[Chunk]:
         return [] if answer is NO_RESPONSE else self._bytes_of(answer)
 
     def _bytes_of(self, answer: Message) -> list[Chunk]:
@@ -342,7 +342,7 @@ class Dispatcher(Generic[B]):
         self.workers: Workers | None = None  # None to decode long requests on the loop
         self.throttling: MeteredRequests | None = None  # None while no client quota is configured
         # Called for requests that took LONG_S or longer.
-        self.took_long: Callable[[ApiKey, float], None] = lambda api_key, time_s: None
+        self.on_long_request: Callable[[ApiKey, float], None] = lambda api_key, time_s: None
         self.errors: dict[tuple[ApiKey, ErrorCode], int] = {}  # number of refused requests, by API and code
         self._handler_of = handler_of
         self._fast_path_of = fast_path_of
@@ -379,7 +379,7 @@ class Dispatcher(Generic[B]):
                 frame = memoryview(bytearray(frame))
             client_id, position = read_client_id(frame, client_id_size, route.has_tags)
             pending = make(self, route, correlation_id, client_id, self.now_ms(), connection, size_bytes)
-            reply = pending.begin(frame, position)
+            reply = pending.handle(frame, position)
             pending.started_s = started_s
             pending.parked_s = ended_s = perf_counter()
             if isinstance(reply, list):
@@ -389,7 +389,7 @@ class Dispatcher(Generic[B]):
         took_s = ended_s - started_s
         route.local_s += took_s
         if took_s >= LONG_S:
-            self.took_long(route.api_key, took_s)
+            self.on_long_request(route.api_key, took_s)
         return reply
 
     # On listeners without SASL, connections pass their frames to the dispatcher. With SASL, they pass them to
@@ -444,10 +444,10 @@ class Dispatcher(Generic[B]):
         """Returns the response to a request that failed as a whole."""
         from odradek.broker.api.error_replies import error_answer  # imported here because most brokers do not need it
 
-        self.note(error, request, context)
+        self.count_failure(error, request, context)
         return error_answer(error, request, context)
 
-    def note(self, error: Exception, request: Message, context: RequestContext) -> None:
+    def count_failure(self, error: Exception, request: Message, context: RequestContext) -> None:
         """Counts the error of a request that failed as a whole, and logs it if it is a bug. Raises CloseConnection."""
         from odradek.broker.api.error_replies import code_of
 

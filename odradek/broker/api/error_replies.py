@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.api.error_translations import translated
+from odradek.broker.api.error_translations import translate
 from odradek.protocol.api_facts import facts_of
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -40,7 +40,7 @@ def code_of(error: Exception, context: RequestContext) -> ErrorCode:
     """Returns the error code in the form that this version of the API uses."""
     if not isinstance(error, KafkaError):
         return ErrorCode.UNKNOWN_SERVER_ERROR
-    return translated(context.api_key, error.code, context.api_version)
+    return translate(context.api_key, error.code, context.api_version)
 
 
 def error_reply(api_key: ApiKey, version: int, request: Message, code: ErrorCode, message: str | None) -> Message:
@@ -52,14 +52,14 @@ def error_reply(api_key: ApiKey, version: int, request: Message, code: ErrorCode
             return _alter_user_scram_credentials(request, code.value, message)
         case ApiKey.DESCRIBE_LOG_DIRS:
             return _describe_log_dirs(code.value)
-    response = _derived(api_key, version).build(request, code.value, message)
+    response = _reply_for(api_key, version).build(request, code.value, message)
     assert isinstance(response, Message)
     return response
 
 
 def partition_errors(api_key: ApiKey, version: int, request: Message, code: ErrorCode) -> Message:
     """Builds a response with `code` for each partition of the request, even if the API has a field for the whole."""
-    response = _derived(api_key, version, goes_on=True).build(request, code.value, None)
+    response = _reply_for(api_key, version, goes_on=True).build(request, code.value, None)
     assert isinstance(response, Message)
     return response
 
@@ -67,7 +67,7 @@ def partition_errors(api_key: ApiKey, version: int, request: Message, code: Erro
 @cache
 def answers_partitions(api_key: ApiKey, version: int) -> bool:
     """Returns whether the response's elements are partitions, each with a code."""
-    arrays = _derived(api_key, version, goes_on=True).arrays
+    arrays = _reply_for(api_key, version, goes_on=True).arrays
     return any(NUMBERS.intersection(below.struct.__slots__) for *_, topics in arrays for *_, below in topics.arrays)
 
 
@@ -101,7 +101,7 @@ class _Answer:
 
 
 @cache
-def _derived(api_key: ApiKey, version: int, *, goes_on: bool = False) -> _Answer:
+def _reply_for(api_key: ApiKey, version: int, *, goes_on: bool = False) -> _Answer:
     requests, responses = (load(each(api_key.value).__module__.rpartition(".")[2]) for each in CLASSES)
     derivation = _Derivation(requests, responses, version, facts_of(api_key).absent_values)
     goes_on = goes_on or version <= facts_of(api_key).code_repeated_to

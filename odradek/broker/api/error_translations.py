@@ -13,7 +13,7 @@ from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode as E
 
 
-class Asker(Enum):
+class Receiver(Enum):
     """The part of the broker that received the code from another part. A row with an API key applies to all responses
     of that API."""
 
@@ -26,10 +26,10 @@ class Asker(Enum):
     SHARE_LEADER = auto()  # from the share coordinator, when it loads or stores the state of a share partition
 
 
-Row: TypeAlias = tuple[tuple[Asker | ApiKey, ...], int, int, tuple[E, ...], E, str]
+Row: TypeAlias = tuple[tuple[Receiver | ApiKey, ...], int, int, tuple[E, ...], E, str]
 LAST: Final = 1 << 15  # the highest version
 
-KEEPERS: Final = (Asker.COORDINATOR, Asker.TXN_OFFSET_COMMIT)  # parts that store records in a log
+LOG_WRITERS: Final = (Receiver.COORDINATOR, Receiver.TXN_OFFSET_COMMIT)  # parts that store records in a log
 UNREACHABLE: Final = (E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR)
 # The share coordinator's responses to the leader of a share partition. FENCED_LEADER: another leader has replaced it.
 # PASSED: codes that a client can use unchanged, and the two codes that replace others.
@@ -51,27 +51,28 @@ UNEXPECTED: Final = tuple({*E} - {*NO_COORDINATOR, *FENCED_LEADER, *PASSED, E.NO
 # fmt: off
 TRANSLATIONS: Final[tuple[Row, ...]] = (
     # who received the code, from version, to version, codes, replacement, rule
-    (KEEPERS, 0, LAST, (E.UNKNOWN_TOPIC_OR_PARTITION, E.NOT_ENOUGH_REPLICAS, E.REQUEST_TIMED_OUT),
+    (LOG_WRITERS, 0, LAST, (E.UNKNOWN_TOPIC_OR_PARTITION, E.NOT_ENOUGH_REPLICAS, E.REQUEST_TIMED_OUT),
         E.COORDINATOR_NOT_AVAILABLE, "#s2-7"),
-    (KEEPERS, 0, LAST, (E.NOT_LEADER_OR_FOLLOWER, E.KAFKA_STORAGE_ERROR), E.NOT_COORDINATOR, "#s2-7"),
-    (KEEPERS, 0, LAST, (E.MESSAGE_TOO_LARGE, E.RECORD_LIST_TOO_LARGE), E.UNKNOWN_SERVER_ERROR, "#s2-7"),
+    (LOG_WRITERS, 0, LAST, (E.NOT_LEADER_OR_FOLLOWER, E.KAFKA_STORAGE_ERROR), E.NOT_COORDINATOR, "#s2-7"),
+    (LOG_WRITERS, 0, LAST, (E.MESSAGE_TOO_LARGE, E.RECORD_LIST_TOO_LARGE), E.UNKNOWN_SERVER_ERROR, "#s2-7"),
 
-    ((Asker.MARKER,), 0, LAST, UNREACHABLE, E.NOT_LEADER_OR_FOLLOWER, "#s2-6"),  # the code that any leader would return
+    # This is the code that any leader would return.
+    ((Receiver.MARKER,), 0, LAST, UNREACHABLE, E.NOT_LEADER_OR_FOLLOWER, "#s2-6"),
 
     # Every client retries NOT_ENOUGH_REPLICAS, without requesting metadata. Only clients that rely on the broker to add
     # partitions (v12) know that CONCURRENT_TRANSACTIONS is temporary.
-    ((Asker.PRODUCE,), 0, LAST, (E.NETWORK_EXCEPTION, *UNREACHABLE), E.NOT_ENOUGH_REPLICAS, "#s2-8"),
-    ((Asker.PRODUCE,), 0, 11, (E.CONCURRENT_TRANSACTIONS,), E.NOT_ENOUGH_REPLICAS, "#s2-8"),
-    ((Asker.PRODUCE,), 0, 10, (E.TRANSACTION_ABORTABLE,), E.INVALID_TXN_STATE, "#s2-8"),
-    ((Asker.PRODUCE,), 0, LAST, (E.PRODUCER_FENCED,), E.INVALID_PRODUCER_EPOCH, "#s2-8"),
+    ((Receiver.PRODUCE,), 0, LAST, (E.NETWORK_EXCEPTION, *UNREACHABLE), E.NOT_ENOUGH_REPLICAS, "#s2-8"),
+    ((Receiver.PRODUCE,), 0, 11, (E.CONCURRENT_TRANSACTIONS,), E.NOT_ENOUGH_REPLICAS, "#s2-8"),
+    ((Receiver.PRODUCE,), 0, 10, (E.TRANSACTION_ABORTABLE,), E.INVALID_TXN_STATE, "#s2-8"),
+    ((Receiver.PRODUCE,), 0, LAST, (E.PRODUCER_FENCED,), E.INVALID_PRODUCER_EPOCH, "#s2-8"),
 
-    ((Asker.TXN_OFFSET_COMMIT,), 0, LAST, (E.NETWORK_EXCEPTION,), E.COORDINATOR_LOAD_IN_PROGRESS, "#s2-7"),
-    ((Asker.TXN_OFFSET_COMMIT,), 0, 3, (E.TRANSACTION_ABORTABLE,), E.INVALID_TXN_STATE, "#s2-7"),
-    ((Asker.TXN_OFFSET_COMMIT,), 0, LAST, (E.PRODUCER_FENCED,), E.INVALID_PRODUCER_EPOCH, "#s2-7"),
+    ((Receiver.TXN_OFFSET_COMMIT,), 0, LAST, (E.NETWORK_EXCEPTION,), E.COORDINATOR_LOAD_IN_PROGRESS, "#s2-7"),
+    ((Receiver.TXN_OFFSET_COMMIT,), 0, 3, (E.TRANSACTION_ABORTABLE,), E.INVALID_TXN_STATE, "#s2-7"),
+    ((Receiver.TXN_OFFSET_COMMIT,), 0, LAST, (E.PRODUCER_FENCED,), E.INVALID_PRODUCER_EPOCH, "#s2-7"),
 
-    ((Asker.SHARE_LEADER,), 0, LAST, NO_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, "share-groups.md#s3-9"),
-    ((Asker.SHARE_LEADER,), 0, LAST, FENCED_LEADER, E.NOT_LEADER_OR_FOLLOWER, "share-groups.md#s3-9"),
-    ((Asker.SHARE_LEADER,), 0, LAST, UNEXPECTED, E.UNKNOWN_SERVER_ERROR, "share-groups.md#s3-9"),
+    ((Receiver.SHARE_LEADER,), 0, LAST, NO_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, "share-groups.md#s3-9"),
+    ((Receiver.SHARE_LEADER,), 0, LAST, FENCED_LEADER, E.NOT_LEADER_OR_FOLLOWER, "share-groups.md#s3-9"),
+    ((Receiver.SHARE_LEADER,), 0, LAST, UNEXPECTED, E.UNKNOWN_SERVER_ERROR, "share-groups.md#s3-9"),
 
     # Before version 6 the request contains only a generation, even if the member that it commits for has an epoch. From
     # version 6 on the code is unchanged: docs/spec/kafka-4.4.md#s5-2, T3 and T4.
@@ -87,7 +88,7 @@ TRANSLATIONS: Final[tuple[Row, ...]] = (
 )
 # fmt: on
 
-_ANSWERS: Final[Mapping[tuple[Asker | ApiKey, E], tuple[int, int, E]]] = {
+_ANSWERS: Final[Mapping[tuple[Receiver | ApiKey, E], tuple[int, int, E]]] = {
     (asker, code): (first, last, answer)
     for askers, first, last, told, answer, _ in TRANSLATIONS
     for asker in askers
@@ -95,7 +96,7 @@ _ANSWERS: Final[Mapping[tuple[Asker | ApiKey, E], tuple[int, int, E]]] = {
 }
 
 
-def translated(asker: Asker | ApiKey, code: E, version: int = 0) -> E:
+def translate(asker: Receiver | ApiKey, code: E, version: int = 0) -> E:
     """Returns the code with which to respond instead of `code`. version: the request's version, if it matters."""
     first, last, answer = _ANSWERS.get((asker, code), (0, LAST, code))
     return answer if first <= version <= last else code

@@ -31,15 +31,15 @@ class MeteredClient(Protocol):
 
     @property
     def most_fetched_bytes(self) -> int | None: ...
-    def produced(self, size_bytes: int, now_ms: float) -> int: ...
-    def fetched(self, size_bytes: int, now_ms: float) -> int: ...
-    def handled(self, time_s: float, now_ms: float) -> int: ...
-    def mutated(self, partitions: int, now_ms: float, *, is_strict: bool) -> int: ...
+    def record_produce(self, size_bytes: int, now_ms: float) -> int: ...
+    def record_fetch(self, size_bytes: int, now_ms: float) -> int: ...
+    def record_handling(self, time_s: float, now_ms: float) -> int: ...
+    def record_mutation(self, partitions: int, now_ms: float, *, is_strict: bool) -> int: ...
     def note_throttle(self, key: str, throttle_ms: int, now_ms: float) -> None: ...
 
 
 class ClientMetering(Protocol):
-    def of(self, user: str, client_id: str) -> MeteredClient | None:
+    def meter_for(self, user: str, client_id: str) -> MeteredClient | None:
         """Returns the meter of a client; None if no quota applies to it."""
 
 
@@ -60,7 +60,7 @@ class Throttling:
         if client_id_size > 0:
             at = REQUEST_START.size
             client_id = str(frame[at : at + client_id_size], "utf-8", "replace")
-        meter = self._metering.of(connection.principal.partition(":")[2], client_id)
+        meter = self._metering.meter_for(connection.principal.partition(":")[2], client_id)
         return None if meter is None else partial(MeteredRequest, meter)
 
 
@@ -91,9 +91,9 @@ class MeteredRequest(PendingRequest[B]):
     def meter(self) -> MeteredRequest[B]:
         return self
 
-    def begin(self, frame: Buffer, position: int) -> list[Chunk] | PendingRequest[B]:
+    def handle(self, frame: Buffer, position: int) -> list[Chunk] | PendingRequest[B]:
         self._running_since_s = perf_counter()
-        reply = super().begin(frame, position)
+        reply = super().handle(frame, position)
         self._spent_s = self._time_s()
         self._running_since_s = None
         return reply
@@ -114,18 +114,18 @@ class MeteredRequest(PendingRequest[B]):
         with a response without records."""
         now_ms = self._dispatcher.now_ms()
         size_bytes = self._size_bytes(answer)
-        by_request_ms = self._client.handled(self._time_s(), now_ms)
-        by_bytes_ms = self._client.fetched(size_bytes, now_ms)
-        self._fetch_throttle_ms = self._larger(now_ms, (CONSUMER, by_bytes_ms), (REQUEST, by_request_ms))
+        by_request_ms = self._client.record_handling(self._time_s(), now_ms)
+        by_bytes_ms = self._client.record_fetch(size_bytes, now_ms)
+        self._fetch_throttle_ms = self._larger_throttle(now_ms, (CONSUMER, by_bytes_ms), (REQUEST, by_request_ms))
         if not self._fetch_throttle_ms:
             return False
-        self._client.fetched(-size_bytes, now_ms)
+        self._client.record_fetch(-size_bytes, now_ms)
         return True
 
     @property
     def is_throttled_for_fetches(self) -> bool:
         """Whether the client has exceeded its fetch quota before this request."""
-        return self._client.fetched(0, self._dispatcher.now_ms()) > 0
+        return self._client.record_fetch(0, self._dispatcher.now_ms()) > 0
 
     def take_partitions(self, count: int, *, is_strict: bool) -> None:
         """Charges this client for partitions that are to be created or deleted (controller_mutation_rate).
@@ -133,7 +133,7 @@ class MeteredRequest(PendingRequest[B]):
         Raises THROTTLING_QUOTA_EXCEEDED if it has used up its quota, but only if `is_strict`: a version of the request
         that knows the code; clients of older versions are throttled. Source: docs/spec/security.md#s4-3, row 147
         """
-        throttle_ms = self._client.mutated(count, self._dispatcher.now_ms(), is_strict=is_strict)
+        throttle_ms = self._client.record_mutation(count, self._dispatcher.now_ms(), is_strict=is_strict)
         # Metadata creates topics too, but is not throttled for it.
         if facts_of(self.api_key).mutation_refused_from is not None:
             self._mutation_throttle_ms = max(self._mutation_throttle_ms, throttle_ms)
@@ -142,9 +142,9 @@ class MeteredRequest(PendingRequest[B]):
 
     # The answer.
 
-    def _encoded(self, answer: Message | NoResponse) -> list[Chunk]:
+    def _encode(self, answer: Message | NoResponse) -> list[Chunk]:
         self._throttle(answer)
-        return super()._encoded(answer)
+        return super()._encode(answer)
 
     def _throttle(self, answer: Message | NoResponse) -> None:
         throttle_ms = self._throttle_ms(answer)
@@ -152,7 +152,7 @@ class MeteredRequest(PendingRequest[B]):
             if hasattr(answer, "throttle_time_ms"):
                 answer.throttle_time_ms = throttle_ms
             self._route.throttled_ms += throttle_ms
-            self.connection.mute(throttle_ms)
+            self.connection.stop_reading(throttle_ms)
 
     def _throttle_ms(self, answer: Message | NoResponse) -> int:
         now_ms, client, api_key = self._dispatcher.now_ms(), self._client, self.api_key
@@ -161,15 +161,19 @@ class MeteredRequest(PendingRequest[B]):
         by_request_ms = 0
         facts = facts_of(api_key)
         if not (facts.is_of_brokers or facts.is_login) and answer is not NO_RESPONSE:
-            by_request_ms = client.handled(self._time_s(), now_ms)
+            by_request_ms = client.record_handling(self._time_s(), now_ms)
         if api_key is ApiKey.PRODUCE:
-            return self._larger(now_ms, (PRODUCER, client.produced(self.size_bytes, now_ms)), (REQUEST, by_request_ms))
+            return self._larger_throttle(
+                now_ms, (PRODUCER, client.record_produce(self.size_bytes, now_ms)), (REQUEST, by_request_ms)
+            )
         if api_key is ApiKey.SHARE_FETCH and isinstance(answer, Message):
             size_bytes = self._size_bytes(answer)
-            return self._larger(now_ms, (CONSUMER, client.fetched(size_bytes, now_ms)), (REQUEST, by_request_ms))
-        return self._larger(now_ms, (MUTATION, self._mutation_throttle_ms), (REQUEST, by_request_ms))
+            return self._larger_throttle(
+                now_ms, (CONSUMER, client.record_fetch(size_bytes, now_ms)), (REQUEST, by_request_ms)
+            )
+        return self._larger_throttle(now_ms, (MUTATION, self._mutation_throttle_ms), (REQUEST, by_request_ms))
 
-    def _larger(self, now_ms: int, first: tuple[str, int], second: tuple[str, int]) -> int:
+    def _larger_throttle(self, now_ms: int, first: tuple[str, int], second: tuple[str, int]) -> int:
         """Returns the larger of two throttle times, and records it for its quota."""
         key, throttle_ms = first if first[1] > second[1] else second
         self._client.note_throttle(key, throttle_ms, now_ms)

@@ -37,7 +37,7 @@ class ServedApi:
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class OfferedVersions:
     """The versions that a broker serves and lists: SERVED, or those of an older release that it emulates.
 
     features      by name: the lowest and the highest level that can be finalised

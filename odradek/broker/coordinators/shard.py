@@ -21,7 +21,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from odradek.broker.api.error_translations import Asker, translated
+from odradek.broker.api.error_translations import Receiver, translate
 from odradek.broker.coordinators.shard_records import (
     RecordFormat,
     RecordProducer,
@@ -296,7 +296,7 @@ class Shard(Generic[C]):
         batch, header = self._batch(records, now_ms, producer)
         if len(batch) > self._log.max_batch_bytes:
             if not may_split or len(records) == 1:
-                raise KafkaError(translated(Asker.COORDINATOR, ErrorCode.RECORD_LIST_TOO_LARGE))
+                raise KafkaError(translate(Receiver.COORDINATOR, ErrorCode.RECORD_LIST_TOO_LARGE))
             middle = len(records) // 2
             self._append_and_replay(core, records[:middle], now_ms, producer, may_split=True)
             self._append_and_replay(core, records[middle:], now_ms, producer, may_split=True)
@@ -304,7 +304,7 @@ class Shard(Generic[C]):
         try:
             base_offset = self._log.append(batch, now_ms, None if producer is None else producer.guard, header)
         except KafkaError as error:
-            raise KafkaError(translated(Asker.COORDINATOR, error.code), error.message) from error
+            raise KafkaError(translate(Receiver.COORDINATOR, error.code), error.message) from error
         try:
             for record_offset, record in enumerate(records, base_offset):
                 core.replay(record, record_offset, NO_PRODUCER_ID if producer is None else producer.producer_id)
@@ -355,7 +355,7 @@ class Shard(Generic[C]):
         self, outcome: OutcomeLike[R], must_sync: bool, answer: Deferred[R] | None = None, response: R | None = None
     ) -> None:
         def release(failure: KafkaError | None) -> None:
-            error = None if failure is None else KafkaError(translated(Asker.COORDINATOR, failure.code))
+            error = None if failure is None else KafkaError(translate(Receiver.COORDINATOR, failure.code))
             with self._follow_ups:
                 self._send_answers(outcome, error, answer, response)
 

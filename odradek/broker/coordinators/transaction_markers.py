@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from mypy_extensions import mypyc_attr
 
-from odradek.broker.api.error_translations import Asker, translated
+from odradek.broker.api.error_translations import Receiver, translate
 from odradek.broker.shares.core.state import EPOCH_TELLS_SINCE, TransactionEnd
 from odradek.broker.transactions.tables import NEEDS_NO_MARKER
 from odradek.protocol.control_records import sealed_marker
@@ -373,7 +373,7 @@ class LocalMarkerWriter:
         try:
             require_loaded(index)
         except KafkaError as error:
-            raise KafkaError(translated(Asker.MARKER, error.code), error.message) from error
+            raise KafkaError(translate(Receiver.MARKER, error.code), error.message) from error
 
 
 def _transaction_end_of(marker: TxnMarker) -> TransactionEnd:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 
 from odradek.broker.api.authorized_operations import is_allowed
-from odradek.broker.api.context import ConnectionInfo, RequestContext, refused
+from odradek.broker.api.context import ConnectionInfo, RequestContext, authorization_error
 from odradek.broker.fetch.partition_read import (
     PartitionAnswer,
     PartitionRead,
@@ -199,7 +199,7 @@ class PendingFetch:
         partitions = self._broker.partitions
         if self._is_follower:  # no follower is known here
             if not is_allowed(self._context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
-                raise refused(ResourceType.TOPIC, self._context.api_key)
+                raise authorization_error(ResourceType.TOPIC, self._context.api_key)
             if isinstance(wanted.topic, bytes):  # both raise if the partition does not exist
                 partitions.get_by_id(wanted.topic, wanted.index)
             else:

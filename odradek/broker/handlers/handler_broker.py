@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Sequence
 
-    from odradek.broker.api.served import Offered
+    from odradek.broker.api.served import OfferedVersions
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.configuration.listeners import Listener
     from odradek.broker.coordinators.group_coordinator import GroupCoordinator
@@ -49,7 +49,7 @@ class HandlerBroker(Protocol):
     @property
     def advertised(self) -> Sequence[Listener]: ...
     @property
-    def offered(self) -> Offered: ...
+    def offered(self) -> OfferedVersions: ...
     @property
     def rules(self) -> KafkaRules: ...
     @property

@@ -196,9 +196,9 @@ def listen(
         return ControlListener(broker, traffic, bound, None, add_routes)
 
     def newest(connection: ssl.SSLObject, name: object, context: ssl.SSLContext) -> None:
-        connection.context = certificates.of(HTTP_LISTENER).context
+        connection.context = certificates.tls_of(HTTP_LISTENER).context
 
-    loaded = certificates.of(HTTP_LISTENER)
+    loaded = certificates.tls_of(HTTP_LISTENER)
     # A server cannot change its context later, but calls this at each handshake; so renewed certificates are used.
     loaded.context.sni_callback = newest
     return ControlListener(broker, traffic, bound, loaded, add_routes)

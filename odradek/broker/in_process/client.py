@@ -82,7 +82,7 @@ class InProcessClient:
         return served.max_version if max_version is None else min(served.max_version, max_version)
 
     def close(self) -> None:
-        self._connection.closed()
+        self._connection.notify_closed()
 
 
 def client_of_the_broker(broker: Broker) -> InProcessClient:

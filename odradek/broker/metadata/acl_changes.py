@@ -67,7 +67,7 @@ def create_acls(
         results.append(refusal)
         if refusal is not None:
             continue
-        if acl not in known and acl not in image.acls.named(acl.resource, acl.pattern, acl.name).values():
+        if acl not in known and acl not in image.acls.of_pattern(acl.resource, acl.pattern, acl.name).values():
             known.add(acl)
             records.append(_record(new_uuid(), acl))
     _check_count(len(records))
@@ -122,7 +122,7 @@ class _Candidates:
         found: Collection[tuple[bytes, Acl]]
         if wanted.name is not None and wanted.resource != ResourceType.ANY.value and wanted.pattern in _EXACT:
             resource, pattern = ResourceType(wanted.resource), PatternType(wanted.pattern)
-            found = self._acls.named(resource, pattern, wanted.name).items()
+            found = self._acls.of_pattern(resource, pattern, wanted.name).items()
         elif wanted.principal is not None:
             found = self._principals().get(wanted.principal, [])
         else:

@@ -34,16 +34,16 @@ class ClientAddresses:
         self._warned: set[str] = set()
 
     def address_for(self, registered: Address, connection: ConnectionInfo) -> Address:
-        if connection.told is None:
-            connection.told = self._decide(registered, connection)
-        return connection.told
+        if connection.advertised_address is None:
+            connection.advertised_address = self._decide(registered, connection)
+        return connection.advertised_address
 
     def _decide(self, registered: Address, connection: ConnectionInfo) -> Address:
         if not self._is_by_arrival and (not is_loopback(registered[0]) or is_loopback(connection.client_host)):
             return registered
         from odradek.broker.configuration.advertising import Arrival, by_arrival, leads_astray
 
-        arrival = Arrival(connection.listener, connection.arrived_at, connection.client_host)
+        arrival = Arrival(connection.listener, connection.local_address, connection.client_host)
         networks = self._networks()
         told = by_arrival(arrival, self._published or {}, networks) if self._is_by_arrival else registered
         if leads_astray(told, arrival, networks, is_published=self._published is not None):

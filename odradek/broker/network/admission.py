@@ -54,7 +54,7 @@ class ConnectionQuota:
         self._waiting = 0
 
     def admit(self, ip: str, listener: str = "", *, must_wait: bool = False) -> Admission:
-        if self.refuses(ip):
+        if self.is_full_for(ip):
             return Admission.REFUSED
         must_wait = must_wait or self._is_full(listener)
         if must_wait and self.is_backlog_full:
@@ -66,7 +66,7 @@ class ConnectionQuota:
         self._serve(listener)
         return Admission.ACCEPTED
 
-    def refuses(self, ip: str) -> bool:
+    def is_full_for(self, ip: str) -> bool:
         """Returns whether this address has reached its limit of connections."""
         allowed = self.limits.max_connections_per_ip_overrides.get(ip, self.limits.max_connections_per_ip)
         return allowed is not None and self._per_ip.get(ip, 0) >= allowed
@@ -75,7 +75,7 @@ class ConnectionQuota:
     def is_backlog_full(self) -> bool:
         return self._waiting >= self.limits.accept_backlog
 
-    def promote(self, listener: str = "") -> bool:
+    def serve_waiting(self, listener: str = "") -> bool:
         """Returns whether a waiting connection of this listener may be served now, and counts it as served if so."""
         if self._waiting == 0 or self._is_full(listener):
             return False
@@ -118,13 +118,13 @@ class RequestMemory:
         self._left_bytes = limit_bytes
         self._waiting: deque[Callable[[], None]] = deque()
 
-    def take(self, size_bytes: int) -> bool:
+    def reserve(self, size_bytes: int) -> bool:
         if self._left_bytes <= 0:
             return False
         self._left_bytes -= size_bytes
         return True
 
-    def give_back(self, size_bytes: int) -> list[Callable[[], None]]:
+    def release(self, size_bytes: int) -> list[Callable[[], None]]:
         """Returns memory. Returns the callbacks of requests that were refused and may try again now."""
         self._left_bytes += size_bytes
         if self._left_bytes <= 0 or not self._waiting:
@@ -132,7 +132,7 @@ class RequestMemory:
         again, self._waiting = list(self._waiting), deque()
         return again
 
-    def wait(self, again: Callable[[], None]) -> None:
+    def wait_for_room(self, again: Callable[[], None]) -> None:
         self._waiting.append(again)
 
 
@@ -150,7 +150,7 @@ class CreationRates(Protocol):
         """Counts an accepted connection. Returns how long it has to wait before it is served."""
 
 
-class Newcomer(Protocol):
+class NewConnection(Protocol):
     @property
     def info(self) -> ConnectionInfo: ...
     def serve(self) -> None:
@@ -160,7 +160,7 @@ class Newcomer(Protocol):
 
 
 @dataclass(slots=True)
-class Throttled:
+class ThrottleCounts:
     """Counts connections that were delayed or held because they were opened too fast, and their total delay."""
 
     connections: int = 0
@@ -179,24 +179,24 @@ class Admissions:
 
     def __init__(self, limits: ConnectionLimits, timers: Timers) -> None:
         self.rates: CreationRates | None = None
-        self.delayed_at: defaultdict[str, Throttled] = defaultdict(Throttled)
-        self.held_at: defaultdict[str, Throttled] = defaultdict(Throttled)
+        self.delayed_at: defaultdict[str, ThrottleCounts] = defaultdict(ThrottleCounts)
+        self.held_at: defaultdict[str, ThrottleCounts] = defaultdict(ThrottleCounts)
         self._timers = timers
         self._quota = ConnectionQuota(limits)
-        self._waiting: deque[Newcomer] = deque()  # connections that wait for another one to close
-        self._delayed: dict[Newcomer, TimerHandle] = {}  # connections that are delayed because of a rate
-        self._held: dict[Newcomer, TimerHandle] = {}  # connections that will be closed after a delay
+        self._waiting: deque[NewConnection] = deque()  # connections that wait for another one to close
+        self._delayed: dict[NewConnection, TimerHandle] = {}  # connections that are delayed because of a rate
+        self._held: dict[NewConnection, TimerHandle] = {}  # connections that will be closed after a delay
 
     def set_limits(self, limits: ConnectionLimits) -> None:
         """Applies new limits to new connections; connections already admitted stay open."""
         self._quota.limits = limits
         self._let_in()
 
-    def admit(self, newcomer: Newcomer) -> Admission:
+    def admit(self, newcomer: NewConnection) -> Admission:
         info, rates = newcomer.info, self.rates
         if rates is not None:
             # A refused connection must not count towards the rate.
-            if self._quota.refuses(info.client_host) or self._quota.is_backlog_full:
+            if self._quota.is_full_for(info.client_host) or self._quota.is_backlog_full:
                 return Admission.REFUSED
             held_ms = rates.held_ms(info.client_host)
             if held_ms > 0:
@@ -215,7 +215,7 @@ class Admissions:
                 self._waiting.append(newcomer)
         return admission
 
-    def leave(self, newcomer: Newcomer, admission: Admission) -> None:
+    def release(self, newcomer: NewConnection, admission: Admission) -> None:
         """Removes a connection. admission: its last state"""
         timer = self._held.pop(newcomer, None) or self._delayed.pop(newcomer, None)
         if timer is not None:
@@ -226,7 +226,7 @@ class Admissions:
             self._quota.release(newcomer.info.client_host, newcomer.info.listener, admission)
             self._let_in()
 
-    def _turn_of(self, newcomer: Newcomer) -> None:
+    def _turn_of(self, newcomer: NewConnection) -> None:
         del self._delayed[newcomer]
         self._waiting.append(newcomer)
         self._let_in()
@@ -236,10 +236,10 @@ class Admissions:
         listeners."""
         if not self._waiting:
             return
-        still: deque[Newcomer] = deque()
+        still: deque[NewConnection] = deque()
         waiting, self._waiting = self._waiting, still
         for newcomer in waiting:
-            if self._quota.promote(newcomer.info.listener):
+            if self._quota.serve_waiting(newcomer.info.listener):
                 newcomer.serve()
             else:
                 still.append(newcomer)

@@ -111,12 +111,14 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         server, (host, port) = self._server, ip_address(transport.get_extra_info("peername")) or ("unknown", 0)
-        self.info = ConnectionInfo(server.next_connection_id(), host, port, server.listener_name, mute=self.mute)
+        self.info = ConnectionInfo(
+            server.next_connection_id(), host, port, server.listener_name, stop_reading=self.throttle
+        )
         self.info.owner, self.info.unsent_bytes = self, self.unsent_bytes
         self.info.transport = self._transport
         here = None if server.addresses is None else ip_address(transport.get_extra_info("sockname"))
         if here is not None:
-            self.info.arrived_at, self.info.addresses = here, server.addresses
+            self.info.local_address, self.info.addresses = here, server.addresses
         self._admission = server.admit(self)
         self._closing = self._admission in (Admission.REFUSED, Admission.HELD)
         if self._admission is Admission.REFUSED:
@@ -134,11 +136,11 @@ class Connection(asyncio.BufferedProtocol):
         self._held = HeldBytes(self._transport, self)
         self._transport.set_protocol(self._held)
         if server.handshakes is not None:
-            self._handshake = server.handshakes.accepted(self)
+            self._handshake = server.handshakes.new_handshake(self)
             if self._admission is Admission.ACCEPTED:
-                self._handshake.begin(self._transport, self._held)
+                self._handshake.start(self._transport, self._held)
 
-    def secured(self, transport: asyncio.Transport) -> None:
+    def handshake_completed(self, transport: asyncio.Transport) -> None:
         """Called when the TLS handshake is complete; from now on all bytes go through this transport."""
         self._transport = transport
         self._held = None
@@ -163,17 +165,17 @@ class Connection(asyncio.BufferedProtocol):
             return
         partial = self._partial
         if partial is None:
-            self._take(self._server.received[:nbytes])
+            self._handle_data(self._server.received[:nbytes])
             return
         self._filled += nbytes
         if self._filled < self._wanted:
             return
         self._partial = None
-        self._take(memoryview(partial))
+        self._handle_data(memoryview(partial))
 
     def eof_received(self) -> bool:
         """Keeps the connection open, as Kafka does: a peer may stop sending and still read the responses."""
-        self.info.got_all = self.unsent_bytes() == 0
+        self.info.got_all_responses = self.unsent_bytes() == 0
         if self._closing or self._handshake is not None or self._waits_for_others():
             return False  # with TLS, the end of one direction ends both
         self._closing = True
@@ -186,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
         self.active_at_sweep = self._server.sweep_count
         self._peer_reads = True
         self._takes_requests = self._mutes == 0
-        self._go_on()
+        self._resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
@@ -202,8 +204,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._file_sender is not None:
             self._file_sender.close()
         if self._admission is not Admission.REFUSED:
-            self._server.forget(self, self._admission, owed_bytes)
-        self.info.closed()
+            self._server.connection_closed(self, self._admission, owed_bytes)
+        self.info.notify_closed()
 
     # Called by the server.
 
@@ -214,7 +216,7 @@ class Connection(asyncio.BufferedProtocol):
         if held is None or transport is None or self._closing:
             return
         if self._handshake is not None:
-            self._handshake.begin(transport, held)
+            self._handshake.start(transport, held)
             return
         self._held = None
         transport.set_protocol(self)
@@ -222,26 +224,26 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_reading and not transport.is_closing():
             transport.resume_reading()
 
-    def mute(self, throttle_ms: int) -> None:
+    def throttle(self, throttle_ms: int) -> None:
         """Stops reading for this long, because the peer exceeds its quota. Answers are still sent."""
         if self._transport is None:
             return
         self._mutes += 1
-        self._mute_timers.append(self._server.timers.after(throttle_ms, self._unmute))
+        self._mute_timers.append(self._server.timers.after(throttle_ms, self._resume_after_throttle))
         self._takes_requests = False
         self._stop_reading()
         if self._is_paid:  # a request that waits for time to pass must not hold memory that other requests need
             self._is_paid = False
-            self._give_back(self._wanted - LENGTH_BYTES)
+            self._release_memory(self._wanted - LENGTH_BYTES)
 
-    def _unmute(self) -> None:
+    def _resume_after_throttle(self) -> None:
         self._mutes -= 1
         if self._mutes:
             return
         self._mute_timers.clear()
         self.active_at_sweep = self._server.sweep_count
         self._takes_requests = self._peer_reads
-        self._go_on()
+        self._resume_reading()
 
     def has_unread_bytes(self) -> bool:
         return self._backlog is not None or self._partial is not None or has_unread_bytes(self._transport, self.info)
@@ -271,7 +273,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # From bytes to frames.
 
-    def _take(self, data: memoryview) -> None:
+    def _handle_data(self, data: memoryview) -> None:
         """Handles the frames in `data`. Stores the frames that have to wait, and an incomplete frame at the end.
 
         If `data` is read-only it lies in the shared buffer, whose bytes are overwritten after this has returned.
@@ -298,9 +300,9 @@ class Connection(asyncio.BufferedProtocol):
                 if self._mutes:
                     self._wait_with(data[position:])
                     return
-                if not server.memory.take(size):
+                if not server.memory.reserve(size):
                     self._wait_with(data[position:])
-                    server.memory.wait(self._go_on)
+                    server.memory.wait_for_room(self._resume_reading)
                     return
                 self._is_paid = True
             if size > end - start:
@@ -344,14 +346,14 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog = memoryview(bytearray(data)) if data.readonly else data
         self._stop_reading()
 
-    def _go_on(self) -> None:
+    def _resume_reading(self) -> None:
         """Retries the waiting frames. Called when the reason for their wait may have ended."""
         if self._closing or self._transport is None or self._mutes or self._turn_is_due:
             return
         backlog = self._backlog
         if backlog is not None:
             self._drop_backlog()
-            self._take(backlog)
+            self._handle_data(backlog)
         if self._backlog is None and not self._is_reading and not self._closing:
             self._is_reading = True
             self._transport.resume_reading()
@@ -366,7 +368,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _next_turn(self) -> None:
         self._turn_is_due = False
-        self._go_on()
+        self._resume_reading()
 
     def _stop_reading(self) -> None:
         if self._is_reading and self._transport is not None and not self._transport.is_closing():
@@ -379,7 +381,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             reply = self._server.requests.start(frame, self.info)
         except (MalformedMessage, CloseConnection) as error:
-            self._give_back(len(frame))
+            self._release_memory(len(frame))
             self._hang_up(str(error))
             return
         if not isinstance(reply, list):
@@ -390,7 +392,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._write(reply)
             if self._server.memory is not None:
-                self._give_back(len(frame))
+                self._release_memory(len(frame))
 
     def _park(self, reply: ParkedRequest) -> None:
         if self._in_flight is None:
@@ -422,7 +424,7 @@ class Connection(asyncio.BufferedProtocol):
             self._in_flight_bytes -= oldest.size_bytes
             self._write(chunks)
             if self._server.memory is not None:
-                self._give_back(oldest.size_bytes)
+                self._release_memory(oldest.size_bytes)
         if self._closing:
             if self._waits_for_others():
                 self._close()
@@ -463,9 +465,9 @@ class Connection(asyncio.BufferedProtocol):
     def still_sending(self) -> None:
         self.active_at_sweep = self._server.sweep_count
 
-    def _give_back(self, size: int) -> None:
+    def _release_memory(self, size: int) -> None:
         if self._server.memory is not None:
-            self._server.give_back(size)
+            self._server.release_memory(size)
 
     def _waits_for_others(self) -> bool:
         """Returns whether every request in flight waits for time to pass or for other clients."""

@@ -26,7 +26,7 @@ C = TypeVar("C", contravariant=True)  # the type of the connection
 
 
 class Handshakes(Protocol[C]):
-    def accepted(self, connection: C) -> ConnectionHandshake: ...
+    def new_handshake(self, connection: C) -> ConnectionHandshake: ...
 
 
 class ConnectionHost(Protocol[C]):
@@ -70,8 +70,8 @@ class ConnectionHost(Protocol[C]):
 
     def next_connection_id(self) -> int: ...
     def admit(self, connection: C) -> Admission: ...
-    def forget(self, connection: C, admission: Admission, owed_bytes: int) -> None: ...
-    def give_back(self, size_bytes: int) -> None:
+    def connection_closed(self, connection: C, admission: Admission, owed_bytes: int) -> None: ...
+    def release_memory(self, size_bytes: int) -> None:
         """Frees the memory of requests that have been answered."""
 
 
@@ -107,8 +107,8 @@ class RequestReceiver(FrameReceiver, Protocol):
 class ConnectionHandshake(Protocol):
     """The exchange that precedes the frames: `odradek.broker.security.tls.handshake.TlsHandshake`."""
 
-    def begin(self, transport: asyncio.Transport, held: HeldBytes) -> None:
-        """Starts the handshake, which ends with a call of `secured` or `connection_lost`.
+    def start(self, transport: asyncio.Transport, held: HeldBytes) -> None:
+        """Starts the handshake, which ends with a call of `handshake_completed` or `connection_lost`.
 
         held: the transport's protocol so far
         """

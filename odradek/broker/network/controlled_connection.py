@@ -30,25 +30,25 @@ class ExchangeObserver:
 
     __slots__ = ("maker", "unseen")
 
-    def __init__(self, maker: ObservesConnections) -> None:
+    def __init__(self, maker: ObserverFactory) -> None:
         self.maker = maker
         self.unseen = 0
 
-    def received(self, frame: memoryview) -> bool:
-        """Called before a request is handled. Read-only frames are overwritten later. Returns whether `handled` is to
-        be called."""
+    def request_received(self, frame: memoryview) -> bool:
+        """Called before a request is handled. Read-only frames are overwritten later. Returns whether `request_handled`
+        is to be called."""
         raise NotImplementedError
 
-    def handled(self, reply: list[Chunk] | ParkedRequest) -> None:
+    def request_handled(self, reply: list[Chunk] | ParkedRequest) -> None:
         """Called after the last request was handled, whose frame may have changed by then. Not called if handling
         raised an exception."""
 
-    def answered(self, chunks: list[Chunk]) -> None:
+    def response_sent(self, chunks: list[Chunk]) -> None:
         """Called before a response is written, for the oldest request without a response. `chunks` is empty if the
         protocol has no response. Also called for the response to a request that was too long to be received."""
         raise NotImplementedError
 
-    def hung_up(self, is_newest: bool) -> None:
+    def closed_without_response(self, is_newest: bool) -> None:
         """Called when the connection closes instead of giving a response.
 
         is_newest: whether the missing response is for the last request; otherwise for the oldest without a response
@@ -56,25 +56,25 @@ class ExchangeObserver:
         raise NotImplementedError
 
 
-class ObservesConnections(Protocol):
+class ObserverFactory(Protocol):
     """Creates observers for connections."""
 
     def observe(self, connection: ControlledConnection) -> ExchangeObserver: ...
 
 
-class HasObservers(Protocol):
+class ObservedServer(Protocol):
     """The server of controlled connections: `odradek.broker.network.server.Server`."""
 
     requests: FrameReceiver
 
     @property
-    def observers(self) -> Sequence[ObservesConnections]:
+    def observers(self) -> Sequence[ObserverFactory]:
         """Factories of observers for all connections of this server."""
 
-    def observed_by(self, makers: Sequence[ObservesConnections]) -> None: ...
+    def observed_by(self, makers: Sequence[ObserverFactory]) -> None: ...
 
 
-def observe(server: HasObservers, makers: Sequence[ObservesConnections]) -> None:
+def observe(server: ObservedServer, makers: Sequence[ObserverFactory]) -> None:
     """Makes these factories, and no others, observe a server whose requests have not been observed so far.
 
     An open connection is observed from its next request on, so that the loop need not visit all connections at once.
@@ -90,7 +90,7 @@ def observe(server: HasObservers, makers: Sequence[ObservesConnections]) -> None
 class ObservedRequests(RequestFilter):
     """Passes the requests of a connection to its observers."""
 
-    def __init__(self, plain: FrameReceiver, makers: Sequence[ObservesConnections]) -> None:
+    def __init__(self, plain: FrameReceiver, makers: Sequence[ObserverFactory]) -> None:
         super().__init__(plain)
         self._makers = makers
 
@@ -104,11 +104,11 @@ class ObservedRequests(RequestFilter):
             owner.observed_by(self._makers)
         wants_more = False
         for observer in owner.observers:
-            wants_more = observer.received(frame) or wants_more
+            wants_more = observer.request_received(frame) or wants_more
         reply = self.plain.start(frame, connection)
         if wants_more:
             for observer in owner.observers:
-                observer.handled(reply)
+                observer.request_handled(reply)
         return reply
 
 
@@ -120,7 +120,7 @@ class ControlledConnection(Connection):
     def __init__(self, server: ConnectionHost[Connection]) -> None:
         super().__init__(server)
         self._paced: PacedSender | None = None  # set while a paced response is being sent
-        self.makers: Sequence[ObservesConnections] = ()  # the factories of `observers`
+        self.makers: Sequence[ObserverFactory] = ()  # the factories of `observers`
         self.observers: list[ExchangeObserver] = []
         self.senders = 0  # senders of observed responses; each will report an empty response when it is done
 
@@ -133,7 +133,7 @@ class ControlledConnection(Connection):
         Connection.connection_lost(self, exc)
         self.observers = []  # an observer refers to its connection; this breaks the cycle
 
-    def observed_by(self, makers: Sequence[ObservesConnections]) -> None:
+    def observed_by(self, makers: Sequence[ObserverFactory]) -> None:
         """Makes each of these factories, and no others, observe this connection from now on."""
         self.makers = makers
         kept = [observer for observer in self.observers if observer.maker in makers]
@@ -149,7 +149,7 @@ class ControlledConnection(Connection):
 
     def _write(self, chunks: list[Chunk]) -> None:
         if self.observers:
-            self._tell(chunks)
+            self._notify_observers(chunks)
         # This repeats `Connection._write`, because a call would add 0.5 % to the instructions of a small request.
         transport = self._transport
         if not chunks or transport is None:
@@ -162,16 +162,16 @@ class ControlledConnection(Connection):
         else:
             transport.writelines(chunks)  # type: ignore[arg-type]
 
-    def _tell(self, chunks: list[Chunk]) -> None:
+    def _notify_observers(self, chunks: list[Chunk]) -> None:
         if self.senders:
             self.senders -= 1
         else:
             for observer in self.observers:
-                observer.answered(chunks)
+                observer.response_sent(chunks)
 
     def _hang_up(self, reason: str) -> None:
         for observer in self.observers:
-            observer.hung_up(bool(self._in_flight))
+            observer.closed_without_response(bool(self._in_flight))
         Connection._hang_up(self, reason)
 
     def _refuse(self, reason: str) -> None:
@@ -200,7 +200,7 @@ class ControlledConnection(Connection):
         self._in_flight.appendleft(sender)
         self._overlapping_key = None
         sender.when_done(self._on_last_piece)
-        sender.go_on()
+        sender.send_next_piece()
 
     def _on_last_piece(self, sender: object) -> None:
         self._paced = None
@@ -268,7 +268,7 @@ class PacedSender:
         """Returns nothing, since the response has already been sent."""
         return []
 
-    def go_on(self) -> None:
+    def send_next_piece(self) -> None:
         """Waits until the next piece is due."""
         piece = next(self._pieces, None)
         if piece is not None:
@@ -287,4 +287,4 @@ class PacedSender:
         self._transport.write(self._data[self._sent : end])
         self._sent = end
         self._connection.still_sending()
-        self.go_on()
+        self.send_next_piece()

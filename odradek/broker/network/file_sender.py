@@ -23,7 +23,7 @@ from odradek.system.sockets import CORK, send_buffers
 MOST_BUFFERS: Final = 512  # maximum per system call; IOV_MAX is 1024
 
 
-class Unsent:
+class UnsentChunks:
     """The unsent chunks of a response. Call `next` until it returns None; after each call, report with `sent` how many
     bytes were sent, which may be fewer than `next` returned."""
 
@@ -63,13 +63,13 @@ log = logging.getLogger("odradek.connection")
 MOST_PER_TURN_BYTES: Final = 1024 * 1024  # bytes to send from files before other work of the loop gets its turn
 
 
-class Stop(Enum):
+class StopReason(Enum):
     END = auto()  # everything has been sent
     NO_ROOM = auto()  # the socket's buffer is full, or other work of the loop gets its turn
     COLD = auto()  # the next bytes are not in the page cache
 
 
-class FileSending(Protocol):
+class FileSenderConnection(Protocol):
     """The part of a connection that its file sender uses."""
 
     def still_sending(self) -> None:
@@ -98,7 +98,9 @@ class FileSender:
     size_bytes: int = 0  # the memory of the frame has already been released
     waits_for_others: bool = False
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, connection: FileSending) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, connection: FileSenderConnection
+    ) -> None:
         """Raises OSError if there are no file descriptors left."""
         shared: Any = transport.get_extra_info("socket")
         if shared is None:
@@ -108,7 +110,7 @@ class FileSender:
         self._transport = transport
         self._loop = loop
         self._connection = connection
-        self._unsent = Unsent(())
+        self._unsent = UnsentChunks(())
         self._cached_bytes = 0  # bytes after the current position that are known to be in the page cache
         self._is_waiting = False  # whether the sender waits for space in the socket's buffer, or for its turn
         self._on_done: Callable[[object], None] | None = None
@@ -119,7 +121,7 @@ class FileSender:
         sent at once."""
         assert self.is_done
         self.is_done = False
-        self._unsent = Unsent(chunks)
+        self._unsent = UnsentChunks(chunks)
         self._cached_bytes = sum(map(len, chunks))
         self._socket.setsockopt(socket.IPPROTO_TCP, CORK, 1)
         self._send_on()
@@ -137,7 +139,7 @@ class FileSender:
     def close(self) -> None:
         """Stops sending, because the connection is gone."""
         self._wait_for_room(False)
-        self._unsent = Unsent(())
+        self._unsent = UnsentChunks(())
         self._on_done = None
         self._socket.close()
 
@@ -145,28 +147,28 @@ class FileSender:
         try:
             stopped_by = self._send_until_stopped()
         except (BlockingIOError, InterruptedError):
-            stopped_by = Stop.NO_ROOM
+            stopped_by = StopReason.NO_ROOM
         except OSError as error:
             self._give_up(error)
             return
-        if stopped_by is Stop.COLD:
+        if stopped_by is StopReason.COLD:
             self._wait_for_room(False)
             self._warm_up()
-        elif stopped_by is Stop.NO_ROOM:
+        elif stopped_by is StopReason.NO_ROOM:
             self._wait_for_room(True)
         else:
             self._wait_for_room(False)
             self._socket.setsockopt(socket.IPPROTO_TCP, CORK, 0)
-            self._unsent = Unsent(())
+            self._unsent = UnsentChunks(())
             self.is_done = True
             action, self._on_done = self._on_done, None
             if action is not None:
                 action(self)
 
-    def _send_until_stopped(self) -> Stop:
+    def _send_until_stopped(self) -> StopReason:
         """Sends until the response is complete or cannot continue. Raises OSError, including BlockingIOError."""
         if self._transport.get_write_buffer_size():  # an earlier response, written in this turn of the loop
-            return Stop.NO_ROOM
+            return StopReason.NO_ROOM
         unsent, descriptor = self._unsent, self._socket.fileno()
         left_bytes = MOST_PER_TURN_BYTES
         while (step := unsent.next()) is not None:
@@ -174,17 +176,17 @@ class FileSender:
                 unsent.sent(send_buffers(self._socket, step))
                 continue
             if left_bytes == 0:
-                return Stop.NO_ROOM
+                return StopReason.NO_ROOM
             size_bytes = min(step.size_bytes, left_bytes)
             if self._cached_bytes < size_bytes and not step.file.is_cached_at(size_bytes, step.position):
-                return Stop.COLD
+                return StopReason.COLD
             sent_bytes = step.file.send_to(descriptor, size_bytes, step.position)
             if sent_bytes == 0:
                 raise OSError(f"a file ends before byte {step.position}")
             unsent.sent(sent_bytes)
             self._cached_bytes = max(0, self._cached_bytes - sent_bytes)
             left_bytes -= sent_bytes
-        return Stop.END
+        return StopReason.END
 
     def _wait_for_room(self, waits: bool) -> None:
         """Waits for space in the socket's buffer, or stops waiting. Also used to give other work its turn: then the

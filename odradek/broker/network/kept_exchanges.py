@@ -53,7 +53,7 @@ class KeptExchange:
         return len(self.received[3]) + (0 if answer is None else len(answer))
 
 
-class Paced(Protocol):
+class PacedClock(Protocol):
     """A clock with a pace: `odradek.broker.runtime.controlled_time.ControlledTime`."""
 
     @property
@@ -65,17 +65,17 @@ class KeptExchanges:
 
     __slots__ = ("clients", "dropped", "exchanges", "kept_bytes", "now_s", "time")
 
-    def __init__(self, time: Paced, now_s: Callable[[], float]) -> None:
+    def __init__(self, time: PacedClock, now_s: Callable[[], float]) -> None:
         """now_s: returns the loop's time"""
         self.time = time
         self.now_s = now_s
         self.exchanges: deque[KeptExchange] = deque()
         self.kept_bytes = 0
         self.dropped = 0  # number of the last exchange that was dropped
-        self.clients: dict[int, KeptClient] = {}  # by the identity of their connection's ConnectionInfo
+        self.clients: dict[int, ObservedClient] = {}  # by the identity of their connection's ConnectionInfo
 
-    def observe(self, connection: ControlledConnection) -> KeptClient:
-        return KeptClient(self, connection)
+    def observe(self, connection: ControlledConnection) -> ObservedClient:
+        return ObservedClient(self, connection)
 
     def last(self) -> Iterator[tuple[int, KeptExchange]]:
         """Yields the exchanges with their numbers, oldest first."""
@@ -91,7 +91,7 @@ class KeptExchanges:
                 oldest.received = (*oldest.received[:5], False)
 
 
-class KeptClient(ExchangeObserver):
+class ObservedClient(ExchangeObserver):
     """Stores the exchanges of one connection. first: the beginning of its first request; None before that"""
 
     __slots__ = ("_connection", "_connection_id", "_info", "_kept", "first", "unanswered")
@@ -110,7 +110,7 @@ class KeptClient(ExchangeObserver):
         """Number of requests without a response, plus responses that are being sent."""
         return len(self.unanswered) + self._connection.senders
 
-    def received(self, frame: memoryview) -> bool:
+    def request_received(self, frame: memoryview) -> bool:
         if not self._info.is_authenticated:  # the bytes belong to a login
             self.unanswered.append(None)
             return False
@@ -131,7 +131,7 @@ class KeptClient(ExchangeObserver):
             kept.trim()
         return False
 
-    def answered(self, chunks: list[Chunk]) -> None:
+    def response_sent(self, chunks: list[Chunk]) -> None:
         if self.unseen:
             self.unseen -= 1
             return
@@ -150,7 +150,7 @@ class KeptClient(ExchangeObserver):
             if kept.kept_bytes > MOST_BYTES:
                 kept.trim()
 
-    def hung_up(self, is_newest: bool) -> None:
+    def closed_without_response(self, is_newest: bool) -> None:
         exchange = self.unanswered[-1 if is_newest else 0] if self.unanswered else None
         if exchange is not None:
             exchange.answered = (self._kept.time.pace, self._kept.now_s(), None, 0, True)

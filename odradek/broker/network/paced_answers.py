@@ -38,7 +38,7 @@ def cut_at(position: int) -> Pieces:
     return lambda size: iter(((0.0, position), (0.0, size)))
 
 
-def slow(bytes_per_s: int) -> Pieces:
+def pieces_at_rate(bytes_per_s: int) -> Pieces:
     """Divides a response so that it is sent at this rate."""
     step_ms = max(STEP_MS, 1000 / bytes_per_s)
 

@@ -20,7 +20,7 @@ from odradek.broker.runtime.clock import Scan, TimerHandle, Timers
 from odradek.system.sockets import OWN_PORT
 
 if TYPE_CHECKING:
-    from odradek.broker.network.controlled_connection import ControlledConnection, ObservesConnections
+    from odradek.broker.network.controlled_connection import ControlledConnection, ObserverFactory
 
 # Kafka's default of 50 drops connections when many clients start at once, and a longer queue costs nothing
 LEAST_BACKLOG: Final = 128
@@ -123,7 +123,7 @@ class Server:
         self._all_gone: asyncio.Event | None = None
         self._authentication_timeout_ms = authentication_timeout_ms
         self._make_connection = make_connection
-        self.observers: Sequence[ObservesConnections] = ()
+        self.observers: Sequence[ObserverFactory] = ()
         self._deadlines: dict[Connection, TimerHandle] = {}
 
     @property
@@ -134,7 +134,7 @@ class Server:
         """Returns the open connections, oldest first."""
         return sorted((each.info for each in self._connections), key=lambda info: info.connection_id)
 
-    def observed_by(self, makers: Sequence[ObservesConnections]) -> None:
+    def observed_by(self, makers: Sequence[ObserverFactory]) -> None:
         """Replaces the factories of observers. Called by `observe`. All connections must be a `ControlledConnection`;
         they drop the observers of other factories at once."""
         self.observers = makers
@@ -161,7 +161,7 @@ class Server:
             self._listener.close()
             self._listener = None
 
-    def cut(self) -> None:
+    def abort_connections(self) -> None:
         """Stops accepting, and aborts all connections without sending another byte."""
         self.stop_accepting()
         for connection in list(self._connections):
@@ -199,22 +199,22 @@ class Server:
                 self._give_time(connection, self._authentication_timeout_ms)
         return admission
 
-    def forget(self, connection: Connection, admission: Admission, owed_bytes: int) -> None:
+    def connection_closed(self, connection: Connection, admission: Admission, owed_bytes: int) -> None:
         self._connections.discard(connection)
         deadline = self._deadlines.pop(connection, None)
         if deadline is not None:
             deadline.cancel()
-        self._admissions.leave(connection, admission)
+        self._admissions.release(connection, admission)
         if self.memory is not None:
-            self.give_back(owed_bytes)
+            self.release_memory(owed_bytes)
         if self._all_gone is not None and not self._connections:
             self._all_gone.set()
 
-    def give_back(self, size_bytes: int) -> None:
+    def release_memory(self, size_bytes: int) -> None:
         """Frees the memory of requests of this size. Requests that waited for memory try again in the loop's next
         turn."""
         assert self.memory is not None
-        for again in self.memory.give_back(size_bytes):
+        for again in self.memory.release(size_bytes):
             self.loop.call_soon(again)
 
     def _give_time(self, connection: Connection, timeout_ms: int) -> None:

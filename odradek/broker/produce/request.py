@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from odradek.broker.api.error_translations import Asker, translated
+from odradek.broker.api.error_translations import Receiver, translate
 from odradek.broker.api.long_requests import PRODUCE_BY_ID_SINCE
 from odradek.broker.runtime.replies import NO_RESPONSE, CloseConnection, NoResponse
 from odradek.broker.runtime.waiting import Deferred
@@ -299,7 +299,7 @@ class PendingProduce:
                 guard=guard,
             )
         except SealedTransaction as refusal:
-            code = translated(Asker.PRODUCE, refusal.code, self._context.api_version)
+            code = translate(Receiver.PRODUCE, refusal.code, self._context.api_version)
             raise KafkaError(code, refusal.message) from None
         self._undone += 1
         answer.base_offset = appended.base_offset

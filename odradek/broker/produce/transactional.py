@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from odradek.broker.api.error_translations import Asker, translated
+from odradek.broker.api.error_translations import Receiver, translate
 from odradek.broker.coordinators.verification import (
     PRODUCE_ADDS_SINCE,
     TransactionalProducer,
@@ -109,7 +109,7 @@ class TransactionalProduce:
         pending.partition_done()
 
     def _coordinator_error(self, refusal: KafkaError) -> KafkaError:
-        code = translated(Asker.PRODUCE, refusal.code, self._version)
+        code = translate(Receiver.PRODUCE, refusal.code, self._version)
         # Clients show these messages to users, so they are Kafka's.
         if code is E.INVALID_TXN_STATE:
             return VerificationError(code, "Partition was not added to the transaction")

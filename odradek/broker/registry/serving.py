@@ -106,4 +106,4 @@ class RunningRegistry:
         certificates = self._broker.certificates
         if certificates is None or self._broker.config.odradek_http_security_protocol not in SSL_PROTOCOLS:
             return None
-        return certificates.of(HTTP_LISTENER).context
+        return certificates.tls_of(HTTP_LISTENER).context

@@ -20,7 +20,7 @@ from odradek.protocol.quoting import shortened
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
-    from odradek.broker.security.acl.authorizer import Ruling, StandardAuthorizer
+    from odradek.broker.security.acl.authorizer import AuthorizationDecision, StandardAuthorizer
 
 AUDIT_LOGGER = "odradek.authorizer"
 TRACE = logging.NOTSET + 1
@@ -96,7 +96,7 @@ class AuditedAuthorizer:
         return self._decide_on_any(connection.principal, connection.client_host, operation, resource)
 
 
-class Audited:
+class AuditState:
     """The audit log's state of one request. lines: the decisions that were logged individually; count: all decisions so
     far"""
 
@@ -108,13 +108,18 @@ class Audited:
 
 
 def line_of(
-    context: RequestContext, level: int, operation: Operation, resource: ResourceType, name: str, ruling: Ruling
+    context: RequestContext,
+    level: int,
+    operation: Operation,
+    resource: ResourceType,
+    name: str,
+    ruling: AuthorizationDecision,
 ) -> str | None:
     """Returns the log line for a decision, or None if it must not be logged. A decision is logged once, although a
     request may need it for each partition, and a request has a limited number of lines."""
     audited = getattr(context, "audited", None)
-    if not isinstance(audited, Audited):
-        audited = context.audited = Audited()
+    if not isinstance(audited, AuditState):
+        audited = context.audited = AuditState()
     said = (level, operation, resource, name)
     if said in audited.lines:
         return None
@@ -139,7 +144,9 @@ def request_words(context: RequestContext) -> str:
     )
 
 
-def audit_line(context: RequestContext, operation: Operation, resource: ResourceType, name: str, ruling: Ruling) -> str:
+def audit_line(
+    context: RequestContext, operation: Operation, resource: ResourceType, name: str, ruling: AuthorizationDecision
+) -> str:
     connection = context.connection
     kind, request = _camel_case(resource.name), _camel_case(context.api_key.name)
     return printable(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.api.error_translations import translated
+from odradek.broker.api.error_translations import translate
 from odradek.broker.groups.common.group import Committer
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -36,7 +36,7 @@ def commit(
     try:
         scene.group_of().check_offset_commit(Committer(member, None, epoch, version, wanted))
     except KafkaError as error:
-        return error.code if version is not None else translated(ApiKey.TXN_OFFSET_COMMIT, error.code)
+        return error.code if version is not None else translate(ApiKey.TXN_OFFSET_COMMIT, error.code)
     return E.NONE
 
 
@@ -239,7 +239,7 @@ def test_a_producer_is_told_of_a_member_epoch_that_is_not_the_members(
         try:
             settled().group_of().check_offset_commit(committer)
         except KafkaError as error:
-            return translated(ApiKey.TXN_OFFSET_COMMIT, error.code, version)
+            return translate(ApiKey.TXN_OFFSET_COMMIT, error.code, version)
         return E.NONE
 
     assert [told(version) for version in (3, 4, 5)] == [before] * 3

@@ -137,7 +137,7 @@ class MatrixScene:
         except ConnectionClosed:
             return {"$closed": True}
         finally:
-            connection.closed()
+            connection.notify_closed()
         named: dict[str, Any] = self._named(answer)
         return named
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from odradek.broker.security.quotas.decisions import (
-    Component,
+    FilterComponent,
     LimitChange,
     QuotaChange,
     alter_client_quotas,
@@ -52,7 +52,7 @@ def image_of(*entities: Names) -> ClientQuotasImage:
 
 
 def described(image: ClientQuotasImage, *components: tuple[str, int, str | None], strict: bool) -> list[QuotaEntity]:
-    found = describe_client_quotas(image, [Component(*each) for each in components], strict=strict)
+    found = describe_client_quotas(image, [FilterComponent(*each) for each in components], strict=strict)
     return [entity for entity, _ in found]
 
 

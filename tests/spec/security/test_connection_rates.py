@@ -132,7 +132,7 @@ def test_scenario_148_one_too_many_is_held_and_then_closed() -> None:
     assert newcomer.events == []
     door.timers.advance(1)
     assert newcomer.events == ["closed"]
-    door.admissions.leave(newcomer, admission)
+    door.admissions.release(newcomer, admission)
 
 
 def test_no_more_are_held_than_there_is_room_for() -> None:
@@ -159,7 +159,7 @@ def test_scenario_149_no_more_wait_than_the_backlog_and_the_others_do_not_count(
 def test_one_that_leaves_before_its_turn_leaves_no_timer() -> None:
     door = Door(rates=Rates(waits_ms=300))
     newcomer, admission = door.comes()
-    door.admissions.leave(newcomer, admission)
+    door.admissions.release(newcomer, admission)
     assert door.timers.armed() == []
 
 
@@ -171,7 +171,7 @@ def test_its_turn_comes_while_the_broker_is_full() -> None:
     second, _ = door.comes()
     door.timers.advance(300)
     assert second.events == []
-    door.admissions.leave(first, admission)
+    door.admissions.release(first, admission)
     assert second.events == ["served"]
 
 
@@ -195,7 +195,7 @@ def test_scenario_154_a_newcomer_of_one_listener_waits_for_another_to_leave_at_a
     first, admission = door.comes(listener="A")
     second, waits = door.comes(listener="B")
     assert waits is Admission.WAITS
-    door.admissions.leave(first, admission)
+    door.admissions.release(first, admission)
     assert second.events == ["served"]
 
 
@@ -205,7 +205,7 @@ def test_scenario_154_a_listener_that_is_full_stands_in_nobody_elses_way() -> No
     second, _ = door.comes(listener="A")
     assert door.comes(listener="B")[1] is Admission.ACCEPTED
     assert second.events == []
-    door.admissions.leave(first, admission)
+    door.admissions.release(first, admission)
     assert second.events == ["served"]
 
 

@@ -2,14 +2,18 @@
 
 import pytest
 
-from odradek.broker.security.quotas.entities import QuotaEntity, Sharers, quota_of
+from odradek.broker.security.quotas.entities import QuotaEntity, SharingClients, quota_of
 from odradek.broker.security.quotas.metering import FIRST_CLEARANCE, Metering, Windows
 
 KEY = "producer_byte_rate"
 USER, ANY_USER = ("user", "ann"), ("user", None)
 CLIENT, ANY_CLIENT = ("client-id", "app"), ("client-id", None)
-BOTH, ALL_OF_USER, ALL_OF_CLIENT = Sharers("ann", "app"), Sharers("ann", None), Sharers(None, "app")
-LEVELS: tuple[tuple[QuotaEntity, Sharers], ...] = (
+BOTH, ALL_OF_USER, ALL_OF_CLIENT = (
+    SharingClients("ann", "app"),
+    SharingClients("ann", None),
+    SharingClients(None, "app"),
+)
+LEVELS: tuple[tuple[QuotaEntity, SharingClients], ...] = (
     ((USER, CLIENT), BOTH),
     ((USER, ANY_CLIENT), BOTH),
     ((USER,), ALL_OF_USER),
@@ -45,8 +49,8 @@ def metering(limits: dict[QuotaEntity, dict[str, float]]) -> Metering:
 
 
 def throttle_ms(metering: Metering, user: str, client_id: str, size_bytes: int, now_ms: int = T0) -> int:
-    meter = metering.of(user, client_id)
-    return 0 if meter is None else meter.produced(size_bytes, now_ms)
+    meter = metering.meter_for(user, client_id)
+    return 0 if meter is None else meter.record_produce(size_bytes, now_ms)
 
 
 def test_clients_of_one_user_share_the_limit_of_the_user() -> None:
@@ -81,9 +85,9 @@ def test_clients_that_went_away_are_forgotten() -> None:
     many = metering({(ANY_CLIENT,): {KEY: 1000, "controller_mutation_rate": 1}})
     for number in range(3 * FIRST_CLEARANCE):
         now_ms = T0 + number * 100
-        client = many.of("ann", f"invented-{number}")
+        client = many.meter_for("ann", f"invented-{number}")
         assert client is not None
-        client.produced(10, now_ms)
-        client.mutated(1, now_ms, is_strict=True)
+        client.record_produce(10, now_ms)
+        client.record_mutation(1, now_ms, is_strict=True)
     assert len(list(many.usage(now_ms))) <= 2 * 110
     assert many.rate_count <= FIRST_CLEARANCE

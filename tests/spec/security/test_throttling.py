@@ -246,8 +246,8 @@ async def test_a_muted_connection_keeps_no_memory_from_others() -> None:
     assert scene.peer.correlation_ids() == [1]
     assert scene.peer.transport.is_paused
     assert scene.server.memory is not None
-    assert scene.server.memory.take(MEMORY_BYTES)
-    scene.server.memory.give_back(MEMORY_BYTES)
+    assert scene.server.memory.reserve(MEMORY_BYTES)
+    scene.server.memory.release(MEMORY_BYTES)
     scene.let_pass(60_000)
     assert not scene.peer.transport.is_paused
 

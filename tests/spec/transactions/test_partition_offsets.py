@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.broker.api.error_translations import translated
+from odradek.broker.api.error_translations import translate
 from odradek.broker.groups.common.group import CoordinatorRecord
 from odradek.protocol.acls import Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
@@ -440,7 +440,7 @@ def ask(
     try:
         answer = group.core.commit_transactional_offsets(request, version=version, now_ms=group.now_ms).response
     except KafkaError as refusal:
-        return translated(ApiKey.TXN_OFFSET_COMMIT, refusal.code, version)
+        return translate(ApiKey.TXN_OFFSET_COMMIT, refusal.code, version)
     assert answer is not None
     return ErrorCode(answer.topics[0].partitions[0].error_code)
 

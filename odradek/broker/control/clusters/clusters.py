@@ -557,4 +557,4 @@ def _cut(cluster: Cluster, nodes: Nodes) -> None:
         client.close()
     cluster.preset_clients.clear()
     for server, _, _ in nodes.doors():
-        server.cut()
+        server.abort_connections()

@@ -13,7 +13,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from odradek.broker.api.served import Offered
+from odradek.broker.api.served import OfferedVersions
 from odradek.broker.broker import OFFERED
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.control.problems import text, unknown
@@ -36,7 +36,7 @@ class Release:
 
     name: str
     kafka: str
-    offered: Offered
+    offered: OfferedVersions
     defaults: Mapping[str, str]
 
 
@@ -72,7 +72,7 @@ def _release(name: str, recorded: Mapping[str, Any]) -> Release:
     return Release(
         name,
         recorded["kafka"],
-        Offered(
+        OfferedVersions(
             apis,
             {each: (least, most) for each, (least, most) in recorded["supported"].items() if each in known},
             {each: level for each, level in recorded["finalized"].items() if each in known},

@@ -23,7 +23,7 @@ from odradek.broker.control.odd.odd_requests import OddRequests
 from odradek.broker.control.problems import Problem, nearest
 from odradek.broker.control.recording.exchanges import Exchanges
 from odradek.broker.network.controlled_connection import observe
-from odradek.broker.network.paced_answers import PacedAnswer, slow
+from odradek.broker.network.paced_answers import PacedAnswer, pieces_at_rate
 from odradek.broker.network.request_filter import RequestFilter
 from odradek.broker.produce.request import WITHOUT_LOG_START
 from odradek.broker.runtime.replies import CloseConnection, ParkedRequest
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from odradek.broker.control.nodes.nodes import Nodes
     from odradek.broker.control.recording.recorder import Recorder
     from odradek.broker.network.connection_host import FrameReceiver
-    from odradek.broker.network.controlled_connection import ObservesConnections
+    from odradek.broker.network.controlled_connection import ObserverFactory
     from odradek.broker.runtime.clock import Timers
     from odradek.broker.runtime.controlled_time import ControlledTime
     from odradek.broker.serving import ServingBroker
@@ -192,7 +192,7 @@ class Faults:
             if self.odd is not None:
                 plain = OddRequests(plain, self.odd, self._serving, self.timers, node)
             answering = FaultyRequests(plain, self, self._serving, node) if is_needed else plain
-            observers: list[ObservesConnections] = [recorder.at(node) for recorder in self.recorders]
+            observers: list[ObserverFactory] = [recorder.at(node) for recorder in self.recorders]
             if self.exchanges.are_kept:
                 observers.append(self.exchanges.kept)
             server.requests = answering
@@ -501,7 +501,7 @@ class FaultyExchange:
     def _done(self, outcome: list[Chunk] | CloseConnection) -> None:
         self.is_done = True
         if self._bytes_per_s is not None and isinstance(outcome, list) and outcome:
-            outcome = PacedAnswer(outcome, slow(self._bytes_per_s))
+            outcome = PacedAnswer(outcome, pieces_at_rate(self._bytes_per_s))
         self._outcome = outcome
         action, self._on_done = self._on_done, None
         if action is not None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.api.context import ConnectionInfo, RequestContext
     from odradek.broker.api.dispatch import HandlerCall
-    from odradek.broker.api.served import Offered
+    from odradek.broker.api.served import OfferedVersions
     from odradek.broker.broker import Broker
     from odradek.broker.configuration.config import BrokerConfig
     from odradek.broker.configuration.listeners import Listener
@@ -141,7 +141,7 @@ class NodeBroker(HandlerBroker):
         return self._whole.advertised
 
     @property
-    def offered(self) -> Offered:
+    def offered(self) -> OfferedVersions:
         return self._whole.offered
 
     @property

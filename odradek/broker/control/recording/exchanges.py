@@ -22,13 +22,13 @@ from odradek.protocol.messages import request_class
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import ConnectionInfo
-    from odradek.broker.network.kept_exchanges import KeptClient, KeptExchange, Paced
+    from odradek.broker.network.kept_exchanges import KeptExchange, ObservedClient, PacedClock
 
 
 class Exchanges:
     """The most recent exchanges of a cluster, decoded when they are read."""
 
-    def __init__(self, time: Paced, now_s: Callable[[], float]) -> None:
+    def __init__(self, time: PacedClock, now_s: Callable[[], float]) -> None:
         self.kept = KeptExchanges(time, now_s)
         self.are_kept = True
         self.readers = 0  # number of clients that read the exchanges as server-sent events
@@ -93,7 +93,7 @@ class SeenClient:
     in_flight: int
 
 
-def seen(client: KeptClient) -> SeenClient:
+def seen(client: ObservedClient) -> SeenClient:
     return SeenClient(client_id_in(client.first or b""), client.in_flight)
 
 

@@ -151,7 +151,7 @@ class Recorder:
         if self.is_closed:
             return
         now_us = self.now_us()
-        if recorded.unwritten_read and recorded.info.got_all and not recorded.unanswered:
+        if recorded.unwritten_read and recorded.info.got_all_responses and not recorded.unanswered:
             self.waiting.add(WRITTEN, recorded.number, 0, now_us, 0, b"")
         self.waiting.add(CLOSED, recorded.number, 0, now_us, 0, b"")
         self.gather()
@@ -222,7 +222,7 @@ class Recorder:
 
 
 class RecordedNode:
-    """Observes the connections of one node. Implements `ObservesConnections` of `controlled_connection.py`."""
+    """Observes the connections of one node. Implements `ObserverFactory` of `controlled_connection.py`."""
 
     def __init__(self, recorder: Recorder, node_id: int) -> None:
         self._recorder = recorder
@@ -290,7 +290,7 @@ class RecordedConnection(ExchangeObserver):
     def unanswered(self) -> int:
         return self._asked - self._ended
 
-    def received(self, frame: memoryview) -> bool:
+    def request_received(self, frame: memoryview) -> bool:
         recorder, info = self._recorder, self.info
         if recorder.is_closed:
             return False
@@ -327,7 +327,7 @@ class RecordedConnection(ExchangeObserver):
             recorder.gather()
         return False
 
-    def handled(self, reply: list[Chunk] | ParkedRequest) -> None:
+    def request_handled(self, reply: list[Chunk] | ParkedRequest) -> None:
         self._note_unchecked(isinstance(reply, QuickReply))
 
     def _note_unchecked(self, is_sound: bool) -> None:
@@ -385,7 +385,7 @@ class RecordedConnection(ExchangeObserver):
         self._masked[self._asked] = masked
         return masked
 
-    def answered(self, chunks: list[Chunk]) -> None:
+    def response_sent(self, chunks: list[Chunk]) -> None:
         recorder = self._recorder
         if self.unseen:
             self.unseen -= 1
@@ -447,7 +447,7 @@ class RecordedConnection(ExchangeObserver):
         elif self.waiting_since_us == NOTHING_WAITS:
             self.waiting_since_us = self._arrived_us
 
-    def hung_up(self, is_newest: bool) -> None:
+    def closed_without_response(self, is_newest: bool) -> None:
         recorder = self._recorder
         if recorder.is_closed or not self.unanswered:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
-from odradek.broker.api.context import Audit, RequestContext, refused
+from odradek.broker.api.context import Audit, RequestContext, authorization_error
 from odradek.broker.groups.consumer.heartbeat import ConsumerHeartbeat, check_heartbeat
 from odradek.broker.handlers.groups.group_administration import described
 from odradek.broker.metadata.supported_features import GROUP_VERSION
@@ -40,7 +40,7 @@ def consumer_group_heartbeat(
     context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     names = dict.fromkeys(request.subscribed_topic_names or ())
     if False in [is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names]:
-        raise refused(ResourceType.TOPIC, context.api_key)
+        raise authorization_error(ResourceType.TOPIC, context.api_key)
     check_heartbeat(request, context.api_version, broker.groups.settings.groups.consumer.assignors)
     beat = ConsumerHeartbeat(
         request=request,

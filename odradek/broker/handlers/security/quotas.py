@@ -9,7 +9,7 @@ from odradek.broker.network.listening import address_of, addresses_of_hosts
 from odradek.broker.runtime.slices import Steps, done_in_slices, made_of_each
 from odradek.broker.runtime.waiting import in_thread
 from odradek.broker.security.quotas import decisions
-from odradek.broker.security.quotas.decisions import Component, LimitChange, QuotaChange
+from odradek.broker.security.quotas.decisions import FilterComponent, LimitChange, QuotaChange
 from odradek.broker.security.quotas.entities import IP
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.errors import KafkaError
@@ -36,7 +36,7 @@ def describe_client_quotas(
     v1: flexible. Needs DESCRIBE_CONFIGS on the cluster.
     """
     context.require(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
-    components = [Component(each.entity_type, each.match_type, each.match) for each in request.components]
+    components = [FilterComponent(each.entity_type, each.match_type, each.match) for each in request.components]
     return DescribeClientQuotasResponse(
         entries=[
             described.EntryData(

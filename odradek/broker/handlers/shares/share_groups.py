@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
-from odradek.broker.api.context import RequestContext, refused
+from odradek.broker.api.context import RequestContext, authorization_error
 from odradek.broker.groups.share.heartbeat import ShareHeartbeat, check_heartbeat
 from odradek.broker.handlers.groups.group_administration import described
 from odradek.broker.handlers.shares.share_session import LONGEST_MEMBER_ID
@@ -38,7 +38,7 @@ async def share_group_heartbeat(
         raise KafkaError(ErrorCode.INVALID_REQUEST)  # without a message, as in Kafka
     names = dict.fromkeys(request.subscribed_topic_names or ())
     if False in [is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names]:
-        raise refused(ResourceType.TOPIC, context.api_key)
+        raise authorization_error(ResourceType.TOPIC, context.api_key)
     check_heartbeat(request)
     beat = ShareHeartbeat(request, context.client_id or "", f"/{context.connection.client_host}")
     shard = broker.groups.shard_for(request.group_id)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from odradek.broker.api.authorized_operations import is_allowed
-from odradek.broker.api.context import RequestContext, refused
+from odradek.broker.api.context import RequestContext, authorization_error
 from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.configuration.config_description import (
     ConfigSource,
@@ -320,7 +320,7 @@ def _require(context: RequestContext, resource_type: int, name: str, *, is_incre
     ):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
     elif not is_allowed(context, Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
-        error = refused(ResourceType.CLUSTER, context.api_key)
+        error = authorization_error(ResourceType.CLUSTER, context.api_key)
         # As in Kafka, the refusal of a logger has no message.
         raise KafkaError(error.code) if resource_type == ConfigResourceType.BROKER_LOGGER.value else error
 

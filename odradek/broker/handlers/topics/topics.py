@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.authorized_operations import is_allowed
-from odradek.broker.api.context import Audit, RequestContext, refused
+from odradek.broker.api.context import Audit, RequestContext, authorization_error
 from odradek.broker.configuration.config_description import DescribedConfig, effective_topic_settings
 from odradek.broker.metadata import topics as decisions
 from odradek.broker.metadata.records import Decision
@@ -241,7 +241,7 @@ def _sorted_by_permission(
             allowed.append((name, topic_id))
         else:
             shown = actual_name if name is not None or may_describe else None
-            refusals.append(DeletedTopic(shown, topic_id, refused(ResourceType.TOPIC, context.api_key)))
+            refusals.append(DeletedTopic(shown, topic_id, authorization_error(ResourceType.TOPIC, context.api_key)))
     return allowed, refusals
 
 

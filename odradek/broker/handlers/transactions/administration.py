@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.api.authorized_operations import is_allowed
-from odradek.broker.api.context import Audit, RequestContext, refused
+from odradek.broker.api.context import Audit, RequestContext, authorization_error
 from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.coordinators.transaction_markers import MarkerResults, TxnMarker
 from odradek.broker.runtime.slices import Steps, sliced, step_in_slices, visit_in_slices
@@ -140,7 +140,7 @@ def write_txn_markers(
     if not is_allowed(context, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE) and not is_allowed(
         context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
     ):
-        raise refused(ResourceType.CLUSTER, context.api_key)
+        raise authorization_error(ResourceType.CLUSTER, context.api_key)
     reply: Deferred[WriteTxnMarkersResponse] = Deferred()
     markers = [marker_of(each, context.api_version) for each in request.markers]
     broker.markers.write(markers, MarkerResults(markers, lambda results: reply.resolve(response_to(markers, results))))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.api.authorized_operations import is_allowed
-from odradek.broker.api.context import Audit, RequestContext, refused
+from odradek.broker.api.context import Audit, RequestContext, authorization_error
 from odradek.broker.runtime.slices import Steps, done_in_slices
 from odradek.broker.runtime.waiting import Deferred, NowOrLater, wait_for_answer
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
@@ -54,7 +54,7 @@ async def init_producer_id(
     if transactional_id is None:
         may_write = is_allowed(context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME, Audit.PROBE)
         if not may_write and not context.authorizer.allows_on_any(context, Operation.WRITE, ResourceType.TOPIC):
-            raise refused(ResourceType.CLUSTER, context.api_key)
+            raise authorization_error(ResourceType.CLUSTER, context.api_key)
     else:
         context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         # A setting can also cause TRANSACTIONAL_ID_AUTHORIZATION_FAILED for Enable2Pc: see `check_request`.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from odradek.broker.api.error_translations import Asker, translated
+from odradek.broker.api.error_translations import Receiver, translate
 from odradek.broker.coordinators.shard_records import RecordProducer
 from odradek.broker.coordinators.verification import (
     TXN_OFFSET_COMMIT_ADDS_SINCE,
@@ -92,8 +92,8 @@ async def commit(
     try:
         written = await write(request, refused, version, broker)
     except KafkaError as refusal:
-        told = translated(Asker.TXN_OFFSET_COMMIT, refusal.code, version)
-        code = translated(ApiKey.TXN_OFFSET_COMMIT, told, version)
+        told = translate(Receiver.TXN_OFFSET_COMMIT, refusal.code, version)
+        code = translate(ApiKey.TXN_OFFSET_COMMIT, told, version)
         written = TxnOffsetCommitResponse(topics=[refusals(topic, code) for topic in request.topics])
     return merged(refused, written)
 

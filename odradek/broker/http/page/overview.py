@@ -116,7 +116,9 @@ def connections(served: ViewedBroker, query: Query) -> View:
             "principal": info.principal,
             "software": info.client_software_name,
             "version": info.client_software_version,
-            "told": None if info.told is None else f"{info.told[0]}:{info.told[1]}",
+            "told": None
+            if info.advertised_address is None
+            else f"{info.advertised_address[0]}:{info.advertised_address[1]}",
         }
         for info in found
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from odradek.broker.api.context import Audit, Authorizer, ConnectionInfo, RequestContext, refused
+from odradek.broker.api.context import Audit, Authorizer, ConnectionInfo, RequestContext, authorization_error
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import KafkaError
@@ -63,4 +63,4 @@ def require_right(
         )
     else:
         words += f" No ACL allows it to {client.principal}."
-    raise KafkaError(refused(needed.resource, needed.like).code, words)
+    raise KafkaError(authorization_error(needed.resource, needed.like).code, words)

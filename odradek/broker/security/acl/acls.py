@@ -74,13 +74,13 @@ class Acls:
             self.remove(acl_id)
         self.changes += 1
         self._by_id[acl_id] = acl
-        self._named(acl)[acl_id] = acl
+        self._modifiable_of(acl)[acl_id] = acl
 
     def remove(self, acl_id: bytes) -> None:
         """Removes an ACL. Raises KeyError if there is none with this id, which means that the log is corrupt."""
         self.changes += 1
         acl = self._by_id.pop(acl_id)
-        named = self._named(acl)
+        named = self._modifiable_of(acl)
         del named[acl_id]
         if named:
             return
@@ -92,7 +92,7 @@ class Acls:
         else:
             del self._literal[acl.resource, acl.name]
 
-    def about(self, resource: ResourceType, name: str) -> Iterator[Acl]:
+    def applicable_to(self, resource: ResourceType, name: str) -> Iterator[Acl]:
         """Yields the ACLs that apply to this resource, for all principals."""
         yield from self._literal.get((resource, name), {}).values()
         if name != ANY_NAME:
@@ -101,7 +101,7 @@ class Acls:
             if length <= len(name):
                 yield from prefixed.get(name[:length], {}).values()
 
-    def named(self, resource: ResourceType, pattern: PatternType, name: str) -> Mapping[bytes, Acl]:
+    def of_pattern(self, resource: ResourceType, pattern: PatternType, name: str) -> Mapping[bytes, Acl]:
         """Returns the ACLs with exactly this resource type, pattern and name, by id."""
         if pattern is PatternType.PREFIXED:
             return self._prefixed.get(resource, {}).get(len(name), {}).get(name, {})
@@ -110,7 +110,7 @@ class Acls:
     def of_type(self, resource: ResourceType) -> Iterator[Acl]:
         return (acl for acl in self._by_id.values() if acl.resource is resource)
 
-    def _named(self, acl: Acl) -> dict[bytes, Acl]:
+    def _modifiable_of(self, acl: Acl) -> dict[bytes, Acl]:
         """Returns the modifiable set of ACLs with the same type, pattern and name."""
         if acl.pattern is PatternType.PREFIXED:
             of_length = self._prefixed.setdefault(acl.resource, {}).setdefault(len(acl.name), {})

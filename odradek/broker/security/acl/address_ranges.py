@@ -23,7 +23,7 @@ class AddressRange(NamedTuple):
     first_bits: int
     shift: int
 
-    def holds(self, address: str) -> bool:
+    def contains(self, address: str) -> bool:
         """Returns whether the range contains this address, given as text; False if the text is not an address."""
         read = address_of(address)
         return read is not None and read[0] == self.bit_count and read[1] >> self.shift == self.first_bits

@@ -35,7 +35,7 @@ class Reason(Enum):
     MATCHING_ACL = "MatchingAcl"
 
 
-class Ruling(NamedTuple):
+class AuthorizationDecision(NamedTuple):
     """A decision. `acl` is the ACL that decided it, or None if no single ACL did."""
 
     is_allowed: bool
@@ -46,9 +46,9 @@ class Ruling(NamedTuple):
         return self.reason.value if self.acl is None else f"{self.reason.value}(acl={self.acl})"
 
 
-SUPER_USER = Ruling(True, Reason.SUPER_USER)
-DEFAULT_ALLOW = Ruling(True, Reason.DEFAULT_ALLOW)
-DEFAULT_DENY = Ruling(False, Reason.DEFAULT_DENY)
+SUPER_USER = AuthorizationDecision(True, Reason.SUPER_USER)
+DEFAULT_ALLOW = AuthorizationDecision(True, Reason.DEFAULT_ALLOW)
+DEFAULT_DENY = AuthorizationDecision(False, Reason.DEFAULT_DENY)
 Question: TypeAlias = tuple[str, str, Operation, ResourceType, str]  # principal, host, operation, type, name
 
 
@@ -67,10 +67,10 @@ class StandardAuthorizer:
         self._super_users = frozenset(super_users)
         self._default = DEFAULT_ALLOW if allows_everyone else DEFAULT_DENY
         self._heeds_ranges = rules >= KafkaRules.KAFKA_4_4
-        self._kept: dict[Question, Ruling] = {}
+        self._kept: dict[Question, AuthorizationDecision] = {}
         self._kept_since = acls.changes
 
-    def decide(self, *question: *Question) -> Ruling:
+    def decide(self, *question: *Question) -> AuthorizationDecision:
         """Decides whether a principal may perform an operation on a resource.
 
         question: principal, host (the peer's address as text), operation, type and name of the resource
@@ -81,7 +81,7 @@ class StandardAuthorizer:
                 return ruling
         return self._decide_anew(question)
 
-    def _decide_anew(self, question: Question) -> Ruling:
+    def _decide_anew(self, question: Question) -> AuthorizationDecision:
         kept = self._kept
         if self._kept_since != self._acls.changes or len(kept) >= MOST_KEPT:
             kept.clear()
@@ -91,23 +91,25 @@ class StandardAuthorizer:
             kept[question] = ruling
         return ruling
 
-    def _decide(self, principal: str, host: str, operation: Operation, resource: ResourceType, name: str) -> Ruling:
+    def _decide(
+        self, principal: str, host: str, operation: Operation, resource: ResourceType, name: str
+    ) -> AuthorizationDecision:
         if principal in self._super_users:
             return SUPER_USER
         host = host_key(host)
         implied_by = IMPLIED_BY.get(operation, NOTHING)
         allowing, ruling = None, self._default
-        for acl in self._acls.about(resource, name):
+        for acl in self._acls.applicable_to(resource, name):
             ruling = DEFAULT_DENY  # an ACL applies to the resource, even if not to this principal
             if not is_about(acl, principal, host, heeds_ranges=self._heeds_ranges):
                 continue
             if acl.operation is operation or acl.operation is Operation.ALL:
                 if acl.permission is Permission.DENY:
-                    return Ruling(False, Reason.MATCHING_ACL, acl)
+                    return AuthorizationDecision(False, Reason.MATCHING_ACL, acl)
                 allowing = allowing or acl
             elif acl.operation in implied_by and acl.permission is Permission.ALLOW:
                 allowing = allowing or acl
-        return ruling if allowing is None else Ruling(True, Reason.MATCHING_ACL, allowing)
+        return ruling if allowing is None else AuthorizationDecision(True, Reason.MATCHING_ACL, allowing)
 
     def decide_on_any(self, principal: str, host: str, operation: Operation, resource: ResourceType) -> bool:
         """Returns whether there could be a resource of this type on which the principal may perform this operation."""
@@ -150,7 +152,7 @@ def is_about(acl: Acl, principal: str, host: str, *, heeds_ranges: bool = True) 
     if acl.host == ANY_HOST or host_key(acl.host) == host:
         return True
     hosts = range_of(acl.host) if heeds_ranges else None
-    return hosts is not None and hosts.holds(host)
+    return hosts is not None and hosts.contains(host)
 
 
 def host_key(host: str) -> str:

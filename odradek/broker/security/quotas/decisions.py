@@ -19,8 +19,8 @@ from odradek.broker.security.quotas.entities import (
     OF_CLIENTS,
     TYPES,
     USER,
+    AllowedNumbers,
     ClientQuotasImage,
-    Numbers,
     QuotaEntity,
     entity_of,
 )
@@ -30,7 +30,7 @@ from odradek.protocol.messages.client_quota_record import ClientQuotaRecord, Ent
 if TYPE_CHECKING:
     from odradek.broker.runtime.slices import Steps
 
-MOST = {Numbers.LONG: float(2**63 - 1), Numbers.INT: float(2**31 - 1)}
+MOST = {AllowedNumbers.LONG: float(2**63 - 1), AllowedNumbers.INT: float(2**31 - 1)}
 EPSILON = 1e-6  # distance from a whole number up to which a limit counts as whole
 COMBINATIONS = frozenset({(USER,), (CLIENT_ID,), (USER, CLIENT_ID), (IP,)})
 
@@ -70,7 +70,7 @@ def alter_client_quotas(
     for change in changes:
         try:
             if times[frozenset(change.named)] > 1:  # Kafka applies the first one, but reports that it did not
-                raise refused("The request names this entity more than once.")
+                raise invalid_change("The request names this entity more than once.")
             check(change, resolves)
         except KafkaError as refusal:
             results.append(refusal)
@@ -86,45 +86,45 @@ def check(change: QuotaChange, resolves: Callable[[str], bool]) -> None:
     keys = keys_of(change.named, resolves)
     for key, times in Counter(each.key for each in change.limits).items():
         if times > 1:
-            raise refused(f"The quota {key} is given more than once for this entity.")
+            raise invalid_change(f"The quota {key} is given more than once for this entity.")
     for key, limit in change.limits:
         if limit is not None:
             check_limit(key, limit, keys)
 
 
-def keys_of(named: Sequence[tuple[str, str | None]], resolves: Callable[[str], bool]) -> Mapping[str, Numbers]:
+def keys_of(named: Sequence[tuple[str, str | None]], resolves: Callable[[str], bool]) -> Mapping[str, AllowedNumbers]:
     """Returns the keys for which this entity can have limits. Raises INVALID_REQUEST."""
     if not named:
-        raise refused("A quota entity has at least one type.")
+        raise invalid_change("A quota entity has at least one type.")
     for entity_type, name in named:
         if entity_type not in TYPES:
-            raise refused(f"Unknown quota entity type {entity_type!r}; there are {', '.join(TYPES)}.")
+            raise invalid_change(f"Unknown quota entity type {entity_type!r}; there are {', '.join(TYPES)}.")
         if name == "":
-            raise refused(f"The name of the {entity_type} is empty; null stands for the default.")
+            raise invalid_change(f"The name of the {entity_type} is empty; null stands for the default.")
     types = tuple(entity_type for entity_type, _ in named)
     if len(set(types)) < len(types):  # Kafka uses the last one
-        raise refused("The entity has a type more than once.")
+        raise invalid_change("The entity has a type more than once.")
     if tuple(sorted(types, key=TYPES.index)) not in COMBINATIONS:
-        raise refused("Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId")
+        raise invalid_change("Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId")
     if types != (IP,):
         return OF_CLIENTS
     (address,) = (name for _, name in named)
     if address is not None and not resolves(address):
-        raise refused(f"{address} is not a valid IP or resolvable host.")
+        raise invalid_change(f"{address} is not a valid IP or resolvable host.")
     return OF_ADDRESSES
 
 
-def check_limit(key: str, limit: float, keys: Mapping[str, Numbers]) -> None:
+def check_limit(key: str, limit: float, keys: Mapping[str, AllowedNumbers]) -> None:
     """Raises INVALID_REQUEST if the limit is not allowed for this key."""
     numbers = keys.get(key)
     if numbers is None:
-        raise refused(f"Invalid quota key {key!r}; this entity can have {', '.join(keys)}.")
+        raise invalid_change(f"Invalid quota key {key!r}; this entity can have {', '.join(keys)}.")
     if isnan(limit) or limit <= 0:
-        raise refused(f"The quota {key} must be greater than 0.")
-    if numbers is Numbers.DOUBLE:
+        raise invalid_change(f"The quota {key} must be greater than 0.")
+    if numbers is AllowedNumbers.DOUBLE:
         return
     if limit > MOST[numbers] or abs(int(limit + EPSILON) - limit) > EPSILON:
-        raise refused(f"The quota {key} must be {numbers.value}.")
+        raise invalid_change(f"The quota {key} must be {numbers.value}.")
 
 
 def records_of(change: QuotaChange, current: Mapping[str, float]) -> list[ClientQuotaRecord]:
@@ -141,11 +141,11 @@ def records_of(change: QuotaChange, current: Mapping[str, float]) -> list[Client
     return records
 
 
-def refused(why: str) -> KafkaError:
+def invalid_change(why: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REQUEST, why)
 
 
-class Match(Enum):
+class MatchType(Enum):
     """How a component matches names. The numbers are those of DescribeClientQuotas."""
 
     EXACT = 0
@@ -153,7 +153,7 @@ class Match(Enum):
     ANY = 2  # including the default of the type
 
 
-class Component(NamedTuple):
+class FilterComponent(NamedTuple):
     """A condition on an entity. match: the request's number; name: only set for EXACT."""
 
     entity_type: str
@@ -162,20 +162,20 @@ class Component(NamedTuple):
 
 
 def describe_client_quotas(
-    image: ClientQuotasImage, components: Sequence[Component], *, strict: bool
+    image: ClientQuotasImage, components: Sequence[FilterComponent], *, strict: bool
 ) -> Iterator[tuple[QuotaEntity, Mapping[str, float]]]:
     """Returns the entities that satisfy all components, with their limits. If `strict`, they have no other types.
 
     Raises INVALID_REQUEST, or UNSUPPORTED_VERSION for an unknown type.
     """
-    wanted: dict[str, Match] = {}
+    wanted: dict[str, MatchType] = {}
     names: dict[str, str | None] = {}
     for component in components:
         wanted[component.entity_type] = checked_match(component, wanted)
         names[component.entity_type] = component.name
     if IP in wanted and (USER in wanted or CLIENT_ID in wanted):
         why = "IP filter component should not be used with user or clientId filter component."
-        raise refused(f"Invalid entity filter component combination. {why}")
+        raise invalid_change(f"Invalid entity filter component combination. {why}")
     return (
         (entity, limits)
         for entity, limits in image.limits.items()
@@ -183,27 +183,27 @@ def describe_client_quotas(
     )
 
 
-def checked_match(component: Component, wanted: Mapping[str, Match]) -> Match:
+def checked_match(component: FilterComponent, wanted: Mapping[str, MatchType]) -> MatchType:
     """Checks a component, in Kafka's order. Returns how it matches."""
     entity_type = component.entity_type
     if not entity_type:
-        raise refused("A component of the filter has no entity type.")
+        raise invalid_change("A component of the filter has no entity type.")
     if entity_type in wanted:
-        raise refused(f"The filter names the entity type {entity_type} more than once.")
+        raise invalid_change(f"The filter names the entity type {entity_type} more than once.")
     if entity_type not in TYPES:
         what = f"Unknown quota entity type {entity_type!r}; there are {', '.join(TYPES)}."
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, what)
     try:
-        match = Match(component.match)
+        match = MatchType(component.match)
     except ValueError:
-        raise refused(f"There is no match type {component.match}.") from None
-    if (match is Match.EXACT) is (component.name is None):
-        raise refused("A name belongs to an exact match, and to no other.")
+        raise invalid_change(f"There is no match type {component.match}.") from None
+    if (match is MatchType.EXACT) is (component.name is None):
+        raise invalid_change("A name belongs to an exact match, and to no other.")
     return match
 
 
-def matches(entity: Mapping[str, str | None], wanted: Mapping[str, Match], names: Mapping[str, str | None]) -> bool:
+def matches(entity: Mapping[str, str | None], wanted: Mapping[str, MatchType], names: Mapping[str, str | None]) -> bool:
     return all(
-        entity_type in entity and (match is Match.ANY or entity[entity_type] == names[entity_type])
+        entity_type in entity and (match is MatchType.ANY or entity[entity_type] == names[entity_type])
         for entity_type, match in wanted.items()
     )

@@ -26,7 +26,7 @@ CONTROLLER_MUTATION_RATE = "controller_mutation_rate"  # partitions created or d
 CONNECTION_CREATION_RATE = "connection_creation_rate"  # connections per second
 
 
-class Numbers(Enum):
+class AllowedNumbers(Enum):
     """The values that a limit may have; in addition it must be positive."""
 
     LONG = "a whole number of at most 9223372036854775807"
@@ -34,13 +34,13 @@ class Numbers(Enum):
     DOUBLE = "any number"
 
 
-OF_CLIENTS: Mapping[str, Numbers] = {
-    PRODUCER_BYTE_RATE: Numbers.LONG,
-    CONSUMER_BYTE_RATE: Numbers.LONG,
-    REQUEST_PERCENTAGE: Numbers.DOUBLE,
-    CONTROLLER_MUTATION_RATE: Numbers.DOUBLE,
+OF_CLIENTS: Mapping[str, AllowedNumbers] = {
+    PRODUCER_BYTE_RATE: AllowedNumbers.LONG,
+    CONSUMER_BYTE_RATE: AllowedNumbers.LONG,
+    REQUEST_PERCENTAGE: AllowedNumbers.DOUBLE,
+    CONTROLLER_MUTATION_RATE: AllowedNumbers.DOUBLE,
 }
-OF_ADDRESSES: Mapping[str, Numbers] = {CONNECTION_CREATION_RATE: Numbers.INT}
+OF_ADDRESSES: Mapping[str, AllowedNumbers] = {CONNECTION_CREATION_RATE: AllowedNumbers.INT}
 
 
 def entity_of(names: Mapping[str, str | None]) -> QuotaEntity:
@@ -69,22 +69,28 @@ class ClientQuotasImage:
                 del self.limits[entity]
 
 
-class Sharers(NamedTuple):
+class SharingClients(NamedTuple):
     """The clients that share a rate. None means all users, or all client ids."""
 
     user: str | None
     client_id: str | None
 
 
-class Applied(NamedTuple):
+class AppliedLimit(NamedTuple):
     limit: float
-    sharers: Sharers
+    sharers: SharingClients
 
 
-def quota_of(limits: Mapping[QuotaEntity, Mapping[str, float]], key: str, user: str, client_id: str) -> Applied | None:
+def quota_of(
+    limits: Mapping[QuotaEntity, Mapping[str, float]], key: str, user: str, client_id: str
+) -> AppliedLimit | None:
     """Returns the limit of the most specific level that has one for `key`; None if the client is not limited."""
-    own, of_user, of_client = Sharers(user, client_id), Sharers(user, None), Sharers(None, client_id)
-    levels: tuple[tuple[QuotaEntity, Sharers], ...] = (
+    own, of_user, of_client = (
+        SharingClients(user, client_id),
+        SharingClients(user, None),
+        SharingClients(None, client_id),
+    )
+    levels: tuple[tuple[QuotaEntity, SharingClients], ...] = (
         (((USER, user), (CLIENT_ID, client_id)), own),
         (((USER, user), (CLIENT_ID, None)), own),
         (((USER, user),), of_user),
@@ -97,5 +103,5 @@ def quota_of(limits: Mapping[QuotaEntity, Mapping[str, float]], key: str, user: 
     for entity, sharers in levels:
         limit = limits.get(entity, {}).get(key)
         if limit is not None:
-            return Applied(limit, sharers)
+            return AppliedLimit(limit, sharers)
     return None

@@ -20,9 +20,9 @@ from odradek.broker.security.quotas.entities import (
     OF_CLIENTS,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
-    Applied,
+    AppliedLimit,
     QuotaEntity,
-    Sharers,
+    SharingClients,
     quota_of,
 )
 
@@ -78,7 +78,7 @@ class SampledRate:
             return 0
         if limit <= 0:  # cannot be set by a request
             return LONGEST_THROTTLE_MS
-        return rounded((rate - limit) / limit * elapsed_ms)
+        return round_throttle_ms((rate - limit) / limit * elapsed_ms)
 
     def per_second(self, now_ms: float) -> float:
         return self.total(now_ms) * 1000 / self._elapsed_ms(now_ms)
@@ -129,7 +129,7 @@ class TokenBucket:
         tokens = self._filled(limit, now_ms)
         if tokens >= 0:
             return 0
-        return LONGEST_THROTTLE_MS if limit <= 0 else rounded(-tokens * 1000 / limit)
+        return LONGEST_THROTTLE_MS if limit <= 0 else round_throttle_ms(-tokens * 1000 / limit)
 
     def is_full(self, now_ms: float) -> bool:
         return self._filled(self._limit, now_ms) >= self._most(self._limit)
@@ -147,7 +147,7 @@ class TokenBucket:
         return tokens
 
 
-def rounded(ms: float) -> int:
+def round_throttle_ms(ms: float) -> int:
     """Rounds as Java does, but to LONGEST_THROTTLE_MS at most."""
     return floor(min(ms, LONGEST_THROTTLE_MS) + 0.5)
 
@@ -161,7 +161,7 @@ class Usage(NamedTuple):
     times"""
 
     key: str
-    sharers: Sharers
+    sharers: SharingClients
     limit: float
     per_second: float
     throttle_ms: int
@@ -201,7 +201,7 @@ class Metering:
         self.controller_windows = controller_windows
         self._limits: Mapping[QuotaEntity, Mapping[str, float]] = {}
         self._clients: dict[tuple[str, str], QuotaMeter | None] = {}
-        self._rates: dict[tuple[str, Sharers], SharedRate] = {}
+        self._rates: dict[tuple[str, SharingClients], SharedRate] = {}
         self._clearance_at = FIRST_CLEARANCE
 
     def set_limits(self, limits: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
@@ -209,7 +209,7 @@ class Metering:
         self._limits = limits
         self._clients.clear()
 
-    def of(self, user: str, client_id: str) -> QuotaMeter | None:
+    def meter_for(self, user: str, client_id: str) -> QuotaMeter | None:
         """Returns the meter of a client, or None if no quota applies to it. user: the principal's name, without its
         type."""
         client = (user, client_id)
@@ -232,7 +232,7 @@ class Metering:
     def rate_count(self) -> int:
         return len(self._rates)
 
-    def rate(self, key: str, applied: Applied, now_ms: float) -> SharedRate:
+    def rate(self, key: str, applied: AppliedLimit, now_ms: float) -> SharedRate:
         rate = self._rates.get((key, applied.sharers))
         if rate is None:
             if len(self._rates) >= self._clearance_at:
@@ -254,21 +254,21 @@ class QuotaMeter:
 
     __slots__ = ("_applied", "_metering")
 
-    def __init__(self, metering: Metering, applied: Mapping[str, Applied]) -> None:
+    def __init__(self, metering: Metering, applied: Mapping[str, AppliedLimit]) -> None:
         self._metering = metering
         self._applied = applied
 
-    def produced(self, size_bytes: int, now_ms: float) -> int:
+    def record_produce(self, size_bytes: int, now_ms: float) -> int:
         """Records a Produce of this size."""
-        return self._used(PRODUCER_BYTE_RATE, size_bytes, now_ms)
+        return self._record_use(PRODUCER_BYTE_RATE, size_bytes, now_ms)
 
-    def fetched(self, size_bytes: int, now_ms: float) -> int:
+    def record_fetch(self, size_bytes: int, now_ms: float) -> int:
         """Records a response of this size. Negative: takes back a response that is not sent."""
-        return self._used(CONSUMER_BYTE_RATE, size_bytes, now_ms)
+        return self._record_use(CONSUMER_BYTE_RATE, size_bytes, now_ms)
 
-    def handled(self, time_s: float, now_ms: float) -> int:
+    def record_handling(self, time_s: float, now_ms: float) -> int:
         """Records a request that was handled in this time. Returns one window at most."""
-        return self._used(REQUEST_PERCENTAGE, time_s * 100, now_ms, most_ms=self._metering.windows.size_ms)
+        return self._record_use(REQUEST_PERCENTAGE, time_s * 100, now_ms, most_ms=self._metering.windows.size_ms)
 
     @property
     def most_fetched_bytes(self) -> int | None:
@@ -276,7 +276,7 @@ class QuotaMeter:
         applied = self._applied.get(CONSUMER_BYTE_RATE)
         return None if applied is None else int(applied.limit * self._metering.windows.full_ms / 1000)
 
-    def mutated(self, partitions: int, now_ms: float, *, is_strict: bool) -> int:
+    def record_mutation(self, partitions: int, now_ms: float, *, is_strict: bool) -> int:
         """Records the creation or deletion of partitions. is_strict: if the result is not 0, nothing is recorded, and
         the request must be refused."""
         applied = self._applied.get(CONTROLLER_MUTATION_RATE)
@@ -298,7 +298,7 @@ class QuotaMeter:
         if applied is not None:
             self._metering.rate(key, applied, now_ms).note_throttle(throttle_ms)
 
-    def _used(self, key: str, amount: float, now_ms: float, most_ms: int | None = None) -> int:
+    def _record_use(self, key: str, amount: float, now_ms: float, most_ms: int | None = None) -> int:
         applied = self._applied.get(key)
         if applied is None:
             return 0

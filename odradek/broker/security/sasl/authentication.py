@@ -38,7 +38,7 @@ REPEATED = frozenset({State.REPEATED_EXCHANGE, State.REPEATED_RAW})
 NEWEST_RAW_VERSION = 0  # newest version of SaslHandshake after which tokens come without a header
 
 
-class Pass(Enum):
+class PassThrough(Enum):
     """How to handle a request that is not part of authentication."""
 
     SERVE = "as on any listener"
@@ -69,11 +69,11 @@ class HangUp:
     is_expiry: bool = False
 
 
-Reaction: TypeAlias = Pass | Answer | Failure | HangUp
+Reaction: TypeAlias = PassThrough | Answer | Failure | HangUp
 
 
 class Authentication:
-    """The state of a connection in the tables, and its user. Only `receive` and `served` change it.
+    """The state of a connection in the tables, and its user. Only `receive` and `api_versions_answered` change it.
 
     offers     returns the mechanisms that SaslHandshake can currently choose from
     is_served  whether this version of this API is served
@@ -122,10 +122,10 @@ class Authentication:
         except MalformedMessage as error:
             return self._hang_up(f"it sent what cannot be read: {error}")
 
-    def served(self, answer: bytes) -> None:
+    def api_versions_answered(self, answer: bytes) -> None:
         """Called with the response to ApiVersions. If the request was refused, the client may send another one."""
         if self.state is State.INITIAL and answer[ERROR_CODE_POSITION : ERROR_CODE_POSITION + 2] == b"\0\0":
-            self._move(State.HANDSHAKE)
+            self._enter_state(State.HANDSHAKE)
 
     def _act(self, frame: Buffer, now_ms: int) -> Reaction:
         kind = self._kind(frame)
@@ -133,20 +133,20 @@ class Authentication:
         if action is SaslAction.BEGIN_AGAIN and not self._may_repeat():
             action = SaslAction.SERVE
         if action is SaslAction.SERVE and self.expires_at_ms is not None and self._steady_ms >= self.expires_at_ms:
-            self._move(State.FAILED)
+            self._enter_state(State.FAILED)
             return HangUp("its session has expired and was not renewed", is_expiry=True)
         match action:
             case SaslAction.SERVE:
-                return Pass.SERVE
+                return PassThrough.SERVE
             case SaslAction.BEGIN | SaslAction.BEGIN_AGAIN:
-                return self._begin(frame)
+                return self._begin_exchange(frame)
             case SaslAction.JUDGE:
-                return self._judge(frame, now_ms)
+                return self._judge_token(frame, now_ms)
             case SaslAction.JUDGE_RAW:
                 return self._judge_raw(frame, now_ms)
             case SaslAction.REFUSE:
-                self._move(State.FAILED)
-                return Pass.REFUSE
+                self._enter_state(State.FAILED)
+                return PassThrough.REFUSE
             case SaslAction.CLOSE:
                 return self._hang_up(f"it sent {kind.name} in the state {self.state.name} of authentication")
 
@@ -167,7 +167,7 @@ class Authentication:
             return False
         return last is None or self._steady_ms - last >= MIN_REAUTHENTICATION_INTERVAL_MS
 
-    def _begin(self, frame: Buffer) -> Reaction:
+    def _begin_exchange(self, frame: Buffer) -> Reaction:
         header, position = read_request_header(frame)
         wanted = decode(SaslHandshakeRequest, header.api_version, bytes(frame), position).mechanism
         offers = self._offers()
@@ -175,22 +175,22 @@ class Authentication:
         if wanted not in offers:
             if self.is_repeated:
                 return self._hang_up("it asked for a mechanism that is not enabled, to authenticate again")
-            self._move(State.FAILED)
+            self._enter_state(State.FAILED)
             response.error_code = ErrorCode.UNSUPPORTED_SASL_MECHANISM.value
             reason = f"the client asked for a mechanism that is not enabled; {', '.join(sorted(offers))} are"
             return Failure(reason, _chunks(header, response))
         is_raw = header.api_version <= NEWEST_RAW_VERSION
         if self.is_repeated:
             self._last_repeated_ms = self._steady_ms
-            self._move(State.REPEATED_RAW if is_raw else State.REPEATED_EXCHANGE)
+            self._enter_state(State.REPEATED_RAW if is_raw else State.REPEATED_EXCHANGE)
             self._exchange = offers[wanted].begin() if wanted == self._mechanism else None
         else:
-            self._move(State.RAW if is_raw else State.EXCHANGE)
+            self._enter_state(State.RAW if is_raw else State.EXCHANGE)
             self._mechanism, self._exchange = wanted, offers[wanted].begin()
         self._max_reauth_ms = offers[wanted].max_reauth_ms
         return Answer(_chunks(header, response))
 
-    def _judge(self, frame: Buffer, now_ms: int) -> Reaction:
+    def _judge_token(self, frame: Buffer, now_ms: int) -> Reaction:
         header, position = read_request_header(frame)
         token = decode(SaslAuthenticateRequest, header.api_version, bytes(frame), position).auth_bytes
         if self._exchange is None:
@@ -205,7 +205,7 @@ class Authentication:
                 )
                 return Answer(_chunks(header, response))
             case TokenRefused(message):
-                self._move(State.FAILED)
+                self._enter_state(State.FAILED)
                 response = SaslAuthenticateResponse(
                     error_code=ErrorCode.SASL_AUTHENTICATION_FAILED.value, error_message=message
                 )
@@ -221,7 +221,7 @@ class Authentication:
                 self._accept(accepted, now_ms)
                 return Answer([TOKEN_LENGTH.pack(len(answer)), answer])
             case TokenRefused(message):
-                self._move(State.FAILED)
+                self._enter_state(State.FAILED)
                 return Failure(message, [])
 
     def _verdict(self, token: bytes, now_ms: int) -> Verdict:
@@ -235,7 +235,7 @@ class Authentication:
 
     def _accept(self, accepted: TokenAccepted, now_ms: int) -> int | None:
         """Completes the authentication. Returns the lifetime of the session in ms; None if it is unlimited."""
-        self._move(State.COMPLETE)
+        self._enter_state(State.COMPLETE)
         self._exchange = None
         self.name, self.by_token = accepted.name, accepted.by_token
         limits = [self._max_reauth_ms]
@@ -247,10 +247,10 @@ class Authentication:
 
     def _hang_up(self, reason: str) -> HangUp:
         if self.state is not State.FAILED:
-            self._move(State.FAILED)
+            self._enter_state(State.FAILED)
         return HangUp(reason)
 
-    def _move(self, state: State) -> None:
+    def _enter_state(self, state: State) -> None:
         assert state in NEXT[self.state], f"{self.state.name} to {state.name}"
         self.state = state
 

@@ -38,7 +38,7 @@ NOT_BASE64 = TokenRefused("Authentication failed: a part of the token is not bas
 
 
 @dataclass(frozen=True, slots=True)
-class Bearer:
+class TokenIdentity:
     """The identity in a valid token, and when it expires."""
 
     name: str
@@ -59,7 +59,7 @@ class NotBase64(Exception):
 
 
 class Validator(Protocol):
-    def validate(self, token: str, now_ms: int) -> Bearer:
+    def validate(self, token: str, now_ms: int) -> TokenIdentity:
         """Judges a token. Raises InvalidToken or NotBase64, and nothing else."""
 
 
@@ -122,7 +122,7 @@ LATEST_S = 1 << 53  # limit of a time; larger values are not exact as floating-p
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class TokenParts:
     """The parts of a token in compact form. signed: the bytes that the signature covers"""
 
     header: Json
@@ -146,16 +146,16 @@ class ClaimRules:
     refuses_repeated_scope: bool = False
 
 
-def split(token: str) -> Parts:
+def split(token: str) -> TokenParts:
     """Decodes the parts of a token. Raises InvalidToken or NotBase64."""
     parts = token.split(".")
     if len(parts) != PARTS:
         raise InvalidToken
-    header, claims, signature = (_decoded(part) for part in parts)
-    return Parts(_json(header), _json(claims), signature, token.rpartition(".")[0].encode())
+    header, claims, signature = (_decode_base64(part) for part in parts)
+    return TokenParts(_json(header), _json(claims), signature, token.rpartition(".")[0].encode())
 
 
-def judge(claims: Json, rules: ClaimRules, now_ms: int) -> Bearer:
+def check_claims(claims: Json, rules: ClaimRules, now_ms: int) -> TokenIdentity:
     """Checks the claims by the rules. Raises InvalidToken."""
     name = claims.get(rules.name_claim)
     expires_at_ms = _time_ms(claims, "exp")
@@ -175,7 +175,7 @@ def judge(claims: Json, rules: ClaimRules, now_ms: int) -> Bearer:
     if rules.audience and not set(rules.audience) & set(_texts(claims.get("aud"))):
         raise InvalidToken
     _check_scope(claims.get(rules.scope_claim), rules)
-    return Bearer(name, expires_at_ms)
+    return TokenIdentity(name, expires_at_ms)
 
 
 def _check_scope(scope: object, rules: ClaimRules) -> None:
@@ -207,7 +207,7 @@ def _time_ms(claims: Json, name: str) -> int | None:
     return round(value * 1000)
 
 
-def _decoded(part: str) -> bytes:
+def _decode_base64(part: str) -> bytes:
     if not BASE64URL.fullmatch(part):
         raise NotBase64
     try:
@@ -235,8 +235,8 @@ class UnsecuredValidator:
     def __init__(self, rules: ClaimRules) -> None:
         self._rules = rules
 
-    def validate(self, token: str, now_ms: int) -> Bearer:
+    def validate(self, token: str, now_ms: int) -> TokenIdentity:
         parts = split(token)
         if parts.header.get("alg") != "none" or parts.signature:
             raise InvalidToken
-        return judge(parts.claims, self._rules, now_ms)
+        return check_claims(parts.claims, self._rules, now_ms)

@@ -169,12 +169,12 @@ def reader_of(url: str, timeout_s: float = TIMEOUT_S) -> Callable[[], bytes]:
     def read_url() -> bytes:
         # The thread has its own loop. The first time, the broker's loop waits for the result.
         with ThreadPoolExecutor(1) as thread:
-            return thread.submit(asyncio.run, _fetched(url, timeout_s)).result()
+            return thread.submit(asyncio.run, _fetch(url, timeout_s)).result()
 
     return read_file if scheme == "file" else read_url
 
 
-async def _fetched(url: str, timeout_s: float) -> bytes:
+async def _fetch(url: str, timeout_s: float) -> bytes:
     """Fetches a URL. Raises OSError. The time limit is for the whole response, so a server cannot extend it by sending
     slowly."""
     from aiohttp import ClientError, ClientSession, ClientTimeout
@@ -267,9 +267,9 @@ class KeySource:
 
     def _refresh(self) -> None:
         self._is_reading = True
-        self._workers.run(lambda: read_key_set(self._read()), self._done)
+        self._workers.run(lambda: read_key_set(self._read()), self._keys_read)
 
-    def _done(self, outcome: JobResult[tuple[VerificationKey, ...]]) -> None:
+    def _keys_read(self, outcome: JobResult[tuple[VerificationKey, ...]]) -> None:
         self._is_reading = False
         try:
             self.keys = outcome.result()

@@ -27,7 +27,7 @@ class PlainAccounts:
         self._key = key
         self._digests = {user.encode(): self._digest(password.encode()) for user, password in passwords.items()}
 
-    def knows(self, user: bytes, password: bytes) -> bool:
+    def verify(self, user: bytes, password: bytes) -> bool:
         digest = self._digest(password)
         return hmac.compare_digest(self._digests.get(user, self._key), digest) and user in self._digests
 
@@ -63,6 +63,6 @@ class PlainExchange:
             return TokenRefused(
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
-        if not self._accounts.knows(user, password):
+        if not self._accounts.verify(user, password):
             return INVALID
         return TokenAccepted(user.decode())

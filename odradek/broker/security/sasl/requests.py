@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from odradek.broker.network.connection_host import LoginCounts
 from odradek.broker.runtime.replies import CloseConnection, ParkedRequest
-from odradek.broker.security.sasl.authentication import Answer, Authentication, Failure, HangUp, Pass
+from odradek.broker.security.sasl.authentication import Answer, Authentication, Failure, HangUp, PassThrough
 from odradek.broker.security.sasl.tables import State
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.file_slice import Chunk, in_memory
@@ -34,7 +34,7 @@ class RequestDispatch(Protocol):
         """Returns a response with this error code for the whole request. Raises MalformedMessage."""
 
 
-class HeldFailure:
+class DelayedFailure:
     """A delayed response to a failed authentication. The connection closes after sending it."""
 
     overlapping_key = None
@@ -109,25 +109,25 @@ class SaslRequests:
         if connection.is_authenticated:
             return None
         self.logins.failed += 1
-        return self._hold(Failure(reason, []), 0)
+        return self._delay_failure(Failure(reason, []), 0)
 
     def start(self, frame: memoryview, connection: ConnectionInfo) -> list[Chunk] | ParkedRequest:
         """Handles a frame. Raises MalformedMessage or CloseConnection."""
         authentication = self._authentications[connection.connection_id]
         is_repeated = authentication.is_repeated
         match authentication.receive(frame, self._clock.now_ms(), self._steady_clock.now_ms()):
-            case Pass.SERVE if is_repeated:
+            case PassThrough.SERVE if is_repeated:
                 return self._requests.start(frame, connection)
-            case Pass.SERVE:
+            case PassThrough.SERVE:
                 reply = self._requests.start(frame, connection)
                 assert isinstance(reply, list)  # ApiVersions does not park
-                authentication.served(b"".join(in_memory(reply)))
+                authentication.api_versions_answered(b"".join(in_memory(reply)))
                 return reply
-            case Pass.REFUSE:
+            case PassThrough.REFUSE:
                 self.logins.failed += 1
                 reason = "a request other than SaslAuthenticate came in the middle of authentication"
                 answer = self._requests.refusal(frame, connection, ErrorCode.ILLEGAL_SASL_STATE)
-                return self._hold(Failure(reason, answer), len(frame))
+                return self._delay_failure(Failure(reason, answer), len(frame))
             case Answer(chunks):
                 if authentication.state is State.COMPLETE:
                     self._complete(authentication, connection, is_repeated=is_repeated)
@@ -137,7 +137,7 @@ class SaslRequests:
                     self.logins.failed_again += 1
                 else:
                     self.logins.failed += 1
-                return self._hold(failure, len(frame))
+                return self._delay_failure(failure, len(frame))
             case HangUp(reason, is_expiry):
                 self.logins.expired += is_expiry
                 raise CloseConnection(reason)
@@ -152,8 +152,8 @@ class SaslRequests:
         else:
             self.logins.succeeded += 1
 
-    def _hold(self, failure: Failure, size_bytes: int) -> HeldFailure:
-        return HeldFailure(failure, size_bytes, self._timers, self._failure_delay_ms)
+    def _delay_failure(self, failure: Failure, size_bytes: int) -> DelayedFailure:
+        return DelayedFailure(failure, size_bytes, self._timers, self._failure_delay_ms)
 
     def _forget(self, connection_id: int) -> None:
         del self._authentications[connection_id]

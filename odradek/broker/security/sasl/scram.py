@@ -87,11 +87,11 @@ class ScramExchange:
 
     def judge(self, token: bytes, now_ms: int) -> Verdict:
         try:
-            return self._begin(token, now_ms) if self._first is None else self._end(self._first, token)
+            return self._answer_first_message(token, now_ms) if self._first is None else self._end(self._first, token)
         except ScramError:
-            return self._refused()
+            return self._refusal()
 
-    def _begin(self, token: bytes, now_ms: int) -> Verdict:
+    def _answer_first_message(self, token: bytes, now_ms: int) -> Verdict:
         first = ClientFirst.parse(token)
         if first.authorization_id not in ("", first.user):
             return TokenRefused(DIFFERENT_ID)
@@ -115,11 +115,11 @@ class ScramExchange:
         is_proven = is_proof_of(self._mechanism, credential.stored_key, signed, final.proof)
         signature = server_signature(self._mechanism, credential.server_key, signed)
         if identity is None or not is_proven or final.nonce != self._server_first.nonce:
-            return self._refused()
+            return self._refusal()
         answer = ServerFinal(signature).text.encode()
         return TokenAccepted(identity.name, answer, identity.expires_at_ms, identity.by_token)
 
-    def _refused(self) -> TokenRefused:
+    def _refusal(self) -> TokenRefused:
         return TokenRefused(f"{INVALID} {self._mechanism.sasl_name}")
 
 

@@ -88,7 +88,9 @@ def offers_of(settings: ListenerSettings, accounts: Accounts, kept: Offers | Non
     names = settings.value(ENABLED_MECHANISMS)
     assert isinstance(names, tuple)
     if not names:
-        raise CannotStart(f"listener {settings.listener} has no SASL mechanism: name some in {_shown(settings)}")
+        raise CannotStart(
+            f"listener {settings.listener} has no SASL mechanism: name some in {_quoted_source(settings)}"
+        )
     kept = kept or {}
     return {name: kept[name] if name in kept else _offer(settings, name, accounts) for name in names}
 
@@ -98,12 +100,12 @@ def _offer(settings: ListenerSettings, name: str, accounts: Accounts) -> Offer:
     if name == GSSAPI:
         raise CannotStart(
             f"listener {settings.listener} enables GSSAPI (Kerberos), which is not supported (it is the default of"
-            f" {ENABLED_MECHANISMS}): set {_shown(settings)} to one or more of {', '.join(BUILDERS)}"
+            f" {ENABLED_MECHANISMS}): set {_quoted_source(settings)} to one or more of {', '.join(BUILDERS)}"
         )
     if build is None:
         raise CannotStart(
             f"listener {settings.listener} enables the mechanism {name}, which is not supported: set"
-            f" {_shown(settings)} to one or more of {', '.join(BUILDERS)}"
+            f" {_quoted_source(settings)} to one or more of {', '.join(BUILDERS)}"
         )
     max_reauth_ms = _number(settings, MAX_REAUTH_MS, name)
     begin = build(name, settings, _login_module(settings, name), accounts)
@@ -158,7 +160,7 @@ def _refuse_own_code(settings: ListenerSettings, mechanism: str) -> None:
         raise CannotStart(f"{name} names Java code, which does not run here: remove it")
 
 
-def _shown(settings: ListenerSettings) -> str:
+def _quoted_source(settings: ListenerSettings) -> str:
     return settings.prefixed(ENABLED_MECHANISMS)
 
 

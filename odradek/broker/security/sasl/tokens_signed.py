@@ -11,7 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from odradek.broker.security.sasl.oauthbearer import Bearer, ClaimRules, InvalidToken, Parts, judge, split
+from odradek.broker.security.sasl.oauthbearer import (
+    ClaimRules,
+    InvalidToken,
+    TokenIdentity,
+    TokenParts,
+    check_claims,
+    split,
+)
 
 HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
 # Key type and curve of each algorithm.
@@ -85,7 +92,7 @@ class SignedValidator:
         self._key_missed = key_missed
         self._rules = rules
 
-    def validate(self, token: str, now_ms: int) -> Bearer:
+    def validate(self, token: str, now_ms: int) -> TokenIdentity:
         parts = split(token)
         algorithm = parts.header.get("alg")
         if not isinstance(algorithm, str) or algorithm not in ALGORITHMS or "crit" in parts.header:
@@ -99,10 +106,10 @@ class SignedValidator:
         fitting = (key for key in keys if key.kind == ALGORITHMS[algorithm] and key.algorithm in (None, algorithm))
         if not any(_is_signed(parts, algorithm, key) for key in fitting):
             raise InvalidToken
-        return judge(parts.claims, self._rules, now_ms)
+        return check_claims(parts.claims, self._rules, now_ms)
 
 
-def _is_signed(parts: Parts, algorithm: str, key: VerificationKey) -> bool:
+def _is_signed(parts: TokenParts, algorithm: str, key: VerificationKey) -> bool:
     from jwt.algorithms import get_default_algorithms
 
     try:

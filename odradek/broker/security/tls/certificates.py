@@ -47,7 +47,7 @@ class ListenerCertificates:
         for name in listeners_with_tls(config):
             self._loaded[name] = load(tls_settings(config.listener_settings(name)))
 
-    def of(self, listener: str) -> LoadedTls:
+    def tls_of(self, listener: str) -> LoadedTls:
         """Returns the listener's current certificates, for a new handshake."""
         return self._loaded[listener]
 
@@ -67,7 +67,7 @@ class ListenerCertificates:
     def refresh(self) -> None:
         """Applies changed settings."""
         for listener, loaded in list(self._loaded.items()):
-            self._take(listener, loaded, self._attempt(loaded))
+            self._use_attempt(listener, loaded, self._attempt(loaded))
 
     def watch(self, timers: Timers, workers: Workers, interval_ms: int) -> None:
         """Checks the files periodically until `stop` is called."""
@@ -77,7 +77,7 @@ class ListenerCertificates:
 
             def done(outcome: JobResult[dict[str, Attempt]]) -> None:
                 for listener, attempt in outcome.result().items():
-                    self._take(listener, before[listener], attempt)
+                    self._use_attempt(listener, before[listener], attempt)
                 self._timer = timers.after(interval_ms, scan)
 
             workers.run(lambda: {listener: self._attempt(loaded) for listener, loaded in before.items()}, done)
@@ -116,7 +116,7 @@ class ListenerCertificates:
             raise UnusableTls(settings.keystore.setting, why)
         return found
 
-    def _take(self, listener: str, before: LoadedTls, attempt: Attempt) -> None:
+    def _use_attempt(self, listener: str, before: LoadedTls, attempt: Attempt) -> None:
         if self._loaded[listener] is not before:
             return  # replaced meanwhile; the next check looks at it again
         if isinstance(attempt, UnusableTls):

@@ -58,7 +58,7 @@ class TlsHandshakes:
     def in_flight(self) -> int:
         return len(self._slots)
 
-    def accepted(self, connection: Connection) -> TlsHandshake:
+    def new_handshake(self, connection: Connection) -> TlsHandshake:
         """Creates the handshake of a new connection. Called while the loop reports the connection, in the same
         context."""
         handshake = TlsHandshake(self, connection)
@@ -66,45 +66,45 @@ class TlsHandshakes:
         return handshake
 
     def context(self) -> ssl.SSLContext:
-        context = self._certificates.of(self._listener.name).context
+        context = self._certificates.tls_of(self._listener.name).context
         context.sslobject_class = AlertingObject
         return context
 
     def began(self, handshake: TlsHandshake) -> None:
-        given_up = self._slots.begin(handshake, handshake.connection.info.client_host)
+        given_up = self._slots.occupy(handshake, handshake.connection.info.client_host)
         if given_up is not None:
             given_up.connection.refuse("too many TLS handshakes are in flight, and this is an old one")
         task = self.loop.create_task(handshake.run())
         self._tasks.add(task)  # the loop holds only a weak reference, so the task could be collected
         task.add_done_callback(self._tasks.discard)
 
-    def ended(self, handshake: TlsHandshake) -> None:
+    def handshake_ended(self, handshake: TlsHandshake) -> None:
         self._slots.end(handshake, handshake.connection.info.client_host)
 
     def principal(self, certificate: bytes | None) -> str:
-        """Returns the principal of a client certificate in DER. Raises Unnamed."""
+        """Returns the principal of a client certificate in DER. Raises NoPrincipal."""
         if certificate is None or self._listener.security_protocol != "SSL":
             return ANONYMOUS
         try:
             subject = subject_of(certificate)
         except MalformedCertificate as error:
-            raise Unnamed(str(error)) from None
+            raise NoPrincipal(str(error)) from None
         try:
-            name = principal_name(self._certificates.of(self._listener.name).settings.rules, subject)
+            name = principal_name(self._certificates.tls_of(self._listener.name).settings.rules, subject)
         except TooLongToMatch:
             what = f"the rules of ssl.principal.mapping.rules need too much time for the subject {shortened(subject)}"
-            raise Unnamed(what) from None
+            raise NoPrincipal(what) from None
         if name is None:
-            raise Unnamed(f"no rule of ssl.principal.mapping.rules matches {shortened(subject)}")
+            raise NoPrincipal(f"no rule of ssl.principal.mapping.rules matches {shortened(subject)}")
         return f"User:{name}"
 
 
-class Unnamed(Exception):
+class NoPrincipal(Exception):
     """A client certificate yields no principal."""
 
 
 class TlsHandshake:
-    """The handshake of one connection. Call `begin` when the connection has been admitted."""
+    """The handshake of one connection. Call `start` when the connection has been admitted."""
 
     def __init__(self, handshakes: TlsHandshakes, connection: Connection) -> None:
         self.connection = connection
@@ -113,7 +113,7 @@ class TlsHandshake:
         self._transport: asyncio.Transport | None = None
         self._held: HeldBytes | None = None
 
-    def begin(self, transport: asyncio.Transport, held: HeldBytes) -> None:
+    def start(self, transport: asyncio.Transport, held: HeldBytes) -> None:
         self._transport = transport
         self._held = held
         self._handshakes.began(self)
@@ -129,7 +129,7 @@ class TlsHandshake:
         assert self._transport is not None
         assert self._held is not None
         if self._transport.is_closing():  # given up before it began; the transport notifies the connection
-            self._handshakes.ended(self)
+            self._handshakes.handshake_ended(self)
             return
         early = HeldBytes()  # receives bytes that a client sends right after its handshake
         secured: Any = None
@@ -148,7 +148,7 @@ class TlsHandshake:
         except OSError as error:
             lost = error
         finally:
-            self._handshakes.ended(self)
+            self._handshakes.handshake_ended(self)
         if secured is None or secured.is_closing() or self.failure is not None:
             self._say_why(self.failure or lost)
             self.connection.connection_lost(lost)
@@ -160,10 +160,10 @@ class TlsHandshake:
         try:
             certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
             connection.info.principal = self._handshakes.principal(certificate)
-        except Unnamed as error:
-            transport.set_protocol(UnnamedClient(connection, transport, str(error)))
+        except NoPrincipal as error:
+            transport.set_protocol(ClientWithoutPrincipal(connection, transport, str(error)))
             return
-        connection.secured(transport)
+        connection.handshake_completed(transport)
         transport.set_protocol(connection)
         early.release(transport)
 
@@ -213,7 +213,7 @@ class AlertingObject(ssl.SSLObject):
         self._handshake = None
 
 
-class UnnamedClient(asyncio.Protocol):
+class ClientWithoutPrincipal(asyncio.Protocol):
     """The protocol of a client whose certificate yields no principal. As in Kafka its first request closes the
     connection."""
 
@@ -247,7 +247,7 @@ class HandshakeSlots(Generic[K]):
     def __len__(self) -> int:
         return self._count
 
-    def begin(self, key: K, address: str) -> K | None:
+    def occupy(self, key: K, address: str) -> K | None:
         """Adds a handshake. Returns the handshake to give up for it, which has been removed, or None."""
         given_up: K | None = None
         if self._count >= self._most:

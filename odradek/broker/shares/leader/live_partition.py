@@ -14,7 +14,7 @@ from contextlib import suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from odradek.broker.api.error_translations import Asker, translated
+from odradek.broker.api.error_translations import Receiver, translate
 from odradek.broker.configuration.topic_settings import BY_DURATION, duration_ms
 from odradek.broker.runtime.waiting import Deferred, NowOrLater, in_thread, start_unattended
 from odradek.broker.shares.core.in_flight import Acknowledgement, StateWrite
@@ -234,7 +234,7 @@ class LiveSharePartition:
         self._tell_awaiting()
 
     def _cannot_load(self, error: KafkaError) -> None:
-        self.failure = KafkaError(translated(Asker.SHARE_LEADER, error.code), error.message)
+        self.failure = KafkaError(translate(Receiver.SHARE_LEADER, error.code), error.message)
         log.warning("share partition %s cannot be loaded: %s", self.key, error)
         self.drop()
 
@@ -441,7 +441,7 @@ class LiveSharePartition:
                 self.drop()
             elif core.flight.archiving:
                 self._hand_over_dead_letters()
-            raise KafkaError(translated(Asker.SHARE_LEADER, error.code), error.message) from None
+            raise KafkaError(translate(Receiver.SHARE_LEADER, error.code), error.message) from None
         else:
             core.write_stored(write)
             if core.flight.archiving:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from odradek.broker.api.error_translations import Asker, translated
+from odradek.broker.api.error_translations import Receiver, translate
 from odradek.broker.runtime.waiting import Deferred, sleep, wait_for_all
 from odradek.broker.shares.core.in_flight import Acknowledgement
 from odradek.broker.shares.core.state import PendingTransaction, SharePartitionKey
@@ -183,7 +183,7 @@ def apply_or_undo(writes: Sequence[PendingWrite], answers: Sequence[bool | Kafka
     results = []
     for (live, write, _), error in zip(writes, errors, strict=True):
         if error is not None:
-            results.append(AcknowledgeResult(translated(Asker.SHARE_LEADER, error.code), error.message))
+            results.append(AcknowledgeResult(translate(Receiver.SHARE_LEADER, error.code), error.message))
         else:
             results.append(NOT_ATTEMPTED if has_failed else DONE)
         if write is None:

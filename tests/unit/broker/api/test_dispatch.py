@@ -13,7 +13,7 @@ import pytest
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.dispatch import Answer
 from odradek.broker.api.error_replies import error_reply
-from odradek.broker.api.error_translations import translated
+from odradek.broker.api.error_translations import translate
 from odradek.broker.api.long_requests import LONG_REQUEST_BYTES
 from odradek.broker.api.served import SERVED
 from odradek.broker.handlers.by_api_key import handler_of
@@ -109,7 +109,7 @@ async def test_a_code_that_is_younger_than_its_api_has_another_word_in_older_ver
 def test_each_version_is_told_the_codes_that_it_knows(
     api_key: ApiKey, code: ErrorCode, since: int, before: ErrorCode
 ) -> None:
-    assert [translated(api_key, code, version) for version in (since - 1, since)] == [before, code]
+    assert [translate(api_key, code, version) for version in (since - 1, since)] == [before, code]
 
 
 @pytest.mark.traceback("IndexError: no such member")

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from odradek.broker.api.error_translations import TRANSLATIONS, Asker, translated
+from odradek.broker.api.error_translations import TRANSLATIONS, Receiver, translate
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 
@@ -15,7 +15,7 @@ def test_each_code_has_one_row_for_whoever_asks() -> None:
 def test_no_answer_would_have_to_be_translated_again() -> None:
     for askers, first, last, _, answer, _ in TRANSLATIONS:
         for asker in askers:
-            assert {translated(asker, answer, version) for version in (first, last)} == {answer}
+            assert {translate(asker, answer, version) for version in (first, last)} == {answer}
 
 
 def test_every_row_changes_a_code_and_names_its_rule() -> None:
@@ -28,13 +28,13 @@ def test_every_row_changes_a_code_and_names_its_rule() -> None:
 
 def test_a_row_holds_for_its_versions() -> None:
     code = ErrorCode.CONCURRENT_TRANSACTIONS
-    told = [translated(Asker.PRODUCE, code, version) for version in (10, 11, 12)]
+    told = [translate(Receiver.PRODUCE, code, version) for version in (10, 11, 12)]
     assert told == [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS, code]
 
 
 def test_what_no_row_names_stays_as_it_is() -> None:
-    assert translated(ApiKey.END_TXN, ErrorCode.INVALID_TXN_STATE, 0) is ErrorCode.INVALID_TXN_STATE
-    assert translated(Asker.COORDINATOR, ErrorCode.INVALID_RECORD) is ErrorCode.INVALID_RECORD
+    assert translate(ApiKey.END_TXN, ErrorCode.INVALID_TXN_STATE, 0) is ErrorCode.INVALID_TXN_STATE
+    assert translate(Receiver.COORDINATOR, ErrorCode.INVALID_RECORD) is ErrorCode.INVALID_RECORD
 
 
 # The codes of docs/spec/share-groups.md#s3-9, and those with which a transaction refuses an acknowledgement.
@@ -56,5 +56,5 @@ OF_THE_SHARE_COORDINATOR = {
 
 
 def test_a_client_is_not_told_a_code_of_the_share_coordinator_that_it_cannot_use() -> None:
-    told = {code: translated(Asker.SHARE_LEADER, code) for code in OF_THE_SHARE_COORDINATOR}
+    told = {code: translate(Receiver.SHARE_LEADER, code) for code in OF_THE_SHARE_COORDINATOR}
     assert told == OF_THE_SHARE_COORDINATOR

@@ -24,7 +24,7 @@ def addresses(**settings: str) -> ClientAddresses:
 
 
 def client(host: str) -> ConnectionInfo:
-    return ConnectionInfo(1, host, 50_000, arrived_at=("172.18.0.2", 9092), client_software_name="librdkafka")
+    return ConnectionInfo(1, host, 50_000, local_address=("172.18.0.2", 9092), client_software_name="librdkafka")
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -35,10 +35,10 @@ def test_a_full_broker_lets_newcomers_wait_and_takes_them_when_a_place_is_free()
     quota = ConnectionQuota(ConnectionLimits(max_connections=1))
     assert quota.admit(HERE) is Admission.ACCEPTED
     assert quota.admit(THERE) is Admission.WAITS
-    assert not quota.promote()
+    assert not quota.serve_waiting()
     quota.release(HERE, "", Admission.ACCEPTED)
-    assert quota.promote()
-    assert not quota.promote()
+    assert quota.serve_waiting()
+    assert not quota.serve_waiting()
     assert quota.admit(HERE) is Admission.WAITS
 
 
@@ -65,18 +65,18 @@ def test_one_that_waits_counts_for_its_address() -> None:
 
 def test_while_a_byte_of_memory_is_left_one_more_request_of_any_size_gets_in() -> None:
     memory = RequestMemory(100)
-    assert memory.take(99)
-    assert memory.take(1_000_000)
-    assert not memory.take(1)
+    assert memory.reserve(99)
+    assert memory.reserve(1_000_000)
+    assert not memory.reserve(1)
 
 
 def test_those_that_were_refused_memory_are_told_once_when_there_is_some_again() -> None:
     memory = RequestMemory(100)
-    memory.take(150)
+    memory.reserve(150)
     told: list[int] = []
-    memory.wait(lambda: told.append(1))
-    assert memory.give_back(50) == []  # 0 left
-    for again in memory.give_back(100):
+    memory.wait_for_room(lambda: told.append(1))
+    assert memory.release(50) == []  # 0 left
+    for again in memory.release(100):
         again()
     assert told == [1]
-    assert memory.give_back(0) == []
+    assert memory.release(0) == []

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.broker.network.file_sender import MOST_BUFFERS, Unsent
+from odradek.broker.network.file_sender import MOST_BUFFERS, UnsentChunks
 from odradek.protocol.file_slice import Chunk, FileSlice
 from odradek.protocol.struct import Buffer
 
@@ -36,7 +36,7 @@ def taken(step: list[Buffer] | FileSlice) -> bytes:
 def test_every_byte_leaves_once_and_in_order_however_little_is_taken(
     parts: list[tuple[bool, bytes]], data: st.DataObject
 ) -> None:
-    unsent, received = Unsent([chunk(*part) for part in parts]), b""
+    unsent, received = UnsentChunks([chunk(*part) for part in parts]), b""
     while (step := unsent.next()) is not None:
         content = taken(step)
         size_bytes = data.draw(st.integers(min(1, len(content)), len(content)))
@@ -47,7 +47,7 @@ def test_every_byte_leaves_once_and_in_order_however_little_is_taken(
 
 def test_buffers_leave_together_up_to_the_next_part_in_a_file() -> None:
     part = chunk(True, b"file")
-    unsent = Unsent([b"head", b"a", part, b"tail"])
+    unsent = UnsentChunks([b"head", b"a", part, b"tail"])
     assert unsent.next() == [b"head", b"a"]
     unsent.sent(5)
     assert unsent.next() is part
@@ -56,6 +56,6 @@ def test_buffers_leave_together_up_to_the_next_part_in_a_file() -> None:
 
 
 def test_no_call_takes_more_buffers_than_the_kernel() -> None:
-    step = Unsent([b"x"] * (MOST_BUFFERS + 1)).next()
+    step = UnsentChunks([b"x"] * (MOST_BUFFERS + 1)).next()
     assert isinstance(step, list)
     assert len(step) == MOST_BUFFERS

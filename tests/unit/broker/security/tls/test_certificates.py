@@ -30,7 +30,7 @@ def config_with(directory: Path, **more: str) -> BrokerConfig:
 
 def loaded(directory: Path, **more: str) -> bytes:
     """Returns the certificate that a listener with these settings serves, in DER."""
-    return ListenerCertificates(config_with(directory, **more)).of("SSL").certificate
+    return ListenerCertificates(config_with(directory, **more)).tls_of("SSL").certificate
 
 
 def refusal(directory: Path, **more: str) -> str:
@@ -60,7 +60,7 @@ def test_pem_and_the_names_in_it_are_read_where_cryptography_is_missing() -> Non
         "from odradek.broker.configuration.config import configure\n"
         "from odradek.broker.security.tls.certificates import ListenerCertificates\n"
         "from odradek.broker.security.tls.principals import alternative_names\n"
-        f"certificate = ListenerCertificates(configure({{}}, {{}}, {settings!r})[0]).of('SSL').certificate\n"
+        f"certificate = ListenerCertificates(configure({{}}, {{}}, {settings!r})[0]).tls_of('SSL').certificate\n"
         "print('DNS:localhost' in alternative_names(certificate))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
@@ -77,7 +77,7 @@ def test_a_pem_file_a_pkcs12_file_and_settings_hold_the_same_certificate() -> No
         "ssl.truststore.type": "PEM",
         "ssl.truststore.certificates": (directory / "ca.pem").read_text(),
     }
-    from_settings = ListenerCertificates(configure({}, {}, inline)[0]).of("SSL").certificate
+    from_settings = ListenerCertificates(configure({}, {}, inline)[0]).tls_of("SSL").certificate
     p12 = {"ssl_keystore_type": "PKCS12", "ssl_keystore_location": str(directory / "server.p12")}
     assert loaded(directory) == from_settings == loaded(directory, **p12, ssl_keystore_password=PASSWORD)
 
@@ -152,13 +152,13 @@ def test_a_key_that_does_not_belong_to_the_certificate_is_refused(own: Path) -> 
 def test_scenario_025_a_certificate_of_the_same_name_is_exchanged(own: Path) -> None:
     config = config_with(own)
     live = ListenerCertificates(config)
-    before = live.of("SSL").certificate
+    before = live.tls_of("SSL").certificate
     wider = another_authority(hosts=("localhost", "127.0.0.1", "broker.example"))
     change = {LOCATION: str(wider / "server.pem")}
     live.check(change)
     config.set_dynamic({}, change)
     live.refresh()
-    assert live.of("SSL").certificate == loaded(wider) != before
+    assert live.tls_of("SSL").certificate == loaded(wider) != before
 
 
 def test_scenario_026_a_certificate_for_another_name_is_refused_unless_that_is_permitted(own: Path) -> None:
@@ -178,7 +178,7 @@ def test_scenario_031_whether_clients_need_a_certificate_stays_as_it_was_at_the_
     live = ListenerCertificates(config)
     config.set_dynamic({}, {"listener.name.ssl.ssl.client.auth": "required"})
     live.refresh()
-    assert live.of("SSL").settings.client_auth.value == "none"
+    assert live.tls_of("SSL").settings.client_auth.value == "none"
 
 
 def test_scenario_032_a_file_that_changes_is_read_anew_and_junk_in_it_is_passed_over(
@@ -187,14 +187,14 @@ def test_scenario_032_a_file_that_changes_is_read_anew_and_junk_in_it_is_passed_
     live = ListenerCertificates(config_with(own))
     timers = ManualTimers()
     live.watch(timers, WorkersHere(), 2000)
-    before = live.of("SSL")
+    before = live.tls_of("SSL")
     (own / "server.pem").write_text("junk")
     timers.advance(6000)
-    assert live.of("SSL") is before
+    assert live.tls_of("SSL") is before
     assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 1
     shutil.copy(another_authority() / "server.pem", own / "server.pem")
     timers.advance(2000)
-    assert live.of("SSL").certificate == loaded(own) != before.certificate
+    assert live.tls_of("SSL").certificate == loaded(own) != before.certificate
     live.stop()
     assert timers.armed() == []
 
@@ -215,8 +215,8 @@ def test_a_setting_that_is_removed_gives_way_to_what_was_given_at_the_start(own:
     other = {LOCATION: str(another_authority() / "server.pem")}
     config.set_dynamic({}, other)
     live.refresh()
-    assert live.of("SSL").certificate != loaded(own)
+    assert live.tls_of("SSL").certificate != loaded(own)
     live.check({LOCATION: None})
     config.set_dynamic({}, {})
     live.refresh()
-    assert live.of("SSL").certificate == loaded(own)
+    assert live.tls_of("SSL").certificate == loaded(own)

@@ -5,33 +5,33 @@ from odradek.broker.security.tls.handshake import HandshakeSlots
 
 def test_as_long_as_there_is_room_nobody_has_to_go() -> None:
     slots: HandshakeSlots[int] = HandshakeSlots(3)
-    assert [slots.begin(key, "a") for key in range(3)] == [None, None, None]
+    assert [slots.occupy(key, "a") for key in range(3)] == [None, None, None]
     assert len(slots) == 3
 
 
 def test_a_newcomer_takes_the_place_of_the_oldest_of_the_address_that_has_most() -> None:
     slots: HandshakeSlots[str] = HandshakeSlots(4)
     for key, address in (("a1", "a"), ("b1", "b"), ("b2", "b"), ("b3", "b")):
-        slots.begin(key, address)
-    assert slots.begin("c1", "c") == "b1"
-    assert slots.begin("c2", "c") == "b2"
+        slots.occupy(key, address)
+    assert slots.occupy("c1", "c") == "b1"
+    assert slots.occupy("c2", "c") == "b2"
     assert len(slots) == 4
 
 
 def test_a_thousand_of_one_address_cannot_keep_another_out() -> None:
     slots: HandshakeSlots[str] = HandshakeSlots(1000)
     for number in range(1000):
-        slots.begin(f"half-open {number}", "bad")
-    assert slots.begin("honest", "good") == "half-open 0"
+        slots.occupy(f"half-open {number}", "bad")
+    assert slots.occupy("honest", "good") == "half-open 0"
     for number in range(5000):
-        assert slots.begin(f"more {number}", "bad") != "honest"
+        assert slots.occupy(f"more {number}", "bad") != "honest"
 
 
 def test_what_has_ended_makes_room_and_what_was_given_up_ends_without_effect() -> None:
     slots: HandshakeSlots[str] = HandshakeSlots(1)
-    slots.begin("first", "a")
-    assert slots.begin("second", "a") == "first"
+    slots.occupy("first", "a")
+    assert slots.occupy("second", "a") == "first"
     slots.end("first", "a")
     assert len(slots) == 1
     slots.end("second", "a")
-    assert slots.begin("third", "b") is None
+    assert slots.occupy("third", "b") is None
