@@ -82,12 +82,12 @@ class InitialControl:
             try:
                 rules = _parsed(self.rules)
                 faults.add(rules)
-                faults.note("POST", "/faults", rules)
+                faults.record_call("POST", "/faults", rules)
             except (ValueError, Problem) as error:
                 raise CannotStart(f"--faults {self.rules}: {error}") from None
         if self.seed:
             faults.be_odd(self.seed)
-            faults.note("POST", "/odd", {"seed": self.seed})
+            faults.record_call("POST", "/odd", {"seed": self.seed})
 
 
 def _parsed(path: Path) -> object:
@@ -221,7 +221,7 @@ async def _recorded(
     serving = ServingBroker(config, loop, make_connection=ControlledConnection, prepare=prepare)
     await serving.start()
     for server in serving.servers:
-        observe(server, [recorder.at(config.node_id)])
+        observe(server, [recorder.observer_of(config.node_id)])
     return serving
 
 

@@ -28,7 +28,7 @@ class Problem(Exception):
         return told
 
 
-def bad(field: str, allowed: str) -> Problem:
+def invalid_field(field: str, allowed: str) -> Problem:
     return Problem(400, f"{field} must be {allowed}", field=field, allowed=allowed)
 
 
@@ -38,32 +38,32 @@ def nearest(name: str, known: Collection[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def unknown(field: str, name: str, known: Collection[str]) -> Problem:
+def unknown_field(field: str, name: str, known: Collection[str]) -> Problem:
     return Problem(
         400, f"{field}: {name} is unknown{nearest(name, known)}", field=field, allowed=", ".join(sorted(known))
     )
 
 
-def only(value: Mapping[str, object], known: Collection[str], field: str = "") -> None:
+def check_known_fields(value: Mapping[str, object], known: Collection[str], field: str = "") -> None:
     """Raises Problem for the first key that is not among the known ones."""
     for key in value:
         if key not in known:
-            raise unknown(f"{field}.{key}" if field else key, key, known)
+            raise unknown_field(f"{field}.{key}" if field else key, key, known)
 
 
 def text(value: object, field: str) -> str:
     if not isinstance(value, str) or not value:
-        raise bad(field, "a non-empty string")
+        raise invalid_field(field, "a non-empty string")
     return value
 
 
-def whole(value: object, field: str, least: int = 0, most: int = 2**63 - 1) -> int:
+def whole_number(value: object, field: str, least: int = 0, most: int = 2**63 - 1) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise bad(field, f"a whole number from {least} to {most}")
+        raise invalid_field(field, f"a whole number from {least} to {most}")
     return value
 
 
 def mapping(value: object, field: str) -> Mapping[str, object]:
     if not isinstance(value, dict):
-        raise bad(field, "an object")
+        raise invalid_field(field, "an object")
     return value

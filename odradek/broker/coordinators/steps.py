@@ -33,9 +33,9 @@ class BrokerSteps:
     def log_created(self, partition: Partition) -> None:
         """Called with each new partition, whose log is still empty."""
 
-    def load(self, topic: str, go_on: Callable[[], None]) -> None:
-        """Calls `go_on` when partitions of a coordinator's topic may be loaded."""
-        go_on()
+    def load(self, topic: str, resume: Callable[[], None]) -> None:
+        """Calls `resume` when partitions of a coordinator's topic may be loaded."""
+        resume()
 
     def producer_ids(self, plain: ProducerIdSource) -> ProducerIdSource:
         """Returns the source of new producer ids."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.configuration.listener_settings import PREFIX, SASL_PROTOCOLS, SSL_PROTOCOLS
 from odradek.broker.configuration.listeners import SECURITY_PROTOCOLS
-from odradek.broker.control.problems import Problem, bad, mapping, only, text, whole
+from odradek.broker.control.problems import Problem, check_known_fields, invalid_field, mapping, text, whole_number
 from odradek.broker.metadata.records import Decision
 from odradek.broker.security.sasl.credential_changes import CredentialUpsertion, alter_credentials
 from odradek.protocol.scram import MIN_ITERATIONS, SCRAM_MECHANISMS, salted_password
@@ -85,20 +85,20 @@ class IssuedCertificates:
 
 
 @dataclass(frozen=True, slots=True)
-class Entrances:
+class ListenersAndUsers:
     """The listeners and users of one cluster. A user's password is valid for every SASL mechanism of every listener."""
 
     listeners: tuple[ChosenListener, ...] = (ChosenListener("PLAINTEXT"),)
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
     issued: IssuedCertificates | None = None
 
-    def forked(self) -> Entrances:
+    def forked(self) -> ListenersAndUsers:
         """Returns the listeners and users for a fork of the cluster, on free ports because the old ones are in use."""
         free = tuple(
             ChosenListener(one.name, one.protocol, (), one.mechanisms, one.client_auth, one.certificate, one.client_ca)
             for one in self.listeners
         )
-        return Entrances(free, self.users, self.issued)
+        return ListenersAndUsers(free, self.users, self.issued)
 
     def ports(self, node_ids: Sequence[int]) -> dict[tuple[int, str], int]:
         """Returns the chosen ports, by node and listener name."""
@@ -163,13 +163,15 @@ def _quoted(password: str) -> str:
     return '"' + password.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def parse_entrances(told: object, users: object, nodes: int, source: Entrances | None = None) -> Entrances:
+def parse_listeners_and_users(
+    told: object, users: object, nodes: int, source: ListenersAndUsers | None = None
+) -> ListenersAndUsers:
     """Parses the fields `listeners` and `users` of a request to create a cluster. Raises Problem.
 
     nodes   number of nodes of the cluster
     source  listeners and users of the cluster that is forked; used for a field that the request leaves out
     """
-    inherited = Entrances() if source is None else source.forked()
+    inherited = ListenersAndUsers() if source is None else source.forked()
     named = {**inherited.users, **_users(users)}
     listeners = inherited.listeners
     if told is not None:
@@ -179,7 +181,7 @@ def parse_entrances(told: object, users: object, nodes: int, source: Entrances |
     issued = inherited.issued
     if any(one.has_tls and one.certificate is None for one in listeners) and (issued is None or users is not None):
         issued = issue(named if any(one.client_auth != "none" for one in listeners) else ())
-    return Entrances(listeners, named, issued)
+    return ListenersAndUsers(listeners, named, issued)
 
 
 def issue(clients: Sequence[str] | Mapping[str, str]) -> IssuedCertificates:
@@ -210,7 +212,7 @@ def _users(told: object) -> dict[str, str]:
             )
         found[name] = text(password, f"users.{name}")
         if any(not each.isprintable() for each in found[name]):
-            raise bad(f"users.{name}", "a password of printable characters")
+            raise invalid_field(f"users.{name}", "a password of printable characters")
     if len(found) > MOST_USERS:
         raise Problem(400, f"a cluster has at most {MOST_USERS} users", field="users")
     return found
@@ -218,7 +220,7 @@ def _users(told: object) -> dict[str, str]:
 
 def _listeners(told: object, nodes: int) -> tuple[ChosenListener, ...]:
     if not isinstance(told, list) or not 1 <= len(told) <= MOST_LISTENERS:
-        raise bad("listeners", f"a list of 1 to {MOST_LISTENERS} listeners")
+        raise invalid_field("listeners", f"a list of 1 to {MOST_LISTENERS} listeners")
     found: list[ChosenListener] = []
     for index, each in enumerate(told):
         one = _listener(each, f"listeners[{index}]", nodes)
@@ -233,11 +235,13 @@ def _listeners(told: object, nodes: int) -> tuple[ChosenListener, ...]:
 
 def _listener(told: object, field: str, nodes: int) -> ChosenListener:
     found = mapping(told, field)
-    only(found, ("name", "protocol", "port", "ports", "mechanisms", "client_auth", "certificate", "client_ca"), field)
+    check_known_fields(
+        found, ("name", "protocol", "port", "ports", "mechanisms", "client_auth", "certificate", "client_ca"), field
+    )
     protocol = _one_of(found.get("protocol", "PLAINTEXT"), f"{field}.protocol", SECURITY_PROTOCOLS)
     name = text(found.get("name", protocol), f"{field}.name")
     if not LISTENER_NAME.fullmatch(name):
-        raise bad(f"{field}.name", "a letter, followed by letters, digits or _")
+        raise invalid_field(f"{field}.name", "a letter, followed by letters, digits or _")
     has_tls, has_sasl = protocol in SSL_PROTOCOLS, protocol in SASL_PROTOCOLS
     for needed, allows, what in (
         ("mechanisms", has_sasl, "SASL_PLAINTEXT or SASL_SSL"),
@@ -268,20 +272,20 @@ def _ports(found: Mapping[str, object], field: str, nodes: int) -> tuple[int, ..
             raise Problem(
                 400, f"a cluster of {nodes} nodes needs ports, a list with a port for each node", field=f"{field}.port"
             )
-        return (whole(found["port"], f"{field}.port", 0, 65535),)
+        return (whole_number(found["port"], f"{field}.port", 0, 65535),)
     told = found.get("ports")
     if told is None:
         return ()
     if not isinstance(told, list) or len(told) != nodes:
-        raise bad(f"{field}.ports", f"a list with a port for each node, {nodes} in all")
-    return tuple(whole(port, f"{field}.ports[{index}]", 0, 65535) for index, port in enumerate(told))
+        raise invalid_field(f"{field}.ports", f"a list with a port for each node, {nodes} in all")
+    return tuple(whole_number(port, f"{field}.ports[{index}]", 0, 65535) for index, port in enumerate(told))
 
 
 def _mechanisms(told: object, field: str) -> tuple[str, ...]:
     if told is None:
         return MECHANISMS
     if not isinstance(told, list) or not told:
-        raise bad(field, f"a list of {', '.join(MECHANISMS)}")
+        raise invalid_field(field, f"a list of {', '.join(MECHANISMS)}")
     return tuple(dict.fromkeys(_one_of(each, f"{field}[{index}]", MECHANISMS) for index, each in enumerate(told)))
 
 
@@ -289,19 +293,19 @@ def _certificate(told: object, field: str) -> KeyAndChain | None:
     if told is None:
         return None
     found = mapping(told, field)
-    only(found, ("key", "chain"), field)
+    check_known_fields(found, ("key", "chain"), field)
     return KeyAndChain(_pem(found.get("key"), f"{field}.key"), _pem(found.get("chain"), f"{field}.chain"))
 
 
 def _pem(told: object, field: str) -> str:
     found = text(told, field)
     if "-----BEGIN " not in found or len(found) > MOST_PEM:
-        raise bad(field, "PEM, as text, not as a path")
+        raise invalid_field(field, "PEM, as text, not as a path")
     return found
 
 
 def _one_of(told: object, field: str, allowed: Sequence[str]) -> str:
     if told not in allowed:
-        raise bad(field, f"one of {', '.join(allowed)}")
+        raise invalid_field(field, f"one of {', '.join(allowed)}")
     assert isinstance(told, str)
     return told

@@ -23,13 +23,13 @@ from odradek.broker.broker import OFFERED
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.configuration.config import BrokerConfig, ConfigError, configure
 from odradek.broker.configuration.listener_settings import setting_named
-from odradek.broker.control.clusters.chosen_listeners import Entrances, parse_entrances
-from odradek.broker.control.clusters.copies import Copy, beside, copy, fresh_root, nothing_more, remove
+from odradek.broker.control.clusters.chosen_listeners import ListenersAndUsers, parse_listeners_and_users
+from odradek.broker.control.clusters.copies import Copy, copy, fresh_root, nothing_more, remove, sibling_path
 from odradek.broker.control.clusters.releases import Release
 from odradek.broker.control.faults.faults import Faults
 from odradek.broker.control.faults.steps import ControlledSteps
 from odradek.broker.control.nodes.nodes import Nodes, ids_of_nodes
-from odradek.broker.control.problems import Problem, bad, unknown
+from odradek.broker.control.problems import Problem, invalid_field, unknown_field
 from odradek.broker.network.controlled_connection import ControlledConnection
 from odradek.broker.runtime.allocator import FrozenObjects, return_freed_memory
 from odradek.broker.runtime.clock import LoopTimers, TimerHandle
@@ -80,7 +80,7 @@ class Cluster:
     serving: ServingBroker | None = None  # None while the cluster is crashed or restarting
     nodes: Nodes | None = None
     node_ids: Sequence[int] = ()  # the first is the broker's own id
-    entrances: Entrances = field(default_factory=Entrances)
+    listeners_and_users: ListenersAndUsers = field(default_factory=ListenersAndUsers)
     ports: dict[tuple[int, str], int] = field(default_factory=dict)  # by node and listener; the same after a restart
     checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
     known_logs: KnownLogs = field(default_factory=dict)  # logs in copied files, which the next start need not read
@@ -130,7 +130,7 @@ class Cluster:
             self.require_there()
             yield
 
-    async def settled(self, gives_up: Callable[[], bool] = bool) -> None:
+    async def wait_until_idle(self, gives_up: Callable[[], bool] = bool) -> None:
         """Waits until the broker has nothing left to do except to wait for clients and timers.
 
         gives_up  called at each turn of the loop; stops waiting if it returns true
@@ -147,7 +147,7 @@ class Cluster:
             "bootstrap": ",".join(f"{each['host']}:{each['port']}" for each in nodes),
             "nodes": nodes,
             "listeners": [] if self.nodes is None else [*self._listeners(self.nodes)],
-            "ca_certificate": None if self.entrances.issued is None else self.entrances.issued.ca,
+            "ca_certificate": None if self.listeners_and_users.issued is None else self.listeners_and_users.issued.ca,
             "state": "crashed" if self.serving is None else "running",
             "emulates": None if self.release is None else self.release.name,
             "checkpoints": sorted(self.checkpoints),
@@ -216,12 +216,12 @@ class Clusters:
     def __iter__(self) -> Iterator[Cluster]:
         return iter(self._clusters.values())
 
-    def named(self, name: str | None) -> Cluster | None:
+    def find(self, name: str | None) -> Cluster | None:
         return None if name is None else self._clusters.get(name)
 
     def get(self, name: str) -> Cluster:
         """Returns the cluster of this name. Raises Problem if it does not exist."""
-        cluster = self.named(name)
+        cluster = self.find(name)
         if cluster is None:
             raise Problem(404, f"there is no cluster {name}")
         return cluster
@@ -252,9 +252,11 @@ class Clusters:
         source = None if fork is None else self.get(fork)
         if source is not None and release is not None:
             raise Problem(400, "a fork emulates the release of its source: leave out emulate", field="emulate")
-        checked = _checked(settings)
+        checked = _checked_settings(settings)
         node_ids = ids_of_nodes(nodes, checked, None if source is None else source.node_ids)
-        entrances = parse_entrances(listeners, users, len(node_ids), None if source is None else source.entrances)
+        chosen = parse_listeners_and_users(
+            listeners, users, len(node_ids), None if source is None else source.listeners_and_users
+        )
         self._numbers += 1
         name = f"c{self._numbers}"
         time = ControlledTime(self._loop, None if source is None else source.time.now_ms())
@@ -262,43 +264,45 @@ class Clusters:
         cluster = Cluster(name, {**inherited, **checked}, self._directory(name), time, Faults(time, self._loop.time))
         cluster.release = release if source is None else source.release
         cluster.node_ids = node_ids
-        cluster.entrances, cluster.ports = entrances, entrances.ports(node_ids)
+        cluster.listeners_and_users, cluster.ports = chosen, chosen.ports(node_ids)
         self._clusters[name] = cluster
         async with cluster.changing:
             try:
                 if source is not None:
                     await self._fork(source, cluster)
                 await self._start_again(cluster)
-                if entrances.users:
-                    await cluster.running_nodes.decide(entrances.scram_decision)
+                if chosen.users:
+                    await cluster.running_nodes.decide(chosen.scram_decision)
             except (Problem, OSError, KafkaError):
                 await self._end(cluster)
-                await self._forget(cluster)
+                await self._remove_cluster(cluster)
                 raise
-        self.lease(cluster, ttl_s)
+        self.set_lease(cluster, ttl_s)
         return cluster
 
-    def lease(self, cluster: Cluster, ttl_s: int | None) -> None:
-        """Deletes the cluster after `ttl_s`, in system time, unless `lease` is called again before.
+    def set_lease(self, cluster: Cluster, ttl_s: int | None) -> None:
+        """Deletes the cluster after `ttl_s`, in system time, unless `set_lease` is called again before.
 
         ttl_s  None: the cluster has no lease any more
         """
         if cluster.lease is not None:
             cluster.lease.cancel()
         cluster.ttl_s = ttl_s
-        cluster.lease = None if ttl_s is None else self._system.after(ttl_s * 1000, lambda: self._lapse(cluster))
+        cluster.lease = (
+            None if ttl_s is None else self._system.after(ttl_s * 1000, lambda: self._delete_expired(cluster))
+        )
 
     async def delete(self, name: str, why: str = "it was deleted") -> None:
         """Deletes a cluster and its files. Raises Problem.
 
         why  the reason, reported to calls that are still waiting for this cluster
         """
-        cluster = self.own(name)
+        cluster = self.require_own(name)
         cluster.require_there()
         cluster.end = why
         async with cluster.changing:
             await self._end(cluster)
-        await self._forget(cluster)
+        await self._remove_cluster(cluster)
 
     async def crash(self, name: str) -> None:
         """Ends the broker, and leaves its files as `kill -9` would: with all that was written, without buffered data.
@@ -306,13 +310,13 @@ class Clusters:
         Raises Problem if the files cannot be copied. The broker then continues to run; but if clients were already
         disconnected, it is stopped cleanly instead and can be restarted.
         """
-        cluster = self.own(name)
+        cluster = self.require_own(name)
         async with cluster.change():
-            left = beside(cluster.directory, "left")
+            left = sibling_path(cluster.directory, "left")
             # Clients are disconnected in the turn that is copied, as the copy would lack writes acknowledged later.
-            cut = partial(_cut, cluster, cluster.running_nodes)
+            cut = partial(_abort_connections, cluster, cluster.running_nodes)
             try:
-                await self._copied(cluster, left, flushes=False, and_then=cut)
+                await self._copy_files(cluster, left, flushes=False, and_then=cut)
             except Problem:
                 if cluster.is_cut_off:
                     await self._end(cluster, keeps_data=True)
@@ -321,7 +325,7 @@ class Clusters:
 
     async def restart(self, name: str, *, is_clean: bool) -> Cluster:
         """Stops a running cluster, cleanly or by a crash, and starts it again with its data. Raises Problem."""
-        cluster = self.own(name)
+        cluster = self.require_own(name)
         if not is_clean and cluster.serving is not None:
             await self.crash(name)
         async with cluster.change():
@@ -335,22 +339,22 @@ class Clusters:
         if len(cluster.checkpoints) >= MOST_CHECKPOINTS:
             raise Problem(409, f"a cluster has at most {MOST_CHECKPOINTS} checkpoints: replace one by using its name")
         async with cluster.change():
-            await cluster.settled()
+            await cluster.wait_until_idle()
             cluster.checkpoints.pop(mark, None)
-            cluster.checkpoints[mark] = await self._copied(cluster, self._checkpoint(cluster, mark))
+            cluster.checkpoints[mark] = await self._copy_files(cluster, self._checkpoint(cluster, mark))
 
     async def rewind(self, name: str, mark: str) -> Cluster:
         """Restarts a cluster with the files and the time of a checkpoint.
 
         Raises Problem; the cluster continues to run if the checkpoint cannot be copied.
         """
-        cluster = self.own(name)
+        cluster = self.require_own(name)
         if mark not in cluster.checkpoints:
-            raise unknown("name", mark, cluster.checkpoints)
+            raise unknown_field("name", mark, cluster.checkpoints)
         checkpoint = cluster.checkpoints[mark]
         async with cluster.change():
-            await self._write_copy(cluster, self._checkpoint(cluster, mark), beside(cluster.directory, "left"))
-            await self._go_on_from(beside(cluster.directory, "left"), cluster)
+            await self._write_copy(cluster, self._checkpoint(cluster, mark), sibling_path(cluster.directory, "left"))
+            await self._go_on_from(sibling_path(cluster.directory, "left"), cluster)
             self._set_to(cluster, checkpoint, is_frozen=cluster.time.is_frozen)
             await self._start_again(cluster)
         return cluster
@@ -391,11 +395,11 @@ class Clusters:
     async def _start_again(self, cluster: Cluster) -> None:
         node_id = cluster.node_ids[0]
         own = {"log.dirs": str(cluster.directory), "odradek.http.port": "-1", "node.id": str(node_id)}
-        entrances = cluster.entrances.settings(node_id, cluster.ports)
-        own |= {name: entrances[name] for name in LISTENER_SETTINGS & entrances.keys()}
+        listener_settings = cluster.listeners_and_users.settings(node_id, cluster.ports)
+        own |= {name: listener_settings[name] for name in LISTENER_SETTINGS & listener_settings.keys()}
         began = self._objects.cluster_starting()
         try:
-            settings = {**MADE_WITH, **entrances, **cluster.settings, **own}
+            settings = {**MADE_WITH, **listener_settings, **cluster.settings, **own}
             config, _ = configure({}, {}, settings, brokers=len(cluster.node_ids))
             steps = ControlledSteps(cluster.faults, cluster.time)
             await self._start(cluster, self._serving(cluster, config, steps), steps)
@@ -434,20 +438,20 @@ class Clusters:
                 log.warning(
                     "cluster %s could not stop cleanly, so its next start has to read its logs: %s", cluster.id, error
                 )
-            self._system.after(LET_GO_MS, partial(self._let_go, serving))
+            self._system.after(LET_GO_MS, partial(self._release_broker, serving))
         cluster.time.stop()
 
     async def _fork(self, source: Cluster, cluster: Cluster) -> None:
         async with source.change():
-            begins = await self._copied(source, cluster.directory)
+            begins = await self._copy_files(source, cluster.directory)
             self._set_to(cluster, begins, is_frozen=source.time.is_frozen)
 
     def _set_to(self, cluster: Cluster, checkpoint: Checkpoint, *, is_frozen: bool) -> None:
         cluster.known_logs = checkpoint.known_logs
         cluster.time = ControlledTime(self._loop, checkpoint.now_ms, is_frozen=is_frozen)
-        cluster.faults.follow(cluster.time)
+        cluster.faults.use_clock(cluster.time)
 
-    async def _copied(
+    async def _copy_files(
         self, cluster: Cluster, to: Path, *, flushes: bool = True, and_then: Callable[[], None] = nothing_more
     ) -> Checkpoint:
         """Copies the files of a cluster as they are in one turn of the event loop.
@@ -494,35 +498,35 @@ class Clusters:
     async def _go_on_from(self, copied: Path, cluster: Cluster) -> None:
         """Stops the broker of a cluster, and replaces its files by a copy."""
         await self._end(cluster)
-        gone = beside(cluster.directory, "gone")
+        gone = sibling_path(cluster.directory, "gone")
         cluster.directory.rename(gone)
         copied.rename(cluster.directory)
         await remove([gone])
 
-    async def _forget(self, cluster: Cluster) -> None:
-        self.lease(cluster, None)
+    async def _remove_cluster(self, cluster: Cluster) -> None:
+        self.set_lease(cluster, None)
         self._clusters.pop(cluster.id, None)
         await remove([cluster.directory, *(self._checkpoint(cluster, mark) for mark in cluster.checkpoints)])
 
-    def _let_go(self, serving: ServingBroker) -> None:
+    def _release_broker(self, serving: ServingBroker) -> None:
         serving.let_go()
         self._system.after(LET_GO_MS, partial(self._objects.broker_ended, ref(serving.broker), self._clusters))
         self._let_gone += 1
         if self._let_gone == GONE_PER_RETURN:
-            self._system.after(RETURN_MS, self._return)
+            self._system.after(RETURN_MS, self._return_memory_soon)
 
-    def _return(self) -> None:
+    def _return_memory_soon(self) -> None:
         self._let_gone = 0
         self._return_memory()
 
-    def _lapse(self, cluster: Cluster) -> None:
+    def _delete_expired(self, cluster: Cluster) -> None:
         if cluster.end is not None:
             return
         task = self._loop.create_task(self.delete(cluster.id, f"its lease of {cluster.ttl_s} s has ended"))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
-    def own(self, name: str) -> Cluster:
+    def require_own(self, name: str) -> Cluster:
         if name == DEFAULT:
             raise Problem(409, "the cluster default is the broker of the process: create another cluster for this")
         return self.get(name)
@@ -536,7 +540,7 @@ class Clusters:
         return self._directory(f"{cluster.id}-at-{mark.encode().hex()}")
 
 
-def _checked(settings: Mapping[str, object]) -> dict[str, str]:
+def _checked_settings(settings: Mapping[str, object]) -> dict[str, str]:
     checked = {}
     for name, value in settings.items():
         if name.removeprefix("advertised.") in OWNED:
@@ -544,17 +548,17 @@ def _checked(settings: Mapping[str, object]) -> dict[str, str]:
                 400, f"settings.{name} cannot be set: each cluster chooses it itself", field=f"settings.{name}"
             )
         if setting_named(name) is None:
-            raise unknown(f"settings.{name}", name, BROKER_SETTINGS)
+            raise unknown_field(f"settings.{name}", name, BROKER_SETTINGS)
         if isinstance(value, dict | list) or value is None:
-            raise bad(f"settings.{name}", "a string, a number, true or false")
+            raise invalid_field(f"settings.{name}", "a string, a number, true or false")
         checked[name] = str(value).lower() if isinstance(value, bool) else str(value)
     return checked
 
 
-def _cut(cluster: Cluster, nodes: Nodes) -> None:
+def _abort_connections(cluster: Cluster, nodes: Nodes) -> None:
     cluster.is_cut_off = True
     for client in cluster.preset_clients:
         client.close()
     cluster.preset_clients.clear()
-    for server, _, _ in nodes.doors():
+    for server, _, _ in nodes.running_servers():
         server.abort_connections()

@@ -59,7 +59,7 @@ class Copy(Protocol):
     ) -> None: ...
 
 
-def beside(directory: Path, what: str) -> Path:
+def sibling_path(directory: Path, what: str) -> Path:
     return directory.with_name(f"{directory.name}-{what}")
 
 
@@ -79,7 +79,7 @@ async def copy(
     and_then  called in the same turn, after the changed files are opened
     """
     await asyncio.to_thread(_copy, directory, to)
-    rest = _Rest(directory.as_posix(), to.as_posix())
+    rest = _ChangedFiles(directory.as_posix(), to.as_posix())
     try:
         for path in changed():
             rest.add(path)
@@ -89,7 +89,7 @@ async def copy(
         rest.close()
 
 
-class _Rest:
+class _ChangedFiles:
     """Files and folders that changed during a copy, so that they must be written or removed afterwards."""
 
     def __init__(self, directory: str, to: str) -> None:
@@ -104,14 +104,14 @@ class _Rest:
         if not os.path.isdir(path):
             self._add_file(name)
             return
-        folders, names = _below(path)
+        folders, names = _paths_below(path)
         self._folders += [f"{name}/{each}" if each else name for each in folders]
         for each in names:
             self._add_file(f"{name}/{each}")
 
     def _add_file(self, name: str) -> None:
         try:
-            self._files.append(_opened(self._directory, name))
+            self._files.append(_open_file(self._directory, name))
         except (FileNotFoundError, NotADirectoryError):
             self._gone.append(name)
 
@@ -131,14 +131,14 @@ class _Rest:
 
 def _copy(directory: Path, to: Path) -> None:
     """Makes `to` a copy of the directory. Skips files that are deleted meanwhile."""
-    folders, names = _below(str(directory))
+    folders, names = _paths_below(str(directory))
     if to.exists():
         _leave_only(folders, names, str(to))
     for folder in folders:
         os.makedirs(f"{to}/{folder}", exist_ok=True)
     for name in names:
         with suppress(FileNotFoundError):
-            file = _opened(str(directory), name)
+            file = _open_file(str(directory), name)
             try:
                 file.write(str(to))
             finally:
@@ -152,7 +152,7 @@ async def remove(paths: Iterable[Path]) -> None:
         await asyncio.to_thread(_remove, there)
 
 
-def _below(directory: str) -> tuple[list[str], list[str]]:
+def _paths_below(directory: str) -> tuple[list[str], list[str]]:
     """Returns the paths of all folders (each after its parent) and of all files, relative to the directory."""
     folders, names = [""], []
     for folder in folders:  # the loop appends the folders that it finds
@@ -172,13 +172,13 @@ def _below(directory: str) -> tuple[list[str], list[str]]:
     return folders, names
 
 
-def _opened(directory: str, name: str) -> OpenedFile:
+def _open_file(directory: str, name: str) -> OpenedFile:
     descriptor = open_file(f"{directory}/{name}", os.O_RDONLY, 0)
     return OpenedFile(name, descriptor, os.fstat(descriptor).st_size)
 
 
 def _leave_only(folders: Iterable[str], names: Iterable[str], there: str) -> None:
-    old_folders, old_names = _below(there)
+    old_folders, old_names = _paths_below(there)
     for name in set(old_names).difference(names):
         os.unlink(f"{there}/{name}")
     kept = set(folders)

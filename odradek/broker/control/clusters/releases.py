@@ -16,7 +16,7 @@ from typing import Any
 from odradek.broker.api.served import OfferedVersions
 from odradek.broker.broker import OFFERED
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
-from odradek.broker.control.problems import text, unknown
+from odradek.broker.control.problems import text, unknown_field
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.kafka_rules import KafkaRules
 
@@ -51,7 +51,7 @@ def release_named(value: object) -> Release:
     """Returns the release that the field `emulate` of a request names. Raises Problem if it is unknown."""
     name = text(value, "emulate")
     if name not in releases():
-        raise unknown("emulate", name, releases())
+        raise unknown_field("emulate", name, releases())
     return releases()[name]
 
 

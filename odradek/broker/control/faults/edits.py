@@ -15,7 +15,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.control.problems import Problem, bad, mapping, unknown, whole
+from odradek.broker.control.problems import Problem, invalid_field, mapping, unknown_field, whole_number
 from odradek.protocol.messages import response_class
 from odradek.protocol.schema import INTEGERS, NO_VERSIONS, Versions, load, snake_case
 from odradek.protocol.struct import Struct
@@ -33,16 +33,16 @@ PATH: Final = re.compile(r"[A-Za-z]\w*(\[(\d{1,9}|\*)\])?(\.([A-Za-z]\w*(\[(\d{1
 UUID_BYTES: Final = 16
 
 
-class NotMade(Exception):
+class EditNotApplied(Exception):
     """Raised if an edit cannot be applied to a response; the message names the missing element."""
 
 
-class NoSuchField(NotMade):
+class NoSuchField(EditNotApplied):
     """Raised if the version of the response does not have the field of the edit."""
 
 
-def make_all(edits: Sequence[Edit], answer: Struct, version: int) -> None:
-    """Applies all edits of a rule to a response. Raises NotMade; the response may then be partly changed.
+def apply_edits(edits: Sequence[Edit], answer: Struct, version: int) -> None:
+    """Applies all edits of a rule to a response. Raises EditNotApplied; the response may then be partly changed.
 
     An edit is skipped if this version of the response lacks its field, since clients of that version would not see the
     field anyway. If that holds for all edits of the rule, NoSuchField is raised.
@@ -73,32 +73,35 @@ class Edit:
 
     path: tuple[str | int, ...]
     value: object
-    how: str = "set"
+    operation: str = "set"
     versions: tuple[tuple[str, Versions], ...] = ()
 
     def apply(self, answer: Struct, version: int) -> None:
-        """Applies the edit to a response. Raises NotMade; the response may then be partly changed."""
+        """Applies the edit to a response. Raises EditNotApplied; the response may then be partly changed."""
         for name, versions in self.versions:
             if version not in versions:
                 raise NoSuchField(f"version {version} of the answer has no {name}")
         places: list[object] = [answer]
-        steps = self.path if self.how in OF_ARRAYS else self.path[:-1]
+        steps = self.path if self.operation in OF_ARRAYS else self.path[:-1]
         for count, step in enumerate(steps, 1):
             below = [each for place in places for each in _below(place, step)]
             if not below:
-                raise NotMade(f"the answer has no {shown(self.path[:count])}: {_lack(places, step)}")
+                raise EditNotApplied(
+                    f"the answer has no {path_text(self.path[:count])}: {_missing_element(places, step)}"
+                )
             places = below
         if not sum([self._change(place) for place in places]):
-            raise NotMade(f"there is nothing to {self.how} at {shown(self.path)}: {_lack(places, self.path[-1])}")
+            missing = _missing_element(places, self.path[-1])
+            raise EditNotApplied(f"there is nothing to {self.operation} at {path_text(self.path)}: {missing}")
 
     def _change(self, place: object) -> bool:
         """Changes the struct or array that the path leads to. Returns False if it has nothing to change."""
         last = self.path[-1]
-        if self.how in OF_ARRAYS or self.how in OF_ELEMENTS:
+        if self.operation in OF_ARRAYS or self.operation in OF_ELEMENTS:
             return isinstance(place, list) and self._reshape(place, last)
         if not isinstance(place, Struct) or not isinstance(last, str):
             return False
-        if self.how == "set":
+        if self.operation == "set":
             setattr(place, last, deepcopy(self.value))
             return True
         value = getattr(place, last)
@@ -108,25 +111,25 @@ class Edit:
         return True
 
     def _reshape(self, array: list[object], index: str | int) -> bool:
-        if self.how == "reverse":
+        if self.operation == "reverse":
             array.reverse()
-        elif isinstance(self.value, tuple):  # `how` is `order`
+        elif isinstance(self.value, tuple):  # `operation` is `order`
             first = [each for each in self.value if each < len(array)]
             array[:] = [array[each] for each in [*first, *(each for each in range(len(array)) if each not in first)]]
         elif isinstance(index, int):
             if index >= len(array):
                 return False
-            if self.how == "remove":
+            if self.operation == "remove":
                 del array[index]
             else:
                 array.insert(index, array[index])
-        elif self.how == "remove":
+        elif self.operation == "remove":
             had = bool(array)
             array.clear()
             return had
         else:
             array[:] = [each for each in array for _ in range(2)]
-        return bool(array) or self.how == "remove"
+        return bool(array) or self.operation == "remove"
 
 
 def _below(place: object, step: str | int) -> list[object]:
@@ -136,7 +139,7 @@ def _below(place: object, step: str | int) -> list[object]:
     return [] if found is None else [found]
 
 
-def _lack(places: Iterable[object], step: str | int) -> str:
+def _missing_element(places: Iterable[object], step: str | int) -> str:
     sizes = [len(each) for each in places if isinstance(each, list)]
     if not sizes:
         return "it is null or empty"
@@ -144,7 +147,7 @@ def _lack(places: Iterable[object], step: str | int) -> str:
     return f"the array has {most} element{'s' * (most != 1)}" if step != "*" else "the array is empty"
 
 
-def shown(path: Sequence[str | int]) -> str:
+def path_text(path: Sequence[str | int]) -> str:
     """Formats a path as the control interface returns it: `topics[0].errorCode`."""
     text = ""
     for step in path:
@@ -159,15 +162,19 @@ def _steps(path: str) -> list[str | int]:
     return [int(each) if each.isdecimal() else each for each in re.findall(r"[A-Za-z]\w*|\d+|\*", path)]
 
 
-def edits_told(edits: Mapping[str, object]) -> dict[str, object]:
+def edits_as_json(edits: Mapping[str, object]) -> dict[str, object]:
     """Returns edits with the spelling of paths and field names that the control interface uses in its responses."""
-    return {shown(_steps(path)): _respelled(value) for path, value in edits.items()}
+    return {path_text(_steps(path)): _with_schema_names(value) for path, value in edits.items()}
 
 
-def _respelled(value: object) -> object:
+def _with_schema_names(value: object) -> object:
     if isinstance(value, list):
-        return [_respelled(each) for each in value]
-    return {json_name(name): _respelled(each) for name, each in value.items()} if isinstance(value, dict) else value
+        return [_with_schema_names(each) for each in value]
+    return (
+        {json_name(name): _with_schema_names(each) for name, each in value.items()}
+        if isinstance(value, dict)
+        else value
+    )
 
 
 def json_name(name: str) -> str:
@@ -188,45 +195,47 @@ def parse_edit(api: ApiKey, path: str, value: object, versions: tuple[int, int] 
     """
     at = f"do.edit.{path}"
     if PATH.fullmatch(path) is None:
-        raise bad(at, "a path to a field, such as topics[0].partitions[*].errorCode")
+        raise invalid_field(at, "a path to a field, such as topics[0].partitions[*].errorCode")
     how = "set"
     if isinstance(value, dict):
         if len(value) != 1 or not value.keys() <= OF_ARRAYS | OF_ELEMENTS | {"corrupt"}:
-            raise bad(at, EDITS)
+            raise invalid_field(at, EDITS)
         ((how, order),) = value.items()
         if how != "order" and order is not True:
-            raise bad(at, EDITS)
+            raise invalid_field(at, EDITS)
         if how == "order":
             value = _indexes(order, path)
-    walk = _Walk(api, at)
+    walk = _PathWalk(api, at)
     for step in _steps(path):
-        walk.take(step)
+        walk.take_step(step)
     field, is_element = walk.field, walk.is_element
     assert field is not None, "a path begins with a name"
     if how in OF_ELEMENTS and not is_element:
-        raise bad(at, "a path to an element, such as topics[0] or topics[*]")
+        raise invalid_field(at, "a path to an element, such as topics[0] or topics[*]")
     if how not in OF_ELEMENTS and is_element:
-        raise bad(at, "a path to a field, such as topics[0].partitions[*].errorCode, and its value")
+        raise invalid_field(at, "a path to a field, such as topics[0].partitions[*].errorCode, and its value")
     if how in OF_ARRAYS and not field.is_array:
-        raise bad(at, f"a path to an array; {json_name(field.name)} is not one")
+        raise invalid_field(at, f"a path to an array; {json_name(field.name)} is not one")
     if how == "corrupt" and (field.is_array or field.type not in ("bytes", "records")):
-        raise bad(at, f"a path to bytes; {json_name(field.name)} holds {field.type_name}")
+        raise invalid_field(at, f"a path to bytes; {json_name(field.name)} holds {field.type_name}")
     if how == "set":
-        value = walk.values.made(field, value, at)
+        value = walk.values.convert(field, value, at)
     known = tuple((json_name(each.name), each.versions) for each in walk.fields)
     served = range(response_class(api.value).MIN_VERSION, response_class(api.value).MAX_VERSION + 1)
     matched = [each for each in served if versions is None or versions[0] <= each <= versions[1]]
     for name, having in known:
         if matched and not any(each in having for each in matched):
-            raise Problem(400, f"{at}: no version that the rule matches has {name}", field=at, allowed=_told(having))
+            raise Problem(
+                400, f"{at}: no version that the rule matches has {name}", field=at, allowed=_versions_text(having)
+            )
     return Edit(tuple(walk.path), value, how, known)
 
 
-def _told(versions: Versions) -> str:
+def _versions_text(versions: Versions) -> str:
     return f"versions {versions.lowest}{'+' if versions.highest is None else f'-{versions.highest}'}"
 
 
-class _Walk:
+class _PathWalk:
     """Resolves the path of an edit in the schema of a response, step by step."""
 
     def __init__(self, api: ApiKey, at: str) -> None:
@@ -244,31 +253,33 @@ class _Walk:
     def field(self) -> Field | None:
         return self.fields[-1] if self.fields else None
 
-    def take(self, step: str | int) -> None:
+    def take_step(self, step: str | int) -> None:
         """Resolves the next step of the path. Raises Problem if the schema has no such field or element."""
         field = self.field
         if isinstance(step, int) or step == "*":
             if field is None or not field.is_array or self.is_element:
-                raise bad(self._at, f"a path without {step} after {shown(self.path)}, which is not an array")
+                raise invalid_field(
+                    self._at, f"a path without {step} after {path_text(self.path)}, which is not an array"
+                )
             self.is_element = True
             self.path.append(step)
             return
         if field is not None and field.is_array and not self.is_element:
-            name = shown(self.path)
-            raise bad(self._at, f"a path with an element of the array {name}, such as {name}[0] or {name}[*]")
-        found = named(self._known, step, self._at)
+            name = path_text(self.path)
+            raise invalid_field(self._at, f"a path with an element of the array {name}, such as {name}[0] or {name}[*]")
+        found = find_field(self._known, step, self._at)
         self.fields.append(found)
         self._known = self._schema.structs.get(found.type, ())
         self.is_element = False
         self.path.append(found.attribute)
 
 
-def named(fields: Sequence[Field], name: str, at: str) -> Field:
+def find_field(fields: Sequence[Field], name: str, at: str) -> Field:
     """Returns the field of this name. Raises Problem, which suggests the most similar name, if there is none."""
     known = {each.attribute: each for each in fields}
     found = known.get(attribute_of(name))
     if found is None:
-        raise unknown(at, json_name(name), [json_name(each.name) for each in fields])
+        raise unknown_field(at, json_name(name), [json_name(each.name) for each in fields])
     return found
 
 
@@ -279,16 +290,16 @@ class _Values:
         self._schema = schema
         self._classes = classes
 
-    def made(self, field: Field, value: object, at: str) -> object:
+    def convert(self, field: Field, value: object, at: str) -> object:
         """Returns the value for this field. Raises Problem, which names the path `at`, if it has the wrong type."""
         if value is None:
             if field.nullable == NO_VERSIONS:
-                raise bad(at, f"{_kind(field)}; it cannot be null")
+                raise invalid_field(at, f"{_kind(field)}; it cannot be null")
             return None
         if not field.is_array:
             return self._element(field, value, at)
         if not isinstance(value, list):
-            raise bad(at, f"a list of {field.type}")
+            raise invalid_field(at, f"a list of {field.type}")
         return [self._element(field, each, f"{at}[{index}]") for index, each in enumerate(value)]
 
     def _element(self, field: Field, value: object, at: str) -> object:
@@ -296,24 +307,24 @@ class _Values:
             fields = self._schema.structs[field.type]
             inner = {}
             for name, each in mapping(value, at).items():
-                found = named(fields, name, f"{at}.{name}")
-                inner[found.attribute] = self.made(found, each, f"{at}.{name}")
+                found = find_field(fields, name, f"{at}.{name}")
+                inner[found.attribute] = self.convert(found, each, f"{at}.{name}")
             return self._classes[field.type](**inner)
         kind = field.type
         if kind in INTEGERS:
             bits = 8 * INTEGERS[kind][0] - (kind[0] != "u")
             if isinstance(value, bool) or not isinstance(value, int) or not -(2**bits) <= value < 2**bits:
-                raise bad(at, _kind(field))
+                raise invalid_field(at, _kind(field))
             if kind[0] == "u" and value < 0:
-                raise bad(at, _kind(field))
+                raise invalid_field(at, _kind(field))
         elif kind in ("uuid", "bytes", "records"):
             return _decoded(field, value, at)
         elif kind == "bool" and not isinstance(value, bool):
-            raise bad(at, "true or false")
+            raise invalid_field(at, "true or false")
         elif kind == "float64" and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise bad(at, "a number")
+            raise invalid_field(at, "a number")
         elif kind == "string" and not isinstance(value, str):
-            raise bad(at, "a string")
+            raise invalid_field(at, "a string")
         return value
 
 
@@ -330,15 +341,15 @@ def _decoded(field: Field, value: object, at: str) -> bytes:
     except (NotBase64, ValueError):
         data = None
     if data is None or (field.type == "uuid" and len(data) != UUID_BYTES):
-        raise bad(at, f"{field.type} in base64, as GET …/requests shows them")
+        raise invalid_field(at, f"{field.type} in base64, as GET …/requests shows them")
     return data
 
 
 def _indexes(value: object, path: str) -> tuple[int, ...]:
     field = f"do.edit.{path}.order"
     if not isinstance(value, list) or not value:
-        raise bad(field, "a list of indexes, such as [2, 0]")
-    indexes = tuple(whole(each, field, 0, 2**31 - 1) for each in value)
+        raise invalid_field(field, "a list of indexes, such as [2, 0]")
+    indexes = tuple(whole_number(each, field, 0, 2**31 - 1) for each in value)
     if len(set(indexes)) < len(indexes):
-        raise bad(field, "a list of indexes that are all different")
+        raise invalid_field(field, "a list of indexes that are all different")
     return indexes

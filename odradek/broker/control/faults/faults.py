@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from odradek.broker.api.error_replies import partition_errors
-from odradek.broker.control.faults.edits import NotMade, make_all
-from odradek.broker.control.faults.holds import Holds, Released, held_at
+from odradek.broker.control.faults.edits import EditNotApplied, apply_edits
+from odradek.broker.control.faults.holds import Holds, ReleaseResult, waiter_facts
 from odradek.broker.control.faults.partition_errors import keep_only, leave_out, put_in_place
 from odradek.broker.control.faults.rules import OBSERVE, OF_REQUESTS, Action, Occurrence, Point, Rule, parse_rule
 from odradek.broker.control.faults.sightings import named_in, places_in
@@ -63,7 +63,7 @@ class Faults:
 
     def __init__(self, time: ControlledTime, now_s: Callable[[], float], recorder: Recorder | None = None) -> None:
         """
-        recorder  records exchanges as clients see them; added to `recorders`, which `put` connects to the broker
+        recorder  records exchanges as clients see them; added to `recorders`, which `install` connects to the broker
         """
         self.recorders = [] if recorder is None else [recorder]
         self.timers: Timers = time
@@ -75,7 +75,7 @@ class Faults:
         self._nodes: Nodes | None = None
         self._numbers = 0
 
-    def follow(self, time: ControlledTime) -> None:
+    def use_clock(self, time: ControlledTime) -> None:
         """Uses this clock from now on."""
         self.timers = self.exchanges.kept.time = time
 
@@ -83,7 +83,7 @@ class Faults:
         """Applies the rules to a broker that has just started."""
         self._serving = serving
         self._nodes = nodes
-        self.put()
+        self.install()
 
     def detach(self) -> None:
         """Lets held requests continue, so that they are answered or cut off. Must be called before the broker stops."""
@@ -102,14 +102,16 @@ class Faults:
         if len(self.rules) + len(parsed) > MOST_RULES:
             raise Problem(409, f"a cluster has at most {MOST_RULES} rules: delete some first")
         self.rules.update(parsed)
-        self.put()
+        self.install()
         return list(parsed.values())
 
-    def note(self, method: str, path: str, body: object) -> None:
+    def record_call(self, method: str, path: str, body: object) -> None:
         """Records a call of the control interface, before it takes effect, together with the number of waiters at each
         hold."""
         for recorder in self.recorders:
-            recorder.tell({"called": {"method": method, "path": path, "body": body, "holds": self.holds.counts()}})
+            recorder.record_event(
+                {"called": {"method": method, "path": path, "body": body, "holds": self.holds.counts()}}
+            )
 
     def be_odd(self, seed: int, percent: Mapping[str, int] | None = None) -> None:
         """Makes the cluster give odd responses from now on: they are allowed by the protocol, but rare with Kafka.
@@ -120,9 +122,9 @@ class Faults:
         if self.odd is not None:
             self.odd.is_over = True
         self.odd = Odd.of(seed, percent or {}) if seed else None
-        self.put()
+        self.install()
 
-    def release(self, name: str) -> Released:
+    def release(self, name: str) -> ReleaseResult:
         """Lets everything that waits at this hold continue. Raises Problem if no rule and no waiter uses the hold."""
         names = {rule.do.hold for rule in self.rules.values() if rule.do.hold is not None} | self.holds.counts().keys()
         if name not in names:
@@ -145,7 +147,7 @@ class Faults:
         for rule in gone:
             if rule.do.hold is not None and rule.do.hold not in kept:
                 effects += self.holds.release(rule.do.hold).effects
-        self.put()
+        self.install()
         return gone, effects
 
     def action(self, point: Point, occurrence: Occurrence) -> Action:
@@ -155,7 +157,7 @@ class Faults:
         """
         found = OBSERVE
         for rule in self.rules.values():
-            if rule.at is point and rule.hit(occurrence) and found.only_observes:
+            if rule.at is point and rule.count_match(occurrence) and found.only_observes:
                 found = rule.do
         return found
 
@@ -180,7 +182,7 @@ class Faults:
             (topic, index) for topic, index in occurrence.places if index in numbers and (not topics or topic in topics)
         }
 
-    def put(self) -> None:
+    def install(self) -> None:
         """Installs the rules, odd responses and observers in front of the request handling of each running node.
 
         Observers are outermost, so they see the same exchanges as the clients.
@@ -188,11 +190,11 @@ class Faults:
         if self._serving is None or self._nodes is None:
             return
         is_needed = any(rule.at in REQUEST_POINTS for rule in self.rules.values())
-        for server, plain, node in self._nodes.doors():
+        for server, plain, node in self._nodes.running_servers():
             if self.odd is not None:
                 plain = OddRequests(plain, self.odd, self._serving, self.timers, node)
             answering = FaultyRequests(plain, self, self._serving, node) if is_needed else plain
-            observers: list[ObserverFactory] = [recorder.at(node) for recorder in self.recorders]
+            observers: list[ObserverFactory] = [recorder.observer_of(node) for recorder in self.recorders]
             if self.exchanges.are_kept:
                 observers.append(self.exchanges.kept)
             server.requests = answering
@@ -212,7 +214,7 @@ class FaultyRequests(RequestFilter):
     def connected(self, connection: ConnectionInfo) -> None:
         super().connected(connection)
         about = {"listener": connection.listener, "node": self.node, "connection": connection.connection_id}
-        action = self.faults.action(Point.ACCEPTED, Occurrence(None, about=about))
+        action = self.faults.action(Point.ACCEPTED, Occurrence(None, connection_facts=about))
         if action.disconnects:
             self._doomed.add(connection.connection_id)
             self.serving.broker.loop.call_soon(self._cut, connection, action.resets)
@@ -227,7 +229,7 @@ class FaultyRequests(RequestFilter):
         occurrence = self._occurrence(frame, connection)
         if occurrence is None:
             return self.plain.start(frame, connection)
-        return FaultyExchange(self, memoryview(bytearray(frame)), connection, occurrence).begin()
+        return FaultyExchange(self, memoryview(bytearray(frame)), connection, occurrence).start()
 
     def _occurrence(self, frame: memoryview, connection: ConnectionInfo) -> Occurrence | None:
         """Decodes the request for the rules. Returns None if no rule can match it."""
@@ -313,9 +315,9 @@ class FaultyExchange:
         self._refused: Struct | None = None  # response with the errors of the partitions that a rule refuses
         self._bytes_per_s: int | None = None  # sending rate of the response, set by the last rule that has one
 
-    def begin(self) -> list[Chunk] | ParkedRequest:
+    def start(self) -> list[Chunk] | ParkedRequest:
         """Starts the exchange, and returns the response if it is ready. Raises MalformedMessage, CloseConnection."""
-        self._at(Point.RECEIVED, self._dispatch)
+        self._apply_rules_at(Point.RECEIVED, self._dispatch)
         return self.chunks() if self.is_done else self
 
     def when_done(self, action: Callable[[object], None]) -> None:
@@ -340,91 +342,91 @@ class FaultyExchange:
         if self._reply is not None:
             self._reply.abandon()
 
-    def _at(self, point: Point, go_on: Callable[[Action], None]) -> None:
+    def _apply_rules_at(self, point: Point, resume: Callable[[Action], None]) -> None:
         faults = self._host.faults
         action = faults.action(point, self._occurrence)
         self._bytes_per_s = action.slow_bytes_per_s or self._bytes_per_s
 
         def resumed() -> None:
             self._stop_waiting = None
-            go_on(action)
+            resume(action)
 
         if action.hold is not None:
             name = action.hold
-            faults.holds.wait(name, self, resumed, held_at(point, self._occurrence))
-            self._stop_waiting = lambda: faults.holds.forget(name, self)
+            faults.holds.add_waiter(name, self, resumed, waiter_facts(point, self._occurrence))
+            self._stop_waiting = lambda: faults.holds.remove_waiter(name, self)
         elif action.delay_ms:
             self._stop_waiting = faults.timers.after(action.delay_ms, resumed).cancel
         else:
-            go_on(action)
+            resume(action)
 
     def _dispatch(self, action: Action) -> None:
         self._is_dispatched = True
         if action.disconnects:
             self._disconnect(action)
         elif action.drops:
-            self._done([])
+            self._finish([])
         elif action.error is not None and action.partitions is None:
-            self._answered(self._refusal(action.error))
+            self._response_ready(self._refusal(action.error))
         else:
             if action.error is not None:
                 self._refuse_partitions(action, before=True)
             try:
                 reply = self._host.plain.start(self._frame, self._connection)
             except (CloseConnection, MalformedMessage) as closes:
-                self._done(closes if isinstance(closes, CloseConnection) else CloseConnection(str(closes)))
+                self._finish(closes if isinstance(closes, CloseConnection) else CloseConnection(str(closes)))
                 return
             if isinstance(reply, list):
-                self._answered(reply)
+                self._response_ready(reply)
             else:
                 self._reply = reply
-                reply.when_done(self._replied)
+                reply.when_done(self._reply_ready)
 
-    def _replied(self, _: object) -> None:
+    def _reply_ready(self, _: object) -> None:
         reply, self._reply = self._reply, None
         assert reply is not None, "it has been replied to"
         try:
             answer = reply.chunks()
         except CloseConnection as closes:
-            self._done(closes)
+            self._finish(closes)
             return
-        self._answered(answer)
+        self._response_ready(answer)
 
-    def _answered(self, answer: list[Chunk]) -> None:
+    def _response_ready(self, answer: list[Chunk]) -> None:
         answer = self._with_refused(answer)
 
         def finish(action: Action) -> None:
             if action.disconnects:
                 self._disconnect(action)
             elif action.drops:
-                self._done([])
+                self._finish([])
             elif action.error is not None and action.partitions is None:
-                self._replying(self._refusal(action.error))
+                self._apply_reply_rules(self._refusal(action.error))
             elif action.error is not None:
                 self._refuse_partitions(action, before=False)
-                self._replying(self._with_refused(answer))
+                self._apply_reply_rules(self._with_refused(answer))
             else:
-                self._replying(self._edited(answer, action) if action.edits else answer)
+                self._apply_reply_rules(self._apply_edits(answer, action) if action.edits else answer)
 
-        self._at(Point.APPLIED, finish)
+        self._apply_rules_at(Point.APPLIED, finish)
 
-    def _replying(self, outcome: list[Chunk] | CloseConnection) -> None:
+    def _apply_reply_rules(self, outcome: list[Chunk] | CloseConnection) -> None:
         if isinstance(outcome, CloseConnection) or not outcome:
-            self._done(outcome)
+            self._finish(outcome)
             return
 
         def finish(action: Action) -> None:
             if action.disconnects:
                 self._disconnect(action)
             else:
-                self._done([] if action.drops else outcome)
+                self._finish([] if action.drops else outcome)
 
-        self._at(Point.REPLYING, finish)
+        self._apply_rules_at(Point.REPLYING, finish)
 
     def _disconnect(self, action: Action) -> None:
         if action.resets:
             cut(self._connection, resets=True)
-        self._done(CloseConnection("a fault rule closes it"))
+        self._finish(CloseConnection("a fault rule closes it"))
 
     def _refuse_partitions(self, action: Action, *, before: bool) -> None:
         """Prepares the errors for the partitions that an action refuses.
@@ -479,7 +481,7 @@ class FaultyExchange:
         self._host.tell_log_start(decoded.message)
         return self._form.chunks(decoded.correlation_id, decoded.message)
 
-    def _edited(self, answer: list[Chunk], action: Action) -> list[Chunk]:
+    def _apply_edits(self, answer: list[Chunk], action: Action) -> list[Chunk]:
         """Returns the response with the edits of the rule.
 
         If they cannot be applied, returns the response unchanged, and the rule does not count a hit.
@@ -488,9 +490,9 @@ class FaultyExchange:
         assert api is not None, "it is a request"
         try:
             if not answer:
-                raise NotMade("the request has no answer")
+                raise EditNotApplied("the request has no answer")
             decoded = self._form.read(b"".join(in_memory(answer)), has_length=True)
-            make_all(action.edits, decoded.message, version)
+            apply_edits(action.edits, decoded.message, version)
             return self._form.chunks(decoded.correlation_id, decoded.message)
         except Exception as error:  # including errors of the codec: this version may be unable to encode a value
             why = str(error) or type(error).__name__
@@ -498,7 +500,7 @@ class FaultyExchange:
             self._host.faults.not_made(action, why)
             return answer
 
-    def _done(self, outcome: list[Chunk] | CloseConnection) -> None:
+    def _finish(self, outcome: list[Chunk] | CloseConnection) -> None:
         self.is_done = True
         if self._bytes_per_s is not None and isinstance(outcome, list) and outcome:
             outcome = PacedAnswer(outcome, pieces_at_rate(self._bytes_per_s))

@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 MOST_LISTED = 20  # maximum number of waiters listed for a hold, and of partitions or topics listed for a waiter
 MANY = 500  # the size of Kafka's request queue (queued.max.requests)
-About: TypeAlias = Mapping[str, object]  # describes a waiter
-GoOn: TypeAlias = "Callable[[], Deferred[None] | None]"  # returns None if it takes effect at once, or else a Deferred
+WaiterFacts: TypeAlias = Mapping[str, object]  # describes a waiter
+Resume: TypeAlias = "Callable[[], Deferred[None] | None]"  # returns None if it takes effect at once, or else a Deferred
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
-    go_on: GoOn
-    about: About
-    is_begun_again: bool
+class _Waiter:
+    resume: Resume
+    facts: WaiterFacts
+    is_repeated_at_start: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
+class ReleaseResult:
     """The result of a release: the number of waiters, and Deferreds that resolve when their effects are complete."""
 
     count: int
@@ -35,17 +35,20 @@ class Holds:
     """The requests, markers and steps that wait, by the name of the hold."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, dict[object, _Waiting]] = {}
+        self._waiting: dict[str, dict[object, _Waiter]] = {}
 
-    def wait(self, name: str, who: object, go_on: GoOn, about: About, *, is_begun_again: bool = False) -> None:
-        """Registers a waiter, and calls `go_on` when the hold is released or the broker stops.
+    def add_waiter(
+        self, name: str, who: object, resume: Resume, facts: WaiterFacts, *, is_repeated_at_start: bool = False
+    ) -> None:
+        """Registers a waiter, and calls `resume` when the hold is released or the broker stops.
 
-        is_begun_again  whether the broker repeats this step after a restart, because its log says so. Then `go_on` is
-                        not called when the broker stops, because the rule must hold the step back until the next start
+        is_repeated_at_start  whether the broker repeats this step after a restart, because its log says so. Then
+                              `resume` is not called when the broker stops, because the rule must hold the step back
+                              until the next start
         """
-        self._waiting.setdefault(name, {})[who] = _Waiting(go_on, about, is_begun_again)
+        self._waiting.setdefault(name, {})[who] = _Waiter(resume, facts, is_repeated_at_start)
 
-    def forget(self, name: str, who: object) -> None:
+    def remove_waiter(self, name: str, who: object) -> None:
         self._waiting.get(name, {}).pop(who, None)
 
     def counts(self) -> dict[str, int]:
@@ -62,17 +65,17 @@ class Holds:
             {
                 "name": name,
                 "waiting": len(waiting),
-                "who": [each.about for each in list(waiting.values())[:MOST_LISTED]],
+                "who": [each.facts for each in list(waiting.values())[:MOST_LISTED]],
             }
             for name, waiting in self._waiting.items()
             if waiting
         ]
 
-    def release(self, name: str) -> Released:
+    def release(self, name: str) -> ReleaseResult:
         """Lets everything that waits at this hold continue."""
         waiting = self._waiting.pop(name, {})
-        answers = [each.go_on() for each in waiting.values()]
-        return Released(len(waiting), [each for each in answers if each is not None])
+        answers = [each.resume() for each in waiting.values()]
+        return ReleaseResult(len(waiting), [each for each in answers if each is not None])
 
     def end(self) -> None:
         """Ends all holds because the broker stops.
@@ -81,25 +84,24 @@ class Holds:
         """
         for name in self.counts():
             for each in self._waiting.pop(name).values():
-                if not each.is_begun_again:
-                    each.go_on()
+                if not each.is_repeated_at_start:
+                    each.resume()
 
 
-def held_at(point: Point, occurrence: Occurrence) -> About:
+def waiter_facts(point: Point, occurrence: Occurrence) -> WaiterFacts:
     """Describes a waiter: its point, and the client, transaction, group and partitions that it names."""
-    about: dict[str, object] = {"at": point.value}
+    facts: dict[str, object] = {"at": point.value}
     if occurrence.api is not None:
-        about["api"] = occurrence.api.kafka_name
-    about |= {
-        name: occurrence.about[name] for name in ("client_id", "connection") if occurrence.about.get(name) is not None
-    }
+        facts["api"] = occurrence.api.kafka_name
+    connection = occurrence.connection_facts
+    facts |= {name: connection[name] for name in ("client_id", "connection") if connection.get(name) is not None}
     for name in ("transactional_id", "group", "producer_id"):
-        values = [each for each in occurrence.named.get(name, ()) if each not in (None, "", -1)]
+        values = [each for each in occurrence.field_values.get(name, ()) if each not in (None, "", -1)]
         if len(values) == 1:
-            about[name] = values[0]
+            facts[name] = values[0]
     partitions = sorted((topic, index) for topic, index in occurrence.places if index is not None)
     topics = sorted({topic for topic, _ in occurrence.places} - {topic for topic, _ in partitions})
-    about["partitions"] = [f"{topic}-{index}" for topic, index in partitions][:MOST_LISTED]
+    facts["partitions"] = [f"{topic}-{index}" for topic, index in partitions][:MOST_LISTED]
     if topics:
-        about["topics"] = topics[:MOST_LISTED]
-    return about
+        facts["topics"] = topics[:MOST_LISTED]
+    return facts

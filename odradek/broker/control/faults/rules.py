@@ -18,8 +18,16 @@ from random import Random
 from typing import Any
 
 from odradek.broker.api.error_replies import answers_partitions
-from odradek.broker.control.faults.edits import Edit, edits_told, json_name, named, parse_edit
-from odradek.broker.control.problems import Problem, bad, mapping, only, text, unknown, whole
+from odradek.broker.control.faults.edits import Edit, edits_as_json, find_field, json_name, parse_edit
+from odradek.broker.control.problems import (
+    Problem,
+    check_known_fields,
+    invalid_field,
+    mapping,
+    text,
+    unknown_field,
+    whole_number,
+)
 from odradek.protocol.api_keys import ApiKey
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages import REQUESTS, request_class, response_class
@@ -103,7 +111,7 @@ class FieldComparison:
     compare: Callable[[Any, Any], bool]
     value: object
 
-    def holds(self, request: Struct) -> bool:
+    def matches(self, request: Struct) -> bool:
         try:
             return self.compare(getattr(request, self.attribute), self.value)
         except TypeError:  # null cannot be ordered
@@ -134,18 +142,18 @@ OBSERVE = Action()
 class Occurrence:
     """The facts about a request, a marker or a step of the broker that rules match.
 
-    api      None if this is not a request
-    about    facts about the connection: client_id, principal, node and others
-    named    values of the fields transactional_id, group and producer_id
-    places   topics and partitions; a pair with None as its partition names the whole topic
-    body_at  position of the body in the frame of the request, after the header
+    api               None if this is not a request
+    connection_facts  facts about the connection: client_id, principal, node and others
+    field_values      values of the fields transactional_id, group and producer_id
+    places            topics and partitions; a pair with None as its partition names the whole topic
+    body_at           position of the body in the frame of the request, after the header
     """
 
     api: ApiKey | None
     version: int = 0
     request: Struct | None = None
-    about: Mapping[str, object] = field(default_factory=dict)
-    named: Mapping[str, Collection[object]] = field(default_factory=dict)
+    connection_facts: Mapping[str, object] = field(default_factory=dict)
+    field_values: Mapping[str, Collection[object]] = field(default_factory=dict)
     places: Collection[tuple[str, int | None]] = ()
     body_at: int = 0
 
@@ -190,7 +198,7 @@ class Rule:
         """Returns whether `match` and `times` allow the rule to act on this request or step. Does not count a match."""
         return (self.times is None or self.hits < self.times) and self._matches(occurrence)
 
-    def hit(self, occurrence: Occurrence) -> bool:
+    def count_match(self, occurrence: Occurrence) -> bool:
         """Decides whether the rule acts on this request or step, and counts the match and the hit."""
         if not self.acts_on(occurrence):
             return False
@@ -206,9 +214,9 @@ class Rule:
         match = self.match
         if occurrence.api is not None and not self.may_match(occurrence.api, occurrence.version):
             return False
-        if any(name in match and occurrence.about.get(name) != match[name] for name in BY_CONNECTION):
+        if any(name in match and occurrence.connection_facts.get(name) != match[name] for name in BY_CONNECTION):
             return False
-        if any(name in match and match[name] not in occurrence.named.get(name, ()) for name in BY_NAME):
+        if any(name in match and match[name] not in occurrence.field_values.get(name, ()) for name in BY_NAME):
             return False
         numbers = self.do.partitions
         if numbers is not None and (
@@ -222,7 +230,7 @@ class Rule:
         if ("topic" in match or "partition" in match) and not any(self._is_place(*each) for each in occurrence.places):
             return False
         return not self.when or (
-            occurrence.request is not None and all(each.holds(occurrence.request) for each in self.when)
+            occurrence.request is not None and all(each.matches(occurrence.request) for each in self.when)
         )
 
     def _is_place(self, topic: str, partition: int | None) -> bool:
@@ -234,7 +242,7 @@ class Rule:
             told["match"] = {**mapping(self.source["match"], "match"), "when": _when_told(self.match["when"])}
         do = mapping(self.source["do"], "do")
         if "edit" in do:
-            told["do"] = {**do, "edit": edits_told(mapping(do["edit"], "do.edit"))}
+            told["do"] = {**do, "edit": edits_as_json(mapping(do["edit"], "do.edit"))}
         return {**told, "unmade": self.unmade, "unmade_because": self.unmade_because}
 
     def not_made(self, why: str) -> None:
@@ -254,27 +262,27 @@ def parse_rule(value: object, name: str) -> Rule:
     name  the name of the rule if it does not have one
     """
     told = mapping(value, "rule")
-    only(told, {"name", "match", "at", "do", "unused", *COUNTS})
+    check_known_fields(told, {"name", "match", "at", "do", "unused", *COUNTS})
     match = dict(mapping(told.get("match", {}), "match"))
     counts = {each: match.pop(each) for each in COUNTS if each in match}
     counts |= {each: told[each] for each in COUNTS if each in told}
-    only(match, MATCHES, "match")
+    check_known_fields(match, MATCHES, "match")
     at = _point(told.get("at", "received"))
-    only(match, MATCHES_OF.get(at, MATCHES), "match")
+    check_known_fields(match, MATCHES_OF.get(at, MATCHES), "match")
     if told.get("unused", "ok") != "ok":
-        raise bad("unused", '"ok"')
+        raise invalid_field("unused", '"ok"')
     api = _api(match.get("api"))
     for each in ("client_id", "software", "principal", "transactional_id", "group", "topic", "listener"):
         if each in match:
             text(match[each], f"match.{each}")
     for each in ("producer_id", "partition", "connection", "node"):
         if each in match:
-            whole(match[each], f"match.{each}")
+            whole_number(match[each], f"match.{each}")
     probability = counts.get("probability", 1.0)
     if isinstance(probability, bool) or not isinstance(probability, int | float) or not 0 <= probability <= 1:
-        raise bad("probability", "a number from 0 to 1")
+        raise invalid_field("probability", "a number from 0 to 1")
     if "do" not in told:
-        raise bad("do", "an object with one of " + ", ".join(sorted(ACTIONS)))
+        raise invalid_field("do", "an object with one of " + ", ".join(sorted(ACTIONS)))
     return Rule(
         name=text(told.get("name", name), "name"),
         match=match,
@@ -283,13 +291,13 @@ def parse_rule(value: object, name: str) -> Rule:
         source=told,
         apis=None if api is None else frozenset({api}),
         versions=_versions(match.get("versions")),
-        when=_when(match.get("when"), api),
-        after=whole(counts.get("after", 0), "after"),
-        every=whole(counts.get("every", 1), "every", 1),
+        when=_comparisons(match.get("when"), api),
+        after=whole_number(counts.get("after", 0), "after"),
+        every=whole_number(counts.get("every", 1), "every", 1),
         may_be_unused="unused" in told,
-        times=None if counts.get("times") is None else whole(counts["times"], "times", 1),
+        times=None if counts.get("times") is None else whole_number(counts["times"], "times", 1),
         probability=float(probability),
-        random=Random(whole(counts.get("seed", 0), "seed")),
+        random=Random(whole_number(counts.get("seed", 0), "seed")),
     )
 
 
@@ -297,7 +305,7 @@ def _point(value: object) -> Point:
     names = {each.value: each for each in Point}
     name = text(value, "at")
     if name not in names:
-        raise unknown("at", name, names)
+        raise unknown_field("at", name, names)
     return names[name]
 
 
@@ -306,7 +314,7 @@ def _api(value: object) -> ApiKey | None:
         return None
     name = text(value, "match.api")
     if name not in APIS:
-        raise unknown("match.api", name, APIS)
+        raise unknown_field("match.api", name, APIS)
     return APIS[name]
 
 
@@ -316,7 +324,7 @@ def _versions(value: object) -> tuple[int, int] | None:
         return None
     found = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5})|(\+))?", str(value)) if isinstance(value, str | int) else None
     if found is None:
-        raise bad("match.versions", 'a version, or a range such as "3-5" or "3+"')
+        raise invalid_field("match.versions", 'a version, or a range such as "3-5" or "3+"')
     first = int(found[1])
     return first, int(found[2]) if found[2] else 2**15 if found[3] else first
 
@@ -325,22 +333,24 @@ def versions_of(api: ApiKey) -> range:
     return range(request_class(api.value).MIN_VERSION, request_class(api.value).MAX_VERSION + 1)
 
 
-def _when(value: object, api: ApiKey | None) -> tuple[FieldComparison, ...]:
+def _comparisons(value: object, api: ApiKey | None) -> tuple[FieldComparison, ...]:
     if value is None:
         return ()
     made = []
     for each in value if isinstance(value, list) else [value]:
         found = WHEN.fullmatch(text(each, "match.when").strip())
         if found is None:
-            raise bad("match.when", "a comparison such as memberEpoch == 0")
+            raise invalid_field("match.when", "a comparison such as memberEpoch == 0")
         if api is None:
             raise Problem(400, "match.when needs match.api, because it names fields of that request", field="match.api")
         fields = load(request_class(api.value).__module__.rpartition(".")[2]).fields
-        attribute = named(fields, found[1], "match.when").attribute
+        attribute = find_field(fields, found[1], "match.when").attribute
         try:
             literal = json.loads(found[3])
         except ValueError:
-            raise bad("match.when", 'a comparison with a JSON value, such as protocolType == "consumer"') from None
+            raise invalid_field(
+                "match.when", 'a comparison with a JSON value, such as protocolType == "consumer"'
+            ) from None
         made.append(FieldComparison(attribute, COMPARISONS[found[2]], literal))
     return tuple(made)
 
@@ -356,42 +366,42 @@ def _when_told(value: object) -> object:
 def _action(
     told: Mapping[str, object], at: Point, api: ApiKey | None, versions: tuple[int, int] | None = None
 ) -> Action:
-    only(told, ACTIONS, "do")
+    check_known_fields(told, ACTIONS, "do")
     if not told:
-        raise bad("do", "one of " + ", ".join(sorted(ACTIONS)))
+        raise invalid_field("do", "one of " + ", ".join(sorted(ACTIONS)))
     for each in told:
         if at not in POINTS_OF.get(each, frozenset(Point)):
             points = ", ".join(sorted(point.value for point in POINTS_OF[each]))
             raise Problem(400, f"do.{each} cannot be used at {at.value}", field="at", allowed=points)
     for each in ("drop", "observe"):
         if told.get(each, True) is not True:
-            raise bad(f"do.{each}", "true")
+            raise invalid_field(f"do.{each}", "true")
     if told.get("disconnect", True) not in (True, "fin", "rst"):
-        raise bad("do.disconnect", 'true, "fin" or "rst"')
+        raise invalid_field("do.disconnect", 'true, "fin" or "rst"')
     partitions = told.get("partitions")
     if partitions is not None:
         if "error" not in told or not isinstance(partitions, list) or not partitions:
-            raise bad("do.partitions", "a list of numbers, together with do.error")
+            raise invalid_field("do.partitions", "a list of numbers, together with do.error")
         if api is not None and not any(answers_partitions(api, each) for each in versions_of(api)):
             raise Problem(
                 400, f"answers to {api.kafka_name} have no errors of single partitions", field="do.partitions"
             )
-        partitions = frozenset(whole(each, "do.partitions") for each in partitions)
+        partitions = frozenset(whole_number(each, "do.partitions") for each in partitions)
     error = None
     if "error" in told:
         name = text(told["error"], "do.error")
         if name not in ErrorCode.__members__:
-            raise unknown("do.error", name, ErrorCode.__members__)
+            raise unknown_field("do.error", name, ErrorCode.__members__)
         error = ErrorCode[name]
     return Action(
         error=error,
         partitions=partitions,
         edits=tuple(_edits(told, api, versions)),
-        delay_ms=whole(told.get("delay_ms", 0), "do.delay_ms", 0, LONGEST_DELAY_MS),
+        delay_ms=whole_number(told.get("delay_ms", 0), "do.delay_ms", 0, LONGEST_DELAY_MS),
         hold=None if "hold" not in told else text(told["hold"], "do.hold"),
         slow_bytes_per_s=None
         if "slow_bytes_per_s" not in told
-        else whole(told["slow_bytes_per_s"], "do.slow_bytes_per_s", 1, 2**31 - 1),
+        else whole_number(told["slow_bytes_per_s"], "do.slow_bytes_per_s", 1, 2**31 - 1),
         drops="drop" in told,
         disconnects="disconnect" in told,
         resets=told.get("disconnect") == "rst",
@@ -404,7 +414,9 @@ def _edits(told: Mapping[str, object], api: ApiKey | None, versions: tuple[int, 
             raise Problem(
                 400, "do.throttle_ms needs match.api, an API whose answers have throttleTimeMs", field="match.api"
             )
-        yield parse_edit(api, "throttleTimeMs", whole(told["throttle_ms"], "do.throttle_ms", 0, 2**31 - 1), versions)
+        yield parse_edit(
+            api, "throttleTimeMs", whole_number(told["throttle_ms"], "do.throttle_ms", 0, 2**31 - 1), versions
+        )
     if "edit" not in told:
         return
     if api is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from odradek.broker.control.faults.holds import held_at
+from odradek.broker.control.faults.holds import waiter_facts
 from odradek.broker.control.faults.rules import OBSERVE, Action, Occurrence, Point
 from odradek.broker.control.odd.odd_logs import OddProducerIds, begin_log
 from odradek.broker.coordinators.steps import BrokerSteps
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from odradek.storage.verification import VerificationGuard
 
 
-class PlacesPartitions(Protocol):
+class PartitionPlacer(Protocol):
     """Assigns new partitions to the nodes of a cluster."""
 
     def adapt_decision(self, decision: Decision[Any]) -> Decision[Any]:
@@ -61,7 +61,7 @@ class ControlledSteps(BrokerSteps):
     """
 
     def __init__(self, faults: Faults, clock: Clock) -> None:
-        self.nodes: PlacesPartitions | None = None
+        self.nodes: PartitionPlacer | None = None
         self._faults = faults
         self._clock = clock
 
@@ -74,8 +74,8 @@ class ControlledSteps(BrokerSteps):
     def log_created(self, partition: Partition) -> None:
         begin_log(self._faults.odd, partition, self._clock.now_ms())
 
-    def load(self, topic: str, go_on: Callable[[], None]) -> None:
-        pause(self._faults, Point.LOADING, Occurrence(None, places=((topic, None),)), go_on)
+    def load(self, topic: str, resume: Callable[[], None]) -> None:
+        pause(self._faults, Point.LOADING, Occurrence(None, places=((topic, None),)), resume)
 
     def producer_ids(self, plain: ProducerIdSource) -> ProducerIdSource:
         return OddProducerIds(plain, lambda: self._faults.odd)
@@ -110,13 +110,20 @@ class ControlledSteps(BrokerSteps):
 
 
 def pause(
-    faults: Faults, point: Point, occurrence: Occurrence, go_on: Callable[[], None], *, is_begun_again: bool = False
+    faults: Faults,
+    point: Point,
+    occurrence: Occurrence,
+    resume: Callable[[], None],
+    *,
+    is_repeated_at_start: bool = False,
 ) -> None:
-    """Applies the rules of a point: calls `go_on` at once, after a delay, or when a hold is released.
+    """Applies the rules of a point: calls `resume` at once, after a delay, or when a hold is released.
 
-    is_begun_again  as in `Holds.wait`
+    is_repeated_at_start  as in `Holds.add_waiter`
     """
-    pause_for(faults, faults.action(point, occurrence), point, occurrence, go_on, is_begun_again=is_begun_again)
+    pause_for(
+        faults, faults.action(point, occurrence), point, occurrence, resume, is_repeated_at_start=is_repeated_at_start
+    )
 
 
 def pause_for(
@@ -124,16 +131,18 @@ def pause_for(
     action: Action,
     point: Point,
     occurrence: Occurrence,
-    go_on: Callable[[], None],
+    resume: Callable[[], None],
     *,
-    is_begun_again: bool = False,
+    is_repeated_at_start: bool = False,
 ) -> None:
     if action.hold is not None:
-        faults.holds.wait(action.hold, object(), go_on, held_at(point, occurrence), is_begun_again=is_begun_again)
+        faults.holds.add_waiter(
+            action.hold, object(), resume, waiter_facts(point, occurrence), is_repeated_at_start=is_repeated_at_start
+        )
     elif action.delay_ms:
-        faults.timers.after(action.delay_ms, go_on)
+        faults.timers.after(action.delay_ms, resume)
     else:
-        go_on()
+        resume()
 
 
 @cache
@@ -158,17 +167,17 @@ def faulty_round(plain: type[MarkerRound]) -> Callable[[Faults, MarkerRounds, Pe
         def report_completion(self) -> None:
             self._pause(Point.COMPLETED, super().report_completion)
 
-        def _pause(self, point: Point, go_on: Callable[[], None]) -> None:
+        def _pause(self, point: Point, resume: Callable[[], None]) -> None:
             if not self._faults.rules:
-                go_on()
+                resume()
                 return
 
             def unless_away() -> None:
                 """Continues unless another coordinator has taken over meanwhile and carries out the decision itself."""
                 if not self._rounds.shard.is_away:
-                    go_on()
+                    resume()
 
-            pause(self._faults, point, self._occurrence(), unless_away, is_begun_again=True)
+            pause(self._faults, point, self._occurrence(), unless_away, is_repeated_at_start=True)
 
         def report_unfinished(self, done: frozenset[TopicPartition]) -> None:
             """Takes over the retries of the missing markers if rules refuse all of them until the rules are removed.
@@ -207,13 +216,13 @@ def faulty_round(plain: type[MarkerRound]) -> Callable[[Faults, MarkerRounds, Pe
         def _occurrence(self) -> Occurrence:
             markers = self.markers
             named = {"transactional_id": (markers.transactional_id,), "producer_id": (markers.producer_id,)}
-            return Occurrence(None, named=named, places=tuple(markers.partitions))
+            return Occurrence(None, field_values=named, places=tuple(markers.partitions))
 
     return FaultyRound
 
 
 def marker_occurrence(producer_id: int, place: TopicPartition) -> Occurrence:
-    return Occurrence(None, named={"producer_id": (producer_id,)}, places=(place,))
+    return Occurrence(None, field_values={"producer_id": (producer_id,)}, places=(place,))
 
 
 MarkerKey: TypeAlias = "tuple[int, int, TopicPartition]"  # producer id and epoch, and the partition of the marker
@@ -258,7 +267,9 @@ class FaultyMarkers:
             for place in marker.partitions:
                 action = self._action(marker, place)
                 if action.hold is not None:
-                    self._hold(action.hold, marker, place, partial(_tell, then, len(markers), number, place))
+                    self._hold_marker(
+                        action.hold, marker, place, partial(_report_code, then, len(markers), number, place)
+                    )
                 elif action.error is not None:
                     codes[place] = action.error
                 else:
@@ -288,7 +299,9 @@ class FaultyMarkers:
             return OBSERVE
         return self._faults.action(Point.MARKER, marker_occurrence(marker.producer_id, place))
 
-    def _hold(self, hold: str, marker: TxnMarker, place: TopicPartition, asker: Callable[[ErrorCode], None]) -> None:
+    def _hold_marker(
+        self, hold: str, marker: TxnMarker, place: TopicPartition, asker: Callable[[ErrorCode], None]
+    ) -> None:
         key, alone = _key(marker, place), replace(marker, partitions=[place])
         held = self._held.get(key)
         if held is not None:
@@ -297,8 +310,8 @@ class FaultyMarkers:
                 held.marker = alone
             return
         self._held[key] = HeldMarker(hold, alone, [asker])
-        about = held_at(Point.MARKER, marker_occurrence(marker.producer_id, place))
-        self._faults.holds.wait(hold, key, partial(self._release, key), about, is_begun_again=True)
+        about = waiter_facts(Point.MARKER, marker_occurrence(marker.producer_id, place))
+        self._faults.holds.add_waiter(hold, key, partial(self._release, key), about, is_repeated_at_start=True)
 
     def _release(self, key: MarkerKey) -> Deferred[None]:
         """Writes the marker. Returns a Deferred that resolves when the leader has reported the result."""
@@ -322,7 +335,7 @@ class FaultyMarkers:
         self._released = {key for key in self._released if key[2][0] != topic}
         for key, held in [(key, held) for key, held in self._held.items() if key[2][0] == topic]:
             del self._held[key]
-            self._faults.holds.forget(held.hold, key)
+            self._faults.holds.remove_waiter(held.hold, key)
             for tell in held.askers:
                 tell(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -331,7 +344,7 @@ def _key(marker: TxnMarker, place: TopicPartition) -> MarkerKey:
     return marker.producer_id, marker.producer_epoch, place
 
 
-def _tell(then: OnWritten, count: int, number: int, place: TopicPartition, code: ErrorCode) -> None:
+def _report_code(then: OnWritten, count: int, number: int, place: TopicPartition, code: ErrorCode) -> None:
     """Reports the result of marker `number` for one partition. The other `count - 1` markers get no result."""
     then([{place: code} if each == number else {} for each in range(count)])
 
@@ -373,7 +386,7 @@ class FaultyVerifier(Verifier):
             if any(isinstance(each, KafkaError) for each in results.values()):
                 then(results)
                 return
-            occurrence = Occurrence(None, named=named, places=places)
+            occurrence = Occurrence(None, field_values=named, places=places)
             pause(self._faults, Point.VERIFIED, occurrence, lambda: then(results))
 
         super().verify(producer, batches, adds, verified, waits_for_the_last=waits_for_the_last)
@@ -396,15 +409,15 @@ class FaultyPersister:
     ) -> Deferred[bool]:
         topic = self._image.topics_by_id.get(key.topic_id)
         places = () if topic is None else ((topic.name, key.partition),)
-        occurrence = Occurrence(None, named={"group": (key.group_id,)}, places=places)
+        occurrence = Occurrence(None, field_values={"group": (key.group_id,)}, places=places)
         action = self._faults.action(Point.SHARE_STATE, occurrence)
         answer: Deferred[bool] = Deferred()
 
-        def go_on() -> None:
+        def resume() -> None:
             if action.error is not None:
                 answer.fail(KafkaError(action.error))
             else:
                 answer.follow(self._plain.write(key, state_epoch, leader_epoch, write, must_sync=must_sync))
 
-        pause_for(self._faults, action, Point.SHARE_STATE, occurrence, go_on)
+        pause_for(self._faults, action, Point.SHARE_STATE, occurrence, resume)
         return answer

@@ -8,7 +8,7 @@ from typing import Final
 
 from aiohttp import web
 
-from odradek.broker.control.problems import Problem, mapping, only, text, whole
+from odradek.broker.control.problems import Problem, check_known_fields, mapping, text, whole_number
 from odradek.control_calls.call import CallField, ControlCall
 
 NO_LIMIT: Final = 2**63 - 1
@@ -29,12 +29,12 @@ async def read_fields(call: ControlCall, request: web.Request) -> SentFields:
     Raises Problem, also if the body or the query has a field that the call does not know.
     """
     if call.query:
-        only(request.query, call.query_names)
+        check_known_fields(request.query, call.query_names)
     if call.body is None:
         return SentFields(call, {})
     values = mapping(await read_json(request), "the body")
     if not call.has_any_field:
-        only(values, call.body_names)
+        check_known_fields(values, call.body_names)
     return SentFields(call, values)
 
 
@@ -60,7 +60,7 @@ class SentFields:
 
     def number(self, name: str) -> int:
         schema = self._described[name].schema
-        return whole(self.values.get(name), name, schema["minimum"], schema.get("maximum", NO_LIMIT))
+        return whole_number(self.values.get(name), name, schema["minimum"], schema.get("maximum", NO_LIMIT))
 
     def number_or_none(self, name: str) -> int | None:
         return None if self._is_left_out(name) else self.number(name)

@@ -62,15 +62,15 @@ class UnreadBlocks:
     def close(self) -> None:
         """Does nothing: the remaining blocks can still be read."""
 
-    async def taken(self, timeout_s: float) -> bytes:
+    async def wait_for_blocks(self, timeout_s: float) -> bytes:
         """Waits for blocks and returns all of them. Returns no bytes if there are none within `timeout_s`."""
         try:
             await asyncio.wait_for(self._is_there.wait(), timeout_s)
         except TimeoutError:
             return b""
-        return self.rest()
+        return self.take_all()
 
-    def rest(self) -> bytes:
+    def take_all(self) -> bytes:
         """Returns all blocks that are waiting now."""
         with self._lock:
             blocks, self._blocks, self._bytes = self._blocks, [], 0
@@ -95,7 +95,7 @@ async def send_recording(
     recorder = Recorder(unread, loop, compression=Compression.NONE, keeps_records=keeps_records == "true")
     cluster.faults.recorders.append(recorder)
     try:
-        cluster.faults.put()
+        cluster.faults.install()
         response = web.StreamResponse(headers=headers)
         with suppress(ConnectionResetError):
             await response.prepare(request)
@@ -103,7 +103,7 @@ async def send_recording(
         return response
     finally:
         cluster.faults.recorders.remove(recorder)
-        cluster.faults.put()
+        cluster.faults.install()
         if not recorder.is_closed:
             recorder.close()
 
@@ -118,12 +118,12 @@ async def pass_on(
 ) -> None:
     """Passes blocks from the recorder to the reader until the reader disconnects or the cluster ends."""
     while is_read():
-        blocks = await unread.taken(look_s)
+        blocks = await unread.wait_for_blocks(look_s)
         if blocks:
             await write(blocks)
         elif not is_there():
             recorder.close()  # writes the last exchanges of the cluster, which are not in a block yet
-            await write(unread.rest())
+            await write(unread.take_all())
             break
         if unread.left_out:
             await write(_ending(unread.left_out))

@@ -29,7 +29,7 @@ MOST_READERS: Final = 16  # per cluster
 MOST_EVENTS: Final = 100  # maximum number of events for a reader each time the ring is read
 
 
-class ToldExchanges:
+class EventCursor:
     """Tracks which exchanges have been sent to one reader."""
 
     def __init__(self, exchanges: Exchanges, since: int, api: str | None, client_id: str | None) -> None:
@@ -42,7 +42,7 @@ class ToldExchanges:
         self._all_to = since
         self._others: set[int] = set()  # numbers above `_all_to` whose exchanges were sent as well
 
-    def next(self) -> Iterator[bytes]:
+    def next_events(self) -> Iterator[bytes]:
         """Yields an event for each exchange that has completed and was not sent yet. Raises Problem."""
         dropped = self._exchanges.dropped
         if self._all_to < dropped:
@@ -51,7 +51,7 @@ class ToldExchanges:
             self._others = {each for each in self._others if each > dropped}
             if missed:
                 yield self._event({"missed": missed}, "missed")
-        for number, exchange in self._exchanges.over():
+        for number, exchange in self._exchanges.completed():
             if number <= self._all_to or number in self._others:
                 continue
             self._others.add(number)
@@ -69,7 +69,7 @@ class ToldExchanges:
 
 async def send_requests(
     exchanges: Exchanges,
-    told: ToldExchanges,
+    told: EventCursor,
     request: web.Request,
     headers: Mapping[str, str],
     is_there: Callable[[], bool],
@@ -84,7 +84,7 @@ async def send_requests(
         with suppress(ConnectionResetError):
             await response.prepare(request)
             while request.transport is not None and not request.transport.is_closing():
-                for number, event in enumerate(told.next()):
+                for number, event in enumerate(told.next_events()):
                     await response.write(event)
                     if number == MOST_EVENTS:
                         break

@@ -18,14 +18,14 @@ from odradek.broker.control.clusters.clusters import DEFAULT
 from odradek.broker.control.clusters.releases import release_named
 from odradek.broker.control.http.fields import SentFields, read_fields, read_json
 from odradek.broker.control.http.live_recording import send_recording
-from odradek.broker.control.http.request_events import ToldExchanges, send_requests
+from odradek.broker.control.http.request_events import EventCursor, send_requests
 from odradek.broker.control.http.shown import ShownClusters
 from odradek.broker.control.http.state import LISTS, Row, page_of, partition_row
 from odradek.broker.control.http.waiting import effects_are_there, wait
 from odradek.broker.control.nodes.nodes import told_nodes
 from odradek.broker.control.odd.odd import PERCENT
 from odradek.broker.control.presets.table import PRESETS, bring_about, make_topics
-from odradek.broker.control.problems import Problem, mapping, only, text, whole
+from odradek.broker.control.problems import Problem, check_known_fields, mapping, text, whole_number
 from odradek.broker.http.guard import LOCAL, refusal
 from odradek.broker.http.page.routes import CONTROLLED
 from odradek.broker.http.pages import AccessRefused
@@ -158,7 +158,7 @@ class Routes:
         async def handle(request: web.Request) -> object:
             cluster = self._cluster(request)
             if call.is_noted and cluster.faults.recorders:
-                cluster.faults.note(request.method, path_within(request), await read_json(request))
+                cluster.faults.record_call(request.method, path_within(request), await read_json(request))
             return await handler(cluster, request, await read_fields(call, request))
 
         return handle
@@ -182,11 +182,11 @@ class Routes:
         if EVENTS not in request.headers.get("Accept", ""):
             return last_requests(cluster, request)
         query = request.query
-        only(query, table.REQUESTS.query_names - {"limit"})
+        check_known_fields(query, table.REQUESTS.query_names - {"limit"})
         seen = request.headers.get("Last-Event-ID")
         since = number_given("since", query.get("since", "0")) if seen is None else number_given("Last-Event-ID", seen)
         exchanges = cluster.faults.exchanges
-        told = ToldExchanges(exchanges, since, query.get("api"), query.get("client_id"))
+        told = EventCursor(exchanges, since, query.get("api"), query.get("client_id"))
         return await send_requests(exchanges, told, request, HEADERS, lambda: self._is_there(cluster))
 
     def _is_there(self, cluster: Cluster) -> bool:
@@ -200,7 +200,7 @@ class Routes:
         nodes = None if found.get("nodes") is None else told_nodes(found.get("nodes"))
         settings = mapping(found.values.get("settings", {}), "settings")
         topics = mapping(found.get("topics") or {}, "topics")
-        partitions = {name: whole(value, f"topics.{name}", 1, MOST_PARTITIONS) for name, value in topics.items()}
+        partitions = {name: whole_number(value, f"topics.{name}", 1, MOST_PARTITIONS) for name, value in topics.items()}
         preset = _preset(found.get("preset"))
         release = None if found.get("emulate") is None else release_named(found.get("emulate"))
         listeners, users = found.get("listeners"), found.get("users")
@@ -209,7 +209,7 @@ class Routes:
         try:
             await make_topics(cluster, partitions)
             made = {**cluster.as_json(), "token": cluster.token}
-            issued = cluster.entrances.issued
+            issued = cluster.listeners_and_users.issued
             if issued is not None and issued.clients:
                 made["client_certificates"] = dict(issued.clients)
             if preset is None:
@@ -238,27 +238,27 @@ class Routes:
         cluster = self._cluster(request)
         if cluster.id == DEFAULT:
             raise Problem(409, "the cluster default has no lease: it lives as long as its process")
-        self._clusters.lease(cluster, found.number_or_none("ttl_s"))
+        self._clusters.set_lease(cluster, found.number_or_none("ttl_s"))
         return {"ttl_s": cluster.ttl_s}
 
     async def stop_node(self, request: web.Request, found: SentFields) -> object:
         """`{"clean": false}` kills the node; the metadata notices that only after the broker session timeout."""
         is_clean = found.is_set("clean", default=True)
-        cluster = self._clusters.own(request.match_info["id"])
+        cluster = self._clusters.require_own(request.match_info["id"])
         async with cluster.change():
             nodes = cluster.running_nodes
             await nodes.stop(nodes.get(number_in(request, "node")), is_clean=is_clean)
         return cluster.as_json()
 
     async def start_node(self, request: web.Request, found: SentFields) -> object:
-        cluster = self._clusters.own(request.match_info["id"])
+        cluster = self._clusters.require_own(request.match_info["id"])
         async with cluster.change():
             nodes = cluster.running_nodes
             try:
                 await nodes.start(nodes.get(number_in(request, "node")))
             except CannotStart as error:  # another process may use its port by now
                 raise Problem(409, f"the node cannot start: {error}") from error
-            cluster.faults.put()
+            cluster.faults.install()
         return cluster.as_json()
 
     async def checkpoint(self, cluster: Cluster, request: web.Request, found: SentFields) -> object:
@@ -316,8 +316,10 @@ async def cut_off(cluster: Cluster, request: web.Request, found: SentFields) -> 
 async def move_leader(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     async with cluster.change():
         nodes = cluster.running_nodes
-        await nodes.move(request.match_info["topic"], number_in(request, "partition"), nodes.get(found.get("node")))
-        await cluster.settled()
+        await nodes.move_leader(
+            request.match_info["topic"], number_in(request, "partition"), nodes.get(found.get("node"))
+        )
+        await cluster.wait_until_idle()
     return {}
 
 
@@ -327,7 +329,7 @@ async def put_in_rack(cluster: Cluster, request: web.Request, found: SentFields)
     async with cluster.change():
         nodes = cluster.running_nodes
         await nodes.put_in_rack(nodes.get(number_in(request, "node")), rack)
-        await cluster.settled()
+        await cluster.wait_until_idle()
     return {}
 
 
@@ -338,8 +340,8 @@ async def follow(cluster: Cluster, request: web.Request, found: SentFields) -> o
     end = found.number_or_none("end")
     async with cluster.change():
         nodes = cluster.running_nodes
-        nodes.follow(topic, index, nodes.get(found.get("node")), end)
-        await cluster.settled()
+        nodes.set_follower_end(topic, index, nodes.get(found.get("node")), end)
+        await cluster.wait_until_idle()
     return {}
 
 
@@ -353,7 +355,7 @@ async def truncate(cluster: Cluster, request: web.Request, found: SentFields) ->
             await nodes.truncate(topic, index, found.number("offset"), node)
         except KafkaError as error:
             raise Problem(409, f"{topic}-{index} is offline: {error}") from error
-        await cluster.settled()
+        await cluster.wait_until_idle()
     return partition_row(cluster, topic, index)
 
 
@@ -362,7 +364,7 @@ async def move_coordinator(cluster: Cluster, request: web.Request, found: SentFi
         nodes = cluster.running_nodes
         kind, key = request.match_info["type"], request.match_info["key"]
         await nodes.move_coordinator(kind, key, nodes.get(found.get("node")))
-        await cluster.settled()
+        await cluster.wait_until_idle()
     return {}
 
 
@@ -420,9 +422,11 @@ async def move_clock(cluster: Cluster, request: web.Request, found: SentFields) 
         case "resume":
             cluster.time.resume()
         case "advance":
-            await cluster.time.advance(whole(value, "ms", 0, LONGEST_ADVANCE_MS), cluster.settled)
+            await cluster.time.advance(whole_number(value, "ms", 0, LONGEST_ADVANCE_MS), cluster.wait_until_idle)
         case "set":
-            await cluster.time.set(whole(value, "ms", 0, cluster.time.now_ms() + LONGEST_ADVANCE_MS), cluster.settled)
+            await cluster.time.set(
+                whole_number(value, "ms", 0, cluster.time.now_ms() + LONGEST_ADVANCE_MS), cluster.wait_until_idle
+            )
         case _:
             raise Problem(404, f"the clock has no action {how}", allowed=", ".join(CLOCK_MOVES))
     return await clock(cluster, request, found)
@@ -433,7 +437,7 @@ def _preset(value: object) -> tuple[str, Mapping[str, object]] | None:
     if value is None or isinstance(value, str):
         return None if value is None else (value, {})
     found = mapping(value, "preset")
-    only(found, {"name", "parameters"}, "preset")
+    check_known_fields(found, {"name", "parameters"}, "preset")
     return text(found.get("name"), "preset.name"), mapping(found.get("parameters", {}), "preset.parameters")
 
 
@@ -451,7 +455,7 @@ def last_requests(cluster: Cluster, request: web.Request) -> list[dict[str, obje
     query = request.query
     since = number_given("since", query.get("since", "0"))
     limit = number_given("limit", query.get("limit", str(MOST_EXCHANGES)))
-    found = list(cluster.faults.exchanges.since(since, query.get("api"), query.get("client_id")))
+    found = list(cluster.faults.exchanges.completed_since(since, query.get("api"), query.get("client_id")))
     return found[max(0, len(found) - limit) :]
 
 
@@ -470,9 +474,11 @@ async def odd(cluster: Cluster, request: web.Request, found: SentFields) -> obje
 async def be_odd(cluster: Cluster, request: web.Request, found: SentFields) -> object:
     """`{"seed": n, "percent": {"cut write": 100}}` makes the cluster odd; seed 0 makes it ordinary again."""
     percent = mapping(found.values.get("percent", {}), "percent")
-    only(percent, PERCENT.keys(), "percent")
+    check_known_fields(percent, PERCENT.keys(), "percent")
     seed = found.number("seed")
-    cluster.faults.be_odd(seed, {name: whole(value, f"percent.{name}", 0, 100) for name, value in percent.items()})
+    cluster.faults.be_odd(
+        seed, {name: whole_number(value, f"percent.{name}", 0, 100) for name, value in percent.items()}
+    )
     return await odd(cluster, request, found)
 
 

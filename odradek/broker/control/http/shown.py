@@ -54,12 +54,12 @@ class ShownClusters:
             raise KafkaError(
                 ErrorCode.BROKER_NOT_AVAILABLE, f"The cluster {name} has crashed. Restart it to use it again."
             )
-        servers = [server for server, _, _ in nodes.doors()]
+        servers = [server for server, _, _ in nodes.running_servers()]
         traffic = serving.traffic._replace(servers=servers)
         return ViewedBroker(serving.broker, traffic, default.warnings, self, holds)
 
     def tokens(self, name: str | None) -> Sequence[str]:
-        cluster = self._clusters.named(name)
+        cluster = self._clusters.find(name)
         return [] if cluster is None or cluster.id == DEFAULT else [cluster.token]
 
     def _get(self, name: str) -> Cluster:

@@ -222,7 +222,7 @@ def connections(cluster: Cluster) -> Iterator[Row]:
     not keep requests.
     """
     exchanges = cluster.faults.exchanges
-    for server, _, node in cluster.running_nodes.doors():
+    for server, _, node in cluster.running_nodes.running_servers():
         for info in server.connections():
             client = exchanges.client(info)
             yield {

@@ -7,7 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from odradek.broker.control.http.state import client, group_row, member, partition_row, share_record, transaction_row
-from odradek.broker.control.problems import Problem, bad, only, text, unknown, whole
+from odradek.broker.control.problems import (
+    Problem,
+    check_known_fields,
+    invalid_field,
+    text,
+    unknown_field,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     from odradek.broker.control.clusters.clusters import Cluster
@@ -71,7 +78,7 @@ async def effects_are_there(cluster: Cluster, effects: Sequence[Deferred[None]])
     """
     loop = asyncio.get_running_loop()
     until_s = loop.time() + SETTLES_S
-    await cluster.settled(lambda: loop.time() >= until_s)
+    await cluster.wait_until_idle(lambda: loop.time() >= until_s)
     serving = cluster.serving
     while serving is not None and cluster.serving is serving and not all(each.is_done for each in effects):
         await asyncio.sleep(LOOK_AGAIN_S)
@@ -90,10 +97,10 @@ def _checked(told: Mapping[str, object]) -> str:
     if len(kinds) != 1:
         for name in told:
             if not any(name in each for each in KINDS.values()) and name not in KINDS:
-                raise unknown(name, name, KINDS)
+                raise unknown_field(name, name, KINDS)
         raise Problem(400, "a condition must have exactly one subject", allowed=", ".join(KINDS))
     kind = kinds[0]
-    only(told, KINDS[kind] | {kind})
+    check_known_fields(told, KINDS[kind] | {kind})
     text(told[kind], kind)
     asked = KINDS[kind] - PLACES
     for name in ("group",) if kind == "member" else ("topic", "offset") if kind == "share_group" else ():
@@ -107,13 +114,13 @@ def _checked(told: Mapping[str, object]) -> str:
                 text(told[name], name)
         elif name == "idle":
             if not isinstance(told[name], bool):
-                raise bad(name, "true or false")
+                raise invalid_field(name, "true or false")
         elif name == "owns":
             owns = told[name]
             if not isinstance(owns, list) or not all(isinstance(each, str) for each in owns):
-                raise bad(name, "a list of partitions such as orders-0, or of tasks such as 0_2")
+                raise invalid_field(name, "a list of partitions such as orders-0, or of tasks such as 0_2")
         elif name != kind:
-            whole(told[name], name)
+            whole_number(told[name], name)
     return kind
 
 
@@ -126,13 +133,13 @@ def _group(cluster: Cluster, told: Mapping[str, object]) -> Facts:
 
 
 def _topic(cluster: Cluster, told: Mapping[str, object]) -> Facts:
-    return partition_row(cluster, str(told["topic"]), whole(told.get("partition", 0), "partition"))
+    return partition_row(cluster, str(told["topic"]), whole_number(told.get("partition", 0), "partition"))
 
 
 def _fault(cluster: Cluster, told: Mapping[str, object]) -> Facts:
     rule = cluster.faults.rules.get(str(told["fault"]))
     if rule is None:
-        raise unknown("fault", str(told["fault"]), cluster.faults.rules)
+        raise unknown_field("fault", str(told["fault"]), cluster.faults.rules)
     found: Facts = {"fault": rule.name, "hits": rule.hits, "matched": rule.matched}
     return {**found, "unmade_because": rule.unmade_because} if rule.unmade else found
 
@@ -146,7 +153,7 @@ def _member(cluster: Cluster, told: Mapping[str, object]) -> Facts:
 
 
 def _share_record(cluster: Cluster, told: Mapping[str, object]) -> Facts:
-    index, offset = whole(told.get("partition", 0), "partition"), whole(told["offset"], "offset")
+    index, offset = whole_number(told.get("partition", 0), "partition"), whole_number(told["offset"], "offset")
     return share_record(cluster.running.broker, str(told["share_group"]), str(told["topic"]), index, offset)
 
 

@@ -245,7 +245,7 @@ class LeadingNodes(Protocol):
 
     def is_live(self, node_id: int) -> bool: ...
 
-    async def lead(self, places: Sequence[tuple[str, int, int]]) -> None:
+    async def make_leaders(self, places: Sequence[tuple[str, int, int]]) -> None:
         """Makes nodes the leaders of partitions, given as topic, partition and node id."""
 
 
@@ -306,7 +306,7 @@ class NodeHandlers:
             return None
 
         answer = elected(request, context, view, elect)
-        await self._cluster.lead(led)
+        await self._cluster.make_leaders(led)
         return answer
 
     def describe_producers(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.control.nodes.node_view import NodeRequests, node_dispatcher, state_partition
-from odradek.broker.control.problems import Problem, bad, unknown, whole
+from odradek.broker.control.problems import Problem, invalid_field, unknown_field, whole_number
 from odradek.broker.fetch.replicas import Replicas
 from odradek.broker.metadata.image import NO_LEADER
 from odradek.broker.metadata.image import Node as Place
@@ -52,7 +52,7 @@ STATE_TOPICS = {"group": GROUP_OFFSETS, "transaction": TRANSACTION_STATE, "share
 
 
 @dataclass(slots=True)
-class Door:
+class NodeListener:
     """One listener of a node.
 
     requests  handles the requests of this listener, including its SASL logins, but without fault rules
@@ -68,26 +68,26 @@ class Door:
 class Node:
     """A node of the cluster.
 
-    requests  handles the requests of the node, without the SASL logins of its listeners
-    doors     the listeners of the node, in the order of the broker's listeners
-    lost      timer that fences the node after it was killed
+    requests        handles the requests of the node, without the SASL logins of its listeners
+    node_listeners  the listeners of the node, in the order of the broker's listeners
+    lost            timer that fences the node after it was killed
     """
 
     id: int
     requests: RequestReceiver
-    doors: list[Door] = field(default_factory=list)
+    node_listeners: list[NodeListener] = field(default_factory=list)
     lost: TimerHandle | None = None
 
     @property
     def is_running(self) -> bool:
-        return self.doors[0].server is not None
+        return self.node_listeners[0].server is not None
 
     @property
     def listeners(self) -> list[Listener]:
-        return [door.listener for door in self.doors]
+        return [each.listener for each in self.node_listeners]
 
     def as_json(self) -> dict[str, object]:
-        state, first = "running" if self.is_running else "stopped", self.doors[0].listener
+        state, first = "running" if self.is_running else "stopped", self.node_listeners[0].listener
         return {"id": self.id, "host": first.host, "port": first.port, "state": state}
 
 
@@ -121,11 +121,11 @@ class Nodes:
                     requests = server.requests
                     if len(self._ids) > 1:
                         requests = serving.behind_login(listener, node.requests)
-                    node.doors.append(Door(listener, requests, server))
+                    node.node_listeners.append(NodeListener(listener, requests, server))
                 else:
                     port = self._ports.get((node_id, listener.name), 0)
                     requests = serving.behind_login(listener, node.requests)
-                    node.doors.append(Door(replace(listener, port=port), requests))
+                    node.node_listeners.append(NodeListener(replace(listener, port=port), requests))
             self._by_id[node_id] = node
         self._note_ports(self._by_id[first_id])
         if len(self._ids) == 1:
@@ -147,27 +147,27 @@ class Nodes:
                 epoch = broker.metadata.image.next_offset + len(records)
                 records += self._registration(node, epoch, None if known is None else known.rack)
         await self._commit(records)
-        await self._lead((topic, index, one.replicas[0]) for topic, index, one in self._partitions())
+        await self._change_leaders((topic, index, one.replicas[0]) for topic, index, one in self._partitions())
 
     def __iter__(self) -> Iterator[Node]:
         return iter(list(self._by_id.values()))
 
     def get(self, number: object, field: str = "node") -> Node:
         """Returns the node with this id. Raises Problem, which names `field`, if there is none."""
-        node = self._by_id.get(whole(number, field))
+        node = self._by_id.get(whole_number(number, field))
         if node is None:
-            raise unknown(field, str(number), [str(each) for each in self._by_id])
+            raise unknown_field(field, str(number), [str(each) for each in self._by_id])
         return node
 
-    def doors(self) -> Iterator[tuple[Server, FrameReceiver, int]]:
+    def running_servers(self) -> Iterator[tuple[Server, FrameReceiver, int]]:
         """Yields each running server, the handler of its requests without fault rules, and the id of its node."""
         for node in self:
-            for door in node.doors:
-                if door.server is not None:
-                    yield door.server, door.requests, node.id
+            for each in node.node_listeners:
+                if each.server is not None:
+                    yield each.server, each.requests, node.id
 
     @property
-    def live(self) -> list[Node]:
+    def running(self) -> list[Node]:
         return [node for node in self if node.is_running]
 
     async def close(self) -> None:
@@ -175,9 +175,9 @@ class Nodes:
         for node in self:
             if node.lost is not None:
                 node.lost.cancel()
-            for door in node.doors:
-                if door.server is not None and door.server not in self._serving.servers:
-                    await door.server.stop(0)
+            for each in node.node_listeners:
+                if each.server is not None and each.server not in self._serving.servers:
+                    await each.server.stop(0)
 
     async def stop(self, node: Node, *, is_clean: bool) -> None:
         """Stops a node and closes its connections. Raises Problem if it is not running.
@@ -186,9 +186,9 @@ class Nodes:
         """
         if not node.is_running:
             raise Problem(409, f"node {node.id} is stopped")
-        stopped = [door.server for door in node.doors if door.server is not None]
-        for door in node.doors:
-            door.server = None
+        stopped = [each.server for each in node.node_listeners if each.server is not None]
+        for each in node.node_listeners:
+            each.server = None
         for server in stopped:
             await server.stop(0)
             if server in self._serving.servers:
@@ -214,23 +214,23 @@ class Nodes:
             epoch = image.brokers[node.id].broker_epoch
             await self._commit([BrokerRegistrationChangeRecord(broker_id=node.id, broker_epoch=epoch, fenced=-1)])
         await self.decide(partial(self._in_sync, node))
-        await self._lead(self._led_anew(None, lambda: node.id))
+        await self._change_leaders(self._leaders_to_change(None, lambda: node.id))
 
     def is_live(self, node_id: int) -> bool:
         """Returns whether this node belongs to the cluster and runs."""
         node = self._by_id.get(node_id)
         return node is not None and node.is_running
 
-    async def lead(self, places: Sequence[tuple[str, int, int]]) -> None:
+    async def make_leaders(self, places: Sequence[tuple[str, int, int]]) -> None:
         """Makes nodes the leaders of partitions, given as topic, partition and node id."""
-        await self._lead(places)
+        await self._change_leaders(places)
 
-    async def move(self, topic: str, index: int, node: Node) -> None:
+    async def move_leader(self, topic: str, index: int, node: Node) -> None:
         """Makes the node the leader of a partition, in a new leader epoch even if it already was. Raises Problem."""
         self._placed_at(topic, index)
         if not node.is_running:
             raise Problem(409, f"node {node.id} is stopped")
-        await self._lead([(topic, index, node.id)])
+        await self._change_leaders([(topic, index, node.id)])
 
     async def put_in_rack(self, node: Node, rack: str | None) -> None:
         """Sets the rack of a node, so that consumers in it fetch from the node (KIP-392). Raises Problem."""
@@ -243,7 +243,7 @@ class Nodes:
         for partition in broker.partitions:
             partition.leader_epoch_changed()  # wakes waiting fetches; their responses name the new preferred replica
 
-    def follow(self, topic: str, index: int, node: Node, end: int | None) -> None:
+    def set_follower_end(self, topic: str, index: int, node: Node, end: int | None) -> None:
         """Sets the offset up to which this follower appears to have replicated a partition. Raises Problem.
 
         end  None: it has replicated everything
@@ -254,7 +254,7 @@ class Nodes:
         if end is None:
             self._replicas.end_offsets.pop(key, None)
         elif not log.log_start_offset <= end <= log.high_watermark:
-            raise bad("end", f"a number from {log.log_start_offset} to {log.high_watermark}, or null")
+            raise invalid_field("end", f"a number from {log.log_start_offset} to {log.high_watermark}, or null")
         else:
             self._replicas.end_offsets[key] = end
         partition.leader_epoch_changed()  # wakes waiting fetches
@@ -274,8 +274,8 @@ class Nodes:
             raise Problem(409, f"{topic} is an internal topic, which cannot be truncated")
         log = broker.partitions.get(topic, index).log
         if not log.log_start_offset <= offset <= log.log_end_offset:
-            raise bad("offset", f"an offset of the log, from {log.log_start_offset} to {log.log_end_offset}")
-        await self._lead([(topic, index, leader)], cut_at=offset)
+            raise invalid_field("offset", f"an offset of the log, from {log.log_start_offset} to {log.log_end_offset}")
+        await self._change_leaders([(topic, index, leader)], cut_at=offset)
 
     def _placed_at(self, topic: str, index: int) -> PartitionImage:
         image = self._serving.broker.metadata.image.topics.get(topic)
@@ -290,22 +290,22 @@ class Nodes:
         key   group id, transactional id, or share partition
         """
         if kind not in STATE_TOPICS:
-            raise unknown("type", kind, STATE_TOPICS)
+            raise unknown_field("type", kind, STATE_TOPICS)
         topic, broker = STATE_TOPICS[kind], self._serving.broker
         if topic not in broker.metadata.image.topics:
             raise Problem(409, f"{topic} does not exist yet: it is created when a client first looks for a coordinator")
-        await self.move(topic, state_partition(broker, topic, key), node)
+        await self.move_leader(topic, state_partition(broker, topic, key), node)
 
     async def _listen(self, node: Node) -> None:
         serving, config = self._serving, self._serving.broker.config
         addresses = client_addresses(config) if len(self._ids) == 1 else None
         with ExitStack() as undo:  # a port may have been taken while the node was stopped
-            sockets = [undo.enter_context(bind_listener(door.listener, config)) for door in node.doors]
-            for door, bound in zip(node.doors, sockets, strict=True):
-                door.listener = replace(door.listener, port=bound.getsockname()[1])
-                door.server = serving.new_server(door.listener, door.requests, addresses)
-                undo.callback(door.server.stop_accepting)
-                await door.server.listen(bound)
+            sockets = [undo.enter_context(bind_listener(each.listener, config)) for each in node.node_listeners]
+            for each, bound in zip(node.node_listeners, sockets, strict=True):
+                each.listener = replace(each.listener, port=bound.getsockname()[1])
+                each.server = serving.new_server(each.listener, each.requests, addresses)
+                undo.callback(each.server.stop_accepting)
+                await each.server.listen(bound)
             undo.pop_all()
         self._note_ports(node)
 
@@ -328,10 +328,10 @@ class Nodes:
         if node.id in image.brokers:
             epoch = image.brokers[node.id].broker_epoch
             await self._commit([BrokerRegistrationChangeRecord(broker_id=node.id, broker_epoch=epoch, fenced=1)])
-        await self._lead(self._led_anew(node.id, self._next_leader))
+        await self._change_leaders(self._leaders_to_change(node.id, self._next_leader))
         await self.decide(partial(self._in_sync, node))
 
-    def _led_anew(self, by: int | None, leader: Callable[[], int]) -> Iterator[tuple[str, int, int] | None]:
+    def _leaders_to_change(self, by: int | None, leader: Callable[[], int]) -> Iterator[tuple[str, int, int] | None]:
         """Yields the partitions that node `by` leads (those without a leader if `by` is None), each with its next
         leader.
 
@@ -365,7 +365,7 @@ class Nodes:
         """
         if not self._places:
             return decision
-        live, moved = {node.id for node in self.live}, []
+        live, moved = {node.id for node in self.running}, []
         for record in decision.records:
             # A change without in-sync replicas is a reassignment by a client; the changes that this class decides
             # always have them.
@@ -393,18 +393,18 @@ class Nodes:
 
     def _next_leader(self) -> int:
         """Returns the next running node, round robin."""
-        live = self.live
+        live = self.running
         return live[next(self._placings) % len(live)].id if live else NO_LEADER
 
-    async def _lead(self, places: Iterable[tuple[str, int, int] | None], cut_at: int | None = None) -> None:
+    async def _change_leaders(self, places: Iterable[tuple[str, int, int] | None], cut_at: int | None = None) -> None:
         """Changes the leaders of partitions, and begins the new leader epochs in their logs.
 
         places  topic, partition and new leader, read in slices while the metadata does not change; None: no change
         cut_at  if given, the logs are truncated to this offset before the new epochs begin
         """
-        await self._begin_epochs(await self.decide(partial(self._leading, places)), cut_at)
+        await self._begin_epochs(await self.decide(partial(self._decide_leaders, places)), cut_at)
 
-    def _leading(
+    def _decide_leaders(
         self, places: Iterable[tuple[str, int, int] | None], image: MetadataImage
     ) -> Steps[Decision[Sequence[tuple[str, int]]]]:
         led: list[tuple[str, int]] = []
@@ -420,7 +420,7 @@ class Nodes:
                 partition_id=index,
                 topic_id=topic.topic_id,
                 leader=leader,
-                isr=[node.id for node in self.live] or known.isr,
+                isr=[node.id for node in self.running] or known.isr,
             )
             new = [node.id for node in self if node.id not in known.replicas]
             if new:  # a fork may have more nodes than its source
@@ -436,7 +436,7 @@ class Nodes:
         cut_at  if given, the logs are truncated to this offset first
         """
         if cut_at is None:
-            await work_in_slices(self._beginning(led))
+            await work_in_slices(self._begin_epochs_in_logs(led))
             return
         broker = self._serving.broker
         for topic, index in led:
@@ -447,7 +447,7 @@ class Nodes:
             broker.partitions.truncate(topic, index, cut_at)
             self._begin_epoch(topic, index)
 
-    def _beginning(self, led: Sequence[tuple[str, int]]) -> Iterator[None]:
+    def _begin_epochs_in_logs(self, led: Sequence[tuple[str, int]]) -> Iterator[None]:
         for topic, index in led:
             yield
             if topic in self._serving.broker.metadata.image.topics:  # the topic may have been deleted meanwhile
@@ -489,15 +489,15 @@ def told_nodes(told: object) -> int | list[int]:
     """Parses the field `nodes` of a request: the number of nodes, or their ids. Raises Problem."""
     if not isinstance(told, list):
         if isinstance(told, bool) or not isinstance(told, int) or not 1 <= told <= MOST_NODES:
-            raise bad("nodes", f"a whole number from 1 to {MOST_NODES}, or a list of node ids")
+            raise invalid_field("nodes", f"a whole number from 1 to {MOST_NODES}, or a list of node ids")
         return told
     if not 1 <= len(told) <= MOST_NODES:
-        raise bad("nodes", f"a list of 1 to {MOST_NODES} node ids, or their number")
+        raise invalid_field("nodes", f"a list of 1 to {MOST_NODES} node ids, or their number")
     ids: list[int] = []
     for index, each in enumerate(told):
-        ids.append(whole(each, f"nodes[{index}]", 0, LAST_NODE_ID))
+        ids.append(whole_number(each, f"nodes[{index}]", 0, LAST_NODE_ID))
         if each in ids[:index]:
-            raise bad(f"nodes[{index}]", f"another id than nodes[{ids.index(each)}], which is {each} too")
+            raise invalid_field(f"nodes[{index}]", f"another id than nodes[{ids.index(each)}], which is {each} too")
     return ids
 
 
@@ -512,9 +512,11 @@ def chosen_ids(asked: int | Sequence[int] | None, known: Sequence[int]) -> Seque
     if isinstance(asked, int):
         asked = [*known, *range(max(known) + 1, max(known) + 1 + asked - len(known))][:asked]
     if list(asked[: len(known)]) != list(known):
-        raise bad("nodes", f"a list that begins with {', '.join(map(str, known))}, the nodes that it has already")
+        raise invalid_field(
+            "nodes", f"a list that begins with {', '.join(map(str, known))}, the nodes that it has already"
+        )
     if max(asked) > LAST_NODE_ID:
-        raise bad("nodes", f"such that no id exceeds {LAST_NODE_ID}")
+        raise invalid_field("nodes", f"such that no id exceeds {LAST_NODE_ID}")
     return asked
 
 
@@ -529,7 +531,7 @@ def ids_of_nodes(
     """
     told = settings.get("node.id")
     if told is not None and (not told.isdecimal() or int(told) > LAST_NODE_ID):
-        raise bad("settings.node.id", f"a whole number from 0 to {LAST_NODE_ID}")
+        raise invalid_field("settings.node.id", f"a whole number from 0 to {LAST_NODE_ID}")
     if source is not None:
         ids = chosen_ids(nodes, source)
     elif nodes is None or isinstance(nodes, int):
@@ -537,5 +539,5 @@ def ids_of_nodes(
     else:
         ids = nodes
     if told is not None and int(told) != ids[0]:
-        raise bad("settings.node.id", f"{ids[0]}, the first of its nodes")
+        raise invalid_field("settings.node.id", f"{ids[0]}, the first of its nodes")
     return ids

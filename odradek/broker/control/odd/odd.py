@@ -157,7 +157,7 @@ class MetadataHistory:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldTasks:
+class SentTasks:
     """The tasks that a member of a streams group received last."""
 
     active: list[TaskIds]
@@ -166,7 +166,7 @@ class ToldTasks:
 
 
 @dataclass(frozen=True, slots=True)
-class AnsweredRequest:
+class RequestInProgress:
     """A request that is being answered.
 
     random  generator for all random decisions about this request. It depends only on the seed, the client id, the API,
@@ -185,7 +185,7 @@ class OddEvent:
     """An oddity that was applied to a request, or outside of requests if `request` is None."""
 
     name: str
-    request: AnsweredRequest | None
+    request: RequestInProgress | None
 
     def as_json(self) -> dict[str, object]:
         request = self.request
@@ -220,9 +220,9 @@ class Odd:
     recent: deque[OddEvent] = field(default_factory=lambda: deque(maxlen=MOST_RECENT))
     connections: dict[int, WatchedConnection] = field(default_factory=dict)
     metadata: dict[bytes, MetadataHistory] = field(default_factory=dict)
-    tasks: dict[tuple[str, str], ToldTasks] = field(default_factory=dict)
+    tasks: dict[tuple[str, str], SentTasks] = field(default_factory=dict)
     is_over: bool = False
-    _request: AnsweredRequest | None = None
+    _request: RequestInProgress | None = None
     _counts: dict[tuple[object, ...], int] = field(default_factory=dict)
 
     @classmethod
@@ -238,14 +238,14 @@ class Odd:
         oddities = [{"name": name, "percent": self.percent[name], "done": done} for name, done in self.done.items()]
         return {"seed": self.seed, "oddities": oddities, "recent": [event.as_json() for event in self.recent]}
 
-    def begin(self, api: ApiKey, client_id: str | None, correlation_id: int) -> AnsweredRequest:
+    def begin_request(self, api: ApiKey, client_id: str | None, correlation_id: int) -> RequestInProgress:
         """Begins a request: the random decisions that follow are for this request."""
         random = self._source("request", client_id, api.value)
-        request = AnsweredRequest(api, client_id, correlation_id, random)
+        request = RequestInProgress(api, client_id, correlation_id, random)
         self.resume(request)
         return request
 
-    def resume(self, request: AnsweredRequest) -> None:
+    def resume(self, request: RequestInProgress) -> None:
         """Continues with a request: the random decisions that follow are for this request again."""
         self._request, self.random = request, request.random
 
@@ -255,12 +255,12 @@ class Odd:
         count = self._counts[key] = self._counts.get(key, 0) + 1
         return Random(f"{self.seed} {key} {count}")
 
-    def note(self, name: str) -> None:
+    def count_oddity(self, name: str) -> None:
         """Counts an oddity that was applied."""
         self.done[name] += 1
         self.recent.append(OddEvent(name, self._request))
 
-    def draw(self, name: str) -> bool:
+    def is_chosen(self, name: str) -> bool:
         return self.random.random() * 100 < self.percent[name]
 
     def passing_error(self, api: ApiKey, request: Message) -> ErrorCode | None:
@@ -271,50 +271,50 @@ class Odd:
         codes = facts_of(api).passing_codes
         if isinstance(request, ProduceRequest) and request.acks == 0:
             return None
-        if not codes or not self.draw("passing error"):
+        if not codes or not self.is_chosen("passing error"):
             return None
-        self.note("passing error")
+        self.count_oddity("passing error")
         return self.random.choice(codes)
 
-    def hurry(self, request: Message) -> bool:
+    def remove_wait(self, request: Message) -> bool:
         """Decides whether a Fetch returns without waiting for records, and changes the request if so."""
-        if not isinstance(request, FetchRequest) or not request.max_wait_ms or not self.draw("early fetch"):
+        if not isinstance(request, FetchRequest) or not request.max_wait_ms or not self.is_chosen("early fetch"):
             return False
         request.max_wait_ms = 0
-        self.note("early fetch")
+        self.count_oddity("early fetch")
         return True
 
-    def does(self, name: str) -> bool:
+    def applies(self, name: str) -> bool:
         """Decides at random whether to apply this oddity, and counts it if so."""
         if name in OF_STATE:
             self.random = self._source(name)
-        if not self.draw(name):
+        if not self.is_chosen(name):
             return False
-        self.note(name)
+        self.count_oddity(name)
         return True
 
     def member_id(self, plain: str) -> str:
         """Returns the id that a new member gets instead of this one."""
-        return plain.ljust(MEMBER_ID_CHARACTERS, "~") if self.does("long member id") else plain
+        return plain.ljust(MEMBER_ID_CHARACTERS, "~") if self.applies("long member id") else plain
 
     def first_epoch(self) -> int:
         """Returns the number to add to the first epoch, or generation, of a new group."""
-        return self.random.randint(*FIRST_GROUP_EPOCHS) if self.does("high group epoch") else 0
+        return self.random.randint(*FIRST_GROUP_EPOCHS) if self.applies("high group epoch") else 0
 
     def internal_topics_delay_ms(self, heartbeat_interval_ms: int) -> int:
         """Returns how long the creation of internal topics waits: until a member has sent its next heartbeat."""
-        return heartbeat_interval_ms * 3 // 2 if self.does("late internal topics") else 0
+        return heartbeat_interval_ms * 3 // 2 if self.applies("late internal topics") else 0
 
     def session_id(self, plain: int) -> int:
-        return -plain if self.does("negative session id") else plain
+        return -plain if self.applies("negative session id") else plain
 
     def producer_id(self, plain: int) -> int:
-        return plain + FIRST_HIGH_PRODUCER_ID if self.does("high producer id") else plain
+        return plain + FIRST_HIGH_PRODUCER_ID if self.applies("high producer id") else plain
 
     def adapt_decision(self, decision: Decision[Any]) -> Decision[Any]:
         """Changes the first leader epochs of the new partitions in a decision."""
         for record in decision.records:
-            if isinstance(record, PartitionRecord) and self.does("high leader epoch"):
+            if isinstance(record, PartitionRecord) and self.applies("high leader epoch"):
                 record.leader_epoch = self.random.randint(1, MOST_FIRST_LEADER_EPOCH)
         return decision
 
@@ -338,7 +338,7 @@ class Odd:
         elif isinstance(answer, FindCoordinatorResponse):
             told: list[FindCoordinatorResponse | Coordinator] = [answer, *answer.coordinators]
             said = [each for each in told if each.error_code == 0]
-            if said and self.does("null"):
+            if said and self.applies("null"):
                 for each in said:
                     each.error_message = None
         elif isinstance(answer, OffsetFetchResponse):
@@ -347,16 +347,16 @@ class Odd:
             # This is safe: a log accepts any epoch of an unknown producer id, and idempotent producers without a
             # transactional id increase their epoch themselves.
             is_new = answer.error_code == 0 and request.transactional_id is None and answer.producer_epoch == 0
-            if is_new and self.does("high producer epoch"):
+            if is_new and self.applies("high producer epoch"):
                 answer.producer_epoch = self.random.randint(*FIRST_PRODUCER_EPOCHS)
-        if getattr(answer, "throttle_time_ms", None) == 0 and self.does("throttled"):
+        if getattr(answer, "throttle_time_ms", None) == 0 and self.applies("throttled"):
             setattr(answer, "throttle_time_ms", self.random.randint(1, MOST_THROTTLE_MS))  # noqa: B010
 
     def _reshape_interval(
         self, answer: ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse | StreamsGroupHeartbeatResponse
     ) -> None:
         interval_ms = answer.heartbeat_interval_ms
-        if answer.error_code == 0 and interval_ms > 1 and self.does("heartbeat interval"):
+        if answer.error_code == 0 and interval_ms > 1 and self.applies("heartbeat interval"):
             answer.heartbeat_interval_ms = self.random.randint((interval_ms + 1) // 2, interval_ms - 1)
 
     def _reshape_tasks(self, answer: StreamsGroupHeartbeatResponse, request: StreamsGroupHeartbeatRequest) -> None:
@@ -371,21 +371,21 @@ class Odd:
         elif active is not None and standby is not None and warmup is not None:
             self.tasks.pop(key, None)
             if sum(len(each.partitions) for each in (*active, *standby, *warmup)) <= MOST_TASKS:
-                self.tasks[key] = ToldTasks(active, standby, warmup)
+                self.tasks[key] = SentTasks(active, standby, warmup)
             if len(self.tasks) > MOST_MEMBERS:
                 del self.tasks[next(iter(self.tasks))]
-            if max(map(len, (active, standby, warmup))) > 1 and self.does("other order"):
+            if max(map(len, (active, standby, warmup))) > 1 and self.applies("other order"):
                 for each in (active, standby, warmup):
                     self.random.shuffle(each)
         else:
             known = self.tasks.get(key)
-            if known is not None and self.does("same tasks"):
+            if known is not None and self.applies("same tasks"):
                 answer.active_tasks, answer.standby_tasks, answer.warmup_tasks = (
                     known.active,
                     known.standby,
                     known.warmup,
                 )
-            elif all(each.status_code == STALE_TOPOLOGY for each in answer.status or ()) and self.does(
+            elif all(each.status_code == STALE_TOPOLOGY for each in answer.status or ()) and self.applies(
                 "assignment delayed"
             ):
                 delayed = Status(status_code=ASSIGNMENT_DELAYED, status_detail=DELAYED)
@@ -396,7 +396,7 @@ class Odd:
         told += (each for topic in answer.topics for each in topic.partitions)
         told += (each for group in answer.groups for topic in group.topics for each in topic.partitions)
         empty = [each for each in told if each.metadata == ""]
-        if empty and self.does("null"):
+        if empty and self.applies("null"):
             for each in empty:
                 each.metadata = None
 
@@ -405,11 +405,11 @@ class Odd:
             return
         offered = {each.api_key: each for each in answer.api_keys}
         raised = [offered[api.value] for api in ApiKey if facts_of(api).may_be_raised and api.value in offered]
-        if raised and self.does("higher versions"):
+        if raised and self.applies("higher versions"):
             for each in raised:
                 if each.max_version == response_versions(each.api_key):
                     each.max_version += self.random.randint(1, 3)
-        if self.does("unknown APIs"):
+        if self.applies("unknown APIs"):
             number = FIRST_UNKNOWN_API + self.random.randrange(100)
             row = ApiVersion(api_key=number, min_version=0, max_version=self.random.randrange(10))
             answer.api_keys.insert(self.random.randrange(len(answer.api_keys) + 1), row)
@@ -426,20 +426,20 @@ class Odd:
             self.metadata[request] = told
         if len(self.metadata) > MOST_METADATA:
             del self.metadata[next(iter(self.metadata))]
-        return told.before if told.before != answer and self.does("old metadata") else answer
+        return told.before if told.before != answer and self.applies("old metadata") else answer
 
     def _reshape_metadata(self, answer: MetadataResponse) -> None:
-        if self.does("other order"):
+        if self.applies("other order"):
             self.random.shuffle(answer.brokers)
             self.random.shuffle(answer.topics)
             for topic in answer.topics:
                 self.random.shuffle(topic.partitions)
         led = [each for topic in answer.topics for each in topic.partitions if each.error_code == 0]
-        if led and self.does("no leader"):
+        if led and self.applies("no leader"):
             one = self.random.choice(led)
             one.error_code, one.leader_id = ErrorCode.LEADER_NOT_AVAILABLE.value, NO_NODE
         moved = [each for each in answer.brokers if each.host in ADDRESSES]
-        if moved and self.does("other address"):
+        if moved and self.applies("other address"):
             for broker in moved:
                 broker.host = ADDRESSES[broker.host]
 
@@ -447,29 +447,29 @@ class Odd:
         partitions = [each for topic in answer.responses for each in topic.partitions]
         aborted = [each for each in partitions if each.aborted_transactions is not None]
         several = [each for each in aborted if len(each.aborted_transactions or ()) > 1]
-        if several and self.does("other order"):
+        if several and self.applies("other order"):
             for each in several:
                 self.random.shuffle(each.aborted_transactions or [])
         none = [each for each in aborted if not each.aborted_transactions]
-        if none and self.does("null"):
+        if none and self.applies("null"):
             for each in none:
                 each.aborted_transactions = None
         full = [each for each in partitions if each.records]
-        if full and self.does("empty fetch"):
+        if full and self.applies("empty fetch"):
             for each in full:
                 each.records = b""
             return
         for each in full:
             records = b"".join(each.records) if isinstance(each.records, list) else bytes(each.records or b"")
             starts = [position for position, _ in batches(records)]
-            if len(starts) > 1 and self.does("cut batch"):
+            if len(starts) > 1 and self.applies("cut batch"):
                 each.records = records[: self.random.randrange(starts[-1] + 1, len(records))]
 
     def tag(self, api: ApiKey, version: int, body: bytes) -> bytes:
         """Decides whether to add an unknown tagged field to an encoded response."""
-        if not ends_in_tag_count(api, version) or not self.draw("unknown tags"):
+        if not ends_in_tag_count(api, version) or not self.is_chosen("unknown tags"):
             return body
-        self.note("unknown tags")
+        self.count_oddity("unknown tags")
         return body[:-1] + UNKNOWN_TAG
 
 

@@ -43,7 +43,7 @@ class OddProducerIds:
 
 def begin_log(odd: Odd | None, partition: Partition, now_ms: int) -> None:
     """Decides at random whether a new log begins beyond offset 2³¹, as if older records had been deleted."""
-    if odd is None or partition.is_internal or not odd.does("high offset"):
+    if odd is None or partition.is_internal or not odd.applies("high offset"):
         return
     try:
         for count in (INT32_MAX + 1, odd.random.randint(1, MOST_BEYOND)):
@@ -57,7 +57,7 @@ def leave_hole(odd: Odd, partition: Partition, now_ms: int) -> None:
     """Decides at random whether to append the remains of an aborted transaction after compaction. Raises KafkaError."""
     known = partition.log.producer(NOBODY)
     epoch = 0 if known is None else known.producer_epoch + 1
-    if partition.is_internal or epoch > LAST_EPOCH or not odd.does("hole"):
+    if partition.is_internal or epoch > LAST_EPOCH or not odd.applies("hole"):
         return
     count = odd.random.randint(1, MOST_IN_HOLE)
     emptied = emptied_batch(count, now_ms, NOBODY, epoch)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.control.odd.odd import AnsweredRequest, Odd, WatchedConnection
+from odradek.broker.control.odd.odd import Odd, RequestInProgress, WatchedConnection
 from odradek.broker.control.odd.odd_logs import leave_hole
 from odradek.broker.network.paced_answers import PacedAnswer, cut_at
 from odradek.broker.network.request_filter import RequestFilter
@@ -44,7 +44,7 @@ class OddRequest:
     version: int
     message: Message
     encoded: bytes
-    answered: AnsweredRequest
+    progress: RequestInProgress
 
 
 class OddRequests(RequestFilter):
@@ -71,21 +71,21 @@ class OddRequests(RequestFilter):
             return self.plain.start(frame, connection)
         decoded = read_request(frame)
         message = decoded.message
-        answered = self.odd.begin(api, decoded.header.client_id, decoded.header.correlation_id)
+        answered = self.odd.begin_request(api, decoded.header.client_id, decoded.header.correlation_id)
         request = OddRequest(api, version, message, bytes(frame[decoded.body_at :]), answered)
-        watched = self._watched(connection)
+        watched = self._count_request(connection)
         code = self.odd.passing_error(api, message)
         if code is not None:
-            return self.made_odd(request, self._dispatcher.refusal(frame, connection, code))
-        if self.odd.hurry(message):
+            return self.apply_oddities(request, self._dispatcher.refusal(frame, connection, code))
+        if self.odd.remove_wait(message):
             frame = decoded.encoded(frame)
         reply = self.plain.start(frame, connection)
         if isinstance(reply, list):
-            return self.made_odd(request, reply)
+            return self.apply_oddities(request, reply)
         watched.in_flight += 1
-        return OddReply(reply, partial(self.made_odd, request), watched)
+        return OddReply(reply, partial(self.apply_oddities, request), watched)
 
-    def _watched(self, connection: ConnectionInfo) -> WatchedConnection:
+    def _count_request(self, connection: ConnectionInfo) -> WatchedConnection:
         """Counts a request of a connection.
 
         At the first request, decides at random whether the connection closes once it has been idle for IDLE_MS.
@@ -94,35 +94,35 @@ class OddRequests(RequestFilter):
         watched = self.odd.connections.get(key)
         if watched is None:
             watched = self.odd.connections[key] = WatchedConnection()
-            connection.when_closed(lambda: self._forget(key))
-            if self.odd.draw("closed idle"):
-                self._timers.after(IDLE_MS, lambda: self._look(connection, 0))
+            connection.when_closed(lambda: self._forget_connection(key))
+            if self.odd.is_chosen("closed idle"):
+                self._timers.after(IDLE_MS, lambda: self._close_if_idle(connection, 0))
         watched.requests += 1
         return watched
 
-    def _forget(self, key: int) -> None:
+    def _forget_connection(self, key: int) -> None:
         self.odd.connections.pop(key, None)
 
-    def _look(self, connection: ConnectionInfo, seen: int) -> None:
+    def _close_if_idle(self, connection: ConnectionInfo, seen: int) -> None:
         watched = self.odd.connections.get(connection.connection_id)
         if watched is None or self.odd.is_over:
             return
         if watched.requests != seen or watched.in_flight or connection.unsent_bytes():
             requests = watched.requests
-            self._timers.after(IDLE_MS, lambda: self._look(connection, requests))
+            self._timers.after(IDLE_MS, lambda: self._close_if_idle(connection, requests))
             return
-        self.odd.note("closed idle")
+        self.odd.count_oddity("closed idle")
         if connection.transport is not None:
             connection.transport.abort()
 
-    def made_odd(self, request: OddRequest, answer: list[Chunk]) -> list[Chunk]:
-        self.odd.resume(request.answered)
-        answer = self._reshaped(request, answer)
-        if not answer or not self.odd.does("cut write"):
+    def apply_oddities(self, request: OddRequest, answer: list[Chunk]) -> list[Chunk]:
+        self.odd.resume(request.progress)
+        answer = self._reshape(request, answer)
+        if not answer or not self.odd.applies("cut write"):
             return answer
         return PacedAnswer(answer, cut_at(self.odd.random.randrange(1, sum(map(len, answer)))))
 
-    def _reshaped(self, request: OddRequest, answer: list[Chunk]) -> list[Chunk]:
+    def _reshape(self, request: OddRequest, answer: list[Chunk]) -> list[Chunk]:
         api, version = request.api, request.version
         if not answer or (api is ApiKey.FETCH and sum(map(len, answer)) > MOST_RESHAPED_BYTES):
             return answer

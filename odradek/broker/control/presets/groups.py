@@ -100,7 +100,7 @@ async def classic_rebalance(client: PresetClient, told: Parameters) -> Facts:
         )
         await client.ask(sync, SyncGroupResponse, max_version=BEFORE_MEMBER_IDS)
         client.leave_waiting(request, BEFORE_MEMBER_IDS)
-        await client.cluster.settled()
+        await client.cluster.wait_until_idle()
     return {"group": group, "state": state, "member_id": first.member_id, "generation": first.generation_id}
 
 
@@ -152,7 +152,7 @@ async def stale_member_epoch(client: PresetClient, told: Parameters) -> Facts:
     # Both happen in one turn of the loop. A heartbeat that is handled earlier returns the old epoch anyway.
     client.leave_waiting(_subscribing(group, other, None), 1)
     added = client.cluster.faults.add(rule)
-    await client.cluster.settled()
+    await client.cluster.wait_until_idle()
     after = (await client.ask(describe, ConsumerGroupDescribeResponse)).groups[0].group_epoch
     return {"group": group, "told_epoch": before, "group_epoch": after, "rule": added[0].name}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from odradek.broker.control.problems import only, text, unknown, whole
+from odradek.broker.control.problems import check_known_fields, text, unknown_field, whole_number
 
 Facts: TypeAlias = Mapping[str, object]
 MOST = 10_000
@@ -16,22 +16,22 @@ UNITS = ("_ms", "_bytes")
 class Parameters:
     def __init__(self, told: Mapping[str, object], defaults: Mapping[str, str | int]) -> None:
         """Raises Problem if a parameter is unknown, or has another type than its default."""
-        only(told, defaults)
+        check_known_fields(told, defaults)
         for name, value in told.items():
             if isinstance(defaults[name], str):
                 text(value, name)
             else:
-                whole(value, name, 0, MOST_OF_UNITS if name.endswith(UNITS) else MOST)
+                whole_number(value, name, 0, MOST_OF_UNITS if name.endswith(UNITS) else MOST)
         self._values = {**defaults, **told}
 
     def text(self, name: str) -> str:
         return text(self._values[name], name)
 
     def number(self, name: str, least: int = 0, most: int = MOST_OF_UNITS) -> int:
-        return whole(self._values[name], name, least, most)
+        return whole_number(self._values[name], name, least, most)
 
     def word(self, name: str, known: Sequence[str]) -> str:
         value = self.text(name)
         if value not in known:
-            raise unknown(name, value, known)
+            raise unknown_field(name, value, known)
         return value

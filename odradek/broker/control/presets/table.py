@@ -11,7 +11,7 @@ from odradek.broker.control.presets import bad_day, groups, producers, security,
 from odradek.broker.control.presets.behaviour import BEHAVIOUR, Behaviour
 from odradek.broker.control.presets.parameters import Facts, Parameters
 from odradek.broker.control.presets.preset_client import LONGEST_TIMEOUT_MS, PresetClient
-from odradek.broker.control.problems import Problem, unknown
+from odradek.broker.control.problems import Problem, unknown_field
 from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ async def bring_about(cluster: Cluster, name: str, told: Mapping[str, object]) -
     """Applies a preset, and returns the facts about its state that a test needs. Raises Problem."""
     preset = PRESETS.get(name)
     if preset is None:
-        raise unknown("preset", name, PRESETS)
+        raise unknown_field("preset", name, PRESETS)
     parameters = Parameters(told, preset.defaults)
     known = set(cluster.faults.rules)
     try:

@@ -81,7 +81,7 @@ async def compacted_hole(client: PresetClient, told: Parameters) -> Facts:
     await client.produce(topic, 0, [b"first"], key=b"other")
     for _ in range(records):
         await client.produce(topic, 0, [b"again"], key=b"key")
-    await client.cluster.time.advance(2_000, client.cluster.settled)
+    await client.cluster.time.advance(2_000, client.cluster.wait_until_idle)
     await client.produce(topic, 0, [b"last"], key=b"end")
-    await client.cluster.time.advance(60_000, client.cluster.settled)
+    await client.cluster.time.advance(60_000, client.cluster.wait_until_idle)
     return {**client.offsets(topic, 0), "kept_offsets": [0, records, records + 1]}

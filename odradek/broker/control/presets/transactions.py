@@ -104,7 +104,7 @@ async def abort_across_segments(client: PresetClient, told: Parameters) -> Facts
     await client.topic(topic, 1, {"segment.ms": "1000", "segment.jitter.ms": "0"})
     producer = await client.producer(name)
     await client.produce(topic, 0, [b"aborted"] * told.number("records"), producer)
-    await client.cluster.time.advance(2_000, client.cluster.settled)
+    await client.cluster.time.advance(2_000, client.cluster.wait_until_idle)
     await client.end(producer, committed=False)
     await client.produce(topic, 0, [b"committed"])
     segments = [each.base_offset for each in client.log(topic, 0).segments]
@@ -115,7 +115,7 @@ async def expired_producer_ids(client: PresetClient, told: Parameters) -> Facts:
     """The clock has advanced until the producer ids in all partitions have expired."""
     config = client.broker.config
     ms = config.producer_id_expiration_ms + config.producer_id_expiration_check_interval_ms + MINUTE_MS
-    await client.cluster.time.advance(ms, client.cluster.settled)
+    await client.cluster.time.advance(ms, client.cluster.wait_until_idle)
     return {"advanced_ms": ms, "now_ms": client.cluster.time.now_ms()}
 
 
@@ -123,7 +123,7 @@ async def expired_transactional_ids(client: PresetClient, told: Parameters) -> F
     """The clock has advanced until all transactional ids without an open transaction have expired."""
     config = client.broker.config
     ms = config.transactional_id_expiration_ms + 2 * 60 * MINUTE_MS
-    await client.cluster.time.advance(ms, client.cluster.settled)
+    await client.cluster.time.advance(ms, client.cluster.wait_until_idle)
     return {"advanced_ms": ms, "now_ms": client.cluster.time.now_ms()}
 
 
@@ -136,7 +136,7 @@ async def prepared_transaction(client: PresetClient, told: Parameters) -> Facts:
     await client.topic(topic)
     producer = await client.producer(told.text("transactional_id"), 0, two_phase=True)
     await client.produce(topic, 0, [b"prepared"], producer)
-    await client.cluster.time.advance(days * DAY_MS, client.cluster.settled)
+    await client.cluster.time.advance(days * DAY_MS, client.cluster.wait_until_idle)
     return {**producer.facts(), **client.offsets(topic, 0)}
 
 
@@ -144,11 +144,11 @@ async def coordinator_loading(client: PresetClient, told: Parameters) -> Facts:
     """The coordinator of a key is loading its log, and does not finish before the hold is released."""
     kind, key = told.word("type", ("group", "transaction")), told.text("key")
     nodes = client.cluster.running_nodes
-    if not nodes.live:
+    if not nodes.running:
         raise Problem(409, "no node is running: start one")
     await client.coordinator(TRANSACTION if kind == "transaction" else 0, key)
     topic = "__transaction_state" if kind == "transaction" else "__consumer_offsets"
     rule = {"at": "loading", "match": {"topic": topic}, "do": {"hold": told.text("hold")}, "times": 1}
     added = client.cluster.faults.add({"name": f"coordinator-loading {kind} {key}", **rule})
-    await nodes.move_coordinator(kind, key, nodes.live[0])
+    await nodes.move_coordinator(kind, key, nodes.running[0])
     return {"type": kind, "key": key, "hold": told.text("hold"), "rule": added[0].name}

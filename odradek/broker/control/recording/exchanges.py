@@ -38,7 +38,7 @@ class Exchanges:
         if not self.are_kept:
             raise Problem(409, "this cluster does not store requests: set odradek.control.requests.enable=true")
 
-    def since(self, number: int, api: str | None, client_id: str | None) -> Iterator[dict[str, object]]:
+    def completed_since(self, number: int, api: str | None, client_id: str | None) -> Iterator[dict[str, object]]:
         """Yields the exchanges with a number above `number`, the oldest first. Raises Problem.
 
         api        only exchanges of this API; None: of all APIs
@@ -56,7 +56,7 @@ class Exchanges:
         self.kept.trim()
         return self.kept.dropped
 
-    def over(self) -> Iterator[tuple[int, KeptExchange]]:
+    def completed(self) -> Iterator[tuple[int, KeptExchange]]:
         """Yields the exchanges that are answered, or whose connection is closed, with their numbers; oldest first."""
         return ((number, each) for number, each in self.kept.last() if each.answered is not None)
 
@@ -70,19 +70,19 @@ class Exchanges:
         told = as_json(number, exchange, *kind)
         return told if client_id is None or told["client_id"] == client_id else None
 
-    def client(self, connection: ConnectionInfo) -> SeenClient | None:
+    def client(self, connection: ConnectionInfo) -> ClientState | None:
         """Returns the client of a connection, or None before its first request."""
         found = self.kept.clients.get(id(connection))
-        return None if found is None else seen(found)
+        return None if found is None else client_state(found)
 
-    def clients(self) -> Iterator[SeenClient]:
+    def clients(self) -> Iterator[ClientState]:
         """Returns the clients of all open connections. Raises Problem if the cluster does not keep its exchanges."""
         self.require()
-        return map(seen, self.kept.clients.values())
+        return map(client_state, self.kept.clients.values())
 
 
 @dataclass(frozen=True, slots=True)
-class SeenClient:
+class ClientState:
     """The client of one connection.
 
     client_id  from the first request of the connection
@@ -93,8 +93,8 @@ class SeenClient:
     in_flight: int
 
 
-def seen(client: ObservedClient) -> SeenClient:
-    return SeenClient(client_id_in(client.first or b""), client.in_flight)
+def client_state(client: ObservedClient) -> ClientState:
+    return ClientState(client_id_in(client.first or b""), client.in_flight)
 
 
 def client_id_in(frame: bytes) -> str | None:

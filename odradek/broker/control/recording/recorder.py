@@ -88,7 +88,9 @@ class Recorder:
         # Used in each exchange; an attribute of the instance is faster to look up than one of a module.
         self.clock_ns, self.harmless = time.monotonic_ns, HARMLESS
         self.began_ns = time.monotonic_ns()
-        self._writer = RecordingWriter(output, pack_head(time.time_ns() // 1_000_000), loop, compression, self._wrote)
+        self._writer = RecordingWriter(
+            output, pack_head(time.time_ns() // 1_000_000), loop, compression, self._block_written
+        )
         self._nodes: dict[int, RecordedNode] = {}
         self._recorded: dict[int, RecordedConnection] = {}  # the open connections, by number
         self._connections = 0
@@ -102,14 +104,14 @@ class Recorder:
         self.exchanges = 0
         self.is_closed = False
 
-    def at(self, node_id: int) -> RecordedNode:
+    def observer_of(self, node_id: int) -> RecordedNode:
         """Returns the observer of the connections of this node."""
         node = self._nodes.get(node_id)
         if node is None:
             node = self._nodes[node_id] = RecordedNode(self, node_id)
         return node
 
-    def tell(self, about: Mapping[str, object]) -> None:
+    def record_event(self, about: Mapping[str, object]) -> None:
         """Records an event that is not an exchange, such as a call of the control interface."""
         if self.is_closed:
             return
@@ -126,7 +128,7 @@ class Recorder:
         if self.keeps_records:
             for recorded in self._recorded.values():
                 recorded.info.sends_files = recorded.sends_files
-        self._writer.close(self._taken())
+        self._writer.close(self._take_entries())
 
     def opened(self, connection: ControlledConnection, node: RecordedNode) -> RecordedConnection:
         self._connections += 1
@@ -135,7 +137,7 @@ class Recorder:
         self._recorded[number] = recorded
         if self.keeps_records:
             info.sends_files = False  # the recorder could not see data that the kernel sends directly from files
-        info.when_closed(partial(self._closed, recorded))
+        info.when_closed(partial(self._connection_closed, recorded))
         about = {
             "node": node.node_id,
             "listener": info.listener,
@@ -147,7 +149,7 @@ class Recorder:
         self.gather()
         return recorded
 
-    def _closed(self, recorded: RecordedConnection) -> None:
+    def _connection_closed(self, recorded: RecordedConnection) -> None:
         if self.is_closed:
             return
         now_us = self.now_us()
@@ -168,10 +170,10 @@ class Recorder:
         self.waiting.run = None  # the next request needs a new time, so it cannot continue the run
         self.questions = min(self.questions + QUESTIONS_OF_A_TICK, MOST_QUESTIONS)
         if self.unwritten:
-            self._look()
+            self._record_written()
         self._ticker = self._loop.call_later(TICK_S, self._tick)
 
-    def _look(self) -> None:
+    def _record_written(self) -> None:
         """Notes the connections whose responses have been sent completely."""
         now_us = self.now_us()
         left: list[RecordedConnection] = []
@@ -197,7 +199,7 @@ class Recorder:
         if size_bytes < self.gathers_bytes and self.gathers is not None:
             return
         if size_bytes > self._most_waiting_bytes:
-            self._writer.write(self._taken())
+            self._writer.write(self._take_entries())
         elif self._writer.is_busy:
             return
         elif size_bytes >= self.gathers_bytes:
@@ -205,7 +207,7 @@ class Recorder:
         else:
             self.gathers = self._loop.call_later(GATHERS_S, self._hand_over)
 
-    def _taken(self) -> PackedEntries:
+    def _take_entries(self) -> PackedEntries:
         taken, self.waiting = self.waiting, PackedEntries()
         return taken
 
@@ -214,9 +216,9 @@ class Recorder:
             self.gathers.cancel()
             self.gathers = None
         if not self.is_closed and not self._writer.is_busy:
-            self._writer.hand_over(self._taken())
+            self._writer.hand_over(self._take_entries())
 
-    def _wrote(self) -> None:
+    def _block_written(self) -> None:
         if self.waiting.size_bytes and not self.is_closed:
             self.gather()
 
@@ -313,7 +315,7 @@ class RecordedConnection(ExchangeObserver):
             if unchecked is not None:
                 self._unchecked = unchecked, flags, now_us, waited_us
                 return True
-            self._begin(flags, now_us, waited_us)
+            self._begin_entry(flags, now_us, waited_us)
             parts = cut_request(frame) if is_cut else None
             if parts is None:
                 waiting.item(FIRST, frame)
@@ -339,14 +341,14 @@ class RecordedConnection(ExchangeObserver):
         if noted is None or recorder.is_closed:
             return
         unchecked, flags, now_us, waited_us = noted
-        self._begin(flags, now_us, waited_us)
+        self._begin_entry(flags, now_us, waited_us)
         if is_sound or unchecked.is_sound():
             recorder.waiting.item_parts(FIRST | CUT, unchecked.parts())
         else:
             recorder.waiting.item(FIRST, unchecked.whole())
         recorder.gather()
 
-    def _begin(self, flags: int, now_us: int, waited_us: int) -> None:
+    def _begin_entry(self, flags: int, now_us: int, waited_us: int) -> None:
         """Begins a run of entries with the request that arrived last."""
         self._recorder.waiting.begin(self, flags, self.number, now_us, waited_us)
         self._run_read = self.info.reads

@@ -62,22 +62,22 @@ async def test_the_last_exchanges_are_kept_and_can_be_filtered() -> None:
     peer, exchanges, _ = kept_by()
     for number in range(MOST_EXCHANGES + 250):
         peer.send(frame(f"t{number}"))
-    found = list(exchanges.since(0, None, None))
+    found = list(exchanges.completed_since(0, None, None))
     assert [found[0]["number"], found[-1]["number"], len(found)] == [251, MOST_EXCHANGES + 250, MOST_EXCHANGES]
-    assert list(exchanges.since(MOST_EXCHANGES + 249, "Metadata", "a-client")) == found[-1:]
-    assert list(exchanges.since(0, "Produce", None)) == []
-    assert list(exchanges.since(0, None, "another")) == []
+    assert list(exchanges.completed_since(MOST_EXCHANGES + 249, "Metadata", "a-client")) == found[-1:]
+    assert list(exchanges.completed_since(0, "Produce", None)) == []
+    assert list(exchanges.completed_since(0, None, "another")) == []
 
 
 async def test_an_exchange_has_the_times_of_the_clock_as_it_was_then() -> None:
     later = DelayedAnswer()
     peer, exchanges, time = kept_by(later)
     peer.send(frame())
-    (waiting,) = exchanges.since(0, None, None)
+    (waiting,) = exchanges.completed_since(0, None, None)
     assert (waiting["received_ms"], waiting["answered_ms"], waiting["answer"]) == (5, None, None)
     time.pace = Pace(7, 0.5, 100.0, False)
     later.give(answer())
-    (told,) = exchanges.since(0, None, None)
+    (told,) = exchanges.completed_since(0, None, None)
     assert (told["received_ms"], told["answered_ms"], told["closed"]) == (5, 607, False)
     assert told["answer"] is not None
     assert told["client_id"] == "a-client"
@@ -88,11 +88,11 @@ async def test_an_answer_belongs_to_its_request_also_where_earlier_ones_have_non
     peer, exchanges, _ = kept_by(first, second)
     peer.send(frame("one") + frame("two"))
     second.give(answer())  # This response waits for the first one.
-    assert [each["answered_ms"] for each in exchanges.since(0, None, None)] == [None, None]
+    assert [each["answered_ms"] for each in exchanges.completed_since(0, None, None)] == [None, None]
     (client,) = exchanges.clients()
     assert (client.client_id, client.in_flight) == ("a-client", 2)
     first.give([])
-    assert [each["answer_bytes"] for each in exchanges.since(0, None, None)] == [0, sum(map(len, answer()))]
+    assert [each["answer_bytes"] for each in exchanges.completed_since(0, None, None)] == [0, sum(map(len, answer()))]
     assert [each.in_flight for each in exchanges.clients()] == [0]
 
 
@@ -105,8 +105,8 @@ async def test_a_connection_that_is_closed_in_place_of_an_answer_is_told(is_park
         later.give(CloseConnection("a fault"))
     else:
         earlier.give(answer())
-    closed = [each["closed"] for each in exchanges.since(0, None, None)]
-    answered = [each["answered_ms"] for each in exchanges.since(0, None, None)]
+    closed = [each["closed"] for each in exchanges.completed_since(0, None, None)]
+    answered = [each["answered_ms"] for each in exchanges.completed_since(0, None, None)]
     assert closed == ([True, False] if is_parked else [False, True])
     assert answered == ([5, None] if is_parked else [5, 5])
 
@@ -127,7 +127,7 @@ async def test_the_bytes_of_all_are_bounded_also_by_late_answers() -> None:
         peer_of(server, exchanges).send(frame())
     for each in waiting:
         each.give([bytes(MOST_KEPT_BYTES)])
-    kept = list(exchanges.since(0, None, None))
+    kept = list(exchanges.completed_since(0, None, None))
     assert 0 < len(kept) <= MOST_BYTES // MOST_KEPT_BYTES
     assert exchanges.kept.kept_bytes == sum(
         len(each.request) + len(answer_of(each) or b"") for each in exchanges.kept.exchanges
@@ -151,7 +151,7 @@ async def test_what_is_too_large_is_named_by_its_size() -> None:
     large = frame("t" * MOST_KEPT_BYTES)
     peer, exchanges, _ = kept_by([bytes(MOST_KEPT_BYTES), b"1"])
     peer.send(large)
-    (told,) = exchanges.since(0, None, None)
+    (told,) = exchanges.completed_since(0, None, None)
     assert (told["request"], told["answer"]) == (None, None)
     assert (told["request_bytes"], told["answer_bytes"]) == (len(large) - 4, MOST_KEPT_BYTES + 1)
 
@@ -159,7 +159,7 @@ async def test_what_is_too_large_is_named_by_its_size() -> None:
 async def test_secrets_are_not_kept() -> None:
     peer, exchanges, _ = kept_by([b"a secret answer"])
     peer.send(frame(message=AlterUserScramCredentialsRequest(), version=0))
-    (told,) = exchanges.since(0, None, None)
+    (told,) = exchanges.completed_since(0, None, None)
     assert (told["api"], told["request"], told["answer"]) == ("AlterUserScramCredentials", None, None)
     (kept,) = exchanges.kept.exchanges
     assert (len(kept.request), answer_of(kept)) == (8, None)
@@ -171,7 +171,7 @@ async def test_bytes_of_a_login_are_no_exchange() -> None:
     peer.send(b"\0\0\0\x0d\0alice\0secret")
     peer.connection.info.is_authenticated = True
     peer.send(frame())
-    (told,) = exchanges.since(0, None, None)
+    (told,) = exchanges.completed_since(0, None, None)
     assert told["answer_bytes"] == sum(map(len, answer()))
     assert exchanges.kept.kept_bytes < 200
 
@@ -179,13 +179,13 @@ async def test_bytes_of_a_login_are_no_exchange() -> None:
 async def test_what_is_no_request_of_kafkas_is_left_out() -> None:
     peer, exchanges, _ = kept_by()
     peer.send(b"\0\0\0\x08\x7f\x7f\0\0\0\0\0\0" + b"\0\0\0\x02\0\3" + frame())
-    assert [each["number"] for each in exchanges.since(0, None, None)] == [3]
+    assert [each["number"] for each in exchanges.completed_since(0, None, None)] == [3]
 
 
 async def test_reading_exchanges_that_are_not_kept_names_the_setting() -> None:
     exchanges = Exchanges(SetClock(Pace(5, 0.0, 0.0, True)), lambda: 1.0)
     exchanges.are_kept = False
     with pytest.raises(Problem, match=r"odradek\.control\.requests\.enable"):
-        list(exchanges.since(0, None, None))
+        list(exchanges.completed_since(0, None, None))
     with pytest.raises(Problem, match=r"odradek\.control\.requests\.enable"):
         exchanges.clients()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from odradek.broker.control.faults.edits import NotMade, make_all
+from odradek.broker.control.faults.edits import EditNotApplied, apply_edits
 from odradek.broker.control.faults.rules import Occurrence, Point, Rule, parse_rule
 from odradek.broker.control.faults.sightings import named_in, places_in
 from odradek.broker.control.problems import Problem
@@ -90,14 +90,14 @@ def test_a_rule_is_an_object(told: object) -> None:
 
 def test_a_rule_finds_transactional_ids_and_comparisons() -> None:
     commits = rule(match={"api": "EndTxn", "transactional_id": "t", "when": "Committed == true"})
-    assert commits.hit(seen(EndTxnRequest(transactional_id="t", committed=True)))
-    assert not commits.hit(seen(EndTxnRequest(transactional_id="t", committed=False)))
-    assert not commits.hit(seen(EndTxnRequest(transactional_id="u", committed=True)))
+    assert commits.count_match(seen(EndTxnRequest(transactional_id="t", committed=True)))
+    assert not commits.count_match(seen(EndTxnRequest(transactional_id="t", committed=False)))
+    assert not commits.count_match(seen(EndTxnRequest(transactional_id="u", committed=True)))
 
 
 def test_a_null_meets_no_order() -> None:
     old = rule(match={"api": "ConsumerGroupHeartbeat", "when": "RackId < 3"})
-    assert not old.hit(seen(ConsumerGroupHeartbeatRequest(rack_id=None)))
+    assert not old.count_match(seen(ConsumerGroupHeartbeatRequest(rack_id=None)))
 
 
 def test_a_topic_and_its_partition_are_matched_together() -> None:
@@ -108,8 +108,8 @@ def test_a_topic_and_its_partition_are_matched_together() -> None:
         other = TopicProduceData(name="other", partition_data=[PartitionProduceData(index=1, records=None)])
         return ProduceRequest(topic_data=[TopicProduceData(name=topic, partition_data=data), other])
 
-    assert one.hit(seen(asked("orders", 1)))
-    assert not one.hit(seen(asked("orders", 0)))
+    assert one.count_match(seen(asked("orders", 1)))
+    assert not one.count_match(seen(asked("orders", 0)))
 
 
 def test_single_partitions_are_refused_where_that_version_answers_each_of_them() -> None:
@@ -120,20 +120,20 @@ def test_single_partitions_are_refused_where_that_version_answers_each_of_them()
         OffsetFetchRequestGroup(group_id="g", topics=[OffsetFetchRequestTopics(name="orders", partition_indexes=[0])])
     ]
     grouped = OffsetFetchRequest(groups=groups)
-    assert rule(do=do).hit(replace(seen(old), version=7))
+    assert rule(do=do).count_match(replace(seen(old), version=7))
     # In this version the partitions are nested below groups.
-    assert not rule(do=do).hit(replace(seen(grouped), version=8))
+    assert not rule(do=do).count_match(replace(seen(grouped), version=8))
 
 
 def test_a_topic_is_known_by_its_id() -> None:
     request = FetchRequest(topics=[FetchTopic(topic_id=TOPIC_ID, partitions=[FetchPartition(partition=2)])])
-    assert rule(match={"topic": "orders", "partition": 2}).hit(seen(request))
+    assert rule(match={"topic": "orders", "partition": 2}).count_match(seen(request))
 
 
 def test_a_rule_may_match_the_client_id() -> None:
     mine = rule(match={"client_id": "mine"})
-    assert mine.hit(seen(EndTxnRequest(), client_id="mine"))
-    assert not mine.hit(seen(EndTxnRequest(), client_id="yours"))
+    assert mine.count_match(seen(EndTxnRequest(), client_id="mine"))
+    assert not mine.count_match(seen(EndTxnRequest(), client_id="yours"))
 
 
 @pytest.mark.parametrize(
@@ -148,14 +148,14 @@ def test_a_rule_may_match_the_client_id() -> None:
 )
 def test_counts_choose_among_those_that_match(counts: dict[str, object], acts_on: list[int]) -> None:
     one = rule(**counts)
-    assert [number for number in range(1, 7) if one.hit(seen(EndTxnRequest()))] == acts_on
+    assert [number for number in range(1, 7) if one.count_match(seen(EndTxnRequest()))] == acts_on
     assert one.hits == len(acts_on)
 
 
 def test_chance_repeats_with_its_seed() -> None:
     def chosen(seed: int) -> list[bool]:
         one = rule(match={"probability": 0.5, "seed": seed})
-        return [one.hit(seen(EndTxnRequest())) for _ in range(64)]
+        return [one.count_match(seen(EndTxnRequest())) for _ in range(64)]
 
     assert chosen(1) == chosen(1) != chosen(2)
 
@@ -168,9 +168,9 @@ def test_versions_are_known_before_the_request_is_decoded() -> None:
 
 def test_a_rule_acts_on_its_api_and_versions_only_whatever_others_ask_for() -> None:
     request = seen(EndTxnRequest(transactional_id="t"))
-    assert not rule(match={"api": "Produce"}).hit(request)
-    assert not rule(match={"api": "EndTxn", "versions": "1+"}).hit(request)
-    assert rule(match={"api": "EndTxn", "versions": 0}).hit(request)
+    assert not rule(match={"api": "Produce"}).count_match(request)
+    assert not rule(match={"api": "EndTxn", "versions": "1+"}).count_match(request)
+    assert rule(match={"api": "EndTxn", "versions": 0}).count_match(request)
 
 
 def test_an_edit_sets_a_field_of_the_answer() -> None:
@@ -229,7 +229,7 @@ def test_an_edit_corrupts_bytes() -> None:
     assert answer.assignment == b"ac"
     answer.assignment = b""
     for edit in one.do.edits:
-        with pytest.raises(NotMade, match="there is nothing to corrupt at assignment"):
+        with pytest.raises(EditNotApplied, match="there is nothing to corrupt at assignment"):
             edit.apply(answer, type(answer).MAX_VERSION)
 
 
@@ -288,7 +288,7 @@ ZERO = "A" * 22
 )
 def test_an_edit_says_what_this_answer_lacks(edit: dict[str, object], version: int, words: str) -> None:
     (one,) = rule(match={"api": "Metadata"}, at="applied", do={"edit": edit}).do.edits
-    with pytest.raises(NotMade, match=words):
+    with pytest.raises(EditNotApplied, match=words):
         one.apply(MetadataResponse(topics=list(TOPICS)), version)
 
 
@@ -314,21 +314,21 @@ def test_a_field_that_an_old_version_lacks_is_left_out_beside_others() -> None:
     both = {"Topics[*].ErrorCode": 3, "Topics[*].TopicId": ZERO}
     alone = rule(match={"api": "Metadata"}, at="applied", do={"edit": {"Topics[*].TopicId": ZERO}})
     answer = MetadataResponse(topics=[MetadataResponseTopic(name="a")])
-    make_all(rule(match={"api": "Metadata"}, at="applied", do={"edit": both}).do.edits, answer, 9)
+    apply_edits(rule(match={"api": "Metadata"}, at="applied", do={"edit": both}).do.edits, answer, 9)
     assert answer.topics[0].error_code == 3
-    with pytest.raises(NotMade, match="version 9 of the answer has no topicId"):
-        make_all(alone.do.edits, answer, 9)
+    with pytest.raises(EditNotApplied, match="version 9 of the answer has no topicId"):
+        apply_edits(alone.do.edits, answer, 9)
 
 
 def test_a_hit_is_taken_back_where_the_edit_cannot_be_made() -> None:
     one = rule(match={"api": "EndTxn"}, at="applied", do={"edit": {"ErrorCode": 51}}, times=1)
     request = seen(EndTxnRequest(transactional_id="t"))
-    assert one.hit(request)
-    assert not one.hit(request)
+    assert one.count_match(request)
+    assert not one.count_match(request)
     one.not_made("the request has no answer")
     told = one.as_json()
     assert (told["hits"], told["unmade"], told["unmade_because"]) == (0, 1, "the request has no answer")
-    assert one.hit(request)
+    assert one.count_match(request)
 
 
 @pytest.mark.parametrize("order", [[], [0, 0], [-1], "0", True, [True]])

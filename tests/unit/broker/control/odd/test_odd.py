@@ -219,9 +219,9 @@ def test_nothing_is_refused_where_nobody_is_told() -> None:
 def test_a_fetch_is_hurried_once() -> None:
     request = FetchRequest(max_wait_ms=500)
     odd = always()
-    assert odd.hurry(request)
+    assert odd.remove_wait(request)
     assert request.max_wait_ms == 0
-    assert not odd.hurry(request)
+    assert not odd.remove_wait(request)
     assert odd.as_json()["oddities"] == [
         {"name": name, "percent": 100, "done": int(name == "early fetch")} for name in PERCENT
     ]
@@ -259,7 +259,7 @@ def drawn(odd: Odd, *requests: tuple[str, ApiKey]) -> dict[str, list[ErrorCode |
     """Returns the errors that replaced responses, by the client id of the requests."""
     found: dict[str, list[ErrorCode | None]] = {}
     for number, (client_id, api) in enumerate(requests):
-        odd.begin(api, client_id, number)
+        odd.begin_request(api, client_id, number)
         found.setdefault(client_id, []).append(odd.passing_error(api, EndTxnRequest()))
     return found
 
@@ -277,8 +277,8 @@ def test_a_seed_does_the_same_whatever_others_ask_meanwhile() -> None:
 
 def test_what_was_done_last_is_told_with_its_request() -> None:
     odd = always()
-    first = odd.begin(ApiKey.END_TXN, "one", 41)
-    odd.begin(ApiKey.HEARTBEAT, "two", 42)
+    first = odd.begin_request(ApiKey.END_TXN, "one", 41)
+    odd.begin_request(ApiKey.HEARTBEAT, "two", 42)
     odd.resume(first)
     odd.passing_error(ApiKey.END_TXN, EndTxnRequest())
     assert odd.as_json()["recent"] == [

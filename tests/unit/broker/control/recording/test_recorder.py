@@ -87,7 +87,7 @@ def kinds(entries: list[RecordingEntry]) -> list[tuple[Kind, int, int]]:
 
 def peer_of(server: Server, *recorders: Recorder, transport: FakeTransport | None = None) -> Peer:
     if not server.observers:
-        observe(server, [recorder.at(1) for recorder in recorders])
+        observe(server, [recorder.observer_of(1) for recorder in recorders])
     return Peer(server, make_connection=ControlledConnection, transport=transport)
 
 
@@ -168,7 +168,7 @@ async def test_answers_to_requests_from_before_the_recording_are_not_in_it() -> 
     peer = Peer(server, make_connection=ControlledConnection)
     peer.send(FRAME)
     recorder = Recorder(disk, asyncio.get_running_loop(), compression=Compression.NONE)
-    observe(server, [recorder.at(1)])
+    observe(server, [recorder.observer_of(1)])
     peer.send(FRAME)
     early.give([ANSWER + b"early"])
     late.give([ANSWER + b"late"])
@@ -262,7 +262,7 @@ async def test_only_who_keeps_records_has_answers_read_from_files() -> None:
         peer.connection.info.sends_files = True
         loop, disk = asyncio.get_running_loop(), CountedWrites()
         recorder = Recorder(disk, loop, compression=Compression.NONE, keeps_records=keeps_records)
-        observe(server, [recorder.at(1)])
+        observe(server, [recorder.observer_of(1)])
         peer.send(FRAME)
         assert peer.connection.info.sends_files is not keeps_records
         recorder.close()
@@ -273,7 +273,7 @@ async def test_a_recorder_that_is_closed_leaves_connections_alone() -> None:
     peer = Peer(server, make_connection=ControlledConnection)
     peer.connection.info.sends_files = True
     recorder = Recorder(disk, asyncio.get_running_loop())
-    observe(server, [recorder.at(1)])
+    observe(server, [recorder.observer_of(1)])
     peer.send(FRAME)
     assert not peer.connection.info.sends_files  # The recorder cannot see bytes that are sent from a file.
     recorder.close()
@@ -291,7 +291,7 @@ async def test_a_reader_that_is_too_slow_is_told_how_much_it_missed() -> None:
     unread.write(b"67890")
     unread.write(b"x")
     unread.write(b"y")  # Nothing may follow a gap.
-    assert await unread.taken(1) == b"1234567890"
+    assert await unread.wait_for_blocks(1) == b"1234567890"
     assert unread.left_out == 2
     unread.write(b"z")
     assert unread.left_out == 3
@@ -302,8 +302,8 @@ async def test_the_last_exchanges_of_a_deleted_cluster_reach_the_reader() -> Non
     loop = asyncio.get_running_loop()
     unread = UnreadBlocks(loop)
     recorder = Recorder(unread, loop, compression=Compression.NONE)
-    received = [await unread.taken(1)]
-    recorder.tell({"called": "last"})
+    received = [await unread.wait_for_blocks(1)]
+    recorder.record_event({"called": "last"})
 
     async def write(data: bytes) -> None:
         received.append(data)
