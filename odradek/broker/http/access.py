@@ -70,7 +70,7 @@ def refusal(allowed: Access, tokens: Sequence[str], path: str, authorization: st
 
 
 def has_token(tokens: Sequence[str], authorization: str) -> bool:
-    found = said(authorization).encode(errors="surrogateescape")
+    found = token_in(authorization).encode(errors="surrogateescape")
     return any(hmac.compare_digest(found, token.encode()) for token in tokens)
 
 
@@ -79,7 +79,7 @@ def is_login(tokens: Sequence[str], authorization: str) -> bool:
     return authorization.strip().lower().startswith("basic ") and not has_token(tokens, authorization)
 
 
-def said(authorization: str) -> str:
+def token_in(authorization: str) -> str:
     """Returns the token in `Bearer <token>`, or the password of Basic with any user name; else an empty text."""
     scheme, _, credentials = authorization.strip().partition(" ")
     if scheme.lower() == "bearer":

@@ -133,7 +133,7 @@ class HttpConnections:
                 continue
             taken = len(self._making) + len(self._server.connections)
             is_reserved = taken >= self._limits.most_connections
-            task = self._loop.create_task(self._make(peer, is_reserved=is_reserved))
+            task = self._loop.create_task(self._add_connection(peer, is_reserved=is_reserved))
             if is_reserved:
                 self._in_reserve.append(task)
                 if len(self._in_reserve) > self._limits.reserve:
@@ -146,7 +146,7 @@ class HttpConnections:
         for task in self._making:
             task.cancel()
 
-    async def _make(self, peer: socket, *, is_reserved: bool) -> None:
+    async def _add_connection(self, peer: socket, *, is_reserved: bool) -> None:
         timeout_s = None if self._context is None else self._limits.request_timeout_s
         try:
             transport, protocol = await self._loop.connect_accepted_socket(

@@ -84,12 +84,12 @@ LOGINS: tuple[tuple[str, str, Callable[[LoginCounts], int]], ...] = (
 
 def exposition(measures: Measures) -> bytes:
     registry = CollectorRegistry()
-    registry.register(Collected(measures))
+    registry.register(MeasuresCollector(measures))
     ProcessCollector(registry=registry)
     return generate_latest(registry)
 
 
-class Collected(Collector):
+class MeasuresCollector(Collector):
     def __init__(self, measures: Measures) -> None:
         self._measures = measures
 

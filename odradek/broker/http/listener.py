@@ -78,7 +78,7 @@ def bind_pages(config: BrokerConfig) -> socket.socket | None:
 
 
 class RecentWarnings(logging.Handler):
-    """Collects the most recent warnings and errors for the page. Attached to the root logger by `begin`."""
+    """Collects the most recent warnings and errors for the page. Attached to the root logger by `start`."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -87,7 +87,7 @@ class RecentWarnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self.records.append(record)
 
-    def begin(self) -> None:
+    def start(self) -> None:
         logging.root.addHandler(self)
 
     def end(self) -> None:
@@ -130,7 +130,7 @@ class ControlListener:
         self._end: Stop | None = None
         self._is_stopped = False
         self._warnings = RecentWarnings()
-        self._warnings.begin()
+        self._warnings.start()
         broker.loop.add_reader(bound.fileno(), self._first_peer)
 
     @property

@@ -95,7 +95,7 @@ class ListenerMeasure(NamedTuple):
     connections: int
     connections_made: int
     delayed: tuple[int, int] = (0, 0)
-    held: tuple[int, int] = (0, 0)
+    held_count: tuple[int, int] = (0, 0)
     logins: LoginCounts | None = None
 
 
@@ -237,7 +237,7 @@ class BlockingMeasure(NamedTuple):
     """One kind of work that blocked the loop for longer than `loop_watch.LONG_S`: how often, and for how long."""
 
     name: str
-    times: int
+    occurrences: int
     total_ms: float
     max_ms: float
 

@@ -88,7 +88,7 @@ async def serve(
 
 
 def pages(broker: Broker, traffic: Traffic, warnings: Sequence[LogRecord], allowed: Access) -> web.Application:
-    app = web.Application(middlewares=[guarded(allowed, broker.config.odradek_http_token, HttpLogins(broker))])
+    app = web.Application(middlewares=[access_guard(allowed, broker.config.odradek_http_token, HttpLogins(broker))])
     page = add_page(app, broker, traffic, warnings, partial(metrics, broker, traffic))
     add_records(app, page, broker, traffic)
     app.router.add_get("/healthz", partial(healthz, broker))
@@ -97,16 +97,16 @@ def pages(broker: Broker, traffic: Traffic, warnings: Sequence[LogRecord], allow
 
 
 class AccessRefused(web.HTTPException):
-    """Raised for a request that is refused before its handler; becomes an HTTP response with the reason in `told`."""
+    """Raised for a request that is refused before its handler; becomes an HTTP response with the reason in `refusal`."""
 
-    def __init__(self, told: Refusal) -> None:
-        self.status_code = told.status
-        self.told = told
-        body = {"error": told.text} if told.code is None else {"error": told.text, "code": told.code}
-        super().__init__(headers=told.headers, text=json.dumps(body), content_type="application/json")
+    def __init__(self, refusal: Refusal) -> None:
+        self.status_code = refusal.status
+        self.refusal = refusal
+        body = {"error": refusal.text} if refusal.code is None else {"error": refusal.text, "code": refusal.code}
+        super().__init__(headers=refusal.headers, text=json.dumps(body), content_type="application/json")
 
 
-def guarded(allowed: Access, token: str | None, logins: HttpLogins) -> Middleware:
+def access_guard(allowed: Access, token: str | None, logins: HttpLogins) -> Middleware:
     @web.middleware
     async def guard(
         request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -94,14 +94,14 @@ class KeptExchanges:
 class ObservedClient(ExchangeObserver):
     """Stores the exchanges of one connection. first: the beginning of its first request; None before that"""
 
-    __slots__ = ("_connection", "_connection_id", "_info", "_kept", "first", "unanswered")
+    __slots__ = ("_connection", "_connection_id", "_info", "_kept", "first_request", "unanswered")
 
     def __init__(self, kept: KeptExchanges, connection: ControlledConnection) -> None:
         super().__init__(kept)
         self._kept = kept
         self._connection, self._info = connection, connection.info
         self._connection_id = connection.info.connection_id
-        self.first: bytes | None = None
+        self.first_request: bytes | None = None
         # exchanges in order; None for exchanges that are not stored at all
         self.unanswered: deque[KeptExchange | None] = deque()
 
@@ -121,7 +121,7 @@ class ObservedClient(ExchangeObserver):
         exchange = KeptExchange()
         exchange.received = (self._connection_id, kept.time.pace, kept.now_s(), request, size, not is_secret)
         exchange.answered = None
-        if self.first is None:
+        if self.first_request is None:
             self._introduce(frame)
         self.unanswered.append(exchange)
         exchanges = kept.exchanges
@@ -158,7 +158,7 @@ class ObservedClient(ExchangeObserver):
     def _introduce(self, frame: memoryview) -> None:
         """Registers the client, with the beginning of its first request."""
         clients, key = self._kept.clients, id(self._info)
-        self.first = bytes(frame[:MOST_KEPT_BYTES])
+        self.first_request = bytes(frame[:MOST_KEPT_BYTES])
         clients[key] = self
         self._info.when_closed(self._closed)
 

@@ -19,7 +19,7 @@ from odradek.broker.control.clusters.releases import release_named
 from odradek.broker.control.http.fields import SentFields, read_fields, read_json
 from odradek.broker.control.http.live_recording import send_recording
 from odradek.broker.control.http.request_events import EventCursor, send_requests
-from odradek.broker.control.http.shown import ShownClusters
+from odradek.broker.control.http.shown import PageClusters
 from odradek.broker.control.http.state import LISTS, Row, page_of, partition_row
 from odradek.broker.control.http.waiting import effects_are_there, wait
 from odradek.broker.control.nodes.nodes import told_nodes
@@ -55,7 +55,7 @@ ClusterHandler: TypeAlias = "Callable[[Cluster, web.Request, SentFields], Awaita
 
 
 def add_control(app: web.Application, clusters: Clusters) -> None:
-    app[CONTROLLED] = ShownClusters(clusters)
+    app[CONTROLLED] = PageClusters(clusters)
     app.middlewares.insert(0, as_problems)
     routes = Routes(clusters)
     for call in CALLS:
@@ -77,8 +77,8 @@ async def as_problems(
         if refused.status < 400 or not f"{request.path}/".startswith(f"{BASE}/"):
             raise
         if isinstance(refused, AccessRefused):
-            problem = Problem(refused.status, refused.told.text)
-            return problem_answer(problem, {**HEADERS, **refused.told.headers})
+            problem = Problem(refused.status, refused.refusal.text)
+            return problem_answer(problem, {**HEADERS, **refused.refusal.headers})
         detail = REFUSALS.get(refused.status, f"{request.method} {request.path}: {refused.reason}")
         allowed = refused.headers.get("Allow")
         headers = HEADERS if allowed is None else {**HEADERS, "Allow": allowed}

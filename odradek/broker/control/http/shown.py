@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from odradek.broker.http.page.served import JsonValue, Order, View
 
 
-class ShownClusters:
+class PageClusters:
     """The clusters of the process, for the page. Implements `odradek.broker.http.page.served.ControlledClusters`."""
 
     def __init__(self, clusters: Clusters) -> None:
@@ -29,7 +29,7 @@ class ShownClusters:
         listed: dict[str, JsonValue] = {"total": len(found), "from": order.start}
         if not order.by:
             return {**listed, "clusters": [row(each) for each in found[order.start : order.end]]}
-        return {**listed, "clusters": order.shown([row(each) for each in found])}
+        return {**listed, "clusters": order.visible_rows([row(each) for each in found])}
 
     def show(self, name: str) -> View:
         cluster = self._get(name)
@@ -44,7 +44,7 @@ class ShownClusters:
             "hold_list": cast("list[View]", cluster.faults.holds.as_json()[:SHOWN]),
         }
 
-    def served(self, name: str, default: ViewedBroker) -> ViewedBroker:
+    def broker_of(self, name: str, default: ViewedBroker) -> ViewedBroker:
         cluster = self._get(name or DEFAULT)
         holds = cast("Callable[[], list[View]]", cluster.faults.holds.as_json)
         if cluster.id == DEFAULT:

@@ -94,7 +94,7 @@ class ClientState:
 
 
 def client_state(client: ObservedClient) -> ClientState:
-    return ClientState(client_id_in(client.first or b""), client.in_flight)
+    return ClientState(client_id_in(client.first_request or b""), client.in_flight)
 
 
 def client_id_in(frame: bytes) -> str | None:

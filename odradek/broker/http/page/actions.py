@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.http.page.record_grammar import FIELDS as RECORD_FIELDS
 from odradek.broker.http.page.record_grammar import parse_record
-from odradek.broker.http.page.record_writing import partition_count, placed
+from odradek.broker.http.page.record_writing import chosen_partitions_of, partition_count
 from odradek.broker.http.page.record_writing import produce as produce_records
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.alter_share_group_offsets_request import (
@@ -70,9 +70,9 @@ class Fields:
 
     def __init__(self, body: object, known: frozenset[str]) -> None:
         if not isinstance(body, Mapping):
-            raise refused("the body must be a JSON object")
+            raise invalid_request("the body must be a JSON object")
         if unknown := sorted(set(body) - known):
-            raise refused(f"there is no field {unknown[0]}; fields are {', '.join(sorted(known))}")
+            raise invalid_request(f"there is no field {unknown[0]}; fields are {', '.join(sorted(known))}")
         self._body: Mapping[str, object] = body
 
     def __contains__(self, name: str) -> bool:
@@ -81,7 +81,7 @@ class Fields:
     def text(self, name: str) -> str:
         found = self._body.get(name)
         if not isinstance(found, str) or not found:
-            raise refused(f"{name} must be a non-empty string")
+            raise invalid_request(f"{name} must be a non-empty string")
         return found
 
     def without(self, name: str) -> Mapping[str, object]:
@@ -93,20 +93,20 @@ class Fields:
         if found is None and default is not None:
             return default
         if not isinstance(found, int) or isinstance(found, bool) or not least <= found < 2**63:
-            raise refused(f"{name} must be a whole number of at least {least}")
+            raise invalid_request(f"{name} must be a whole number of at least {least}")
         return found
 
     def any_text(self, name: str) -> str:
         """Returns a text, which may be empty."""
         found = self._body.get(name)
         if not isinstance(found, str):
-            raise refused(f"{name} must be a string")
+            raise invalid_request(f"{name} must be a string")
         return found
 
     def decimal(self, name: str) -> float:
         found = self._body.get(name)
         if not isinstance(found, int | float) or isinstance(found, bool) or not math.isfinite(found):
-            raise refused(f"{name} must be a number")
+            raise invalid_request(f"{name} must be a number")
         return float(found)
 
     def texts(self, name: str) -> Mapping[str, str]:
@@ -115,11 +115,11 @@ class Fields:
         if found is None:
             return {}
         if not isinstance(found, Mapping) or not all(isinstance(value, str) for value in found.values()):
-            raise refused(f"{name} must be an object whose values are strings")
+            raise invalid_request(f"{name} must be an object whose values are strings")
         return found
 
 
-def refused(words: str) -> KafkaError:
+def invalid_request(words: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REQUEST, words)
 
 
@@ -154,7 +154,7 @@ def check(code: int, words: str | None = None) -> None:
 
 async def abort(ask: Ask, fields: Fields) -> View:
     """Aborts an ordinary transaction and fences its producer, like a new producer with the same transactional id."""
-    found = await described(ask, fields.text("transactional_id"))
+    found = await describe_transaction(ask, fields.text("transactional_id"))
     name = found.transactional_id
     if found.transaction_state != ONGOING:
         raise KafkaError(
@@ -172,7 +172,7 @@ async def abort(ask: Ask, fields: Fields) -> View:
 
 async def force_terminate(ask: Ask, fields: Fields) -> View:
     """Aborts the open transaction of an id, even if it is prepared for a two-phase commit (KIP-939)."""
-    found = await described(ask, fields.text("transactional_id"))
+    found = await describe_transaction(ask, fields.text("transactional_id"))
     name = found.transactional_id
     await take_over(ask, name, TIMEOUT_MS)
     if found.transaction_state == ONGOING:
@@ -180,7 +180,7 @@ async def force_terminate(ask: Ask, fields: Fields) -> View:
     return {"done": f"{name} had no open transaction ({found.transaction_state}); its producer is fenced."}
 
 
-async def described(ask: Ask, name: str) -> TransactionState:
+async def describe_transaction(ask: Ask, name: str) -> TransactionState:
     answer = await ask(DescribeTransactionsRequest(transactional_ids=[name]), DescribeTransactionsResponse)
     (found,) = answer.transaction_states
     check(found.error_code)
@@ -251,7 +251,7 @@ async def alter_topic(ask: Ask, fields: Fields) -> View:
     if "reset" in fields:
         changes.append(AlterableConfig(name=fields.text("reset"), config_operation=DELETE, value=None))
     if not changes:
-        raise refused("one of the fields configs and reset is needed")
+        raise invalid_request("one of the fields configs and reset is needed")
     resource = AlterConfigsResource(resource_type=TOPIC, resource_name=topic, configs=changes)
     answer = await ask(IncrementalAlterConfigsRequest(resources=[resource]), IncrementalAlterConfigsResponse)
     (found,) = answer.responses
@@ -270,7 +270,7 @@ async def produce(ask: Ask, fields: Fields) -> View:
     topic = fields.text("topic")
     sent = parse_record(fields.without("topic"))
     count = 0 if sent.partition is not None else await partition_count(ask, topic, may_create=False)
-    (partition,) = placed([sent], [sent.key.data], count)
+    (partition,) = chosen_partitions_of([sent], [sent.key.data], count)
     (written,) = await produce_records(ask, topic, [partition], [sent.with_bytes(sent.key.data, sent.value.data)])
     if written.error is not None:
         check(written.error.code.value, written.error.message)
@@ -327,19 +327,21 @@ async def reset_offsets(ask: Ask, fields: Fields) -> View:
     """
     group, topic = fields.text("group"), fields.text("topic")
     if sum(name in fields for name in ("to", "offset", "timestamp")) != 1:
-        raise refused("exactly one of the fields to, offset and timestamp is needed")
+        raise invalid_request("exactly one of the fields to, offset and timestamp is needed")
     partitions = await partitions_of(ask, topic)
     if "partition" in fields:
         partitions = [index for index in partitions if index == fields.number("partition", least=0)]
     if not partitions:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has no such partition.")
     wanted = await destinations(ask, fields, topic, partitions)
-    found = await listed(ask, group)
+    found = await find_listed_group(ask, group)
     if found is not None and found.group_state not in WITHOUT_MEMBERS:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group} has members ({found.group_state}): stop them first.")
     if found is not None and found.group_type == SHARE:
         if "offset" in fields:
-            raise refused(f"{group} is a share group: give to (earliest or latest) or timestamp instead of offset")
+            raise invalid_request(
+                f"{group} is a share group: give to (earliest or latest) or timestamp instead of offset"
+            )
         await alter(ask, group, topic, wanted)
     else:
         await commit(ask, group, topic, wanted)
@@ -355,7 +357,7 @@ async def destinations(ask: Ask, fields: Fields, topic: str, partitions: list[in
     if "to" in fields:
         name = fields.text("to")
         if name not in NAMED:
-            raise refused(f"to is {name}, but must be one of {', '.join(NAMED)}")
+            raise invalid_request(f"to is {name}, but must be one of {', '.join(NAMED)}")
         return await offsets_at(ask, topic, partitions, NAMED[name])
     ends = await offsets_at(ask, topic, partitions, LATEST)
     if "timestamp" in fields:
@@ -373,7 +375,7 @@ async def partitions_of(ask: Ask, topic: str) -> list[int]:
     return sorted(each.partition_index for each in found.partitions)
 
 
-async def listed(ask: Ask, group: str) -> ListedGroup | None:
+async def find_listed_group(ask: Ask, group: str) -> ListedGroup | None:
     await coordinator_of(ask, group)
     answer = await ask(ListGroupsRequest(), ListGroupsResponse)
     require_none(answer.error_code, "the list of groups")

@@ -57,7 +57,7 @@ async def groups(served: ViewedBroker, query: Query) -> View | Job:
     listed: dict[str, JsonValue] = {"total": len(found), "from": order.start}
     if not order.by:
         return {**listed, "groups": rows}
-    return lambda: {**listed, "groups": order.shown(rows)}
+    return lambda: {**listed, "groups": order.visible_rows(rows)}
 
 
 def group_row(listed: ListedGroup, broker: Broker, core: GroupCore) -> dict[str, JsonValue]:

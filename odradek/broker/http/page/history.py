@@ -44,7 +44,7 @@ class TxnStep(NamedTuple):
     before: Txn | None
     txn: Txn | None
 
-    def shown(self) -> dict[str, JsonValue]:
+    def as_view(self) -> dict[str, JsonValue]:
         return {"at_ms": self.at_ms, "offset": self.offset, **in_words(self.before, self.txn)}
 
 
@@ -108,7 +108,7 @@ OFFSET_COMMITS = (b"\x00\x00", b"\x00\x01")  # first bytes of the keys of offset
 CLASSIC = "GroupMetadata"
 PREFIXES = ("ConsumerGroup", "ShareGroup", "StreamsGroup")
 REVOKING = 1  # state of a member that must revoke partitions for others
-Told = tuple[str, str]  # the kind, which determines the color; the description
+MemberDescription = tuple[str, str]  # the kind, which determines the color; the description
 
 
 def group_history(portions: Iterable[bytes], group_id: str, topics: Mapping[str, str]) -> list[JsonValue]:
@@ -140,7 +140,7 @@ class GroupHistory:
         self._generation: int | None = None
         self._given: dict[str, str] = {}
 
-    def step(self, fields: Mapping[str, Any]) -> Told | None:
+    def step(self, fields: Mapping[str, Any]) -> MemberDescription | None:
         key, kind = fields["key"], fields["type"]
         if not isinstance(key, Mapping):
             return None
@@ -155,7 +155,7 @@ class GroupHistory:
                 return self._epochs(kind.removeprefix(prefix), names.get("memberId", ""), value)
         return None
 
-    def _classic(self, value: Mapping[str, Any] | None) -> Told | None:
+    def _classic(self, value: Mapping[str, Any] | None) -> MemberDescription | None:
         if value is None:
             self._members, self._generation = {}, None
             return "end", "deleted: by a client, or because it had no members and offsets"
@@ -172,7 +172,7 @@ class GroupHistory:
         count = f"{len(members)} member{'s' * (len(members) != 1)}, {value['protocol']}"
         return "commit", "; ".join([f"generation {self._generation}: {count}", *changes, has])
 
-    def _epochs(self, kind: str, member: str, value: Mapping[str, Any] | None) -> Told | None:
+    def _epochs(self, kind: str, member: str, value: Mapping[str, Any] | None) -> MemberDescription | None:
         match kind:
             case "Metadata":
                 return ("end", "deleted") if value is None else ("fence", f"group epoch {value['epoch']}")
@@ -196,7 +196,7 @@ class GroupHistory:
             case _:
                 return None
 
-    def _current(self, member: str, value: Mapping[str, Any]) -> Told | None:
+    def _current(self, member: str, value: Mapping[str, Any]) -> MemberDescription | None:
         if "activeTasks" in value:
             has, revoked = _tasks(value, ""), _tasks(value, "PendingRevocation")
         else:

@@ -126,7 +126,7 @@ def connections(served: ViewedBroker, query: Query) -> View:
         "total": len(found),
         "from": order.start,
         "software": dict(software.most_common()),
-        "connections": order.shown(rows),
+        "connections": order.visible_rows(rows),
     }
 
 

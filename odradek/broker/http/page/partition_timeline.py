@@ -109,11 +109,11 @@ def transactions_of(steps: Iterable[TxnStep]) -> list[PastTransaction]:
 
 
 @dataclass(slots=True)
-class Around:
+class SurroundingSteps:
     """The steps to show before and after a run."""
 
     before: list[tuple[str, TxnStep]] = field(default_factory=list)
-    behind: list[tuple[str, TxnStep]] = field(default_factory=list)
+    after: list[tuple[str, TxnStep]] = field(default_factory=list)
 
 
 def timeline(
@@ -127,7 +127,7 @@ def timeline(
     steps  steps of the coordinator by transactional id
     names  transactional ids by producer id
     """
-    around = [Around() for _ in runs]
+    around = [SurroundingSteps() for _ in runs]
     transactions = {name: [each for each in transactions_of(of) if partition in each.partitions]
                     for name, of in steps.items()}  # fmt: skip
     first: dict[int, int] = {}  # producer id → index of the first run of its current transaction
@@ -146,14 +146,14 @@ def timeline(
         name = names.get(producer_id)
         of = transactions.get(name, ()) if name is not None else ()
         if name is not None and of and not is_complete(of[-1]):
-            place(of[-1], name, around[at], around[-1], behind=True)
+            place(of[-1], name, around[at], around[-1], is_open=True)
     return [
         event
         for run, steps_around in zip(runs, around, strict=True)
         for event in (
             *(shown_step(name, step) for name, step in steps_around.before),
             shown_run(run, names.get(run.producer_id)),
-            *(shown_step(name, step) for name, step in steps_around.behind),
+            *(shown_step(name, step) for name, step in steps_around.after),
         )
     ]
 
@@ -169,23 +169,25 @@ def is_complete(transaction: PastTransaction) -> bool:
     return last is None or last.state in COMPLETE
 
 
-def place(transaction: PastTransaction, name: str, begin: Around, end: Around, *, behind: bool = False) -> None:
+def place(
+    transaction: PastTransaction, name: str, begin: SurroundingSteps, end: SurroundingSteps, *, is_open: bool = False
+) -> None:
     """Places the steps of a transaction around its runs.
 
-    behind  whether decisions come after `end`; True if the transaction has no marker, so that `end` is the last run
+    is_open  whether the transaction has no marker. Then `end` is the last run, and decisions come after it
     """
     for step in transaction.steps:
         state = None if step.txn is None else step.txn.state
         if state in COMPLETE:
-            end.behind.append((name, step))
+            end.after.append((name, step))
         elif state in DECIDED:
-            (end.behind if behind else end.before).append((name, step))
+            (end.after if is_open else end.before).append((name, step))
         else:
             begin.before.append((name, step))
 
 
 def shown_step(name: str, step: TxnStep) -> JsonValue:
-    return {**step.shown(), "is_broker_time": True, "offset": None, "id": name, "by": "coordinator"}
+    return {**step.as_view(), "is_broker_time": True, "offset": None, "id": name, "by": "coordinator"}
 
 
 def shown_run(run: BatchRun, name: str | None) -> JsonValue:

@@ -25,7 +25,7 @@ PARALLEL = frozenset({"batch", "marker", "hold"})
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class DrawnEvent:
     """An event in the diagram.
 
     kind   step, batch, marker, hold or ahead
@@ -72,7 +72,7 @@ class Hold:
         return [str(each) for each in found] if isinstance(found, list) else ()
 
     @property
-    def words(self) -> str:
+    def sentence(self) -> str:
         """A sentence about what waits, and what would let it continue."""
         where = ", ".join(self.partitions)
         within = f" in {where}" if where else ""
@@ -117,7 +117,9 @@ def holds_of(
     return found
 
 
-def picture(lanes: Sequence[Lane], events: Sequence[Drawn], holds: Sequence[Hold], until: str | None = None) -> View:
+def picture(
+    lanes: Sequence[Lane], events: Sequence[DrawnEvent], holds: Sequence[Hold], until: str | None = None
+) -> View:
     """Returns the lanes, columns and events of the diagram as JSON.
 
     events  in their order; the events that wait at `holds` follow them
@@ -144,12 +146,12 @@ def picture(lanes: Sequence[Lane], events: Sequence[Drawn], holds: Sequence[Hold
             }
             for column, event in shown
         ],
-        "words": [*(each.words for each in holds), *waiting_words(lanes, until)],
+        "words": [*(each.sentence for each in holds), *waiting_words(lanes, until)],
         "holds": sorted({each.name for each in holds}),
     }
 
 
-def times_of(shown: Iterable[tuple[int, Drawn]], columns: int, *, is_broker_time: bool) -> list[JsonValue]:
+def times_of(shown: Iterable[tuple[int, DrawnEvent]], columns: int, *, is_broker_time: bool) -> list[JsonValue]:
     """Returns the time of each column, or None. The times are from the same kind of clock, and never fall.
 
     is_broker_time  whether to use the times of the broker's clock, or else those of the producers' clocks
@@ -172,8 +174,8 @@ def waiting_words(lanes: Iterable[Lane], until: str | None) -> list[str]:
     return found
 
 
-def in_columns(events: Iterable[Drawn]) -> list[tuple[int, Drawn]]:
-    placed: list[tuple[int, Drawn]] = []
+def in_columns(events: Iterable[DrawnEvent]) -> list[tuple[int, DrawnEvent]]:
+    placed: list[tuple[int, DrawnEvent]] = []
     column, taken, kind = -1, set[int](), ""
     for event in events:
         if event.kind != kind or event.kind not in PARALLEL or event.lane in taken:
@@ -183,7 +185,7 @@ def in_columns(events: Iterable[Drawn]) -> list[tuple[int, Drawn]]:
     return placed
 
 
-def shown_lane(number: int, lane: Lane, shown: Sequence[tuple[int, Drawn]], columns: int) -> JsonValue:
+def shown_lane(number: int, lane: Lane, shown: Sequence[tuple[int, DrawnEvent]], columns: int) -> JsonValue:
     """Returns a lane as JSON. `stable_column` is the first column at or after the last stable offset."""
     if lane.last_stable is None:
         return {"name": lane.name, "last_stable": None, "end": None, "stable_column": None}
@@ -199,37 +201,37 @@ def shown_lane(number: int, lane: Lane, shown: Sequence[tuple[int, Drawn]], colu
     return {"name": lane.name, "last_stable": lane.last_stable, "end": lane.end, "stable_column": column}
 
 
-def held_events(hold: Hold, lanes: Sequence[Lane]) -> list[Drawn]:
+def held_events(hold: Hold, lanes: Sequence[Lane]) -> list[DrawnEvent]:
     """Returns an event for each lane in which something waits at the hold."""
     at = [number for number, lane in enumerate(lanes) if number != COORDINATOR and lane.name in hold.partitions]
     if hold.who.get("at") not in AT_PARTITIONS or not at:
         at = [COORDINATOR]
-    return [Drawn(lane, "hold", "wait", ("held:", hold.name), None) for lane in at]
+    return [DrawnEvent(lane, "hold", "wait", ("held:", hold.name), None) for lane in at]
 
 
-def step_event(what: str, kind: str, at_ms: int, name: str | None = None, *, is_ahead: bool = False) -> Drawn:
+def step_event(what: str, kind: str, at_ms: int, name: str | None = None, *, is_ahead: bool = False) -> DrawnEvent:
     """Returns the event for a step of the coordinator.
 
     what  the description of the step in the list
     """
     words = what.partition(":")[0].partition(";")[0]
     label = (words,) if name is None else (words, name)
-    return Drawn(COORDINATOR, "ahead" if is_ahead else "step", kind, label, at_ms)
+    return DrawnEvent(COORDINATOR, "ahead" if is_ahead else "step", kind, label, at_ms)
 
 
-def run_event(run: BatchRun, lane: int) -> Drawn:
+def run_event(run: BatchRun, lane: int) -> DrawnEvent:
     if run.is_commit is not None:
         word = "commit" if run.is_commit else "abort"
-        return Drawn(lane, "marker", word, (word, f"at {run.first_offset:,}"), run.at_ms, run.first_offset)
+        return DrawnEvent(lane, "marker", word, (word, f"at {run.first_offset:,}"), run.at_ms, run.first_offset)
     offsets = f"{run.first_offset:,}"
     if run.last_offset > run.first_offset:
         offsets += f" – {run.last_offset:,}"
     tone = "open" if run.is_transactional else "plain"
     words = (offsets, count(run.records, "record"))
-    return Drawn(lane, "batch", tone, words, run.at_ms, run.first_offset, run.is_broker_time)
+    return DrawnEvent(lane, "batch", tone, words, run.at_ms, run.first_offset, run.is_broker_time)
 
 
-def timeline_events(timeline: Sequence[JsonValue], runs: Sequence[BatchRun]) -> list[Drawn]:
+def timeline_events(timeline: Sequence[JsonValue], runs: Sequence[BatchRun]) -> list[DrawnEvent]:
     """Returns the events for a partition's timeline, in the same order.
 
     runs  the runs in the timeline, in the same order
@@ -253,7 +255,9 @@ def last_transaction(transactions: Sequence[PastTransaction]) -> PastTransaction
     return next((each for each in reversed(transactions) if each.partitions), None)
 
 
-def transaction_events(transaction: PastTransaction, runs: Mapping[TopicPartition, Sequence[BatchRun]]) -> list[Drawn]:
+def transaction_events(
+    transaction: PastTransaction, runs: Mapping[TopicPartition, Sequence[BatchRun]]
+) -> list[DrawnEvent]:
     """Returns the events of a transaction in their order.
 
     Batches have the time of their producer's clock, which may be wrong. So they are always placed between the step that
@@ -263,7 +267,7 @@ def transaction_events(transaction: PastTransaction, runs: Mapping[TopicPartitio
     """
     begun_ms = transaction.steps[0].at_ms
     decided_ms = transaction.decided_ms
-    found: list[tuple[tuple[int, int], Drawn]] = []
+    found: list[tuple[tuple[int, int], DrawnEvent]] = []
     last_ms = begun_ms
     for lane, (place, of) in enumerate(runs.items(), COORDINATOR + 1):
         added_ms = next(
@@ -281,7 +285,7 @@ def transaction_events(transaction: PastTransaction, runs: Mapping[TopicPartitio
             last_ms = max(last_ms, at_ms)
     for step in transaction.steps:
         found.append(
-            (phase(step, last_ms), step_event(str(step.shown()["what"]), str(step.shown()["kind"]), step.at_ms))
+            (phase(step, last_ms), step_event(str(step.as_view()["what"]), str(step.as_view()["kind"]), step.at_ms))
         )
     return [event for _, event in sorted(found, key=lambda each: (*each[0], each[1].lane))]
 

@@ -50,13 +50,13 @@ class FoundRecord(NamedTuple):
     state: str
 
 
-class Browsed(NamedTuple):
+class BrowseResult(NamedTuple):
     """
     positions  by partition: where the next request resumes, the end of what is left if newest records come first
     is_done    nothing is left
     """
 
-    found: Sequence[FoundRecord]
+    records: Sequence[FoundRecord]
     positions: Mapping[int, int]
     looked_at: int
     is_done: bool
@@ -79,7 +79,7 @@ class ReadBudget:
         return self.records <= 0 or self.bytes <= 0
 
 
-def browse(sources: Sequence[RecordSource], wanted: WantedRecords, *, newest_first: bool, most: int) -> Browsed:
+def browse(sources: Sequence[RecordSource], wanted: WantedRecords, *, newest_first: bool, most: int) -> BrowseResult:
     """Returns up to `most` records that match, in the order of time. Reads files, so it runs in a thread.
 
     Raises KafkaError if a log cannot be read, or a batch is damaged.
@@ -98,7 +98,7 @@ def browse(sources: Sequence[RecordSource], wanted: WantedRecords, *, newest_fir
         else:
             heappop(heap)
     positions = {each.source.partition: each.position for each in cursors}
-    return Browsed(
+    return BrowseResult(
         found, positions, MOST_RECORDS - budget.records, not heap and not any(each.is_cut for each in cursors)
     )
 
@@ -129,7 +129,7 @@ class PartitionCursor:
     def __post_init__(self) -> None:
         source = self.source
         self.position = self._passed = source.end if self.newest_first else source.start
-        self._batches = backward(source) if self.newest_first else forward(source)
+        self._batches = batches_backward(source) if self.newest_first else batches_forward(source)
 
     def advance(self) -> bool:
         """Goes on to the next place. Returns False at the end."""
@@ -222,7 +222,7 @@ class states_in:
         return COMMITTED
 
 
-def forward(source: RecordSource) -> Iterator[BrowsedBatch]:
+def batches_forward(source: RecordSource) -> Iterator[BrowsedBatch]:
     at = source.start
     while at < source.end:
         data = b"".join(source.reader.read_cold(at, max_bytes=CHUNK_BYTES).chunks)
@@ -231,18 +231,18 @@ def forward(source: RecordSource) -> Iterator[BrowsedBatch]:
             if header.base_offset >= source.end:
                 return
             reached = header.next_offset
-            yield kept(data, position, header)
+            yield browsed_batch(data, position, header)
         if reached == at:
             return
         at = reached
 
 
-def backward(source: RecordSource) -> Iterator[BrowsedBatch]:
+def batches_backward(source: RecordSource) -> Iterator[BrowsedBatch]:
     """Yields batches from the end to the start. Reads spans of offsets, which grow while batches are small."""
     end, span = source.end, 1
     while end > source.start:
         begin = max(source.start, end - span)
-        chunk = within(source, begin, end)
+        chunk = batches_between(source, begin, end)
         if chunk is None:  # more than a chunk of bytes
             span = max(1, span // 8)
             continue
@@ -252,7 +252,7 @@ def backward(source: RecordSource) -> Iterator[BrowsedBatch]:
         span = min(MOST_SPAN, span * 4) if size < CHUNK_BYTES // 8 else max(1, span // 2)
 
 
-def within(source: RecordSource, begin: int, end: int) -> list[BrowsedBatch] | None:
+def batches_between(source: RecordSource, begin: int, end: int) -> list[BrowsedBatch] | None:
     """Returns the batches with offsets in [begin, end). Returns None if they are larger than a chunk, unless the span
     has one offset only."""
     data = b"".join(source.reader.read_cold(begin, max_bytes=CHUNK_BYTES if end - begin > 1 else 1).chunks)
@@ -262,11 +262,11 @@ def within(source: RecordSource, begin: int, end: int) -> list[BrowsedBatch] | N
         reached = header.next_offset
         if header.base_offset >= end:
             break
-        found.append(kept(data, position, header))
+        found.append(browsed_batch(data, position, header))
     return found if reached >= end or end - begin == 1 else None
 
 
-def kept(data: bytes, position: int, header: BatchHeader) -> BrowsedBatch:
+def browsed_batch(data: bytes, position: int, header: BatchHeader) -> BrowsedBatch:
     if header.size_bytes > KEPT_BYTES:
         return BrowsedBatch(header, None)
     return BrowsedBatch(header, data[position : position + header.size_bytes])

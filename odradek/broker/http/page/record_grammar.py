@@ -69,8 +69,8 @@ def parse_record(body: object, place: str = "") -> SentRecord:
         _content(body, "key", place),
         _content(body, "value", place),
         _headers(body.get("headers"), f"{place}headers"),
-        _whole(body.get("partition"), f"{place}partition", LAST_PARTITION),
-        _whole(body.get("timestamp"), f"{place}timestamp", LAST_TIMESTAMP),
+        _whole_number(body.get("partition"), f"{place}partition", LAST_PARTITION),
+        _whole_number(body.get("timestamp"), f"{place}timestamp", LAST_TIMESTAMP),
     )
 
 
@@ -117,7 +117,7 @@ def _headers(given: object, place: str) -> Headers:
     return tuple(found)
 
 
-def _whole(given: object, place: str, most: int) -> int | None:
+def _whole_number(given: object, place: str, most: int) -> int | None:
     if given is None:
         return None
     if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given <= most:
@@ -155,7 +155,7 @@ def record_json(partition: int, record: Record, decoded: Mapping[str, DecodedCon
     return "{" + ", ".join(f'"{name}": {text}' for name, text in fields.items()) + "}"
 
 
-def _shown(name: str, data: bytes | None) -> dict[str, JsonValue]:
+def _content_view(name: str, data: bytes | None) -> dict[str, JsonValue]:
     try:
         return {name: None if data is None else bytes(data).decode()}
     except UnicodeDecodeError:

@@ -56,7 +56,7 @@ async def partition_count(ask: Ask, topic: str, *, may_create: bool) -> int:
     raise KafkaError(ErrorCode(found.error_code))
 
 
-def placed(records: Sequence[SentRecord], keys: Sequence[bytes | None], partitions: int) -> list[int]:
+def chosen_partitions_of(records: Sequence[SentRecord], keys: Sequence[bytes | None], partitions: int) -> list[int]:
     """Chooses a partition for each record: the one that it names, or that of its key as Kafka's producers compute it.
 
     Records without both go to one partition after the other.

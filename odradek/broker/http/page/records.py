@@ -74,7 +74,7 @@ def records(served: ViewedBroker, query: Query) -> Job | Awaitable[View]:
     `at`         where to resume: `next` of the answer before, or `ends` for records that come later
     """
     topic = query["topic"]
-    wanted = wanted_by(query)
+    wanted = wanted_records_of(query)
     offset, is_committed = whole(query, "offset"), query.get("isolation") == COMMITTED
     default_order = NEWEST if offset is None and wanted.since is None else OLDEST
     order = one_of(query, "order", (NEWEST, OLDEST), default_order)
@@ -169,7 +169,7 @@ def shown_schema(content: DecodedContent) -> Mapping[str, JsonValue]:
     return fields
 
 
-def wanted_by(query: Query) -> WantedRecords:
+def wanted_records_of(query: Query) -> WantedRecords:
     states = frozenset(filter(None, query.get("state", "").split(",")))
     if not states <= STATES:
         raise invalid(f"state must be one of {', '.join(sorted(STATES))}, or several separated by commas")
@@ -256,7 +256,7 @@ def row(topic: str, found: FoundRecord) -> dict[str, JsonValue]:
         "producer_id": header.producer_id,
         "producer_epoch": header.producer_epoch,
         "compression": header.compression.name.lower(),
-        "headers": [[name, shown(value)] for name, value in record.headers[:SHOWN_HEADERS]],
+        "headers": [[name, value_view(value)] for name, value in record.headers[:SHOWN_HEADERS]],
         "header_count": len(record.headers),
     }
     try:
@@ -265,14 +265,14 @@ def row(topic: str, found: FoundRecord) -> dict[str, JsonValue]:
         decoded = {"key": record.key, "value": record.value, "damage": str(error)}
     for name, value in decoded.items():
         fields[name] = (
-            shown(value)
+            value_view(value)
             if value is None or isinstance(value, bytes)
             else json.loads(json.dumps(value, default=json_value))
         )
     return fields
 
 
-def shown(data: bytes | None) -> JsonValue:
+def value_view(data: bytes | None) -> JsonValue:
     """Returns bytes as text if they are UTF-8, or else as hexadecimal digits; adds their size if they are truncated."""
     if data is None:
         return None

@@ -108,7 +108,7 @@ HTTP_STATUS: Mapping[ErrorCode, int] = {
 }
 
 
-class Acting:
+class ActionRoutes:
     """The HTTP handlers of the actions.
 
     token  None if actions are off
@@ -177,9 +177,9 @@ HEADERS = {
 
 def add_page(
     app: web.Application, broker: Broker, traffic: Traffic, warnings: Sequence[LogRecord], metrics: Handler
-) -> Page:
-    acting = Acting(traffic.dispatcher, HEADERS, is_on=broker.config.odradek_http_actions)
-    page = Page(broker, ViewedBroker(broker, traffic, warnings), acting.token, traffic.dispatcher.authorizer)
+) -> PageRoutes:
+    acting = ActionRoutes(traffic.dispatcher, HEADERS, is_on=broker.config.odradek_http_actions)
+    page = PageRoutes(broker, ViewedBroker(broker, traffic, warnings), acting.token, traffic.dispatcher.authorizer)
     app.router.add_get("/", page.guarded(page.document))
     app.router.add_get("/api/actions", page.guarded(acting.listing))
     app.router.add_post("/api/actions/{action}", page.guarded(acting.act))
@@ -191,7 +191,7 @@ def add_page(
     return page
 
 
-class Page:
+class PageRoutes:
     """The HTTP handlers of the page and its views.
 
     token  the token that actions need; None if they are off
@@ -349,7 +349,7 @@ class Page:
         registry. Raises KafkaError if there is no such cluster."""
         controlled = request.app.get(CONTROLLED)
         if controlled is not None:
-            served = controlled.served(request.query.get("cluster", ""), self._served)
+            broker_of = controlled.broker_of(request.query.get("cluster", ""), self._served)
         elif "cluster" in request.query:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Control is off, so there is only one cluster.")
         else:

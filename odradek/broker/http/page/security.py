@@ -84,4 +84,4 @@ async def quotas(served: ViewedBroker, query: Query) -> Job:
 def listed(name: str, rows: Rows, query: Query, columns: Sequence[str]) -> Job:
     """Returns the job that sorts the rows and shows a part of them. Raises KafkaError for an order that is unknown."""
     order = order_of({**query, "sort": query.get("sort") or columns[0]}, columns)
-    return lambda: {"total": len(rows), "from": order.start, name: order.shown(rows)}
+    return lambda: {"total": len(rows), "from": order.start, name: order.visible_rows(rows)}

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from odradek.broker.http.page.actions import Fields, PageAction, check, refused
+from odradek.broker.http.page.actions import Fields, PageAction, check, invalid_request
 from odradek.protocol.acls import ANY_HOST, CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages.alter_client_quotas_request import (
@@ -112,7 +112,7 @@ def one_of(fields: Fields, name: str, allowed: Mapping[str, E], default: E | Non
         return default
     found = allowed.get(fields.text(name).upper().replace(" ", "_"))
     if found is None:
-        raise refused(f"{name} must be one of {', '.join(allowed)}")
+        raise invalid_request(f"{name} must be one of {', '.join(allowed)}")
     return found
 
 
@@ -121,7 +121,7 @@ async def set_password(ask: Ask, fields: Fields) -> View:
     user, mechanism, password = fields.text("user"), mechanism_of(fields), fields.text("password")
     iterations = fields.number("iterations", least=1, default=MIN_ITERATIONS)
     if iterations > MAX_ITERATIONS:  # the broker refuses more, but only after they have been computed
-        raise refused(f"iterations must be at most {MAX_ITERATIONS}")
+        raise invalid_request(f"iterations must be at most {MAX_ITERATIONS}")
     salt = secrets.token_bytes(NEW_SALT_BYTES)
     upsertion = await asyncio.to_thread(scram_upsertion, user, mechanism, password, iterations, salt)
     await alter_user(ask, AlterUserScramCredentialsRequest(upsertions=[upsertion]))
@@ -153,7 +153,7 @@ async def set_quota(ask: Ask, fields: Fields) -> View:
         if field in fields
     ]
     if not entity:
-        raise refused(f"one of the fields {', '.join(ENTITY_FIELDS)} is needed")
+        raise invalid_request(f"one of the fields {', '.join(ENTITY_FIELDS)} is needed")
     limit, is_removal = fields.text("limit"), "value" not in fields
     change = OpData(key=limit, value=0.0 if is_removal else fields.decimal("value"), remove=is_removal)
     answer = await ask(

@@ -51,7 +51,7 @@ class Order(NamedTuple):
     def end(self) -> int:
         return self.start + SHOWN
 
-    def shown(self, rows: list[dict[str, JsonValue]]) -> list[dict[str, JsonValue]]:
+    def visible_rows(self, rows: list[dict[str, JsonValue]]) -> list[dict[str, JsonValue]]:
         """Sorts rows by their property, those without a value last, and returns the part that is shown."""
         if self.by:
             found = [each for each in rows if each.get(self.by) is not None]
@@ -99,7 +99,7 @@ class ControlledClusters(Protocol):
     def show(self, name: str) -> View:
         """Shows one cluster. Raises KafkaError if it does not exist."""
 
-    def served(self, name: str, default: ViewedBroker) -> ViewedBroker:
+    def broker_of(self, name: str, default: ViewedBroker) -> ViewedBroker:
         """Returns the broker of a cluster. Raises KafkaError if it is not running.
 
         default  the broker of the process, for the cluster `default` and for an empty name
@@ -109,7 +109,7 @@ class ControlledClusters(Protocol):
         """Returns the tokens, besides that of the process, that give access to the calls of a cluster."""
 
 
-def nothing_held() -> Sequence[View]:
+def no_holds() -> Sequence[View]:
     return ()
 
 
@@ -144,7 +144,7 @@ class ViewedBroker:
     traffic: Traffic
     warnings: Sequence[LogRecord]
     clusters: ControlledClusters | None = None
-    holds: Callable[[], Sequence[View]] = nothing_held
+    holds: Callable[[], Sequence[View]] = no_holds
     decoder: SchemaDecoder | None = None
 
     async def visit(self, items: Iterable[T], look: Callable[[T], None]) -> None:

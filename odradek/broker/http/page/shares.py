@@ -66,7 +66,7 @@ async def shares(served: ViewedBroker, query: Query) -> View | Job:
     listed: dict[str, JsonValue] = {"total": len(keys), "from": order.start, "loading": loading}
     if not order.by:
         return {**listed, "partitions": rows}
-    return lambda: {**listed, "partitions": order.shown(rows)}
+    return lambda: {**listed, "partitions": order.visible_rows(rows)}
 
 
 def pending_in(broker: Broker, key: SharePartitionKey) -> Sequence[PendingCount]:

@@ -14,7 +14,7 @@ from odradek.broker.http.page.served import SHOWN, Job, JsonValue, Query, View, 
 from odradek.broker.http.page.transactions import (
     all_ids,
     bounds,
-    held_back,
+    held_back_view,
     held_in,
     holders,
     is_held,
@@ -53,7 +53,7 @@ async def topics(served: ViewedBroker, query: Query) -> View | Job:
     listed: dict[str, JsonValue] = {"total": len(names), "from": order.start}
     if not order.by:
         return {**listed, "topics": rows}
-    return lambda: {**listed, "topics": order.shown(rows)}
+    return lambda: {**listed, "topics": order.visible_rows(rows)}
 
 
 def row(name: str, members: list[Partition]) -> dict[str, JsonValue]:
@@ -105,7 +105,7 @@ async def topic(served: ViewedBroker, query: Query) -> View | Job:
             for each in describe_topic(broker.config, broker.metadata.image.topic_configs(name), broker.rules)
         ],
     }
-    return (lambda: {**told, "partitions": order.shown(rows)}) if is_sorted else told
+    return (lambda: {**told, "partitions": order.visible_rows(rows)}) if is_sorted else told
 
 
 def partition_row(each: Partition, names: Mapping[int, str]) -> dict[str, JsonValue]:
@@ -125,7 +125,7 @@ def partition_row(each: Partition, names: Mapping[int, str]) -> dict[str, JsonVa
         "leader_epoch": log.leader_epoch,
         "producers": len(log.producers()),
         "offline": log.offline_reason,
-        "held": held_back(each, names) if is_held(each) else None,
+        "held": held_back_view(each, names) if is_held(each) else None,
     }
 
 

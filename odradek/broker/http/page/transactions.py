@@ -120,7 +120,10 @@ async def transactions(served: ViewedBroker, query: Query) -> View | Job:
             "now_ms": now_ms,
             "states": Counter(txn.state.kafka_name for txn in found),
             "transactions": [
-                {**shown(txn), "pending_records": None if pending is None else pending.get(txn.producer_id, 0)}
+                {
+                    **transaction_row(txn),
+                    "pending_records": None if pending is None else pending.get(txn.producer_id, 0),
+                }
                 for txn in in_order(found, order)
             ],
             "held": held,
@@ -162,14 +165,14 @@ async def transaction(served: ViewedBroker, query: Query) -> View | Job:
     steps = await in_thread(broker.workers, lambda: steps_of(log.reader.scan(start), name))
     txn = shard.read_state(lambda core: core.txn(name))
     unknown: dict[str, JsonValue] = {"id": name, "state": None, "words": UNKNOWN, "partitions": []}
-    now = unknown if txn is None else {**shown(txn), "pending": pending_shares(txn, broker)}
+    now = unknown if txn is None else {**transaction_row(txn), "pending": pending_shares(txn, broker)}
     if txn is not None and rank(txn) < ENDED:
         now["now_ms"] = broker.clock.now_ms()
     expected = timeline_ahead(txn)
-    drawn = transaction_picture(served, name, steps, expected, what_releases(txn))
+    drawn = transaction_picture(served, name, steps, expected, release_condition(txn))
 
     def job() -> View:
-        return {**now, "timeline": [*(each.shown() for each in steps[-SHOWN:]), *expected], "picture": drawn()}
+        return {**now, "timeline": [*(each.as_view() for each in steps[-SHOWN:]), *expected], "picture": drawn()}
 
     return job
 
@@ -184,7 +187,7 @@ def transaction_picture(
     """Returns a function that draws the last transaction of an id. It reads from the disk, so it runs in a thread.
 
     expected  events that are still to come, from `timeline_ahead`
-    until     see `what_releases`
+    until     see `release_condition`
     """
     last = last_transaction(transactions_of(steps))
     if last is None:
@@ -246,9 +249,9 @@ def timeline_ahead(txn: Txn | None) -> list[dict[str, JsonValue]]:
     ]
 
 
-def shown(txn: Txn) -> dict[str, JsonValue]:
+def transaction_row(txn: Txn) -> dict[str, JsonValue]:
     producer_id, producer_epoch = txn.client_pair
-    words, call = what_ends(txn)
+    words, call = end_condition(txn)
     return {
         "id": txn.transactional_id,
         "state": txn.state.kafka_name,
@@ -278,7 +281,7 @@ def pending_shares(txn: Txn, broker: Broker) -> JsonValue:
         return None
 
 
-def what_releases(txn: Txn | None) -> str | None:
+def release_condition(txn: Txn | None) -> str | None:
     """Completes the sentence "read_committed consumers wait …". Returns None if the transaction does not block them."""
     if txn is None:
         return None
@@ -293,7 +296,7 @@ def what_releases(txn: Txn | None) -> str | None:
             return None
 
 
-def what_ends(txn: Txn) -> tuple[str, str | None]:
+def end_condition(txn: Txn) -> tuple[str, str | None]:
     """Describes what ends a transaction, and returns the command with which a person can end it, or None."""
     name = txn.transactional_id
     match txn.state:
@@ -327,7 +330,7 @@ async def held_partitions(served: ViewedBroker) -> list[JsonValue]:
 
     await served.visit(served.broker.partitions, add)
     names = holders(served.broker) if held else {}
-    return [held_back(each, names) for each in held]
+    return [held_back_view(each, names) for each in held]
 
 
 def is_held(partition: Partition) -> bool:
@@ -337,7 +340,7 @@ def is_held(partition: Partition) -> bool:
 
 def held_in(partition: Partition, broker: Broker) -> JsonValue:
     """Returns `held_back` of one partition, or None if read_committed consumers can read all of it."""
-    return held_back(partition, holders(broker)) if is_held(partition) else None
+    return held_back_view(partition, holders(broker)) if is_held(partition) else None
 
 
 def holders(broker: Broker) -> Mapping[int, str]:
@@ -347,7 +350,7 @@ def holders(broker: Broker) -> Mapping[int, str]:
     return {}  # a coordinator is loading
 
 
-def held_back(partition: Partition, names: Mapping[int, str]) -> JsonValue:
+def held_back_view(partition: Partition, names: Mapping[int, str]) -> JsonValue:
     """Returns the open transaction that read_committed consumers wait for in a partition."""
     log = partition.log
     open_ = [entry for entry in log.producers() if entry.current_txn_first_offset is not None]

@@ -32,7 +32,7 @@ from odradek.broker.http.page.records import (
     positions_of,
     resumed_at,
     resuming,
-    wanted_by,
+    wanted_records_of,
     whole,
 )
 from odradek.broker.runtime.workers import in_thread
@@ -62,22 +62,22 @@ class TooManyReaders(Exception):
     """MOST_READERS requests read already."""
 
 
-class ReaderPlaces:
+class ReaderLimit:
     """Counts the requests that read, so that they cannot use up the connections of the HTTP port."""
 
     def __init__(self) -> None:
-        self.taken = 0
+        self.count = 0
 
     @contextmanager
     def place(self) -> Iterator[None]:
         """Raises TooManyReaders."""
-        if self.taken >= MOST_READERS:
+        if self.count >= MOST_READERS:
             raise TooManyReaders
-        self.taken += 1
+        self.count += 1
         try:
             yield
         finally:
-            self.taken -= 1
+            self.count -= 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def parse_query(topic: str, query: Query, last_event_id: str = "") -> ReadQuery:
     else:
         raise invalid("from must be beginning, end, an offset, or `next` of an earlier answer")
     isolation = one_of(query, "isolation", (COMMITTED, UNCOMMITTED), COMMITTED)
-    wanted = wanted_by({**query, "isolation": "", "state": ""})
+    wanted = wanted_records_of({**query, "isolation": "", "state": ""})
     states = {PLAIN, COMMITTED} if isolation == COMMITTED else {PLAIN, COMMITTED, OPEN, ABORTED}
     return ReadQuery(
         topic,
@@ -170,7 +170,7 @@ class RecordReader:
 
         Looks at a bounded part of the log, so there may be none before the end if the query has a filter.
         """
-        return [] if self.is_at_end else await self._look()
+        return [] if self.is_at_end else await self._read_batch()
 
     async def wait(self, wait_ms: int) -> None:
         """Waits until something is appended, but not longer than `wait_ms`."""
@@ -191,7 +191,7 @@ class RecordReader:
         finally:
             wait.end()
 
-    async def _look(self) -> list[str]:
+    async def _read_batch(self) -> list[str]:
         logs = self._logs()
         query = self._query
         starts = {each.partition: max(self._positions[each.partition], each.log_start_offset) for each in logs}
@@ -205,9 +205,9 @@ class RecordReader:
                     start = max(start, end if since is None else min(since.offset, end))
                 sources.append(RecordSource(each.partition, each.reader, start, end, each.open_ids))
             browsed = browse(sources, query.wanted, newest_first=False, most=query.most)
-            fitting = within_bytes(browsed.found)
+            fitting = within_bytes(browsed.records)
             positions = dict(browsed.positions)
-            move_before(positions, browsed.found[len(fitting) :])
+            move_before(positions, browsed.records[len(fitting) :])
             texts = [] if query.formats else [record_json(each.partition, each.record) for each in fitting]
             return fitting, texts, positions
 

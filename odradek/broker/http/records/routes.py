@@ -23,8 +23,8 @@ from odradek.broker.http.page.record_grammar import invalid, parse_record
 from odradek.broker.http.page.record_writing import (
     ALL,
     RecordResult,
+    chosen_partitions_of,
     partition_count,
-    placed,
     produce,
     produce_unanswered,
 )
@@ -42,7 +42,7 @@ from odradek.broker.http.records.calls import (
 )
 from odradek.broker.http.records.reading import (
     MOST_READERS,
-    ReaderPlaces,
+    ReaderLimit,
     ReadQuery,
     RecordReader,
     TooManyReaders,
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from odradek.broker.handlers.handler_broker import HandlerBroker
     from odradek.broker.http.measures import Traffic
     from odradek.broker.http.page.record_grammar import SentContent
-    from odradek.broker.http.page.routes import Page
+    from odradek.broker.http.page.routes import PageRoutes
 
 log = logging.getLogger("odradek.control")
 
@@ -82,7 +82,7 @@ HTTP_STATUS: Final[Mapping[ErrorCode, int]] = {
 CONFLICT: Final = 409  # for other errors
 
 
-def add_records(app: web.Application, page: Page, broker: Broker, traffic: Traffic) -> None:
+def add_records(app: web.Application, page: PageRoutes, broker: Broker, traffic: Traffic) -> None:
     routes = RecordRoutes(broker, traffic.dispatcher, page)
     app.router.add_get("/openapi.json", page.guarded(routes.openapi))
     app.router.add_get(PATH, page.guarded(routes.read))
@@ -92,14 +92,14 @@ def add_records(app: web.Application, page: Page, broker: Broker, traffic: Traff
 class RecordRoutes:
     """page: decides who may read a topic, and which cluster a query names."""
 
-    def __init__(self, broker: Broker, dispatcher: Dispatcher[HandlerBroker], page: Page) -> None:
+    def __init__(self, broker: Broker, dispatcher: Dispatcher[HandlerBroker], page: PageRoutes) -> None:
         self._broker = broker
         self._dispatcher = dispatcher
         self._require = page.require_read
         self._served_by = page.served_by
         self._stopping = page.stopping
         self._headers = HEADERS
-        self._places = ReaderPlaces()
+        self._places = ReaderLimit()
 
     async def openapi(self, request: web.Request) -> web.Response:
         return web.json_response(openapi_document(), headers=self._headers)
@@ -156,7 +156,7 @@ class RecordRoutes:
         keys = [await self._encoded(each.key, common.get("key_subject"), reader) for each in records]
         values = [await self._encoded(each.value, common.get("value_subject"), reader) for each in records]
         may_create = self._broker.config.auto_create_topics_enable
-        places = placed(records, keys, await partition_count(client.ask, topic, may_create=may_create))
+        places = chosen_partitions_of(records, keys, await partition_count(client.ask, topic, may_create=may_create))
         now_ms = self._broker.clock.now_ms()
         new = [each.with_bytes(key, value, now_ms) for each, key, value in zip(records, keys, values, strict=True)]
         if acks == 0:

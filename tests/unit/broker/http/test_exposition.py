@@ -59,7 +59,7 @@ MEASURES = Measures(
     ],
     errors={("EndTxn", "PRODUCER_FENCED"): 3},
     listeners=[
-        ListenerMeasure("PLAINTEXT", 2, 7, delayed=(3, 900), held=(2, 1_500)),
+        ListenerMeasure("PLAINTEXT", 2, 7, delayed=(3, 900), held_count=(2, 1_500)),
         ListenerMeasure("SECURE", 1, 2, logins=LoginCounts(5, 4, 3, 2, 1)),
     ],
     quotas=[

@@ -21,7 +21,7 @@ def test_numbers_in_names_are_compared_as_numbers(names: tuple[str, ...]) -> Non
 
 
 def listed(order: Order, *values: JsonValue) -> list[JsonValue]:
-    return [row["name"] for row in order.shown([{"name": value} for value in values])]
+    return [row["name"] for row in order.visible_rows([{"name": value} for value in values])]
 
 
 def test_a_column_of_names_is_sorted_in_both_directions() -> None:

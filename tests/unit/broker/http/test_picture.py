@@ -14,7 +14,7 @@ from odradek.broker.http.page.history import TxnStep
 from odradek.broker.http.page.partition_timeline import BatchRun, PastTransaction
 from odradek.broker.http.page.picture import (
     MOST_COLUMNS,
-    Drawn,
+    DrawnEvent,
     Hold,
     Lane,
     holds_of,
@@ -67,12 +67,12 @@ def test_a_commit_caught_between_its_markers() -> None:
 
 def test_its_times_are_of_the_brokers_clock_and_rise() -> None:
     assert (caught()["clock"], caught()["times"]) == ("broker", [90, 100, None, 110, 111, None])
-    stepped_back = [Drawn(0, "step", "open", ("begun",), at_ms) for at_ms in (5, 3, 6)]
+    stepped_back = [DrawnEvent(0, "step", "open", ("begun",), at_ms) for at_ms in (5, 3, 6)]
     assert picture(LANES, stepped_back, [])["times"] == [5, None, 6]
 
 
 def test_without_a_time_of_the_broker_those_of_producers_are_shown_if_they_rise() -> None:
-    events = [Drawn(1, "batch", "plain", ("0",), at_ms, is_broker_time=False) for at_ms in (7, 5, 9)]
+    events = [DrawnEvent(1, "batch", "plain", ("0",), at_ms, is_broker_time=False) for at_ms in (7, 5, 9)]
     shown = picture(LANES, events, [])
     assert (shown["clock"], shown["times"]) == ("producers", [7, None, 9])
 
@@ -103,7 +103,7 @@ def test_it_says_what_would_release_it() -> None:
     ],
 )
 def test_a_hold_in_words(who: dict[str, object], words: str) -> None:
-    assert Hold("h", who).words == words
+    assert Hold("h", who).sentence == words
 
 
 def test_holds_of_others_are_left_out() -> None:
@@ -137,7 +137,7 @@ def test_the_runs_of_the_last_transaction_are_found(
 
 
 def test_only_the_latest_columns_are_drawn() -> None:
-    events = [Drawn(0, "step", "open", ("begun",), number) for number in range(100)]
+    events = [DrawnEvent(0, "step", "open", ("begun",), number) for number in range(100)]
     shown = picture(LANES, events, [])
     assert (shown["left_out"], shown["times"]) == (100 - MOST_COLUMNS, list(range(100 - MOST_COLUMNS, 100)))
     assert picture(LANES, [], [])["times"] == []
@@ -170,7 +170,7 @@ def drawn(shown: Mapping[str, Any], *widths: int) -> list[Any]:
 def test_nothing_is_cut_off_at_any_width() -> None:
     long: Mapping[str, Any] = picture(
         (Lane("coordinator"), Lane(f"{LONG}-0", 2**40, 2**40 + 1)),
-        [Drawn(number % 2, "batch", "open", (f"{2**40:,} – {2**40 + 9:,}", LONG), number) for number in range(20)],
+        [DrawnEvent(number % 2, "batch", "open", (f"{2**40:,} – {2**40 + 9:,}", LONG), number) for number in range(20)],
         [],
     )
     for shown in (caught(), long):

@@ -21,7 +21,7 @@ def test_records_that_are_deleted_meanwhile_are_left_out(newest_first: bool) -> 
         if request == 0:
             given.log.delete_records_before(DELETED)  # the request has seen the log before
         browsed = browse([source], WantedRecords(), newest_first=newest_first, most=RECORDS)
-        found += [each.record.offset for each in browsed.found]
+        found += [each.record.offset for each in browsed.records]
         if browsed.is_done:
             break
         start = max(given.log.log_start_offset, start if newest_first else browsed.positions[0])
