@@ -244,13 +244,13 @@ def run(
             return load_config(options.config, os.environ, settings)
 
         config, doubts = load()
-        if not {"log.dirs", "log.dir"} & config.given.keys():
+        if not {"log.dirs", "log.dir"} & config.given_settings.keys():
             settings["log.dirs"] = str(default_data_directory(os.environ))
             config, doubts = load()
         control = InitialControl(options.faults, options.odd, options.emulate)
         release = control.release()
         if release is not None:
-            others = {name: value for name, value in release.defaults.items() if name not in config.given}
+            others = {name: value for name, value in release.defaults.items() if name not in config.given_settings}
             settings.update(others)
             config, doubts = load()
         for warning in (*warnings, *doubts):

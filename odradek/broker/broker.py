@@ -83,7 +83,7 @@ class Broker:
 
     cluster_id: str
     bound: tuple[Listener, ...]  # where the broker listens: the real ports, and a host that clients can connect to
-    advertised: tuple[Listener, ...]  # the addresses that the broker gives to clients
+    advertised_listeners: tuple[Listener, ...]  # the addresses that the broker gives to clients
     log_directory: LogDirectory
     metadata: ClusterMetadata
     partitions: Partitions
@@ -166,7 +166,7 @@ class Broker:
         self.log_directory = self._open_log_directory()
         self.cluster_id = self.log_directory.meta.cluster_id
         self.bound = advertise(config.serving, None, ports, lambda: LOCAL_HOST)
-        self.advertised = config.advertised(ports, lambda: LOCAL_HOST)
+        self.advertised_listeners = config.advertise_listeners(ports, lambda: LOCAL_HOST)
         try:
             yield
             yield from self._open_metadata()
@@ -247,7 +247,7 @@ class Broker:
         for _ in steps:  # all at once if the broker is alone
             pass
 
-    def let_go(self) -> None:
+    def release_parts(self) -> None:
         """Drops the references to the broker's parts, some time after `close`. The parts refer to the broker and to one
         another; without these references they are freed at once, and need no garbage collection, which would pause the
         other brokers of this process. Does nothing while a task of the broker is still running."""
@@ -436,7 +436,7 @@ class Broker:
                 self.config,
                 self.clock,
                 self.workers,
-                endpoints=self.advertised,
+                endpoints=self.advertised_listeners,
                 new_uuid=random_uuid,
                 later=self.loop.call_soon,
                 first_levels=self.offered.first_levels,

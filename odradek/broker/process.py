@@ -270,7 +270,7 @@ def _say_ready(serving: ServingBroker, ready_file: Path | None, start_ms: int) -
         unfinished = ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
         unfinished.write_text(json.dumps(ready) + "\n")
         unfinished.replace(ready_file)
-    told = [f"{one.host}:{one.port}" for one in broker.advertised]
+    told = [f"{one.host}:{one.port}" for one in broker.advertised_listeners]
     elsewhere = "" if told[0] == f"{first.host}:{first.port}" else f", which it calls {', '.join(told)}"
     if broker.config.is_advertised_by_arrival:
         elsewhere = ", and answers each with the address that it came in by"
@@ -288,7 +288,9 @@ def _page(serving: ServingBroker) -> str:
     if control is None:
         return ""
     configured = config.odradek_http_port
-    is_other = "odradek.http.port" not in config.given and config.serving[0].port != 0 and control.port != configured
+    is_other = (
+        "odradek.http.port" not in config.given_settings and config.serving[0].port != 0 and control.port != configured
+    )
     why = f" (port {configured} is taken)" if is_other else ""
     if control.serves_page:
         return f"; the page is on {control.url}{why}"

@@ -259,8 +259,8 @@ class ServingBroker:
         await asyncio.gather(*(server.stop(in_flight_timeout_s) for server in self.servers))
         await self.broker.close(keeps_data=keeps_data)
 
-    def let_go(self) -> None:
-        """Drops the references to the broker's parts, some time after `stop`; see `Broker.let_go`."""
+    def release_parts(self) -> None:
+        """Drops the references to the broker's parts, some time after `stop`; see `Broker.release_parts`."""
         for route in self.dispatcher.routes:
             route.fast_path = None
-        self.broker.let_go()
+        self.broker.release_parts()

@@ -84,6 +84,8 @@ def test_endpoints_beside_a_leadership_error_are_those_of_the_metadata(
     image = MetadataImage()
     endpoint = BrokerEndpoint(name="PLAINTEXT", host="localhost", port=9092)
     image.replay(RegisterBrokerRecord(broker_id=1, fenced=False, end_points=[endpoint]))
-    connection = ConnectionInfo(1, "172.18.0.3", 50_000, local_address=("172.18.0.2", 9092), addresses=ArrivalAddresses())
+    connection = ConnectionInfo(
+        1, "172.18.0.3", 50_000, local_address=("172.18.0.2", 9092), addresses=ArrivalAddresses()
+    )
     (found,) = node_endpoints(form, image, {1}, connection)
     assert (found.host, found.port) == ("172.18.0.2", 9092)

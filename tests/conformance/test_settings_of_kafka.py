@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
-from odradek.broker.configuration.config_description import canonical
+from odradek.broker.configuration.config_description import kafka_text
 from odradek.broker.configuration.settings import InvalidSetting, Setting, UpdateMode, ValueType
 from odradek.broker.configuration.topic_settings import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 from tests.support.broker_process import REFERENCE
@@ -108,7 +108,7 @@ def test_every_value_is_taken_or_refused_as_by_kafka_and_in_its_words(kafka: lis
             continue  # Kafka tries to load the class.
         try:
             setting.parse(value)
-            ours = f"ok {canonical(setting, value)}"
+            ours = f"ok {kafka_text(setting, value)}"
         except InvalidSetting as refusal:
             ours = f"no {refusal}"
         if setting.kind is ValueType.PASSWORD:

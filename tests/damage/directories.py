@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from odradek.broker.metadata.files import bootstrap_snapshot
-from odradek.broker.metadata.records import PassedOver, decode_record
+from odradek.broker.metadata.records import IgnoredRecord, decode_record
 from odradek.broker.metadata.supported_features import METADATA_VERSION, SUPPORTED_FEATURES
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.records import batches, records_of
@@ -203,7 +203,7 @@ def broker_with_metadata_snapshots() -> StoppedDirectory:
 def metadata_below(portion: bytes, end_offset: int) -> list[Message]:
     data = [at for at, header in batches(portion) if not header.is_control and header.base_offset < end_offset]
     decoded = [decode_record(record.value or b"") for at in data for record in records_of(portion, at)]
-    return [record for record in decoded if not isinstance(record, PassedOver)]
+    return [record for record in decoded if not isinstance(record, IgnoredRecord)]
 
 
 def stop(stage: Stage) -> None:

@@ -157,7 +157,7 @@ class SimulatedBroker:
         self.log_directory = LogDirectory.open(disk, DATA, identity)
         self.cluster_id = "b2RyYWRlay1zaW11bGF0ZQ"
         endpoints = (Listener("PLAINTEXT", "localhost", 9092),)
-        self.advertised = self.bound = endpoints
+        self.advertised_listeners = self.bound = endpoints
         self.metadata = run_to_end(
             ClusterMetadata.opening(
                 disk,

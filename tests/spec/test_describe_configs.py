@@ -8,14 +8,14 @@ import pytest
 from odradek.broker.configuration.config_description import (
     ConfigSource,
     DescribedConfig,
-    canonical,
-    chosen,
     describe_broker,
     describe_broker_defaults,
     describe_client_metrics,
     describe_group,
     describe_topic,
     effective_topic_settings,
+    kafka_text,
+    select_settings,
 )
 from odradek.broker.configuration.settings import ValueType, java_double
 from odradek.broker.configuration.topic_settings import TOPIC_SETTINGS
@@ -27,7 +27,7 @@ S = ConfigSource
 
 
 def one(described: list[DescribedConfig], name: str) -> DescribedConfig:
-    (found,) = chosen(described, [name])
+    (found,) = select_settings(described, [name])
     return found
 
 
@@ -149,15 +149,15 @@ def test_a_groups_own_value_comes_first() -> None:
 
 def test_no_names_and_an_empty_list_of_names_both_mean_all() -> None:
     described = describe_client_metrics({})
-    assert chosen(described, None) == chosen(described, []) == described
-    assert chosen(described, ["nope"]) == []
+    assert select_settings(described, None) == select_settings(described, []) == described
+    assert select_settings(described, ["nope"]) == []
 
 
 def test_values_are_printed_as_java_prints_them() -> None:
-    assert canonical(TOPIC_SETTINGS["preallocate"], "TRUE") == "true"
-    assert canonical(TOPIC_SETTINGS["cleanup.policy"], "compact , delete") == "compact,delete"
-    assert canonical(TOPIC_SETTINGS["segment.bytes"], " +2000000 ") == "2000000"
-    assert canonical(TOPIC_SETTINGS["min.cleanable.dirty.ratio"], "1e-2") == "0.01"
+    assert kafka_text(TOPIC_SETTINGS["preallocate"], "TRUE") == "true"
+    assert kafka_text(TOPIC_SETTINGS["cleanup.policy"], "compact , delete") == "compact,delete"
+    assert kafka_text(TOPIC_SETTINGS["segment.bytes"], " +2000000 ") == "2000000"
+    assert kafka_text(TOPIC_SETTINGS["min.cleanable.dirty.ratio"], "1e-2") == "0.01"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.broker.metadata.image import MetadataImage
-from odradek.broker.metadata.topics import DeletedTopic, MorePartitions, create_partitions, delete_topics
+from odradek.broker.metadata.topics import DeletedTopic, PartitionIncrease, create_partitions, delete_topics
 from odradek.protocol.errors import ErrorCode as E
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.kafka_rules import NEWEST, KafkaRules
@@ -21,7 +21,7 @@ def said(error: KafkaError | None) -> tuple[E | None, str | None]:
 
 
 def enlarge(
-    image: MetadataImage, *wishes: MorePartitions, rules: KafkaRules = NEWEST
+    image: MetadataImage, *wishes: PartitionIncrease, rules: KafkaRules = NEWEST
 ) -> list[tuple[str, E | None, str | None]]:
     results = decided(create_partitions(image, wishes, node=NODE, rules=rules)).response
     return [(name, *said(error)) for name, error in results]
@@ -37,17 +37,17 @@ def enlarge(
     ],
 )
 def test_a_topic_does_not_get_fewer_partitions_or_as_many(count: int, words: str) -> None:
-    answer = enlarge(image_with("t", partitions=2), MorePartitions("t", count))
+    answer = enlarge(image_with("t", partitions=2), PartitionIncrease("t", count))
     assert answer == [("t", E.INVALID_PARTITIONS, words)]
 
 
 def test_an_unknown_topic_does_not_hinder_a_known_one() -> None:
-    answers = enlarge(image_with("t"), MorePartitions("none", 3), MorePartitions("t", 3))
+    answers = enlarge(image_with("t"), PartitionIncrease("none", 3), PartitionIncrease("t", 3))
     assert answers == [("none", E.UNKNOWN_TOPIC_OR_PARTITION, None), ("t", None, None)]
 
 
 def test_a_name_given_twice_is_refused_first() -> None:
-    answers = enlarge(image_with("t"), MorePartitions("n", 3), MorePartitions("t", 3), MorePartitions("t", 4))
+    answers = enlarge(image_with("t"), PartitionIncrease("n", 3), PartitionIncrease("t", 3), PartitionIncrease("t", 4))
     assert answers == [
         ("t", E.INVALID_REQUEST, "Duplicate topic name."),
         ("n", E.UNKNOWN_TOPIC_OR_PARTITION, None),
@@ -65,16 +65,16 @@ def test_a_name_given_twice_is_refused_first() -> None:
     ],
 )
 def test_new_partitions_cannot_be_put_there(count: int, assignments: list[list[int]], words: str) -> None:
-    answer = enlarge(image_with("t", partitions=2), MorePartitions("t", count, assignments))
+    answer = enlarge(image_with("t", partitions=2), PartitionIncrease("t", count, assignments))
     assert answer == [("t", E.INVALID_REPLICA_ASSIGNMENT, words)]
 
 
 def test_more_than_can_be_recorded_at_once() -> None:
     image = image_with("t")
-    assert enlarge(image, MorePartitions("t", 10_001)) == [("t", None, None)]
-    assert enlarge(image, MorePartitions("t", 10_002)) == [("t", E.POLICY_VIOLATION, TOO_MANY)]
+    assert enlarge(image, PartitionIncrease("t", 10_001)) == [("t", None, None)]
+    assert enlarge(image, PartitionIncrease("t", 10_002)) == [("t", E.POLICY_VIOLATION, TOO_MANY)]
     before = KafkaRules.KAFKA_4_3
-    assert enlarge(image, MorePartitions("t", 10_002), rules=before) == [("t", E.UNKNOWN_SERVER_ERROR, None)]
+    assert enlarge(image, PartitionIncrease("t", 10_002), rules=before) == [("t", E.UNKNOWN_SERVER_ERROR, None)]
 
 
 @pytest.mark.parametrize(
@@ -97,13 +97,13 @@ def test_all_topics_of_a_request_for_too_many_partitions_are_refused(
     Source: docs/spec/kafka-4.4.md#s5-5, O6
     """
     image = image_with("a", "b")
-    answers = enlarge(image, *(MorePartitions(name, count) for name, count in asked))
+    answers = enlarge(image, *(PartitionIncrease(name, count) for name, count in asked))
     assert [code for _, code, _ in answers] == codes
 
 
 def test_new_partitions_are_recorded_behind_the_old_ones() -> None:
     image = image_with("t", partitions=2)
-    decision = decided(create_partitions(image, [MorePartitions("t", 4)], node=NODE))
+    decision = decided(create_partitions(image, [PartitionIncrease("t", 4)], node=NODE))
     assert [type(record) for record in decision.records] == [PartitionRecord] * 2
     apply(image, decision)
     assert [partition.partition_id for partition in image.topics["t"].partitions] == [0, 1, 2, 3]

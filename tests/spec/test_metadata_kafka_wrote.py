@@ -17,7 +17,7 @@ from odradek.broker.metadata.files import (
     snapshots_among,
 )
 from odradek.broker.metadata.image import DEFAULT_BROKER, MetadataImage
-from odradek.broker.metadata.records import PassedOver, decode_record, encode_record
+from odradek.broker.metadata.records import IgnoredRecord, decode_record, encode_record
 from odradek.broker.metadata.replaying import Loader
 from odradek.files.checkpoints import topic_id_text
 from odradek.protocol.batch_header import batches
@@ -80,7 +80,7 @@ def test_every_record_is_written_with_the_bytes_that_kafka_wrote(name: str, unpa
     for file in files:
         for value in values(file.read_bytes()):
             record = decode_record(value)
-            if not isinstance(record, PassedOver):
+            if not isinstance(record, IgnoredRecord):
                 assert encode_record(record, 30) == value
                 written.add(type(record).__name__)
     assert {"TopicRecord", "PartitionRecord", "ConfigRecord", "FeatureLevelRecord", "RegisterBrokerRecord"} <= written
@@ -96,7 +96,7 @@ def test_every_record_says_what_dump_log_segments_prints(name: str, unpacked: di
     records = [decode_record(value) for value in values(log_of(unpacked[name]))]
     assert len(payloads) == len(records)
     for payload, record in zip(payloads, records, strict=True):
-        if isinstance(record, PassedOver):
+        if isinstance(record, IgnoredRecord):
             assert record.is_known
             continue
         assert payload["type"].replace("_", "").lower() == type(record).__name__.lower()

@@ -11,7 +11,7 @@ from odradek.broker.metadata.config_changes import ResourceChanges, alter_config
 from odradek.broker.metadata.image import MetadataImage, TopicImage
 from odradek.broker.metadata.records import Decision
 from odradek.broker.metadata.replaying import SLICE_RECORDS
-from odradek.broker.metadata.topics import MorePartitions, NewTopic, create_partitions, delete_topics
+from odradek.broker.metadata.topics import NewTopic, PartitionIncrease, create_partitions, delete_topics
 from odradek.broker.runtime.slices import ENTRIES_PER_SLICE
 from odradek.broker.runtime.waiting import Deferred
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -56,7 +56,7 @@ def test_listeners_hear_once_of_each_thing_that_changed() -> None:
     listener = Listening()
     running.metadata.add_listener(listener)
     running.create("a", "b")
-    running.metadata.submit(lambda image: create_partitions(image, [MorePartitions("a", 3)], node=NODE)).outcome()
+    running.metadata.submit(lambda image: create_partitions(image, [PartitionIncrease("a", 3)], node=NODE)).outcome()
     alter(running, "a", "retention.ms", "5")
     of_group = ResourceChanges(32, "g", [SettingChange(name, 0, value) for name, value in OF_A_GROUP.items()])
     running.metadata.submit(

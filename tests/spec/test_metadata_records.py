@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.broker.metadata.image import MetadataImage
-from odradek.broker.metadata.records import FRAME_VERSION, PassedOver, decode_record, encode_record, record_batch
+from odradek.broker.metadata.records import FRAME_VERSION, IgnoredRecord, decode_record, encode_record, record_batch
 from odradek.broker.metadata.replaying import SLICE_RECORDS, CorruptMetadata, Loader, slices
 from odradek.broker.runtime.slices import run_to_end
 from odradek.protocol.errors import MalformedMessage
@@ -57,7 +57,7 @@ def test_a_record_of_an_unknown_type_or_version_is_passed_over_and_named() -> No
 
 
 def test_a_record_without_use_here_is_known_all_the_same() -> None:
-    assert decode_record(bytes((FRAME_VERSION, 20, 0, 0))) == PassedOver(20, 0, is_known=True)
+    assert decode_record(bytes((FRAME_VERSION, 20, 0, 0))) == IgnoredRecord(20, 0, is_known=True)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.handlers.groups.offset_fetch import TOPICS_AT_ONCE, in_version, joined
+from odradek.broker.handlers.groups.offset_fetch import TOPICS_AT_ONCE, in_version, merge_responses
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from odradek.protocol.messages.offset_fetch_request import (
@@ -63,6 +63,8 @@ def test_an_error_of_one_piece_is_that_of_the_group(version: int) -> None:
         topics = [] if code is not ErrorCode.NONE else [OffsetFetchResponseTopics(name="t")]
         return in_version(OffsetFetchResponseGroup(group_id="g", error_code=code.value, topics=topics), version)
 
-    answer = joined([piece(ErrorCode.NONE), piece(ErrorCode.STALE_MEMBER_EPOCH), piece(ErrorCode.NONE)], [0, 0, 0])
+    answer = merge_responses(
+        [piece(ErrorCode.NONE), piece(ErrorCode.STALE_MEMBER_EPOCH), piece(ErrorCode.NONE)], [0, 0, 0]
+    )
     told = answer.groups[0] if version == 8 else answer
     assert (told.error_code, told.topics) == (ErrorCode.STALE_MEMBER_EPOCH.value, [])

@@ -145,7 +145,7 @@ def test_replicas_on_brokers_that_are_not_there_can_be_given_up() -> None:
 
 
 def test_nodes_that_share_a_log_stay_replicas_and_a_leader_is_kept_among_them() -> None:
-    image, nodes = image_of_a_larger_cluster(NODE.node_id, ELSEWHERE), NODE._replace(others=(ELSEWHERE,))
+    image, nodes = image_of_a_larger_cluster(NODE.node_id, ELSEWHERE), NODE._replace(other_ids=(ELSEWHERE,))
     for replicas, code in (
         ([NODE.node_id], None),
         ([ELSEWHERE, NODE.node_id], None),
@@ -164,7 +164,7 @@ def test_a_leader_that_is_not_wanted_gives_way_to_the_first_in_sync() -> None:
     partition.isr = [NODE.node_id, too, runs]
     replicas, epoch = partition.replicas, partition.leader_epoch
 
-    nodes = NODE._replace(others=(stopped, runs, too))
+    nodes = NODE._replace(other_ids=(stopped, runs, too))
     wish = Reassignment("t", 0, [stopped, runs, too])
     decision = reassign(image, [wish], node=nodes, factor_may_change=True)
     assert decision.response == [None]
@@ -174,7 +174,7 @@ def test_a_leader_that_is_not_wanted_gives_way_to_the_first_in_sync() -> None:
 
 def test_they_are_kept_where_the_number_of_replicas_must_not_change() -> None:
     image = image_of_a_larger_cluster(ELSEWHERE, NODE.node_id)
-    for node in (NODE, NODE._replace(others=(ELSEWHERE,))):
+    for node in (NODE, NODE._replace(other_ids=(ELSEWHERE,))):
         decision = reassign(image, [Reassignment("t", 0, [NODE.node_id])], node=node, factor_may_change=False)
         answers = [said(each) for each in decision.response]
         assert answers == [(E.INVALID_REPLICATION_FACTOR, "The replication factor is changed from 2 to 1")]

@@ -25,11 +25,11 @@ class Blocking:
     def __getattr__(self, name: str) -> Any:
         value = getattr(self.one, name)
         if not inspect.iscoroutinefunction(value):
-            return self.wait_until_idle(value)
+            return self.settled(value)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             own = {key: value.one if isinstance(value, Blocking) else value for key, value in kwargs.items()}
-            return self.wait_until_idle(value(*args, **own))
+            return self.settled(value(*args, **own))
 
         return call
 
@@ -42,7 +42,7 @@ class Blocking:
         return self
 
     def __exit__(self, *failure: Any) -> None:
-        self.wait_until_idle(self.one.__aexit__(*failure))
+        self.settled(self.one.__aexit__(*failure))
 
 
 @contextmanager

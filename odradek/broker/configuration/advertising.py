@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, ip_address
 
-from odradek.broker.configuration.listeners import Published, is_loopback
+from odradek.broker.configuration.listeners import PublishedAddress, is_loopback
 
 Address = tuple[str, int]
 # Connections from the host of Docker Desktop's virtual machine appear with these addresses.
@@ -64,31 +64,33 @@ def _ip(address: str) -> object:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class ConnectionAddresses:
     """A connection: its listener and the addresses of both ends."""
 
     listener: str
-    here: Address
+    local: Address
     client_host: str
 
 
-def by_arrival(arrival: Arrival, published: Mapping[str, Published], networks: Networks) -> Address:
+def address_for_arrival(
+    arrival: ConnectionAddresses, published: Mapping[str, PublishedAddress], networks: Networks
+) -> Address:
     """Decides by the table at the head of this file."""
     mapped = published.get(arrival.listener)
     client = arrival.client_host
-    if mapped is None or is_loopback(client) or client == arrival.here[0] or networks.is_neighbour(client):
-        return arrival.here
+    if mapped is None or is_loopback(client) or client == arrival.local[0] or networks.is_neighbour(client):
+        return arrival.local
     host, port = mapped
-    return host, port or arrival.here[1]
+    return host, port or arrival.local[1]
 
 
-def leads_astray(told: Address, arrival: Arrival, networks: Networks, *, is_published: bool) -> bool:
+def leads_astray(told: Address, arrival: ConnectionAddresses, networks: Networks, *, is_published: bool) -> bool:
     """Returns whether `told` would lead the client to its own machine, although this broker is not there.
 
     is_published: clients on the container's host are expected to use published ports, so `localhost` is right for them
     """
     client = arrival.client_host
-    if not is_loopback(told[0]) or is_loopback(client) or client == arrival.here[0]:
+    if not is_loopback(told[0]) or is_loopback(client) or client == arrival.local[0]:
         return False
     ip = _ip(client)
     is_host = networks.is_gateway(client) or (isinstance(ip, IPv4Address) and ip in DOCKER_DESKTOP)

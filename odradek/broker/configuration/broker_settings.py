@@ -10,23 +10,23 @@ from collections.abc import Mapping
 from odradek.broker.configuration.settings import (
     CountPerAddress,
     GzipLevel,
-    Heeded,
-    KindOf,
     ListOf,
     OneOf,
     Range,
     Setting,
+    SettingKind,
+    SettingRow,
     TimePerPrefix,
     UpdateMode,
     ValueType,
 )
 from odradek.broker.configuration.unused_settings import UNUSED_ON_ONE_NODE, WITHOUT_EFFECT
 
-BOOLEAN, DOUBLE = KindOf[bool](ValueType.BOOLEAN), KindOf[float](ValueType.DOUBLE)
-SHORT, INT, LONG = KindOf[int](ValueType.SHORT), KindOf[int](ValueType.INT), KindOf[int](ValueType.LONG)
-STRING, CLASS = KindOf[str](ValueType.STRING), KindOf[str](ValueType.CLASS)
-PASSWORD = KindOf[str](ValueType.PASSWORD)
-LIST = KindOf[tuple[str, ...]](ValueType.LIST)
+BOOLEAN, DOUBLE = SettingKind[bool](ValueType.BOOLEAN), SettingKind[float](ValueType.DOUBLE)
+SHORT, INT, LONG = SettingKind[int](ValueType.SHORT), SettingKind[int](ValueType.INT), SettingKind[int](ValueType.LONG)
+STRING, CLASS = SettingKind[str](ValueType.STRING), SettingKind[str](ValueType.CLASS)
+PASSWORD = SettingKind[str](ValueType.PASSWORD)
+LIST = SettingKind[tuple[str, ...]](ValueType.LIST)
 PER_BROKER, CLUSTER_WIDE = UpdateMode.PER_BROKER, UpdateMode.CLUSTER_WIDE
 SCHEMA_LEVELS = (  # the keys of odradek.registry.levels.LEVELS, which most brokers do not import
     *("NONE", "BACKWARD", "FORWARD", "FULL"),
@@ -447,6 +447,6 @@ class BrokerSettings:
 
 
 HEEDED_SETTINGS: Mapping[str, Setting] = {
-    row.setting.name: row.setting for row in vars(BrokerSettings).values() if isinstance(row, Heeded)
+    row.setting.name: row.setting for row in vars(BrokerSettings).values() if isinstance(row, SettingRow)
 }
 BROKER_SETTINGS: Mapping[str, Setting] = {**HEEDED_SETTINGS, **UNUSED_ON_ONE_NODE, **WITHOUT_EFFECT}

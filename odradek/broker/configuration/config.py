@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS, HEEDED_SETTINGS, BrokerSettings
 from odradek.broker.configuration.contradictions import contradictions
 from odradek.broker.configuration.environment import settings_of_environment
-from odradek.broker.configuration.listener_settings import ListenerSettings, readable, setting_named
+from odradek.broker.configuration.listener_settings import ListenerSettings, readable_settings, setting_named
 from odradek.broker.configuration.listeners import (
     Listener,
-    Published,
+    PublishedAddress,
     advertise,
     check_advertised,
     check_bound_ports,
@@ -58,18 +58,20 @@ class BrokerConfig(BrokerSettings):
         given: must not contain unknown names
         brokers: the number of brokers in the cluster
         """
-        self.given = dict(given)
+        self.given_settings = dict(given)
         # Two names for the same setting: node.id is used, and described under both names.
-        self.given["broker.id"] = self.given.get("node.id") or self.given.get("broker.id") or DEFAULT_NODE_ID
+        self.given_settings["broker.id"] = (
+            self.given_settings.get("node.id") or self.given_settings.get("broker.id") or DEFAULT_NODE_ID
+        )
         if "broker.id" in given:
-            self.given["node.id"] = self.given["broker.id"]
+            self.given_settings["node.id"] = self.given_settings["broker.id"]
         self.recorded_defaults: Mapping[str, str] = {}  # everything that AlterConfigs has set, as it was sent
         self.recorded_broker: Mapping[str, str] = {}
         self.dynamic_defaults: Mapping[str, str] = {}  # the part of it that takes effect
         self.dynamic_broker: Mapping[str, str] = {}
         self._topic_defaults: dict[str, str] | None = None
         self._log_config: LogConfig | None = None
-        for name, text in self.given.items():
+        for name, text in self.given_settings.items():
             setting = setting_named(name)
             assert setting is not None
             try:
@@ -77,7 +79,7 @@ class BrokerConfig(BrokerSettings):
             except InvalidSetting as error:
                 raise ConfigError(name, text, f"{error} (allowed: {setting.describe_allowed()})") from None
         self._set_attributes()
-        self.published: Mapping[str, Published] | None = None  # by listener; None if it is not configured
+        self.published: Mapping[str, PublishedAddress] | None = None  # by listener; None if it is not configured
         self.serving, self._advertised = self._read_listeners()
         for contradiction in contradictions(self, self.current_text, self.topic_defaults(), brokers):
             raise ConfigError(*contradiction)
@@ -91,15 +93,15 @@ class BrokerConfig(BrokerSettings):
         """Replaces the dynamic settings with those in the cluster metadata. Values that cannot be parsed are ignored,
         and so are settings that the emulated release does not know."""
         self.recorded_defaults, self.recorded_broker = dict(dynamic_defaults), dict(dynamic_broker)
-        self.dynamic_defaults = readable(dynamic_defaults, rules, but_not=UpdateMode.PER_BROKER)
-        self.dynamic_broker = readable(dynamic_broker, rules)
+        self.dynamic_defaults = readable_settings(dynamic_defaults, rules, but_not=UpdateMode.PER_BROKER)
+        self.dynamic_broker = readable_settings(dynamic_broker, rules)
         self._set_attributes()
 
     def of_node(self, node_id: int, recorded: Mapping[str, str], rules: KafkaRules = NEWEST) -> "BrokerConfig":
         """Returns the settings of another node of the same process, for their description. Only the settings in
         `recorded`, which AlterConfigs has set for that node, and its id differ."""
         other = copy(self)
-        other.given = {**self.given, "node.id": str(node_id), "broker.id": str(node_id)}
+        other.given_settings = {**self.given_settings, "node.id": str(node_id), "broker.id": str(node_id)}
         other.set_dynamic(self.recorded_defaults, recorded, rules)
         return other
 
@@ -112,7 +114,7 @@ class BrokerConfig(BrokerSettings):
         """Returns the settings of one listener, by its name."""
         return ListenerSettings(listener, self.current_text)
 
-    def advertised(self, bound_ports: Mapping[str, int], host_name: Callable[[], str]) -> tuple[Listener, ...]:
+    def advertise_listeners(self, bound_ports: Mapping[str, int], host_name: Callable[[], str]) -> tuple[Listener, ...]:
         """Returns the addresses for clients, given the port that each listener is bound to (listeners.py)."""
         return advertise(self.serving, self._advertised, bound_ports, host_name)
 
@@ -159,7 +161,7 @@ class BrokerConfig(BrokerSettings):
         text = changed.get(name)
         if text is not None:
             return text
-        for source in (self.dynamic_broker, self.dynamic_defaults, self.given):
+        for source in (self.dynamic_broker, self.dynamic_defaults, self.given_settings):
             if name in source and not (name in changed and source is self.dynamic_broker):
                 return source[name]
         return BROKER_SETTINGS[name].default if name in BROKER_SETTINGS else None
@@ -167,7 +169,7 @@ class BrokerConfig(BrokerSettings):
     def _set_attributes(self) -> None:
         self._topic_defaults = None
         vars(self).update(default_values())
-        for name in HEEDED_SETTINGS.keys() & {*self.given, *self.dynamic_defaults, *self.dynamic_broker}:
+        for name in HEEDED_SETTINGS.keys() & {*self.given_settings, *self.dynamic_defaults, *self.dynamic_broker}:
             setattr(self, attribute_of(name), HEEDED_SETTINGS[name].parse(self.current_text(name)))
 
     def _read_listeners(self) -> tuple[tuple[Listener, ...], tuple[Listener, ...] | None]:
@@ -186,8 +188,8 @@ class BrokerConfig(BrokerSettings):
                 advertised = self._without_controllers(parse_listeners(name, entries, protocols))
                 check_advertised(serving, advertised)
             for name in ("security.inter.broker.protocol", "inter.broker.listener.name"):
-                entries = (self.given.get(name, ""),)
-                check_inter_broker(name, self.given, serving if advertised is None else advertised)
+                entries = (self.given_settings.get(name, ""),)
+                check_inter_broker(name, self.given_settings, serving if advertised is None else advertised)
             if self.odradek_advertise_published:
                 name, entries = "odradek.advertise.published", self.odradek_advertise_published
                 self.published = parse_published(entries, serving)

@@ -2,7 +2,7 @@
 
 This module has no side effects: it reads a BrokerConfig and the settings that the metadata image has for a resource.
 The sources, their order and the choice of synonyms are those of Kafka 4.3.1, as observed, including Kafka's oddities
-(see `_shown`).
+(see `_visible_synonyms`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -96,7 +96,7 @@ def effective_topic_settings(
             source = ConfigSource.TOPIC
         else:
             source = next((one.source for one in _synonyms(config, setting.synonyms, False)), ConfigSource.DEFAULT)
-        value = overrides.get(setting.name, canonical(setting, defaults.get(setting.name)))
+        value = overrides.get(setting.name, kafka_text(setting, defaults.get(setting.name)))
         described.append(DescribedConfig(setting.name, value, source, setting.kind))
     return described
 
@@ -108,7 +108,7 @@ def describe_broker(config: BrokerConfig, rules: KafkaRules = NEWEST) -> list[De
         for name, setting in BROKER_SETTINGS.items()
         if not setting.is_internal and is_known(name, BROKER_SETTINGS, rules)
     }
-    names |= config.given.keys() | config.dynamic_defaults.keys() | config.dynamic_broker.keys()
+    names |= config.given_settings.keys() | config.dynamic_defaults.keys() | config.dynamic_broker.keys()
     names |= config.recorded_defaults.keys() | config.recorded_broker.keys()
     return [_broker_setting(config, name, all_sources=True, rules=rules) for name in sorted(names)]
 
@@ -130,7 +130,7 @@ def describe_group(
 
 
 def _is_set(config: BrokerConfig, name: str) -> bool:
-    return any(name in each for each in (config.given, config.recorded_defaults, config.recorded_broker))
+    return any(name in each for each in (config.given_settings, config.recorded_defaults, config.recorded_broker))
 
 
 def describe_client_metrics(overrides: Mapping[str, str]) -> list[DescribedConfig]:
@@ -138,27 +138,27 @@ def describe_client_metrics(overrides: Mapping[str, str]) -> list[DescribedConfi
     for setting in CLIENT_METRICS_SETTINGS.values():
         text = overrides.get(setting.name)
         source = ConfigSource.DEFAULT if text is None else ConfigSource.CLIENT_METRICS
-        value = canonical(setting, setting.default if text is None else text)
+        value = kafka_text(setting, setting.default if text is None else text)
         synonyms = () if text is None else (Synonym(setting.name, value, source),)
         described.append(DescribedConfig(setting.name, value, source, setting.kind, synonyms))
     return described
 
 
-def chosen(described: Iterable[DescribedConfig], keys: Iterable[str] | None) -> list[DescribedConfig]:
+def select_settings(described: Iterable[DescribedConfig], keys: Iterable[str] | None) -> list[DescribedConfig]:
     """Returns the settings with these names; all settings if no names are given."""
     wanted = set(keys or ())
     return [one for one in described if not wanted or one.name in wanted]
 
 
-def canonical(setting: Setting, text: str | None) -> str | None:
+def kafka_text(setting: Setting, text: str | None) -> str | None:
     """Returns the value of `text` in the form in which Kafka prints it."""
     try:
-        return _print(setting.parse(text) if text is not None else None)
+        return _printed_value(setting.parse(text) if text is not None else None)
     except InvalidSetting:
         return text
 
 
-def _print(value: SettingValue) -> str | None:
+def _printed_value(value: SettingValue) -> str | None:
     match value:
         case None:
             return None
@@ -183,12 +183,12 @@ def _shown_of_topic(overrides: Mapping[str, str], rules: KafkaRules) -> list[Set
 def _topic_setting(
     config: BrokerConfig, setting: Setting, overrides: Mapping[str, str], defaults: Mapping[str, str]
 ) -> DescribedConfig:
-    value = canonical(setting, overrides.get(setting.name, defaults.get(setting.name)))
+    value = kafka_text(setting, overrides.get(setting.name, defaults.get(setting.name)))
     synonyms: list[Synonym] = []
     if setting.name in overrides:
         synonyms.append(Synonym(setting.name, value, ConfigSource.TOPIC))
     if setting.synonyms:
-        synonyms += _shown(setting.synonyms[0], _synonyms(config, setting.synonyms, False))
+        synonyms += _visible_synonyms(setting.synonyms[0], _synonyms(config, setting.synonyms, False))
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
     return DescribedConfig(setting.name, value, source, setting.kind, tuple(synonyms))
 
@@ -201,12 +201,14 @@ def _broker_setting(config: BrokerConfig, name: str, *, all_sources: bool, rules
     if all_sources:
         # The general setting, which the listener's own setting overrides.
         of_all = () if setting is None or setting.name == name else (setting.name,)
-        synonyms = _shown(name, _synonyms(config, (*BROKER_SYNONYMS.get(name, (name,)), *of_all), is_sensitive))
-        text = _effective(config, name)
+        synonyms = _visible_synonyms(
+            name, _synonyms(config, (*BROKER_SYNONYMS.get(name, (name,)), *of_all), is_sensitive)
+        )
+        text = _effective_value(config, name)
     else:
         text = config.recorded_defaults[name]
         synonyms = [Synonym(name, None if is_sensitive else text, ConfigSource.DYNAMIC_DEFAULT)]
-    value = None if is_sensitive or setting is None else canonical(setting, text)
+    value = None if is_sensitive or setting is None else kafka_text(setting, text)
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
     is_read_only = all_sources and (setting is None or setting.name != name or setting.update is UpdateMode.READ_ONLY)
     kind = None if setting is None else setting.kind
@@ -218,7 +220,7 @@ def _group_setting(config: BrokerConfig, setting: Setting, overrides: Mapping[st
     text = config.current_text(broker_name) if broker_name in BROKER_SETTINGS else setting.default
     if setting.name == STREAMS_ASSIGNOR and text is not None:
         text = text.split(",")[0].strip()  # the first of the broker's assignors
-    value = canonical(setting, overrides.get(setting.name, text))
+    value = kafka_text(setting, overrides.get(setting.name, text))
     synonyms: list[Synonym] = []
     if setting.name in overrides:
         synonyms.append(Synonym(setting.name, value, ConfigSource.GROUP))
@@ -229,7 +231,7 @@ def _group_setting(config: BrokerConfig, setting: Setting, overrides: Mapping[st
     return DescribedConfig(setting.name, value, synonyms[0].source, setting.kind, tuple(synonyms))
 
 
-def _effective(config: BrokerConfig, name: str) -> str | None:
+def _effective_value(config: BrokerConfig, name: str) -> str | None:
     for source in (config.recorded_broker, config.recorded_defaults):
         if name in source:
             return source[name]
@@ -244,7 +246,7 @@ def _synonyms(config: BrokerConfig, names: Iterable[str], is_sensitive: bool) ->
     sources: tuple[tuple[ConfigSource, Callable[[str], str | None]], ...] = (
         (ConfigSource.DYNAMIC_BROKER, config.recorded_broker.get),
         (ConfigSource.DYNAMIC_DEFAULT, config.recorded_defaults.get),
-        (ConfigSource.GIVEN, config.given.get),
+        (ConfigSource.GIVEN, config.given_settings.get),
         (ConfigSource.DEFAULT, defaults),
     )
     names = list(names)
@@ -257,7 +259,7 @@ def _synonyms(config: BrokerConfig, names: Iterable[str], is_sensitive: bool) ->
     return found
 
 
-def _shown(name: str, synonyms: list[Synonym]) -> list[Synonym]:
+def _visible_synonyms(name: str, synonyms: list[Synonym]) -> list[Synonym]:
     """Drops the synonyms before the first that has the setting's own name, and all if there is none, as Kafka does.
     Therefore `segment.ms` with a value from `log.roll.hours` shows neither synonym nor source."""
     start = next((index for index, one in enumerate(synonyms) if one.name == name), len(synonyms))

@@ -61,7 +61,7 @@ class Contradiction(NamedTuple):
 
     name: str
     value: object
-    why: str
+    reason: str
 
 
 def contradictions(

@@ -75,7 +75,9 @@ class ListenerSettings:
         return f"{listener}{mechanism.lower()}.{setting}", f"{listener}{setting}"
 
 
-def readable(values: Mapping[str, str], rules: KafkaRules, but_not: UpdateMode | None = None) -> dict[str, str]:
+def readable_settings(
+    values: Mapping[str, str], rules: KafkaRules, but_not: UpdateMode | None = None
+) -> dict[str, str]:
     """Returns the settings that AlterConfigs may change, that the emulated release knows, and that can be parsed,
     without those of update mode `but_not`."""
     found = {}

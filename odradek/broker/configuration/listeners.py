@@ -27,7 +27,7 @@ def is_loopback(host: str) -> bool:
     return host.startswith("127.") or host.lower() in LOCAL_NAMES
 
 
-class Published(NamedTuple):
+class PublishedAddress(NamedTuple):
     """The address of a listener outside the container. A port of None is the listener's own port."""
 
     host: str
@@ -138,7 +138,7 @@ def advertise(
     return tuple(shown)
 
 
-def parse_published(entries: Iterable[str], serving: Iterable[Listener]) -> dict[str, Published]:
+def parse_published(entries: Iterable[str], serving: Iterable[Listener]) -> dict[str, PublishedAddress]:
     """Parses `odradek.advertise.published`. Returns host and port by listener; a port of None is the listener's own
     port.
 
@@ -146,8 +146,8 @@ def parse_published(entries: Iterable[str], serving: Iterable[Listener]) -> dict
     InvalidSetting.
     """
     names = [listener.name for listener in serving]
-    published: dict[str, Published] = {}
-    for_others: Published | None = None
+    published: dict[str, PublishedAddress] = {}
+    for_others: PublishedAddress | None = None
     for entry in entries:
         name, separator, address = entry.rpartition("://")
         name = name.upper()
@@ -156,7 +156,7 @@ def parse_published(entries: Iterable[str], serving: Iterable[Listener]) -> dict
             host, port = address, ""
         if not host or (colon and not (port.isdecimal() and 0 < int(port) <= 65535)) or (separator and not name):
             raise InvalidSetting(f"{entry!r} is not of the form [NAME://]host[:port]")
-        place = Published(host.removeprefix("[").removesuffix("]"), int(port) if colon else None)
+        place = PublishedAddress(host.removeprefix("[").removesuffix("]"), int(port) if colon else None)
         if separator and name not in names:
             raise InvalidSetting(f"{name} is not one of the listeners {', '.join(names)}")
         if (name in published) if separator else for_others is not None:

@@ -49,7 +49,7 @@ class InvalidSetting(ValueError):
         super().__init__(shortened(sentence))
 
 
-class Allowed(Protocol):
+class ValueRule(Protocol):
     """A rule for parsed values."""
 
     def check(self, name: str, value: SettingValue) -> None:
@@ -67,12 +67,12 @@ class Range(NamedTuple):
 
     def check(self, name: str, value: SettingValue) -> None:
         if value is None:
-            raise refused(name, None, "Value must be non-null")
+            raise invalid_setting(name, None, "Value must be non-null")
         assert isinstance(value, (int, float))
         if value < self.least:
-            raise refused(name, value, f"Value must be at least {self.least}")
+            raise invalid_setting(name, value, f"Value must be at least {self.least}")
         if self.most is not None and value > self.most:
-            raise refused(name, value, f"Value must be no more than {self.most}")
+            raise invalid_setting(name, value, f"Value must be no more than {self.most}")
 
     def describe(self) -> str:
         return f"at least {self.least}" if self.most is None else f"{self.least} to {self.most}"
@@ -83,7 +83,7 @@ class GzipLevel(NamedTuple):
 
     def check(self, name: str, value: SettingValue) -> None:
         if value != -1 and not (isinstance(value, int) and 1 <= value <= 9):
-            raise refused(name, value, "Value must be between 1 and 9 or equal to -1")
+            raise invalid_setting(name, value, "Value must be between 1 and 9 or equal to -1")
 
     def describe(self) -> str:
         return "1 to 9, or -1"
@@ -97,7 +97,7 @@ class OneOf(NamedTuple):
         known = value.upper() in self.values if self.ignore_case and isinstance(value, str) else value in self.values
         if not known:
             manner = " (case insensitive)" if self.ignore_case else ""
-            raise refused(name, value, f"String must be one of{manner}: {', '.join(self.values)}")
+            raise invalid_setting(name, value, f"String must be one of{manner}: {', '.join(self.values)}")
 
     def describe(self) -> str:
         return "one of " + ", ".join(self.values)
@@ -120,7 +120,7 @@ class ListOf(NamedTuple):
             if not one:
                 raise InvalidSetting(f"Configuration '{name}' values must not be empty.")
             if self.values and one not in self.values:
-                raise refused(name, one, f"String must be one of: {', '.join(self.values)}")
+                raise invalid_setting(name, one, f"String must be one of: {', '.join(self.values)}")
 
     def describe(self) -> str:
         what = "a comma-separated list of " + (", ".join(self.values) or "values")
@@ -130,7 +130,7 @@ class ListOf(NamedTuple):
 class NonEmptyText(NamedTuple):
     def check(self, name: str, value: SettingValue) -> None:
         if value == "":
-            raise refused(name, "", "String must be non-empty")
+            raise invalid_setting(name, "", "String must be non-empty")
 
     def describe(self) -> str:
         return "not empty"
@@ -144,7 +144,7 @@ class CountPerAddress(NamedTuple):
         for pair in value.split(","):
             address, _, count = pair.rpartition(":")
             if pair.strip() and not (address.strip() and count.strip().isdecimal()):
-                raise refused(name, pair, "Expected address:count")
+                raise invalid_setting(name, pair, "Expected address:count")
 
     def describe(self) -> str:
         return "address:count pairs, comma-separated"
@@ -166,9 +166,11 @@ class TimePerPrefix(NamedTuple):
         for one in value:
             pair = self.read(one)
             if pair is None:
-                raise refused(name, one, "Expected prefix=milliseconds, with a prefix and at least 1 millisecond")
+                raise invalid_setting(
+                    name, one, "Expected prefix=milliseconds, with a prefix and at least 1 millisecond"
+                )
             if pair[0] in seen:
-                raise refused(name, one, f"Two rules for the prefix {pair[0]}")
+                raise invalid_setting(name, one, f"Two rules for the prefix {pair[0]}")
             seen.add(pair[0])
 
     def describe(self) -> str:
@@ -188,7 +190,7 @@ class Setting(NamedTuple):
     kind: ValueType
     default: str | None
     text: str
-    allowed: Allowed | None = None
+    allowed: ValueRule | None = None
     update: UpdateMode = UpdateMode.READ_ONLY
     is_internal: bool = False
     synonyms: tuple[str, ...] = ()
@@ -197,7 +199,7 @@ class Setting(NamedTuple):
         """Returns the value of `text`. Raises InvalidSetting with Kafka's message."""
         value = parse_text(self.name, self.kind, text)
         if value is None and self.default is not None and self.kind is not ValueType.STRING:
-            raise refused(self.name, None, "Value must be non-null")
+            raise invalid_setting(self.name, None, "Value must be non-null")
         if isinstance(value, tuple) and isinstance(self.allowed, ListOf):
             value = tuple(dict.fromkeys(value))  # a repeated value counts once
         if self.allowed is not None and (value is not None or self.default is not None):
@@ -212,10 +214,10 @@ class Setting(NamedTuple):
         return rule if isinstance(self.allowed, (OneOf, ListOf)) else f"{words}, {rule}"
 
 
-Rule: TypeAlias = Allowed | None
+Rule: TypeAlias = ValueRule | None
 
 
-class Heeded(Generic[T]):
+class SettingRow(Generic[T]):
     """A descriptor that is a row in a class of settings. The setting is named like the attribute, with `.` for `_`; the
     attribute's value is a `T`."""
 
@@ -233,7 +235,7 @@ class Heeded(Generic[T]):
         raise AttributeError(self.setting.name)
 
 
-class KindOf(Generic[T]):
+class SettingKind(Generic[T]):
     """A type of settings whose values are `T`s. Calling it creates a row."""
 
     def __init__(self, kind: ValueType) -> None:
@@ -242,12 +244,12 @@ class KindOf(Generic[T]):
     @overload
     def __call__(
         self, default: str, text: str, allowed: Rule = ..., update: UpdateMode = ..., *, is_internal: bool = ...
-    ) -> Heeded[T]: ...
+    ) -> SettingRow[T]: ...
 
     @overload
     def __call__(
         self, default: None, text: str, allowed: Rule = ..., update: UpdateMode = ..., *, is_internal: bool = ...
-    ) -> Heeded[T | None]: ...
+    ) -> SettingRow[T | None]: ...
 
     def __call__(
         self,
@@ -257,8 +259,8 @@ class KindOf(Generic[T]):
         update: UpdateMode = UpdateMode.READ_ONLY,
         *,
         is_internal: bool = False,
-    ) -> Heeded[T] | Heeded[T | None]:
-        return Heeded(Setting("", self.kind, default, text, allowed, update, is_internal))
+    ) -> SettingRow[T] | SettingRow[T | None]:
+        return SettingRow(Setting("", self.kind, default, text, allowed, update, is_internal))
 
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
@@ -295,7 +297,7 @@ def java_double(value: float) -> str:
     return f"{'-' if value < 0 else ''}{digits[0]}.{digits[1:] or '0'}E{number.adjusted()}"
 
 
-def refused(name: str, value: object, why: str) -> InvalidSetting:
+def invalid_setting(name: str, value: object, why: str) -> InvalidSetting:
     shown = "null" if value is None else java_double(value) if isinstance(value, float) else value
     return InvalidSetting(f"Invalid value {shown} for configuration {name}: {why}")
 
@@ -308,23 +310,23 @@ def parse_text(name: str, kind: ValueType, text: str | None) -> SettingValue:
     if kind is ValueType.BOOLEAN:
         lowered = text.lower()
         if lowered not in ("true", "false"):
-            raise refused(name, given, "Expected value to be either true or false")
+            raise invalid_setting(name, given, "Expected value to be either true or false")
         return lowered == "true"
     if kind in INTEGER_LIMITS:
         digits = text[1:] if text[:1] in ("+", "-") else text
         is_number = digits.isdecimal() and digits.isascii() and len(digits.lstrip("0")) <= MOST_DIGITS
         number = int(digits.lstrip("0") or "0") * (-1 if text[:1] == "-" else 1) if is_number else None
         if number is None or not -INTEGER_LIMITS[kind] <= number < INTEGER_LIMITS[kind]:
-            raise refused(name, given, f"Not a number of type {kind.name}")
+            raise invalid_setting(name, given, f"Not a number of type {kind.name}")
         return number
     if kind is ValueType.DOUBLE:
         if not text.isascii() or any(letter not in "0123456789.eE+-" for letter in text):
             # Checked first, because Python would accept "nan" and "1_0".
-            raise refused(name, given, "Not a number of type DOUBLE")
+            raise invalid_setting(name, given, "Not a number of type DOUBLE")
         try:
             return float(text)
         except ValueError:
-            raise refused(name, given, "Not a number of type DOUBLE") from None
+            raise invalid_setting(name, given, "Not a number of type DOUBLE") from None
     if kind is ValueType.LIST:
         return tuple(part.strip() for part in text.split(",")) if text else ()
     return text

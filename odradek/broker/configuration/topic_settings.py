@@ -23,7 +23,7 @@ from odradek.broker.configuration.settings import (
     Setting,
     SettingValue,
     ValueType,
-    refused,
+    invalid_setting,
 )
 from odradek.broker.configuration.unused_settings import NO_EFFECT
 from odradek.protocol.kafka_rules import NEWEST, KafkaRules
@@ -67,7 +67,7 @@ class ThrottledReplicas(NamedTuple):
         if "".join(value) != "*" and not all(re.fullmatch(r"([0-9]+:[0-9]+)?", pair) for pair in value):
             form = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
             what = f"{name} must be the literal '*' or a list of replicas in the following format: {form}"
-            raise refused(name, f"[{', '.join(value)}]", what)
+            raise invalid_setting(name, f"[{', '.join(value)}]", what)
 
     def describe(self) -> str:
         return "* or partition:broker pairs"
@@ -84,7 +84,7 @@ class OffsetResetStrategy(NamedTuple):
         age_ms = duration_ms(value.removeprefix(BY_DURATION)) if value.startswith(BY_DURATION) else None
         if value not in ("earliest", "latest") and (age_ms is None or age_ms < 0):
             form = "The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'."
-            raise refused(name, value, f"Invalid value `{value}` for configuration {name}. {form}")
+            raise invalid_setting(name, value, f"Invalid value `{value}` for configuration {name}. {form}")
 
     def describe(self) -> str:
         return "earliest, latest or by_duration:PnDTnHnMn.nS"
@@ -345,7 +345,7 @@ def limit(name: str, broker_setting: BrokerSetting) -> int:
     return value
 
 
-def clamped(name: str, value: int, broker_setting: BrokerSetting) -> int:
+def clamp(name: str, value: int, broker_setting: BrokerSetting) -> int:
     """Returns the allowed value that is nearest to `value`."""
     least, most = limit_name(name, "min"), limit_name(name, "max")
     if least is not None:

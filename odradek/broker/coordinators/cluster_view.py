@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.configuration.settings import InvalidSetting
-from odradek.broker.configuration.topic_settings import GROUP_SETTINGS, clamped
+from odradek.broker.configuration.topic_settings import GROUP_SETTINGS, clamp
 from odradek.broker.coordinators.target_computations import TargetComputations
 from odradek.broker.coordinators.topic_searches import TopicSearches, check_regex
 from odradek.broker.groups.common.registry import FoundTopics, TopicView
@@ -70,7 +70,7 @@ class ImageView:
             except InvalidSetting:
                 value = None  # recorded by another Kafka release that allowed this value
             if isinstance(value, int):
-                return clamped(name, value, self._broker_setting)
+                return clamp(name, value, self._broker_setting)
         broker_name = f"group.{name}"
         default = parse_setting(broker_name, self._broker_setting(broker_name))
         assert isinstance(default, int)

@@ -280,11 +280,11 @@ class MarkerRounds:
                 logger.error("%s: a decision may not be on the disk, so its coordinator stops: %s", self.name, failure)
                 self.shard.unload()
                 return
-            begun = self.unfinished.pop(markers.transactional_id, None) if self.unfinished else None
+            begun = self.unfinished.pop(pending.transactional_id, None) if self.unfinished else None
             if begun is None:
-                self._new_round(self, markers).start()
+                self._new_round(self, pending).start()
             else:
-                begun.markers = markers
+                begun.markers = pending
                 begun.send()
 
 

@@ -74,7 +74,8 @@ def group_facts(listed: ListedGroup, core: GroupCore) -> GroupFacts:
     if kind not in ("consumer", "share"):
         classic = core.describe_group(name, version=CLASSIC_VERSION)
         members = [
-            _member(each, assigned(each.member_assignment), None, each.group_instance_id) for each in classic.members
+            _member(each, decode_assignment(each.member_assignment), None, each.group_instance_id)
+            for each in classic.members
         ]
         return GroupFacts(name, kind, listed.group_state, None, classic.protocol_data, members)
     found = core.describe_consumer_group(name) if kind == "consumer" else core.describe_share_group(name)
@@ -116,7 +117,7 @@ def _streams_member(each: StreamsMember) -> MemberFacts:
     return MemberFacts(each.member_id, each.client_id, each.client_host, each.member_epoch, each.instance_id, owned)
 
 
-def assigned(assignment: bytes) -> list[tuple[str, list[int]]]:
+def decode_assignment(assignment: bytes) -> list[tuple[str, list[int]]]:
     """Decodes the assignment of a consumer in a classic group. Returns an empty list for members that use another
     protocol.
     """
@@ -148,7 +149,7 @@ class GroupPosition(NamedTuple):
 def positions(core: GroupCore, facts: GroupFacts, broker: Broker) -> list[GroupPosition]:
     """Returns a row for every partition that has a committed offset or a member, like `odradek groups describe`."""
     commits = core.committed_offsets(facts.id)
-    places = {*commits, *_owned(core, facts, broker)}
+    places = {*commits, *_assigned_partitions(core, facts, broker)}
     found = []
     for topic, index in sorted(places):
         try:
@@ -161,7 +162,7 @@ def positions(core: GroupCore, facts: GroupFacts, broker: Broker) -> list[GroupP
     return found
 
 
-def _owned(core: GroupCore, facts: GroupFacts, broker: Broker) -> set[tuple[str, int]]:
+def _assigned_partitions(core: GroupCore, facts: GroupFacts, broker: Broker) -> set[tuple[str, int]]:
     """Returns the partitions that the members have; none for a share group, which commits no offsets."""
     if facts.type == "share":
         return set()

@@ -112,13 +112,13 @@ def _subtopology(each: Subtopology, image: MetadataImage) -> SubtopologyFacts:
         each.subtopology_id,
         max(counts) if counts and len(counts) == len(topics) else None,
         each.source_topics,
-        _internal(each.repartition_source_topics),
+        _internal_topics(each.repartition_source_topics),
         each.repartition_sink_topics,
-        _internal(each.state_changelog_topics),
+        _internal_topics(each.state_changelog_topics),
     )
 
 
-def _internal(topics: Iterable[TopicInfo]) -> list[InternalTopic]:
+def _internal_topics(topics: Iterable[TopicInfo]) -> list[InternalTopic]:
     return [InternalTopic(each.name, each.partitions or None) for each in topics]
 
 
@@ -132,12 +132,12 @@ def _owner(each: Member) -> TaskOwner:
         each.member_epoch,
         each.process_id,
         None if endpoint is None else f"{endpoint.host}:{endpoint.port}",
-        [*_written(each.assignment.active_tasks)],
-        [*_written(each.assignment.standby_tasks)],
+        [*_task_names(each.assignment.active_tasks)],
+        [*_task_names(each.assignment.standby_tasks)],
     )
 
 
-def _written(listed: Iterable[TaskIds]) -> Iterator[str]:
+def _task_names(listed: Iterable[TaskIds]) -> Iterator[str]:
     for tasks in listed:
         for partition in tasks.partitions:
             yield f"{tasks.subtopology_id}_{partition}"

@@ -48,7 +48,7 @@ def port_of(config: BrokerConfig) -> int:
 
     If the port is not configured and the Kafka listener uses any free port, the HTTP port does so, too.
     """
-    if config.serving[0].port == 0 and "odradek.http.port" not in config.given:
+    if config.serving[0].port == 0 and "odradek.http.port" not in config.given_settings:
         return ANY_FREE_PORT
     return config.odradek_http_port
 
@@ -69,7 +69,7 @@ def bind_pages(config: BrokerConfig) -> socket.socket | None:
                 f"the page, metrics and health cannot be served on port {port} of {host or 'every interface'}:"
                 f" {error.strerror}; see odradek.http.host and --http-port"
             ) from None
-        if "odradek.http.port" not in config.given:
+        if "odradek.http.port" not in config.given_settings:
             return bind(host, ANY_FREE_PORT)
         raise CannotStart(
             f"port {port} for the page, metrics and health is taken, maybe by another broker: choose another port with"

@@ -97,7 +97,7 @@ def pages(broker: Broker, traffic: Traffic, warnings: Sequence[LogRecord], allow
 
 
 class AccessRefused(web.HTTPException):
-    """Raised for a request that is refused before its handler; becomes an HTTP response with the reason in `refusal`."""
+    """Refuses a request before its handler runs. Becomes an HTTP response with the reason in `refusal`."""
 
     def __init__(self, refusal: Refusal) -> None:
         self.status_code = refusal.status

@@ -51,7 +51,9 @@ class InProcessClient:
             connection_id=next(CONNECTION_IDS),
             client_host=client_host,
             client_port=client_port,
-            listener=dispatcher.broker.advertised[0].name,  # FindCoordinator returns addresses of this listener
+            listener=dispatcher.broker.advertised_listeners[
+                0
+            ].name,  # FindCoordinator returns addresses of this listener
             client_software_name=CLIENT_ID,
         )
         if principal is not None:

@@ -32,16 +32,16 @@ def new_acl(numbers: tuple[int, int, int, int], name: str, principal: str, host:
     except ValueError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"The request names something unknown: {error}.") from None
     if resource is ResourceType.CLUSTER and name != CLUSTER_NAME:
-        raise _invalid(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
+        raise _invalid_acl(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not name:
-        raise _invalid("Invalid empty resource name")
+        raise _invalid_acl("Invalid empty resource name")
     for one in (resource, operation, permission):
         if one.name in ("UNKNOWN", "ANY"):
-            raise _invalid(f"{one.name} is for filters: an ACL names one {type(one).__name__}.")
+            raise _invalid_acl(f"{one.name} is for filters: an ACL names one {type(one).__name__}.")
     if pattern not in (PatternType.LITERAL, PatternType.PREFIXED):
-        raise _invalid(f"{pattern.name} is for filters: the pattern of an ACL is LITERAL or PREFIXED.")
+        raise _invalid_acl(f"{pattern.name} is for filters: the pattern of an ACL is LITERAL or PREFIXED.")
     if ":" not in principal:
-        raise _invalid(f"A principal is written type:name, such as User:alice; {principal!r} is not.")
+        raise _invalid_acl(f"A principal is written type:name, such as User:alice; {principal!r} is not.")
     return Acl(resource, name, pattern, principal, host, operation, permission)
 
 
@@ -78,7 +78,7 @@ def _wrong_host(host: str, metadata_version: int) -> KafkaError | None:
     """Returns the error if an ACL must not have this host, otherwise None. Source: docs/spec/kafka-4.4.md#s5-4, R1 to
     R3 and R7."""
     if not host:
-        return _invalid("Host pattern cannot be null or empty")
+        return _invalid_acl("Host pattern cannot be null or empty")
     if not is_written_as_range(host):
         return None
     if metadata_version < METADATA_VERSION_CIDR:
@@ -87,7 +87,7 @@ def _wrong_host(host: str, metadata_version: int) -> KafkaError | None:
     try:
         range_written(host)
     except NotARange as error:
-        return _invalid(f"Invalid CIDR notation '{host}': {error}")
+        return _invalid_acl(f"Invalid CIDR notation '{host}': {error}")
     return None
 
 
@@ -99,7 +99,7 @@ def delete_acls(image: MetadataImage, filters: Sequence[AclFilter]) -> Decision[
     candidates = _Candidates(image)
     for each in filters:
         if not each.is_known:
-            results.append(_invalid("The filter names a type, pattern, operation or permission that is unknown."))
+            results.append(_invalid_acl("The filter names a type, pattern, operation or permission that is unknown."))
             continue
         matching = [(acl_id, acl) for acl_id, acl in candidates.of(each) if each.matches(acl)]
         results.append([acl for _, acl in matching])
@@ -160,5 +160,5 @@ def _check_count(records: int) -> None:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, what)
 
 
-def _invalid(why: str) -> KafkaError:
+def _invalid_acl(why: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REQUEST, why)

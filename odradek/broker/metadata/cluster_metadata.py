@@ -352,19 +352,19 @@ class ClusterMetadata:
                 next(steps)
         except StopIteration as done:
             self._steps = None
-            return self._recorded(queued, done.value)
+            return self._record_decision(queued, done.value)
         except Exception as error:
             self._steps = None
             queued.answer.fail(error)
             return True
-        self._later(partial(self._go_on, queued))
+        self._later(partial(self._continue_decision, queued))
         return False
 
-    def _go_on(self, queued: QueuedDecision) -> None:
+    def _continue_decision(self, queued: QueuedDecision) -> None:
         if self._decide_slice(queued):
             self._committed()
 
-    def _recorded(self, queued: QueuedDecision, decision: Decision[Any]) -> bool:
+    def _record_decision(self, queued: QueuedDecision, decision: Decision[Any]) -> bool:
         if decision.records:
             self._sync(queued, decision)
             return False
@@ -387,7 +387,7 @@ class ClusterMetadata:
             prepare()
 
         def done(outcome: JobResult[None]) -> None:
-            self._synced(queued, decision, ticket)
+            self._decision_synced(queued, decision, ticket)
 
         self._workers.run(sync, done)
 
@@ -408,7 +408,7 @@ class ClusterMetadata:
                 error,
             )
 
-    def _synced(self, queued: QueuedDecision, decision: Decision[Any], ticket: SyncTicket) -> None:
+    def _decision_synced(self, queued: QueuedDecision, decision: Decision[Any], ticket: SyncTicket) -> None:
         try:
             self._log.finish_sync(ticket)
         except LogFailed as error:

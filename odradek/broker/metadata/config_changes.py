@@ -204,7 +204,11 @@ def _list_with(
     text = current.get(change.name)
     if text is None:
         is_topic = key[0] is ConfigResourceType.TOPIC
-        text = config.topic_defaults().get(change.name) if is_topic else config.given.get(change.name, setting.default)
+        text = (
+            config.topic_defaults().get(change.name)
+            if is_topic
+            else config.given_settings.get(change.name, setting.default)
+        )
     values = [value for value in (text or "").split(",") if value]
     for value in (change.value or "").split(","):
         if operation is ConfigOperation.SUBTRACT:

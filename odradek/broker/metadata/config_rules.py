@@ -137,7 +137,7 @@ def check_group(config: BrokerConfig, group: str, settings: Mapping[str, str], r
     for kind in ("consumer", "share", "streams"):
         session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
         if (session in values or heartbeat in values) and (
-            _effective(config, values, session) <= _effective(config, values, heartbeat)
+            _effective_value(config, values, session) <= _effective_value(config, values, heartbeat)
         ):
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{session} must be greater than {heartbeat}")
 
@@ -173,7 +173,7 @@ def _check_streams_assignment(config: BrokerConfig, settings: Mapping[str, str])
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{STREAMS_RACK_TAGS} must not contain duplicate tag keys.")
 
 
-def _effective(config: BrokerConfig, values: Mapping[str, object], name: str) -> int:
+def _effective_value(config: BrokerConfig, values: Mapping[str, object], name: str) -> int:
     """Returns the value of a group setting: the group's own value, or else the broker's."""
     broker_name = f"group.{name}"
     value = values[name] if name in values else BROKER_SETTINGS[broker_name].parse(config.current_text(broker_name))

@@ -44,13 +44,13 @@ class EarlierShareVersion:
         self.was_raised = False
         self.is_decided = False
 
-    def take(self, record: Message) -> None:
+    def follow_record(self, record: Message) -> None:
         if isinstance(record, RegisterBrokerRecord):
-            self._registered({each.name: each.max_supported_version for each in record.features})
+            self._level_of({each.name: each.max_supported_version for each in record.features})
         elif isinstance(record, FeatureLevelRecord) and record.name == SHARE_VERSION:
             self.was_raised = record.feature_level >= EARLIER_LEVEL and self._is_earlier
 
-    def _registered(self, highest: dict[str, int]) -> None:
+    def _level_of(self, highest: dict[str, int]) -> None:
         if SHARE_TRANSACTIONS in highest:
             self._is_earlier, self.is_decided = False, True
             return

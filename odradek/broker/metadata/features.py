@@ -95,33 +95,35 @@ def _check(image: MetadataImage, update: FeatureUpdate, node_id: int, supported:
     levels = supported.get(feature)
     upgrade_type = _upgrade_type(update)
     if upgrade_type is None:
-        raise _invalid(update, "The controller does not support the given upgrade type.")
+        raise _invalid_update(update, "The controller does not support the given upgrade type.")
     if levels is None:
-        raise _invalid(update, f"Local controller {node_id} does not support this feature.")
+        raise _invalid_update(update, f"Local controller {node_id} does not support this feature.")
     if level < 0:
-        raise _invalid(update, "A feature version cannot be less than 0.")
+        raise _invalid_update(update, "A feature version cannot be less than 0.")
     least, most = levels
     if not least <= level <= most:
-        raise _invalid(update, f"Local controller {node_id} only supports versions {least}-{most}")
+        raise _invalid_update(update, f"Local controller {node_id} only supports versions {least}-{most}")
     current = _level(image, feature)
     if feature == KRAFT_VERSION and level != current:
         # Level 1 means that the voters of the quorum are recorded. The single voter here is not recorded.
-        raise _invalid(update, "Can't downgrade the version of this feature." if level < current else "Not supported.")
+        raise _invalid_update(
+            update, "Can't downgrade the version of this feature." if level < current else "Not supported."
+        )
     if level < current and upgrade_type is UpgradeType.UPGRADE:
-        raise _invalid(
+        raise _invalid_update(
             update,
             "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe"
             " downgrade.",
         )
     if level > current and upgrade_type is not UpgradeType.UPGRADE:
-        raise _invalid(update, "Can't downgrade to a newer version.")
+        raise _invalid_update(update, "Can't downgrade to a newer version.")
     if level < current and feature == METADATA_VERSION:
         why = (
             "Refusing to perform the requested downgrade because it might delete metadata information."
             if upgrade_type is UpgradeType.SAFE_DOWNGRADE
             else "Unsafe metadata downgrade is not supported in this version."
         )
-        raise _refused(f"Unsupported metadata.version downgrade from {current} to {level}. {why}")
+        raise _update_refusal(f"Unsupported metadata.version downgrade from {current} to {level}. {why}")
 
 
 def _check_needs(image: MetadataImage, update: FeatureUpdate, levels: Mapping[str, int]) -> None:
@@ -129,7 +131,7 @@ def _check_needs(image: MetadataImage, update: FeatureUpdate, levels: Mapping[st
     if update.feature != SHARE_TRANSACTIONS or not update.level > _level(image, update.feature):
         return
     if not has_what_share_transactions_need(levels):
-        raise _invalid(update, SHARE_TRANSACTIONS_NEEDS)
+        raise _invalid_update(update, SHARE_TRANSACTIONS_NEEDS)
 
 
 def _check_nothing_pending(
@@ -160,11 +162,11 @@ def _upgrade_type(update: FeatureUpdate) -> UpgradeType | None:
         return None
 
 
-def _invalid(update: FeatureUpdate, why: str) -> KafkaError:
-    return _refused(f"Invalid update version {update.level} for feature {update.feature}. {why}")
+def _invalid_update(update: FeatureUpdate, why: str) -> KafkaError:
+    return _update_refusal(f"Invalid update version {update.level} for feature {update.feature}. {why}")
 
 
-def _refused(why: str) -> KafkaError:
+def _update_refusal(why: str) -> KafkaError:
     return KafkaError(
         ErrorCode.INVALID_UPDATE_VERSION,
         f"The update failed for all features since the following feature had an error: {why}",

@@ -18,7 +18,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from odradek.broker.metadata.records import PassedOver, decode_record, encode_record
+from odradek.broker.metadata.records import IgnoredRecord, decode_record, encode_record
 from odradek.broker.metadata.replaying import CorruptMetadata
 from odradek.protocol.batch_header import batches, crc_ok
 from odradek.protocol.control_records import ControlType, control_type
@@ -103,7 +103,7 @@ def records_in(data: bytes) -> list[Message]:
     for position, header in batches(data):
         if not header.is_control:
             decoded = (decode_record(record.value or b"") for record in records_of(data, position))
-            records += [record for record in decoded if not isinstance(record, PassedOver)]
+            records += [record for record in decoded if not isinstance(record, IgnoredRecord)]
     return records
 
 

@@ -51,11 +51,11 @@ DEFAULT_BROKER: Final[ConfigResource] = (ConfigResourceType.BROKER, "")  # the c
 
 
 class Node(NamedTuple):
-    """This broker as a location of replicas. In a cluster, `others` are the nodes that share its log."""
+    """This broker as a location of replicas. In a cluster, `other_ids` are the nodes that share its log."""
 
     node_id: int
     directory_id: bytes
-    others: tuple[int, ...] = ()
+    other_ids: tuple[int, ...] = ()
 
 
 NOBODY: Final[list[int]] = []  # shared by all partitions for which a list of replicas is empty

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from odradek.broker.metadata.files import snapshot
-from odradek.broker.metadata.records import PassedOver, decode_record
+from odradek.broker.metadata.records import IgnoredRecord, decode_record
 from odradek.broker.metadata.supported_features import SHARE_TRANSACTIONS, SHARE_VERSION, SHARE_VERSION_GROUPS
 from odradek.protocol.batch_header import batches
 from odradek.protocol.control_records import ControlType, control_type
@@ -57,13 +57,13 @@ class MetadataSnapshot(NamedTuple):
 def snapshot_without_left_levels(portions: Iterable[Buffer]) -> MetadataSnapshot:
     """Builds the snapshot. `portions` are whole batches: the newest snapshot, if there is one, then the log after
     it."""
-    repeated = _Repeated()
+    repeated = _SnapshotBuilder()
     for portion in portions:
-        repeated.take(portion)
+        repeated.add_portion(portion)
     return repeated.snapshot()
 
 
-class _Repeated:
+class _SnapshotBuilder:
     def __init__(self) -> None:
         self._levels: dict[str, bytes] = {}
         self._records: list[bytes] = []
@@ -73,20 +73,20 @@ class _Repeated:
         self._leader_epoch = 0
         self._last_timestamp = -1
 
-    def take(self, portion: Buffer) -> None:
+    def add_portion(self, portion: Buffer) -> None:
         for position, header in batches(portion):
             self._end_offset, self._leader_epoch = header.next_offset, header.leader_epoch
             for record in records_of(portion, position):
                 if not header.is_control:
-                    self._take(bytes(record.value or b""))
+                    self._add_record(bytes(record.value or b""))
                 elif (kind := control_type(record.key)) in OF_THE_QUORUM:
                     self._quorum[kind] = NewRecord(record.key, record.value, record.timestamp)
             if not header.is_control:
                 self._last_timestamp = header.max_timestamp
 
-    def _take(self, value: bytes) -> None:
+    def _add_record(self, value: bytes) -> None:
         record = decode_record(value)
-        kind = record.record_type if isinstance(record, PassedOver) else record.API_KEY
+        kind = record.record_type if isinstance(record, IgnoredRecord) else record.API_KEY
         if isinstance(record, FeatureLevelRecord):
             self._levels[record.name] = value
         elif kind == BEGIN:

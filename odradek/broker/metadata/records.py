@@ -57,7 +57,7 @@ VERSIONS: Mapping[str, tuple[tuple[int, int], ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class PassedOver:
+class IgnoredRecord:
     """A record that this broker ignores: its type is known but not used, or its type or version is unknown."""
 
     record_type: int
@@ -90,7 +90,7 @@ def encode_record(record: Message, metadata_version: int) -> bytes:
     return bytes((FRAME_VERSION, record.API_KEY, version)) + encode(record, version)
 
 
-def decode_record(value: bytes) -> Message | PassedOver:
+def decode_record(value: bytes) -> Message | IgnoredRecord:
     """Decodes a value of the metadata log. Raises MalformedMessage."""
     if len(value) < 3 or value[0] != FRAME_VERSION:
         raise MalformedMessage(f"a metadata record in a frame of version {value[0] if value else None}")
@@ -98,9 +98,9 @@ def decode_record(value: bytes) -> Message | PassedOver:
     version, position = _read_unsigned(value, position)
     record_class = _class_of(record_type)
     if record_class is None:
-        return PassedOver(record_type, version, record_type in KNOWN_TYPES)
+        return IgnoredRecord(record_type, version, record_type in KNOWN_TYPES)
     if version > record_class.MAX_VERSION:
-        return PassedOver(record_type, version, False)
+        return IgnoredRecord(record_type, version, False)
     return decode(record_class, version, value, position)
 
 

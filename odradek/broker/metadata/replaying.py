@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from odradek.broker.configuration.resources import ConfigResourceType
 from odradek.broker.metadata.earlier_share_version import EarlierShareVersion
 from odradek.broker.metadata.image import MetadataImage, TopicImage
-from odradek.broker.metadata.records import PassedOver, decode_record
+from odradek.broker.metadata.records import IgnoredRecord, decode_record
 from odradek.protocol.batch_header import batches, crc_ok
 from odradek.protocol.errors import MalformedMessage
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
@@ -68,22 +68,22 @@ class Loader:
                 next_offset = header.next_offset
                 if not header.is_control:
                     for record in records_of(portion, position):
-                        self._take(record.value, record.offset, is_of_log=moves_offset)
+                        self._load_record(record.value, record.offset, is_of_log=moves_offset)
                         yield
                     self.last_timestamp = header.max_timestamp
                 if moves_offset:
                     self._image.next_offset = next_offset
 
-    def _take(self, value: bytes | None, offset: int, *, is_of_log: bool) -> None:
+    def _load_record(self, value: bytes | None, offset: int, *, is_of_log: bool) -> None:
         try:
             record = decode_record(value or b"")
-            if isinstance(record, PassedOver):
+            if isinstance(record, IgnoredRecord):
                 if not record.is_known:
                     self.not_understood.add((record.record_type, record.version))
                 return
             if is_of_log and isinstance(record, FeatureLevelRecord):
                 self.highest_levels[record.name] = max(self.highest_levels.get(record.name, 0), record.feature_level)
-            self.earlier_share_version.take(record)
+            self.earlier_share_version.follow_record(record)
             self._apply(record)
         except (MalformedMessage, KeyError, IndexError, ValueError) as error:
             raise CorruptMetadata(f"the record at offset {offset}: {type(error).__name__}: {error}") from error
@@ -151,9 +151,9 @@ def replay(image: MetadataImage, records: Sequence[Message]) -> News:
         removed = _removed_topic(image, record)
         image.replay(record)
         if removed is not None:
-            news["deleted", removed.topic_id] = _deleted(removed)
+            news["deleted", removed.topic_id] = _topic_deletion(removed)
         else:
-            _note(news, image, record)
+            _add_change(news, image, record)
     return news
 
 
@@ -163,7 +163,7 @@ def _removed_topic(image: MetadataImage, record: Message) -> TopicImage | None:
     return image.topics_by_id[record.topic_id]  # type: ignore[attr-defined]
 
 
-def _note(news: News, image: MetadataImage, record: Any) -> None:
+def _add_change(news: News, image: MetadataImage, record: Any) -> None:
     match type(record).__name__:
         case "TopicRecord":
             created = image.topics_by_id[record.topic_id]
@@ -186,5 +186,5 @@ def _note(news: News, image: MetadataImage, record: Any) -> None:
             news["client quotas", ""] = lambda listener: listener.client_quotas_changed()
 
 
-def _deleted(topic: TopicImage) -> Callable[[MetadataListener], StepsOfListener]:
+def _topic_deletion(topic: TopicImage) -> Callable[[MetadataListener], StepsOfListener]:
     return lambda listener: listener.topic_deleted(topic)

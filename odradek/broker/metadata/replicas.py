@@ -81,7 +81,7 @@ def _reassign(image: MetadataImage, wish: Reassignment, node: Node, *, factor_ma
     if not factor_may_change and len(wish.replicas) != len(partition.replicas):
         what = f"The replication factor is changed from {len(partition.replicas)} to {len(wish.replicas)}"
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, what)
-    if node.others:
+    if node.other_ids:
         return _among_nodes(partition, topic.topic_id, wish, wish.replicas)
     if partition.replicas == wish.replicas:
         return []

@@ -123,16 +123,16 @@ class TopicCreation:
         assert topic is not None, name
         return start_deferred(self._create_or_complain([topic], None))
 
-    def begin(self, names: Iterable[str], charge: Callable[[int], None] | None = None) -> None:
+    def start_creating(self, names: Iterable[str], charge: Callable[[int], None] | None = None) -> None:
         """Starts to create the topics that can be created. There is no result, because clients repeat their
         requests."""
         from odradek.broker.metadata.topics import NewTopic
 
         topics = [internal_topic(name, self._config) or NewTopic(name) for name in names]
         if topics:
-            start_unattended(self._begin(topics, charge))
+            start_unattended(self._create_in_background(topics, charge))
 
-    async def _begin(self, topics: Sequence[NewTopic], charge: Callable[[int], None] | None) -> None:
+    async def _create_in_background(self, topics: Sequence[NewTopic], charge: Callable[[int], None] | None) -> None:
         with suppress(KafkaError):  # already logged
             await self._create_or_complain(topics, charge)
 
@@ -142,14 +142,14 @@ class TopicCreation:
         try:
             results = await self.create(topics, charge=charge)
         except KafkaError as error:
-            self._complain(f"topics could not be created: {error}")
+            self._log_once(f"topics could not be created: {error}")
             raise
         for result in results:
             if result.error is not None and result.error.code not in NO_REASON_TO_COMPLAIN:
-                self._complain(f"topic {result.name!r} could not be created: {result.error}")
+                self._log_once(f"topic {result.name!r} could not be created: {result.error}")
         return results
 
-    def _complain(self, what: str) -> None:
+    def _log_once(self, what: str) -> None:
         """Logs each message only once, because clients repeat their requests several times a second."""
         if what in self._complaints:
             return

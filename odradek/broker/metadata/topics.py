@@ -85,7 +85,7 @@ def create_topics(
     too many partitions or records.
     """
     names = [topic.name for topic in topics]
-    repeated = _repeated(names)
+    repeated = _duplicates(names)
     wanted = [topic for topic in topics if topic.name not in repeated and topic.name != CLUSTER_METADATA]
     if sum(_asked_partitions(topic, defaults) for topic in wanted) > MAX_PARTITIONS:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
@@ -110,7 +110,7 @@ def create_topics(
     return Decision(results, tuple(records))
 
 
-def _repeated(values: Iterable[R]) -> set[R]:
+def _duplicates(values: Iterable[R]) -> set[R]:
     return {value for value, count in Counter(values).items() if count > 1}
 
 
@@ -147,7 +147,7 @@ def _create(
         for name, value in configs.items()
     ]
     records += [_new_partition(topic_id, index, replicas, node) for index, replicas in enumerate(replica_lists)]
-    factor = max(len(replica_lists[0]), 1 + len(node.others))
+    factor = max(len(replica_lists[0]), 1 + len(node.other_ids))
     return TopicResult(topic.name, None, topic_id, len(replica_lists), factor, configs), records
 
 
@@ -195,7 +195,7 @@ def _replica_lists(topic: NewTopic, node: Node, defaults: TopicDefaults) -> Sequ
     if count < 1:
         what = "Number of partitions was set to an invalid non-positive value."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, what)
-    most = 1 + len(node.others)  # Brokers that earlier nodes registered in this directory receive no replicas.
+    most = 1 + len(node.other_ids)  # Brokers that earlier nodes registered in this directory receive no replicas.
     if factor > most:
         what = (
             f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} cannot be "
@@ -217,7 +217,7 @@ def check_replicas(node: Node, replicas: Sequence[int]) -> None:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what)
     previous: int | None = None
     for broker_id in sorted(replicas):
-        if broker_id not in (node.node_id, *node.others):
+        if broker_id not in (node.node_id, *node.other_ids):
             what = f"The manual partition assignment includes broker {broker_id}, but no such broker is registered."
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, what)
         if broker_id == previous:
@@ -228,9 +228,9 @@ def check_replicas(node: Node, replicas: Sequence[int]) -> None:
 
 def _with_the_rest(node: Node, replicas: Sequence[int]) -> Sequence[int]:
     """Adds all nodes that share the log, because each of them is a replica."""
-    if not node.others:
+    if not node.other_ids:
         return replicas
-    return [*replicas, *(one for one in (node.node_id, *node.others) if one not in replicas)]
+    return [*replicas, *(one for one in (node.node_id, *node.other_ids) if one not in replicas)]
 
 
 def _new_partition(topic_id: bytes, index: int, replicas: Sequence[int], node: Node) -> PartitionRecord:
@@ -248,7 +248,7 @@ def _new_partition(topic_id: bytes, index: int, replicas: Sequence[int], node: N
 
 
 @dataclass(frozen=True, slots=True)
-class MorePartitions:
+class PartitionIncrease:
     """A request to add partitions to a topic. `count` is the new total. `assignments` has the replicas of each new
     partition, or is None if the broker chooses them."""
 
@@ -259,7 +259,7 @@ class MorePartitions:
 
 def create_partitions(
     image: MetadataImage,
-    topics: Sequence[MorePartitions],
+    topics: Sequence[PartitionIncrease],
     *,
     node: Node,
     charge: Callable[[int], None] = unlimited,
@@ -272,7 +272,7 @@ def create_partitions(
     (docs/spec/kafka-4.4.md#s5-5, O6). Earlier releases refuse a topic if there is no room for its records.
     """
     names = [topic.name for topic in topics]
-    repeated = _repeated(names)
+    repeated = _duplicates(names)
     results: list[tuple[str, KafkaError | None]] = [
         (name, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
         for name in dict.fromkeys(names)
@@ -293,7 +293,7 @@ def create_partitions(
             if is_too_much:
                 what = "Excessively large number of additional partitions per request."
                 raise KafkaError(ErrorCode.POLICY_VIOLATION, what)
-            added = _enlarge(image, topic, node, room=MAX_RECORDS - len(records))
+            added = _add_partitions(image, topic, node, room=MAX_RECORDS - len(records))
             charge(len(added))
             records += added
         except KafkaError as error:
@@ -303,7 +303,7 @@ def create_partitions(
     return Decision(results, tuple(records))
 
 
-def _enlarge(image: MetadataImage, wish: MorePartitions, node: Node, room: int) -> list[Message]:
+def _add_partitions(image: MetadataImage, wish: PartitionIncrease, node: Node, room: int) -> list[Message]:
     topic = image.topics.get(wish.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -367,7 +367,7 @@ def delete_topics(
             refuse(None, topic_id, ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
         elif name is not None and topic_id != zero_id:
             refuse(name, topic_id, ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
-    repeated_names, repeated_ids = _repeated(names), _repeated(ids)
+    repeated_names, repeated_ids = _duplicates(names), _duplicates(ids)
     given_ids, taken = set(ids), set()
     for name in dict.fromkeys(names):
         yield

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.configuration.listeners import Published, is_loopback
+from odradek.broker.configuration.listeners import PublishedAddress, is_loopback
 
 if TYPE_CHECKING:
     from odradek.broker.api.context import Address, ConnectionInfo
@@ -25,7 +25,7 @@ class ClientAddresses:
     """Decides on an address once for each connection. Must be used in the loop's thread only."""
 
     def __init__(
-        self, published: Mapping[str, Published] | None, *, is_by_arrival: bool, networks: Callable[[], Networks]
+        self, published: Mapping[str, PublishedAddress] | None, *, is_by_arrival: bool, networks: Callable[[], Networks]
     ) -> None:
         """published: odradek.advertise.published by listener; None if it is not set"""
         self._published = published
@@ -41,11 +41,11 @@ class ClientAddresses:
     def _decide(self, registered: Address, connection: ConnectionInfo) -> Address:
         if not self._is_by_arrival and (not is_loopback(registered[0]) or is_loopback(connection.client_host)):
             return registered
-        from odradek.broker.configuration.advertising import Arrival, by_arrival, leads_astray
+        from odradek.broker.configuration.advertising import ConnectionAddresses, address_for_arrival, leads_astray
 
-        arrival = Arrival(connection.listener, connection.local_address, connection.client_host)
+        arrival = ConnectionAddresses(connection.listener, connection.local_address, connection.client_host)
         networks = self._networks()
-        told = by_arrival(arrival, self._published or {}, networks) if self._is_by_arrival else registered
+        told = address_for_arrival(arrival, self._published or {}, networks) if self._is_by_arrival else registered
         if leads_astray(told, arrival, networks, is_published=self._published is not None):
             self._warn(told, connection)
         return told

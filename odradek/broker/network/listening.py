@@ -38,7 +38,7 @@ def bind_listener(listener: Listener, config: BrokerConfig) -> socket.socket:
     # Accepted sockets inherit these sizes. Kafka's default of 100 KiB is not used, since the kernel's own sizes grow as
     # needed.
     for name, option in ((SEND_BUFFER, socket.SO_SNDBUF), (RECEIVE_BUFFER, socket.SO_RCVBUF)):
-        size_bytes = int(config.given.get(name, -1))
+        size_bytes = int(config.given_settings.get(name, -1))
         if size_bytes > 0:
             try:
                 bound.setsockopt(socket.SOL_SOCKET, option, size_bytes)

@@ -134,7 +134,7 @@ class RegistryRoutes:
             ("GET", "/v1/metadata/id", self.cluster),
         ]
         for method, path, handler in routes:
-            app.router.add_route(method, path, self._answered(handler))
+            app.router.add_route(method, path, self._wrap_handler(handler))
         for path in (
             "/v1/metadata/version",
             "/schemas/guids/{rest:.*}",
@@ -142,7 +142,7 @@ class RegistryRoutes:
             "/exporters{rest:.*}",
             "/dek-registry{rest:.*}",
         ):
-            app.router.add_route("*", path, self._answered(self.left_out))
+            app.router.add_route("*", path, self._wrap_handler(self.left_out))
         return app
 
     # Subjects and their versions.
@@ -167,7 +167,7 @@ class RegistryRoutes:
         version = await self._service.parse(
             lambda registry: registry.lookup(subject, text, normalize=normalize, with_deleted=with_deleted)
         )
-        return _described(subject, version)
+        return _version_view(subject, version)
 
     async def register(self, request: web.Request, rights: Rights) -> Json:
         subject = _subject(request)
@@ -175,7 +175,7 @@ class RegistryRoutes:
         text, body = await self._body_schema(request)
         for reference in text.references:
             rights.require_read(reference.subject)
-        asked = Registration(text, _given(body, "id"), _given(body, "version"), _flag(request, "normalize"))
+        asked = Registration(text, _optional_id(body, "id"), _optional_id(body, "version"), _flag(request, "normalize"))
         return {"id": await self._service.change(lambda registry: registry.register(subject, asked))}
 
     async def versions(self, request: web.Request, rights: Rights) -> Json:
@@ -188,11 +188,11 @@ class RegistryRoutes:
 
     async def version(self, request: web.Request, rights: Rights) -> Json:
         subject, version = self._version(request, rights)
-        return _described(subject, version, await self._formatted(request, version.text))
+        return _version_view(subject, version, await self._format(request, version.text))
 
     async def version_schema(self, request: web.Request, rights: Rights) -> Json:
         _, version = self._version(request, rights)
-        return web.Response(text=(await self._formatted(request, version.text)).text, content_type=_media_type(request))
+        return web.Response(text=(await self._format(request, version.text)).text, content_type=_media_type(request))
 
     async def referenced_by(self, request: web.Request, rights: Rights) -> Json:
         subject = _subject(request)
@@ -222,7 +222,7 @@ class RegistryRoutes:
         for subject in sorted(self._registry.subjects(prefix, with_deleted=with_deleted)):
             if rights.may_read(subject):
                 versions = self._registry.state.versions(subject, with_deleted=with_deleted)
-                found += [_described(subject, version) for version in (versions[-1:] if latest_only else versions)]
+                found += [_version_view(subject, version) for version in (versions[-1:] if latest_only else versions)]
         return _page(request, found)
 
     async def types(self, request: web.Request, rights: Rights) -> Json:
@@ -230,13 +230,13 @@ class RegistryRoutes:
 
     async def schema(self, request: web.Request, rights: Rights) -> Json:
         text = self._text(request, rights)
-        found = (await self._formatted(request, text)).as_json()
+        found = (await self._format(request, text)).as_json()
         if _flag(request, "fetchMaxId"):
             found["maxId"] = self._registry.state.last_id
         return found
 
     async def schema_text(self, request: web.Request, rights: Rights) -> Json:
-        text = await self._formatted(request, self._text(request, rights))
+        text = await self._format(request, self._text(request, rights))
         return web.Response(text=text.text, content_type=_media_type(request))
 
     async def schema_subjects(self, request: web.Request, rights: Rights) -> Json:
@@ -334,7 +334,7 @@ class RegistryRoutes:
         places = self._registry.state.places_of(schema_id, with_deleted=_flag(request, "deleted"))
         return [(subject, number) for subject, number in places if rights.may_read(subject)]
 
-    async def _formatted(self, request: web.Request, text: SchemaText) -> SchemaText:
+    async def _format(self, request: web.Request, text: SchemaText) -> SchemaText:
         """Returns the schema in the format that the client asks for."""
         wanted = request.query.get("format", "")
         if wanted in ("", "default"):
@@ -386,7 +386,7 @@ class RegistryRoutes:
 
     # Around every request.
 
-    def _answered(self, handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    def _wrap_handler(self, handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def answer(request: web.Request) -> web.StreamResponse:
             origin = request.headers.get("Origin")
             if origin is not None and origin.partition("://")[2].lower() != request.host.lower():
@@ -492,7 +492,7 @@ def _parsed_body(content: bytes) -> Mapping[str, Json]:
     return body
 
 
-def _given(body: Mapping[str, Json], name: str) -> int | None:
+def _optional_id(body: Mapping[str, Json], name: str) -> int | None:
     """Returns the id or version that a client gives in mode IMPORT; clients send -1 or 0 for none."""
     number = body.get(name)
     if number is None:
@@ -520,6 +520,6 @@ def _references(given: Json) -> tuple[Reference, ...]:
     return tuple(found)
 
 
-def _described(subject: str, version: Version, text: SchemaText | None = None) -> dict[str, Json]:
+def _version_view(subject: str, version: Version, text: SchemaText | None = None) -> dict[str, Json]:
     found = {"subject": subject, "version": version.number, "id": version.schema_id}
     return found | (text or version.text).as_json()

@@ -169,11 +169,11 @@ class _Seeding:
             log.warning("%s: the topic %s exists and keeps its own %s", topic.place, topic.name, ", ".join(differing))
 
     async def _write(self, topic: SeedTopic, by_schema: SchemaEncoder | None) -> int:
-        seeded = topic.records if by_schema is None else await by_schema.encoded(topic.records)
+        seeded = topic.records if by_schema is None else await by_schema.encode_records(topic.records)
         count = len(self._broker.metadata.image.topics[topic.name].partitions)
         now_ms = self._broker.clock.now_ms()
         batches: dict[int, list[NewRecord]] = defaultdict(list)
-        for partition, record in _placed(seeded, count):
+        for partition, record in _with_partitions(seeded, count):
             time_ms = now_ms if record.timestamp_ms is None else record.timestamp_ms
             key, value = _as_bytes(record.key), _as_bytes(record.value)
             batches[partition].append(NewRecord(key, value, time_ms, record.headers))
@@ -288,7 +288,7 @@ class _Seeding:
         return self._broker.metadata.image.next_offset - first  # a record for each ACL that did not exist
 
 
-def _placed(records: Sequence[SeedRecord], partition_count: int) -> Iterator[tuple[int, SeedRecord]]:
+def _with_partitions(records: Sequence[SeedRecord], partition_count: int) -> Iterator[tuple[int, SeedRecord]]:
     """Chooses partitions, in the order of the records. Raises SeedError if a record names one that does not exist."""
     without_key = 0
     for record in records:

@@ -54,7 +54,7 @@ class SchemaEncoder:
                 count += 1
         return count
 
-    async def encoded(self, records: Sequence[SeedRecord]) -> list[SeedRecord]:
+    async def encode_records(self, records: Sequence[SeedRecord]) -> list[SeedRecord]:
         """Returns the records with bytes as keys and values. Raises SeedError if one of them does not fit its
         schema."""
         return await in_thread(self._workers, lambda: [self._encoded(record) for record in records])

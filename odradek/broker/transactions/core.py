@@ -4,11 +4,11 @@ waiting.
     EMPTY, COMPLETE_* → ONGOING → PREPARE_COMMIT or PREPARE_ABORT → markers in every partition → COMPLETE_*
 
 A loaded core changes in exactly two ways. `replay` applies a record of the log. `settle` applies the part of a decision
-that is only in memory, once the decision's records are in the log: which markers are still markers, which requests wait
-for the end of a transaction, which transactions are complete but not yet recorded as such, and the producer id of a
-transactional id without a record. A request method only decides: its caller appends `Outcome.records`, replays them and
-settles. If the whole request is refused, the method raises `KafkaError`. (`on_loaded` ends the loading: it shows the
-seals of this core to the partitions. `unload` ends the core.)
+that is only in memory, once the decision's records are in the log: which markers are still to be written, which
+requests wait for the end of a transaction, which transactions are complete but not yet recorded as such, and the
+producer id of a transactional id without a record. A request method only decides: its caller appends `Outcome.records`,
+replays them and settles. If the whole request is refused, the method raises `KafkaError`. (`on_loaded` ends the
+loading: it shows the seals of this core to the partitions. `unload` ends the core.)
 
 A decided transaction owes a marker to each of its partitions. The caller sends `Outcome.markers` and reports the result
 to `markers_written`, in a separate turn. Failed markers are retried by a timer without limit. After the last marker the

@@ -85,12 +85,12 @@ def test_w2_it_is_one_batch_of_one_record_before_the_registration() -> None:
 def test_w2_private_tags_are_enough_where_the_log_does_not_tell_who_raised_the_level(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(EarlierShareVersion, "take", lambda self, record: None)
+    monkeypatch.setattr(EarlierShareVersion, "follow_record", lambda self, record: None)
     assert Running(on_fake_disk(name)).metadata.image.features.get(OWN) == 1
 
 
 def test_w3_a_level_that_nothing_shows_to_be_ours_stays_kafkas(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(EarlierShareVersion, "take", lambda self, record: None)
+    monkeypatch.setattr(EarlierShareVersion, "follow_record", lambda self, record: None)
     features = Running(on_fake_disk(RAISED)).metadata.image.features
     assert OWN not in features
     assert features["share.version"] == 2
@@ -138,7 +138,7 @@ def test_who_raised_the_level_is_seen_from_the_broker_that_was_registered(
 ) -> None:
     earlier = EarlierShareVersion()
     for record in records:
-        earlier.take(record)
+        earlier.follow_record(record)
     assert (earlier.was_raised, earlier.is_decided) == (was_raised, is_decided)
 
 

@@ -509,7 +509,7 @@ class Clusters:
         await remove([cluster.directory, *(self._checkpoint(cluster, mark) for mark in cluster.checkpoints)])
 
     def _release_broker(self, serving: ServingBroker) -> None:
-        serving.let_go()
+        serving.release_parts()
         self._system.after(LET_GO_MS, partial(self._objects.broker_ended, ref(serving.broker), self._clusters))
         self._let_gone += 1
         if self._let_gone == GONE_PER_RETURN:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 from odradek.broker.api.dispatch import Dispatcher
 from odradek.broker.fetch.replicas import ReplicaFetch, Replicas
 from odradek.broker.handlers.by_api_key import handler_of
-from odradek.broker.handlers.cluster.replicas import elected
+from odradek.broker.handlers.cluster.replicas import election_response
 from odradek.broker.handlers.groups.group_administration import list_groups
 from odradek.broker.handlers.handler_broker import HandlerBroker
 from odradek.broker.handlers.records.administration import describe_producers
-from odradek.broker.handlers.records.fetch import fetched
+from odradek.broker.handlers.records.fetch import answer_fetch
 from odradek.broker.handlers.shares.share_group_offsets import describe_share_group_offsets
 from odradek.broker.handlers.transactions.administration import list_transactions
 from odradek.broker.metadata.replicas import ElectionType, elect_leader
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.transaction_markers import TopicMarkerWriter
     from odradek.broker.coordinators.verification import Verifier
     from odradek.broker.fetch.sessions import FetchSessions
-    from odradek.broker.handlers.shares.share_group_state import AskedPartition, AskedRequest
+    from odradek.broker.handlers.shares.share_group_state import RequestedPartition, StateRequestForm
     from odradek.broker.metadata.cluster_metadata import ClusterMetadata
     from odradek.broker.metadata.image import MetadataImage
     from odradek.broker.metadata.topic_creation import TopicCreation
@@ -137,8 +137,8 @@ class NodeBroker(HandlerBroker):
         return self._whole.cluster_id
 
     @property
-    def advertised(self) -> Sequence[Listener]:
-        return self._whole.advertised
+    def advertised_listeners(self) -> Sequence[Listener]:
+        return self._whole.advertised_listeners
 
     @property
     def offered(self) -> OfferedVersions:
@@ -263,7 +263,7 @@ class NodeHandlers:
         return own or handler_of(api)
 
     def fetch(self, request: FetchRequest, context: RequestContext, view: HandlerBroker) -> NowOrLater[FetchResponse]:
-        return fetched(request, context, view, self._make_fetch)
+        return answer_fetch(request, context, view, self._make_fetch)
 
     async def list_groups(
         self, request: ListGroupsRequest, context: RequestContext, view: HandlerBroker
@@ -305,7 +305,7 @@ class NodeHandlers:
             led.append((name, index, leader))
             return None
 
-        answer = elected(request, context, view, elect)
+        answer = election_response(request, context, view, elect)
         await self._cluster.make_leaders(led)
         return answer
 
@@ -406,7 +406,7 @@ def keys_of(request: Struct, coordinator: Coordinator) -> Iterator[str]:
         case Coordinator.TRANSACTION:
             yield from keys_in(request, TRANSACTION_FIELDS)
         case Coordinator.SHARE:
-            asked = cast("AskedRequest[AskedPartition]", request)
+            asked = cast("StateRequestForm[RequestedPartition]", request)
             for topic in asked.topics:
                 for each in topic.partitions:
                     yield coordinator_key(SharePartitionKey(asked.group_id, topic.topic_id, each.partition))

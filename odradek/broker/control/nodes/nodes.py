@@ -138,7 +138,7 @@ class Nodes:
                 await self._listen(node)
         self._places = True
         broker.metadata.node = broker.metadata.node._replace(
-            others=tuple(one for one in self._by_id if one != first_id)
+            other_ids=tuple(one for one in self._by_id if one != first_id)
         )
         records: list[Message] = []
         for node in self:
@@ -315,7 +315,7 @@ class Nodes:
     def _registration(self, node: Node, epoch: int, rack: str | None) -> Sequence[Message]:
         broker = self._serving.broker
         own = broker.metadata.node
-        endpoints = broker.advertised if node.id == own.node_id else node.listeners
+        endpoints = broker.advertised_listeners if node.id == own.node_id else node.listeners
         place = Place(node.id, own.directory_id)
         return registration_records(place, endpoints, rack=rack, incarnation_id=random_uuid(), broker_epoch=epoch)
 

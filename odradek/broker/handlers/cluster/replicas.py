@@ -109,10 +109,10 @@ def elect_leaders(request: ElectLeadersRequest, context: RequestContext, broker:
     v1: the type of the election, an error code for the whole response. v2: flexible. Needs ALTER on the cluster. Null
     means all partitions, and then partitions that need no election are omitted.
     """
-    return elected(request, context, broker, elect_leader)
+    return election_response(request, context, broker, elect_leader)
 
 
-def elected(
+def election_response(
     request: ElectLeadersRequest,
     context: RequestContext,
     broker: HandlerBroker,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import Audit, RequestContext, authorization_error
 from odradek.broker.groups.consumer.heartbeat import ConsumerHeartbeat, check_heartbeat
-from odradek.broker.handlers.groups.group_administration import described
+from odradek.broker.handlers.groups.group_administration import describe_groups_in_steps
 from odradek.broker.metadata.supported_features import GROUP_VERSION
 from odradek.broker.runtime.slices import Steps, sliced
 from odradek.protocol.acls import Operation, ResourceType
@@ -71,11 +71,11 @@ def consumer_group_describe(
     """
     require_consumer_protocol(broker)
     include = request.include_authorized_operations
-    groups = yield from described(request.group_ids, _described, include, context, broker)
+    groups = yield from describe_groups_in_steps(request.group_ids, _describe_group, include, context, broker)
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
-def _described(group_id: str, context: RequestContext, broker: HandlerBroker) -> DescribedGroup:
+def _describe_group(group_id: str, context: RequestContext, broker: HandlerBroker) -> DescribedGroup:
     try:
         context.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if group_id == "":

@@ -61,11 +61,13 @@ def describe_groups(
     v3: authorized operations. v4: static members. v5: flexible. v6: GROUP_ID_NOT_FOUND with a message, instead of a
     group in state Dead. Needs DESCRIBE on each group.
     """
-    groups = yield from described(request.groups, describe, request.include_authorized_operations, context, broker)
+    groups = yield from describe_groups_in_steps(
+        request.groups, describe, request.include_authorized_operations, context, broker
+    )
     return DescribeGroupsResponse(groups=groups)
 
 
-class Described(Protocol):
+class DescribedGroupEntry(Protocol):
     """A group in the response of one of the four APIs that describe groups."""
 
     error_code: int
@@ -75,10 +77,10 @@ class Described(Protocol):
     def members(self) -> Sequence[object]: ...
 
 
-G = TypeVar("G", bound=Described)
+G = TypeVar("G", bound=DescribedGroupEntry)
 
 
-def described(
+def describe_groups_in_steps(
     group_ids: Iterable[str],
     describe: Callable[[str, RequestContext, HandlerBroker], G],
     includes_operations: bool,
@@ -100,7 +102,7 @@ def described(
     return groups
 
 
-def stored_bytes(group: Described) -> int:
+def stored_bytes(group: DescribedGroupEntry) -> int:
     """Returns the size of the data that the members of a classic group have sent, which no limit bounds."""
     if not isinstance(group, DescribedGroup):
         return 0
@@ -151,7 +153,7 @@ async def delete_group(group_id: str, context: RequestContext, broker: HandlerBr
             broker.shares.dead_letters.forget_group(group_id)
         return result
     except KafkaError as error:
-        return failed(group_id, error)
+        return deletion_refusal(group_id, error)
 
 
 async def delete_share_state(group_id: str, broker: HandlerBroker) -> None:
@@ -164,5 +166,5 @@ async def delete_share_state(group_id: str, broker: HandlerBroker) -> None:
         raise error
 
 
-def failed(group_id: str, error: KafkaError) -> DeletableGroupResult:
+def deletion_refusal(group_id: str, error: KafkaError) -> DeletableGroupResult:
     return DeletableGroupResult(group_id=group_id, error_code=error.code.value)

@@ -59,14 +59,14 @@ def offset_fetch(
             asked.append(piece)
             places.append(place)
             answer = fetch_group(piece, request.require_stable, context, broker)
-            answers.append(start_coroutine(counted(answer, entries, version)))
+            answers.append(start_coroutine(count_entries(answer, entries, version)))
             found = 0 if isinstance(answer, Deferred) else len(answer.topics)
             for _ in range(1 + max(found, len(piece.topics or ()))):
                 yield
-    return start_coroutine(together(answers, asked, places, version))
+    return start_coroutine(merge_when_answered(answers, asked, places, version))
 
 
-async def counted(
+async def count_entries(
     answer: NowOrLater[OffsetFetchResponseGroup], entries: AnswerEntries, version: int
 ) -> OffsetFetchResponse:
     """Waits for the response to a piece and counts its entries. Raises INVALID_REQUEST if there are too many in
@@ -79,7 +79,7 @@ async def counted(
     return in_version(group, version)
 
 
-async def together(
+async def merge_when_answered(
     answers: list[NowOrLater[OffsetFetchResponse]],
     asked: list[OffsetFetchRequestGroup],
     places: list[int],
@@ -93,7 +93,7 @@ async def together(
             found.append(in_version(group_error(piece, answer.code, version), version))
         else:
             found.append(answer)
-    return joined(found, places)
+    return merge_responses(found, places)
 
 
 def pieces(
@@ -117,7 +117,7 @@ def as_of_a_group(topic: OffsetFetchRequestTopics | OffsetFetchRequestTopic) -> 
     return OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
 
 
-def joined(answers: list[OffsetFetchResponse], places: list[int]) -> OffsetFetchResponse:
+def merge_responses(answers: list[OffsetFetchResponse], places: list[int]) -> OffsetFetchResponse:
     """Merges the responses to all pieces into one response."""
     response = answers[0] if answers else OffsetFetchResponse()
     for place, before, answer in zip(places[1:], places, answers[1:], strict=False):
@@ -151,16 +151,16 @@ def fetch_group(
         image, by_id = broker.metadata.image, context.api_version >= TOPIC_IDS_SINCE
         group, refused = asked, list[OffsetFetchResponseTopics]()
         if asked.topics is not None:
-            group, refused = answerable(asked, asked.topics, context, image, by_id=by_id)
+            group, refused = split_refused_topics(asked, asked.topics, context, image, by_id=by_id)
         return broker.groups.shard_for(group.group_id).submit(
             lambda core, _: core.fetch_offsets(group, require_stable=require_stable),
-            finish=partial(shown, refused=refused, context=context, image=image if by_id else None),
+            finish=partial(complete_response, refused=refused, context=context, image=image if by_id else None),
         )
     except KafkaError as error:
         return group_error(asked, error.code, context.api_version)
 
 
-def answerable(
+def split_refused_topics(
     asked: OffsetFetchRequestGroup,
     topics: list[OffsetFetchRequestTopics],
     context: RequestContext,
@@ -193,7 +193,7 @@ def answerable(
     return group, refused
 
 
-def shown(
+def complete_response(
     response: OffsetFetchResponseGroup,
     refused: list[OffsetFetchResponseTopics],
     context: RequestContext,

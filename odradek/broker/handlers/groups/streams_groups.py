@@ -14,7 +14,7 @@ from odradek.broker.groups.streams.descriptions import check_form
 from odradek.broker.groups.streams.form import check_heartbeat
 from odradek.broker.groups.streams.heartbeat import StreamsHeartbeat
 from odradek.broker.groups.streams.topology import check_patterns, check_topics
-from odradek.broker.handlers.groups.group_administration import described
+from odradek.broker.handlers.groups.group_administration import describe_groups_in_steps
 from odradek.broker.metadata.supported_features import STREAMS_VERSION
 from odradek.broker.metadata.topic_names import is_valid_topic_name
 from odradek.broker.runtime.slices import Steps, in_slices, sliced
@@ -58,7 +58,7 @@ def streams_group_heartbeat(
         checked = in_slices(_checked_topics(request.topology, context), ends_with_client=True)
         if isinstance(checked, Deferred):
             return start_coroutine(_heard_once_checked(checked, request, context, broker), ends_with_client=True)
-    return _heard(request, context, broker)
+    return _decide_heartbeat(request, context, broker)
 
 
 def _checked_topics(topology: Topology, context: RequestContext) -> Steps[bool]:
@@ -75,10 +75,10 @@ async def _heard_once_checked(
     checked: Deferred[bool], request: StreamsGroupHeartbeatRequest, context: RequestContext, broker: HandlerBroker
 ) -> StreamsGroupHeartbeatResponse:
     await checked
-    return await wait_for_answer(_heard(request, context, broker))
+    return await wait_for_answer(_decide_heartbeat(request, context, broker))
 
 
-def _heard(
+def _decide_heartbeat(
     request: StreamsGroupHeartbeatRequest, context: RequestContext, broker: HandlerBroker
 ) -> NowOrLater[StreamsGroupHeartbeatResponse]:
     """Passes a heartbeat, whose topics have been checked, to the group for a decision."""
@@ -97,16 +97,16 @@ def _heard(
     heard = shard.submit(lambda core, now_ms: core.streams_heartbeat(beat, now_ms))
     if isinstance(heard, Deferred):
         return start_coroutine(_answered_once_recorded(heard, request.group_id, broker))
-    return _answered(heard, request.group_id, broker)
+    return _response_of(heard, request.group_id, broker)
 
 
 async def _answered_once_recorded(
     heard: Deferred[StreamsHeartbeatResult], group_id: str, broker: HandlerBroker
 ) -> StreamsGroupHeartbeatResponse:
-    return _answered(await heard, group_id, broker)
+    return _response_of(await heard, group_id, broker)
 
 
-def _answered(heard: StreamsHeartbeatResult, group_id: str, broker: HandlerBroker) -> StreamsGroupHeartbeatResponse:
+def _response_of(heard: StreamsHeartbeatResult, group_id: str, broker: HandlerBroker) -> StreamsGroupHeartbeatResponse:
     """Starts to create missing internal topics, and returns the response to a heartbeat whose result is recorded."""
     if heard.topics:
         delay_ms = broker.steps.internal_topics_delay_ms(heard.response.heartbeat_interval_ms)
@@ -182,12 +182,12 @@ def streams_group_describe(
     """
     require_streams_protocol(broker)
     include = request.include_authorized_operations
-    describe = partial(_described, request.include_topology_description)
-    groups = yield from described(request.group_ids, describe, include, context, broker)
+    describe = partial(_describe_group, request.include_topology_description)
+    groups = yield from describe_groups_in_steps(request.group_ids, describe, include, context, broker)
     return StreamsGroupDescribeResponse(groups=groups)
 
 
-def _described(
+def _describe_group(
     includes_description: bool, group_id: str, context: RequestContext, broker: HandlerBroker
 ) -> DescribedGroup:
     try:

@@ -31,10 +31,10 @@ TOPIC_IDS_SINCE: Final = 13
 
 
 def fetch(request: FetchRequest, context: RequestContext, broker: HandlerBroker) -> NowOrLater[FetchResponse]:
-    return fetched(request, context, broker, PendingFetch)
+    return answer_fetch(request, context, broker, PendingFetch)
 
 
-def fetched(
+def answer_fetch(
     request: FetchRequest,
     context: RequestContext,
     broker: HandlerBroker,

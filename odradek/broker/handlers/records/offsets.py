@@ -68,8 +68,8 @@ def list_offsets(
     error. There is no tiered storage, so the offsets of v9 and v11 never exist.
     """
     pending = PendingListOffsets(request, context, broker)
-    yield from pending.look()
-    return start_coroutine(pending.searched(), ends_with_client=True)
+    yield from pending.look_up_offsets()
+    return start_coroutine(pending.run_searches(), ends_with_client=True)
 
 
 class TimestampSearch(NamedTuple):
@@ -93,7 +93,7 @@ class PendingListOffsets:
         self._request = request
         self._searches: list[TimestampSearch] = []
 
-    def look(self) -> Steps[None]:
+    def look_up_offsets(self) -> Steps[None]:
         named = Counter[tuple[str, int]]()  # Kafka refuses partitions that occur twice
         for topic in self._request.topics:
             for wanted in topic.partitions:
@@ -115,7 +115,7 @@ class PendingListOffsets:
             self.response.topics.append(ListOffsetsTopicResponse(name=name, partitions=list(answers.values())))
             yield
 
-    async def searched(self) -> ListOffsetsResponse:
+    async def run_searches(self) -> ListOffsetsResponse:
         """Runs the searches in a thread, because they open batches and may wait for the disk. Returns the complete
         response.
 
@@ -128,7 +128,7 @@ class PendingListOffsets:
                 search.answer.error_code = failure.code.value
             else:
                 if found is not None and found.offset < search.end_offset:
-                    self._tell(search.answer, found.timestamp, found.offset, found.leader_epoch)
+                    self._set_answer(search.answer, found.timestamp, found.offset, found.leader_epoch)
         return self.response
 
     def _answer(self, topic: str, wanted: ListOffsetsPartition, answer: ListOffsetsPartitionResponse) -> None:
@@ -145,15 +145,15 @@ class PendingListOffsets:
             return
         log = partition.log
         if timestamp == LATEST:
-            self._tell(answer, NO_TIMESTAMP, self._end_offset(partition), log.leader_epoch)
+            self._set_answer(answer, NO_TIMESTAMP, self._end_offset(partition), log.leader_epoch)
         elif timestamp in (EARLIEST, EARLIEST_LOCAL):
             earliest_epoch = log.leader_epoch_at(log.log_start_offset)
             leader_epoch = log.leader_epoch if earliest_epoch is None else earliest_epoch
-            self._tell(answer, NO_TIMESTAMP, log.log_start_offset, leader_epoch)
+            self._set_answer(answer, NO_TIMESTAMP, log.log_start_offset, leader_epoch)
         elif timestamp not in NEVER_THERE:
             self._search(partition, timestamp, answer)
 
-    def _tell(
+    def _set_answer(
         self, answer: ListOffsetsPartitionResponse, timestamp: int, offset: int, leader_epoch: int | None
     ) -> None:
         answer.timestamp, answer.offset = timestamp, offset

@@ -73,7 +73,7 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext, broke
     _require(Operation.ALTER, context)
     wanted = [_acl(each) for each in request.creations]
     created = broker.metadata.submit(lambda image: acl_changes.create_acls(image, wanted, random_uuid, broker.rules))
-    return _created(await created)
+    return _create_response(await created)
 
 
 def _require(operation: Operation, context: RequestContext) -> None:
@@ -105,7 +105,7 @@ def _acl(asked: AclCreation) -> Acl | KafkaError:
         return error
 
 
-def _created(results: Created) -> CreateAclsResponse:
+def _create_response(results: Created) -> CreateAclsResponse:
     return CreateAclsResponse(
         results=[
             AclCreationResult(error_message="")
@@ -125,10 +125,10 @@ async def delete_acls(request: DeleteAclsRequest, context: RequestContext, broke
     if any(each.has_unset_number for each in filters):
         raise CloseConnection("a filter of ACLs of it leaves a type, pattern, operation or permission unknown")
     _require(Operation.ALTER, context)
-    return _deleted(await broker.metadata.submit(lambda image: acl_changes.delete_acls(image, filters)))
+    return _delete_response(await broker.metadata.submit(lambda image: acl_changes.delete_acls(image, filters)))
 
 
-def _deleted(results: Deleted) -> DeleteAclsResponse:
+def _delete_response(results: Deleted) -> DeleteAclsResponse:
     return DeleteAclsResponse(
         filter_results=[
             DeleteAclsFilterResult(error_code=found.code.value, error_message=found.message)

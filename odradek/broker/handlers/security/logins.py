@@ -75,11 +75,11 @@ def describe_user_scram_credentials(
     context.require(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     users = [user.name for user in request.users or ()]
     found = describe_credentials(broker.metadata.image.scram_credentials, users)
-    results = yield from made_of_each(found, _described)
+    results = yield from made_of_each(found, _describe_result)
     return DescribeUserScramCredentialsResponse(error_message="", results=results)
 
 
-def _described(found: tuple[str, Described]) -> DescribeUserScramCredentialsResult:
+def _describe_result(found: tuple[str, Described]) -> DescribeUserScramCredentialsResult:
     user, described = found
     if isinstance(described, KafkaError):
         return DescribeUserScramCredentialsResult(
@@ -111,7 +111,7 @@ async def alter_user_scram_credentials(
         return Decision(results, tuple(records))
 
     results = await broker.metadata.submit(turn)
-    entries = await done_in_slices(made_of_each(results.items(), _altered))
+    entries = await done_in_slices(made_of_each(results.items(), _alter_result))
     return AlterUserScramCredentialsResponse(results=entries)
 
 
@@ -127,7 +127,7 @@ def _changes(request: AlterUserScramCredentialsRequest) -> Steps[list[Change]]:
     return changes
 
 
-def _altered(result: tuple[str, KafkaError | None]) -> AlterUserScramCredentialsResult:
+def _alter_result(result: tuple[str, KafkaError | None]) -> AlterUserScramCredentialsResult:
     user, error = result
     if error is None:
         return AlterUserScramCredentialsResult(user=user, error_message=None)

@@ -83,15 +83,15 @@ async def create_delegation_token(
         token = await broker.metadata.submit(turn)
     except KafkaError as error:
         is_told = error.code is not ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
-        response = _created(owner if is_told else context.principal, requester, NEVER)
+        response = _create_response(owner if is_told else context.principal, requester, NEVER)
         response.error_code = error.code.value
         return response
-    response = _created(token.owner, requester, (token.issued_ms, token.expires_ms, token.max_ms))
+    response = _create_response(token.owner, requester, (token.issued_ms, token.expires_ms, token.max_ms))
     response.token_id, response.hmac = token_id, rules.proof(token_id)
     return response
 
 
-def _created(owner: str, requester: str, times_ms: tuple[int, int, int]) -> CreateDelegationTokenResponse:
+def _create_response(owner: str, requester: str, times_ms: tuple[int, int, int]) -> CreateDelegationTokenResponse:
     owner_type, _, owner_name = owner.partition(":")
     requester_type, _, requester_name = requester.partition(":")
     issued_ms, expires_ms, max_ms = times_ms
@@ -181,13 +181,13 @@ def describe_delegation_token(
     tokens = broker.metadata.image.delegation_tokens
     return DescribeDelegationTokenResponse(
         tokens=[
-            _described(token, rules.proof(token.token_id), tells_requester=context.api_version >= KNOWS_REQUESTER)
+            _described_token(token, rules.proof(token.token_id), tells_requester=context.api_version >= KNOWS_REQUESTER)
             for token in visible_tokens(tokens, owners, context.principal, may_describe)
         ]
     )
 
 
-def _described(token: DelegationToken, proof: bytes, *, tells_requester: bool) -> DescribedDelegationToken:
+def _described_token(token: DelegationToken, proof: bytes, *, tells_requester: bool) -> DescribedDelegationToken:
     owner_type, _, owner_name = token.owner.partition(":")
     requester_type, _, requester_name = (token.requester if tells_requester else "").partition(":")
     renewers = [renewer.partition(":") for renewer in token.renewers]

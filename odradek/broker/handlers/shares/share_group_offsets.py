@@ -64,17 +64,17 @@ def describe_share_group_offsets(
     groups = yield from made_of_each(
         request.groups, lambda group: start_coroutine(_group(group, context, broker, entries))
     )
-    return start_coroutine(_described(groups))
+    return start_coroutine(_describe_response(groups))
 
 
-async def _described(groups: Sequence[NowOrLater[Group]]) -> DescribeShareGroupOffsetsResponse:
+async def _describe_response(groups: Sequence[NowOrLater[Group]]) -> DescribeShareGroupOffsetsResponse:
     response = DescribeShareGroupOffsetsResponse()
     for group in groups:
         response.groups.append(await wait_for_answer(group))
     return response
 
 
-def _refused(group_id: str, error: KafkaError) -> Group:
+def _refused_group(group_id: str, error: KafkaError) -> Group:
     return Group(group_id=group_id, error_code=error.code.value, error_message=error.message)
 
 
@@ -84,7 +84,7 @@ async def _group(
     topics: Sequence[tuple[str, Sequence[int]]]
     try:
         context.require(Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)
-        initialized = _initialized(asked.group_id, broker)
+        initialized = _initialized_partitions(asked.group_id, broker)
         if asked.topics is None:
             topics = _all_topics(initialized, context, broker)
         elif any(not topic.partitions for topic in asked.topics):
@@ -92,7 +92,7 @@ async def _group(
         else:
             topics = [(topic.topic_name, topic.partitions) for topic in asked.topics]
     except KafkaError as error:
-        return _refused(asked.group_id, error)
+        return _refused_group(asked.group_id, error)
     entries.add(sum(1 + len(partitions) for _, partitions in topics))
     answers = [
         start_coroutine(_topic(asked.group_id, name, partitions, initialized, context, broker))
@@ -104,7 +104,7 @@ async def _group(
     return described
 
 
-def _initialized(group_id: str, broker: HandlerBroker) -> Partitions:
+def _initialized_partitions(group_id: str, broker: HandlerBroker) -> Partitions:
     try:
         shard = broker.groups.shard_for(group_id)
     except KafkaError:

@@ -60,13 +60,13 @@ FENCED_STATE_EPOCH: Final = {
 }
 
 
-class AskedPartition(Protocol):
+class RequestedPartition(Protocol):
     @property
     def partition(self) -> int: ...
 
 
-A = TypeVar("A", bound=AskedPartition)
-A_co = TypeVar("A_co", bound=AskedPartition, covariant=True)
+A = TypeVar("A", bound=RequestedPartition)
+A_co = TypeVar("A_co", bound=RequestedPartition, covariant=True)
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 P = TypeVar("P")
@@ -75,7 +75,7 @@ M = TypeVar("M")
 M_co = TypeVar("M_co", covariant=True)
 
 
-class AskedTopic(Protocol[A_co]):
+class RequestedTopic(Protocol[A_co]):
     @property
     def topic_id(self) -> bytes: ...
     @property
@@ -94,11 +94,11 @@ class ResponseForm(Protocol[T, M_co]):
     def __call__(self, *, results: list[T] = ...) -> M_co: ...
 
 
-class AskedRequest(Protocol[A_co]):
+class StateRequestForm(Protocol[A_co]):
     @property
     def group_id(self) -> str: ...
     @property
-    def topics(self) -> Sequence[AskedTopic[A_co]]: ...
+    def topics(self) -> Sequence[RequestedTopic[A_co]]: ...
 
 
 NEGATIVE_LEADER_EPOCH: Final = "The leader epoch cannot be a negative number."
@@ -128,7 +128,7 @@ def check_order(broker: HandlerBroker, batches: Sequence[to_write.StateBatch]) -
 
 
 def ask_each(
-    request: AskedRequest[A],
+    request: StateRequestForm[A],
     context: RequestContext,
     broker: HandlerBroker,
     decide: Callable[[StateCore, SharePartitionKey, A, int], Outcome[P]],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.api.authorized_operations import is_allowed
 from odradek.broker.api.context import RequestContext, authorization_error
 from odradek.broker.groups.share.heartbeat import ShareHeartbeat, check_heartbeat
-from odradek.broker.handlers.groups.group_administration import described
+from odradek.broker.handlers.groups.group_administration import describe_groups_in_steps
 from odradek.broker.handlers.shares.share_session import LONGEST_MEMBER_ID
 from odradek.broker.runtime.slices import Steps, sliced
 from odradek.broker.runtime.waiting import start_unattended, wait_for_answer
@@ -58,11 +58,11 @@ def share_group_describe(
     """
     broker.shares.require_enabled()
     include = request.include_authorized_operations
-    groups = yield from described(request.group_ids, _described, include, context, broker)
+    groups = yield from describe_groups_in_steps(request.group_ids, _describe_group, include, context, broker)
     return ShareGroupDescribeResponse(groups=groups)
 
 
-def _described(group_id: str, context: RequestContext, broker: HandlerBroker) -> DescribedGroup:
+def _describe_group(group_id: str, context: RequestContext, broker: HandlerBroker) -> DescribedGroup:
     try:
         context.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if group_id == "":

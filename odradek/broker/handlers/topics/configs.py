@@ -12,12 +12,12 @@ from odradek.broker.api.long_requests import AnswerEntries
 from odradek.broker.configuration.config_description import (
     ConfigSource,
     DescribedConfig,
-    chosen,
     describe_broker,
     describe_broker_defaults,
     describe_client_metrics,
     describe_group,
     describe_topic,
+    select_settings,
 )
 from odradek.broker.configuration.resources import (
     ConfigOperation,
@@ -128,7 +128,7 @@ def _result(
             config_type=UNKNOWN_KIND if one.kind is None else one.kind.value,
             documentation=NOT_TOLD if is_logger else rows[one.name].text if one.name in rows else None,
         )
-        for one in chosen(described, resource.configuration_keys)
+        for one in select_settings(described, resource.configuration_keys)
     ]
     return result
 

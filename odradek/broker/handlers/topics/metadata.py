@@ -60,7 +60,7 @@ def metadata(request: MetadataRequest, context: RequestContext, broker: HandlerB
     image = broker.metadata.image
     controller_id = image.controller_for_clients(broker.config.node_id)
     response = MetadataResponse(cluster_id=broker.cluster_id, controller_id=controller_id)
-    for registration, (host, port) in alive(context, broker):
+    for registration, (host, port) in reachable_brokers(context, broker):
         response.brokers.append(
             MetadataResponseBroker(node_id=registration.broker_id, host=host, port=port, rack=registration.rack)
         )
@@ -76,7 +76,7 @@ def metadata(request: MetadataRequest, context: RequestContext, broker: HandlerB
     return response
 
 
-def alive(context: RequestContext, broker: HandlerBroker) -> Iterator[tuple[BrokerImage, tuple[str, int]]]:
+def reachable_brokers(context: RequestContext, broker: HandlerBroker) -> Iterator[tuple[BrokerImage, tuple[str, int]]]:
     """Yields the brokers that are not fenced and have the client's listener, each with its address."""
     for registration in broker.metadata.image.brokers.values():
         endpoint = context.connection.endpoint(registration.endpoints)
@@ -90,7 +90,7 @@ def described_topics(
     asked = request.topics
     described = partial(
         described_topic,
-        alive={each.broker_id for each, _ in alive(context, broker)},
+        alive={each.broker_id for each, _ in reachable_brokers(context, broker)},
         are_all_told=context.api_version >= OFFLINE_REPLICAS_ARE_TOLD_SINCE,
     )
     if asked is None or (not asked and context.api_version < NULL_MEANS_ALL_SINCE):
@@ -163,7 +163,7 @@ def topics_by_name(
         yield
     if creates and creatable:
         charge = None if context.meter is None else partial(context.meter.take_partitions, is_strict=True)
-        broker.auto_creation.begin(creatable, charge)
+        broker.auto_creation.start_creating(creatable, charge)
     return answers
 
 
@@ -228,7 +228,7 @@ def describe_topic_partitions(
             raise KafkaError(ErrorCode.INVALID_REQUEST)
     limit = max(1, min(request.response_partition_limit, broker.config.max_request_partition_size_limit))
 
-    alive_ids = {each.broker_id for each, _ in alive(context, broker)}
+    alive_ids = {each.broker_id for each, _ in reachable_brokers(context, broker)}
     response = DescribeTopicPartitionsResponse()
     for name in (yield from in_order(name for name in names if name >= first_topic)):
         yield

@@ -11,7 +11,7 @@ from odradek.broker.api.context import Audit, RequestContext, authorization_erro
 from odradek.broker.configuration.config_description import DescribedConfig, effective_topic_settings
 from odradek.broker.metadata import topics as decisions
 from odradek.broker.metadata.records import Decision
-from odradek.broker.metadata.topics import DeletedTopic, MorePartitions, NewTopic, TopicResult
+from odradek.broker.metadata.topics import DeletedTopic, NewTopic, PartitionIncrease, TopicResult
 from odradek.broker.runtime.slices import Steps, done_in_slices, made_of_each
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from odradek.protocol.api_facts import facts_of
@@ -50,12 +50,12 @@ async def create_topics(
     cluster or on each topic, and DESCRIBE_CONFIGS on a topic to receive its settings. The response is sent when the
     topics can be written to.
     """
-    wanted, refusals, describable = await done_in_slices(_wanted(request, context))
+    wanted, refusals, describable = await done_in_slices(_requested_topics(request, context))
     results = await broker.auto_creation.create(wanted, validate_only=request.validate_only, charge=_charge(context))
-    return await done_in_slices(_created(results + refusals, describable, context, broker))
+    return await done_in_slices(_create_response(results + refusals, describable, context, broker))
 
 
-def _wanted(
+def _requested_topics(
     request: CreateTopicsRequest, context: RequestContext
 ) -> Steps[tuple[list[NewTopic], list[TopicResult], Container[str]]]:
     """Returns the topics that the client may create, refusals of the others, and the names of topics whose settings the
@@ -102,7 +102,7 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def _created(
+def _create_response(
     results: list[TopicResult], describable: Container[str], context: RequestContext, broker: HandlerBroker
 ) -> Steps[CreateTopicsResponse]:
     without_settings: list[CreatableTopicConfigs] | None = None  # shared by all topics without settings of their own
@@ -159,7 +159,7 @@ async def create_partitions(
     v2: flexible. v3: a quota may refuse topics. Needs ALTER on each topic. The response is sent when the partitions can
     be written to.
     """
-    wishes, refusals = await done_in_slices(_extendable(request, context))
+    wishes, refusals = await done_in_slices(_requested_increases(request, context))
     charge = _charge(context)
 
     def turn(image: MetadataImage) -> Steps[Decision[list[Result]]]:
@@ -169,28 +169,28 @@ async def create_partitions(
         return Decision(decision.response) if request.validate_only else decision
 
     results = await broker.metadata.submit(turn)
-    entries = await done_in_slices(made_of_each(refusals + results, _extended))
+    entries = await done_in_slices(made_of_each(refusals + results, _increase_result))
     return CreatePartitionsResponse(results=entries)
 
 
-def _extendable(
+def _requested_increases(
     request: CreatePartitionsRequest, context: RequestContext
-) -> Steps[tuple[list[MorePartitions], list[Result]]]:
+) -> Steps[tuple[list[PartitionIncrease], list[Result]]]:
     """Returns the topics that the client may enlarge, and refusals of the others."""
-    wishes: list[MorePartitions] = []
+    wishes: list[PartitionIncrease] = []
     refusals: list[Result] = []
     for topic in request.topics:
         yield
         if is_allowed(context, Operation.ALTER, ResourceType.TOPIC, topic.name):
             assignments = topic.assignments
             chosen = None if assignments is None else [assignment.broker_ids for assignment in assignments]
-            wishes.append(MorePartitions(topic.name, topic.count, chosen))
+            wishes.append(PartitionIncrease(topic.name, topic.count, chosen))
         else:
             refusals.append((topic.name, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)))
     return wishes, refusals
 
 
-def _extended(result: Result) -> CreatePartitionsTopicResult:
+def _increase_result(result: Result) -> CreatePartitionsTopicResult:
     name, error = result
     if error is None:
         return CreatePartitionsTopicResult(name=name, error_message=None)
@@ -216,7 +216,7 @@ async def delete_topics(
     allowed, refusals = await done_in_slices(_sorted_by_permission(wishes, context, broker))
     charge = _charge(context)
     results = await broker.metadata.submit(lambda image: decisions.delete_topics(image, allowed, charge=charge))
-    entries = await done_in_slices(made_of_each(refusals + results, _deleted))
+    entries = await done_in_slices(made_of_each(refusals + results, _delete_result))
     return DeleteTopicsResponse(responses=entries)
 
 
@@ -245,7 +245,7 @@ def _sorted_by_permission(
     return allowed, refusals
 
 
-def _deleted(each: DeletedTopic) -> DeletableTopicResult:
+def _delete_result(each: DeletedTopic) -> DeletableTopicResult:
     result = DeletableTopicResult(name=each.name, topic_id=each.topic_id)
     if each.error is not None:
         result.error_code, result.error_message = each.error.code.value, each.error.message

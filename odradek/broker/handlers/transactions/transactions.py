@@ -101,7 +101,7 @@ async def for_a_producer(
 ) -> AddPartitionsToTxnResponse:
     transactional_id, topics = request.v3_and_below_transactional_id, request.v3_and_below_topics
     context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-    refused = refusals(topics, broker) | forbidden(topics, context)
+    refused = refusals(topics, broker) | unauthorized_partitions(topics, context)
     if refused:
         return AddPartitionsToTxnResponse(
             results_by_topic_v3_and_below=topic_results(topics, only_refused(topics, refused), is_joined=True)
@@ -193,7 +193,9 @@ def refusals(topics: list[AddPartitionsToTxnTopic], broker: HandlerBroker) -> di
     return {each: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in partitions_of(topics) if not has_partition(each)}
 
 
-def forbidden(topics: list[AddPartitionsToTxnTopic], context: RequestContext) -> dict[TopicPartition, ErrorCode]:
+def unauthorized_partitions(
+    topics: list[AddPartitionsToTxnTopic], context: RequestContext
+) -> dict[TopicPartition, ErrorCode]:
     found: dict[TopicPartition, ErrorCode] = {}
     for topic in topics:
         try:

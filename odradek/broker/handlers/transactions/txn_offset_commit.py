@@ -65,7 +65,7 @@ def _txn_offset_commit(
             known.append(accepted)
         yield
     if image.topics_version != checked_at:  # offsets must not outlive a topic that was deleted between two slices
-        known = still_there(known, image, refused)
+        known = require_group_partition(known, image, refused)
     if not known:
         return TxnOffsetCommitResponse(topics=list(refused.values()))
     accepted_request = TxnOffsetCommitRequest(
@@ -107,9 +107,9 @@ async def write(
     guard = None
     adds = version >= TXN_OFFSET_COMMIT_ADDS_SINCE
     if broker.verifier.asks_for(adds):
-        guard = await verified(request, adds, broker)
+        guard = await verify_group_partition(request, adds, broker)
         # A topic may have been deleted while this request waited for the coordinator.
-        request.topics = still_there(request.topics, broker.metadata.image, refused)
+        request.topics = require_group_partition(request.topics, broker.metadata.image, refused)
         if not request.topics:
             return TxnOffsetCommitResponse()
     producer_id, producer_epoch = request.producer_id, request.producer_epoch
@@ -123,7 +123,9 @@ async def write(
     return await answer if isinstance(answer, Deferred) else answer
 
 
-async def verified(request: TxnOffsetCommitRequest, adds: bool, broker: HandlerBroker) -> VerificationGuard | None:
+async def verify_group_partition(
+    request: TxnOffsetCommitRequest, adds: bool, broker: HandlerBroker
+) -> VerificationGuard | None:
     """Asks the transaction coordinator about the group's partition. Raises KafkaError if it refuses."""
     index = broker.groups.partition_for(request.group_id)
     partition = broker.partitions.get(GROUP_OFFSETS, index)
@@ -165,16 +167,16 @@ def check_topic(
     except KafkaError as error:
         refuse(refused, refusals(topic, error.code))
         return None
-    return existing(topic, image, refused)
+    return keep_existing_partitions(topic, image, refused)
 
 
-def still_there(
+def require_group_partition(
     topics: list[TxnOffsetCommitRequestTopic], image: MetadataImage, refused: RefusedTopics
 ) -> list[TxnOffsetCommitRequestTopic]:
-    return [each for topic in topics if (each := existing(topic, image, refused)) is not None]
+    return [each for topic in topics if (each := keep_existing_partitions(topic, image, refused)) is not None]
 
 
-def existing(
+def keep_existing_partitions(
     topic: TxnOffsetCommitRequestTopic, image: MetadataImage, refused: RefusedTopics
 ) -> TxnOffsetCommitRequestTopic | None:
     """Returns the topic with its existing partitions, or None. The other partitions are added to `refused` as

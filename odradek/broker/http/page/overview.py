@@ -31,7 +31,7 @@ async def overview(served: ViewedBroker, query: Query) -> View:
         "cluster_id": broker.cluster_id,
         "node_id": broker.config.node_id,
         "data_directory": str(broker.config.data_directory),
-        "listeners": [f"{each.name}://{each.host}:{each.port}" for each in broker.advertised],
+        "listeners": [f"{each.name}://{each.host}:{each.port}" for each in broker.advertised_listeners],
         "features": dict(sorted(image.features.items())),
         "now_ms": broker.clock.now_ms(),
         "started_ms": traffic.since_ms,

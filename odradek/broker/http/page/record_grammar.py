@@ -143,7 +143,7 @@ def record_json(partition: int, record: Record, decoded: Mapping[str, DecodedCon
     for part, data in (("key", record.key), ("value", record.value)):
         found = None if decoded is None else decoded.get(part)
         if found is None or isinstance(found, str) or found.json is None:
-            fields |= {name: json.dumps(value) for name, value in _shown(part, data).items()}
+            fields |= {name: json.dumps(value) for name, value in _content_view(part, data).items()}
         else:
             fields[part] = found.json
             names = {"id": found.schema_id, "type": found.kind, "subject": found.subject, "version": found.version}

@@ -20,7 +20,7 @@ from odradek.broker.http.page.record_browsing import (
     CONTROL,
     OPEN,
     PLAIN,
-    Browsed,
+    BrowseResult,
     FoundRecord,
     RecordSource,
     browse,
@@ -82,7 +82,7 @@ def records(served: ViewedBroker, query: Query) -> Job | Awaitable[View]:
     chosen, left_out = chosen_partitions(served, topic, query)
     positions = [positions_of(each) for each in chosen]
 
-    def look() -> Browsed:
+    def look() -> BrowseResult:
         sources = []
         for each in positions:
             end = each.last_stable_offset if is_committed else each.high_watermark
@@ -98,7 +98,7 @@ def records(served: ViewedBroker, query: Query) -> Job | Awaitable[View]:
             sources.append(RecordSource(each.partition, each.reader, start, end, each.open_ids))
         return browse(sources, wanted, newest_first=order == NEWEST, most=SHOWN)
 
-    def shown_view(browsed: Browsed, rows: Sequence[JsonValue]) -> View:
+    def shown_view(browsed: BrowseResult, rows: Sequence[JsonValue]) -> View:
         return {
             "topic": topic,
             "partitions": [
@@ -121,7 +121,7 @@ def records(served: ViewedBroker, query: Query) -> Job | Awaitable[View]:
 
     def job() -> View:
         browsed = look()
-        return shown_view(browsed, [row(topic, each) for each in browsed.found])
+        return shown_view(browsed, [row(topic, each) for each in browsed.records])
 
     if served.decoder is None or fields_of(topic) is not plain_fields:
         return job
@@ -132,19 +132,19 @@ async def _with_schemas(
     served: ViewedBroker,
     decoder: SchemaDecoder,
     topic: str,
-    look: Callable[[], Browsed],
-    shown_view: Callable[[Browsed, Sequence[JsonValue]], View],
+    look: Callable[[], BrowseResult],
+    shown_view: Callable[[BrowseResult, Sequence[JsonValue]], View],
 ) -> View:
     """Returns the list with keys and values decoded by the schema registry."""
 
-    def job() -> tuple[Browsed, list[dict[str, JsonValue]]]:
+    def job() -> tuple[BrowseResult, list[dict[str, JsonValue]]]:
         browsed = look()
-        return browsed, [row(topic, each) for each in browsed.found]
+        return browsed, [row(topic, each) for each in browsed.records]
 
     browsed, rows = await in_thread(served.broker.workers, job)
     places: list[tuple[dict[str, JsonValue], str]] = []
     contents: list[StoredContent] = []
-    for found, fields in zip(browsed.found, rows, strict=True):
+    for found, fields in zip(browsed.records, rows, strict=True):
         for part, data in ((KEY, found.record.key), (VALUE, found.record.value)):
             if data is not None and not found.header.is_control:
                 places.append((fields, part))

@@ -202,7 +202,9 @@ class PageRoutes:
         self._authorizer = authorizer
         self._broker = broker
         self._served = served
-        self._names = frozenset(each.host.lower() for each in broker.advertised) | {broker.config.odradek_http_host}
+        self._names = frozenset(each.host.lower() for each in broker.advertised_listeners) | {
+            broker.config.odradek_http_host
+        }
         self.stopping = asyncio.Event()
 
     def guarded(self, handler: Handler) -> Handler:
@@ -349,7 +351,7 @@ class PageRoutes:
         registry. Raises KafkaError if there is no such cluster."""
         controlled = request.app.get(CONTROLLED)
         if controlled is not None:
-            broker_of = controlled.broker_of(request.query.get("cluster", ""), self._served)
+            served = controlled.broker_of(request.query.get("cluster", ""), self._served)
         elif "cluster" in request.query:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Control is off, so there is only one cluster.")
         else:

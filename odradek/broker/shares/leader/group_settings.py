@@ -17,7 +17,7 @@ from odradek.broker.configuration.topic_settings import (
     DEAD_LETTER_COPY_RECORD,
     DEAD_LETTER_TOPIC_NAME,
     GROUP_SETTINGS,
-    clamped,
+    clamp,
 )
 from odradek.broker.shares.core.in_flight import Limits
 
@@ -95,7 +95,9 @@ class ShareGroupSettings:
         )
         has_queue = bool(self.dead_letter_topic(group_id).strip())
         with_queue = limits._replace(has_dead_letter_queue=True) if has_queue else None
-        return _ParsedSettings(limits, with_queue, bool(self._group_value(group_id, "share.isolation.level") == READ_COMMITTED))
+        return _ParsedSettings(
+            limits, with_queue, bool(self._group_value(group_id, "share.isolation.level") == READ_COMMITTED)
+        )
 
     def auto_offset_reset(self, group_id: str) -> str:
         """Returns `earliest`, `latest`, or `by_duration:` followed by a duration."""
@@ -118,7 +120,7 @@ class ShareGroupSettings:
         """Returns the group's value, or else the broker's."""
         own = self._image.configs.get((ConfigResourceType.GROUP, group_id))
         if own is not None and name in own:
-            return clamped(name, self._group_value(group_id, name), self._broker_setting)
+            return clamp(name, self._group_value(group_id, name), self._broker_setting)
         if name not in self._broker_numbers:
             broker_name = f"group.{name}"
             value = BROKER_SETTINGS[broker_name].parse(self._broker_setting(broker_name))

@@ -4,9 +4,9 @@ from ipaddress import IPv4Address, IPv4Network
 
 import pytest
 
-from odradek.broker.configuration.advertising import Arrival, Networks, by_arrival, leads_astray
+from odradek.broker.configuration.advertising import ConnectionAddresses, Networks, address_for_arrival, leads_astray
 from odradek.broker.configuration.config import BrokerConfig, ConfigError
-from odradek.broker.configuration.listeners import Published
+from odradek.broker.configuration.listeners import PublishedAddress
 
 # The routes of a container on two Docker networks, as the container sees them.
 ROUTES = """\
@@ -17,8 +17,8 @@ eth1	000013AC	00000000	0001	0	0	0	0000FFFF	0	0	0
 """
 NETWORKS = Networks.of_routes(ROUTES)
 HERE = ("172.18.0.2", 9092)
-LOCALHOST = {"PLAINTEXT": Published("localhost", None)}
-OTHER_PORT = {"PLAINTEXT": Published("broker.example", 29092)}
+LOCALHOST = {"PLAINTEXT": PublishedAddress("localhost", None)}
+OTHER_PORT = {"PLAINTEXT": PublishedAddress("broker.example", 29092)}
 
 
 def test_networks_and_gateways_are_read_from_the_routes() -> None:
@@ -50,20 +50,20 @@ def test_networks_and_gateways_are_read_from_the_routes() -> None:
     ],
 )
 def test_by_arrival_a_client_is_told_what_it_can_connect_to(
-    client: str, published: dict[str, Published], told: tuple[str, int]
+    client: str, published: dict[str, PublishedAddress], told: tuple[str, int]
 ) -> None:
-    assert by_arrival(Arrival("PLAINTEXT", HERE, client), published, NETWORKS) == told
+    assert address_for_arrival(ConnectionAddresses("PLAINTEXT", HERE, client), published, NETWORKS) == told
 
 
 def test_by_arrival_a_client_on_loopback_stays_there() -> None:
     for address in ("127.0.0.1", "127.0.0.2", "::1"):
-        arrival = Arrival("PLAINTEXT", (address, 9092), address)
-        assert by_arrival(arrival, OTHER_PORT, NETWORKS) == (address, 9092)
+        arrival = ConnectionAddresses("PLAINTEXT", (address, 9092), address)
+        assert address_for_arrival(arrival, OTHER_PORT, NETWORKS) == (address, 9092)
 
 
 def test_by_arrival_each_listener_has_its_own_published_port() -> None:
-    published = {"A": Published("localhost", 1), "B": Published("localhost", 2)}
-    assert by_arrival(Arrival("B", HERE, "172.18.0.1"), published, NETWORKS) == ("localhost", 2)
+    published = {"A": PublishedAddress("localhost", 1), "B": PublishedAddress("localhost", 2)}
+    assert address_for_arrival(ConnectionAddresses("B", HERE, "172.18.0.1"), published, NETWORKS) == ("localhost", 2)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_by_arrival_each_listener_has_its_own_published_port() -> None:
 def test_a_client_goes_astray_if_localhost_is_not_where_the_broker_is(
     told: str, client: str, is_published: bool, is_astray: bool
 ) -> None:
-    arrival = Arrival("PLAINTEXT", HERE, client)
+    arrival = ConnectionAddresses("PLAINTEXT", HERE, client)
     assert leads_astray((told, 9092), arrival, NETWORKS, is_published=is_published) is is_astray
 
 
@@ -96,22 +96,25 @@ TWO = {"listeners": "IN://:19092,OUT://:9092", "listener.security.protocol.map":
 @pytest.mark.parametrize(
     ("settings", "published"),
     [
-        ({"odradek.advertise.published": "localhost"}, {"PLAINTEXT": Published("localhost", None)}),
-        ({"odradek.advertise.published": "localhost:29092"}, {"PLAINTEXT": Published("localhost", 29092)}),
-        ({"odradek.advertise.published": "[::1]:29092"}, {"PLAINTEXT": Published("::1", 29092)}),
-        ({"odradek.advertise.published": "[::1]"}, {"PLAINTEXT": Published("::1", None)}),
-        (TWO | {"odradek.advertise.published": "h"}, {"IN": Published("h", None), "OUT": Published("h", None)}),
+        ({"odradek.advertise.published": "localhost"}, {"PLAINTEXT": PublishedAddress("localhost", None)}),
+        ({"odradek.advertise.published": "localhost:29092"}, {"PLAINTEXT": PublishedAddress("localhost", 29092)}),
+        ({"odradek.advertise.published": "[::1]:29092"}, {"PLAINTEXT": PublishedAddress("::1", 29092)}),
+        ({"odradek.advertise.published": "[::1]"}, {"PLAINTEXT": PublishedAddress("::1", None)}),
+        (
+            TWO | {"odradek.advertise.published": "h"},
+            {"IN": PublishedAddress("h", None), "OUT": PublishedAddress("h", None)},
+        ),
         (
             TWO | {"odradek.advertise.published": "out://h:1,localhost"},
-            {"IN": Published("localhost", None), "OUT": Published("h", 1)},
+            {"IN": PublishedAddress("localhost", None), "OUT": PublishedAddress("h", 1)},
         ),
-        (TWO | {"odradek.advertise.published": "OUT://h:1"}, {"OUT": Published("h", 1)}),
+        (TWO | {"odradek.advertise.published": "OUT://h:1"}, {"OUT": PublishedAddress("h", 1)}),
         ({"odradek.advertise.published": ""}, None),
         ({}, None),
     ],
 )
 def test_published_addresses_are_read_by_listener(
-    settings: dict[str, str], published: dict[str, Published] | None
+    settings: dict[str, str], published: dict[str, PublishedAddress] | None
 ) -> None:
     assert BrokerConfig(settings).published == published
 

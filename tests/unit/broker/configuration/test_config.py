@@ -10,7 +10,7 @@ import pytest
 from odradek.broker.configuration.broker_settings import BROKER_SETTINGS, HEEDED_SETTINGS, BrokerSettings
 from odradek.broker.configuration.config import BrokerConfig, ConfigError, configure, load_config, without_effect
 from odradek.broker.configuration.listeners import Listener
-from odradek.broker.configuration.settings import Heeded, KindOf, Range, Setting, ValueType
+from odradek.broker.configuration.settings import Range, Setting, SettingKind, SettingRow, ValueType
 from odradek.broker.configuration.topic_settings import CLIENT_METRICS_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 from odradek.broker.configuration.unused_settings import UNUSED_ON_ONE_NODE, WITHOUT_EFFECT
 from tests.support.oracle import REPOSITORY
@@ -62,7 +62,7 @@ def test_a_file_is_read_as_java_properties(tmp_path: Path) -> None:
 def test_unknown_names_are_warned_about_in_one_line_and_ignored() -> None:
     config, warnings = configure({"no.such": "1"}, {"KAFKA_OTHER": "2"}, {})
     assert warnings == ("unknown settings, ignored: no.such, other",)
-    assert "no.such" not in config.given
+    assert "no.such" not in config.given_settings
 
 
 def test_an_unknown_setting_is_named_with_the_one_that_was_probably_meant() -> None:
@@ -146,7 +146,7 @@ def test_two_plaintext_listeners_as_in_a_compose_file() -> None:
         listener_security_protocol_map="INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
     )
     assert config.serving == (Listener("INSIDE", "", 29092), Listener("OUTSIDE", "0.0.0.0", 9092))
-    assert config.advertised({"INSIDE": 29092, "OUTSIDE": 9092}, lambda: "unused") == (
+    assert config.advertise_listeners({"INSIDE": 29092, "OUTSIDE": 9092}, lambda: "unused") == (
         Listener("INSIDE", "broker", 29092),
         Listener("OUTSIDE", "localhost", 9092),
     )
@@ -154,12 +154,14 @@ def test_two_plaintext_listeners_as_in_a_compose_file() -> None:
 
 def test_a_free_port_is_advertised_once_it_is_known() -> None:
     config = given(listeners="PLAINTEXT://localhost:0")
-    assert config.advertised({"PLAINTEXT": 43210}, lambda: "unused") == (Listener("PLAINTEXT", "localhost", 43210),)
+    assert config.advertise_listeners({"PLAINTEXT": 43210}, lambda: "unused") == (
+        Listener("PLAINTEXT", "localhost", 43210),
+    )
 
 
 def test_a_listener_on_every_interface_is_advertised_by_the_hosts_name() -> None:
     config = given(listeners="PLAINTEXT://:9092")
-    assert config.advertised({"PLAINTEXT": 9092}, lambda: "here.example")[0].host == "here.example"
+    assert config.advertise_listeners({"PLAINTEXT": 9092}, lambda: "here.example")[0].host == "here.example"
 
 
 def test_an_ipv6_address_stands_in_brackets() -> None:
@@ -289,13 +291,13 @@ def test_nothing_that_is_heeded_is_said_to_be_without_effect() -> None:
 
 def test_a_row_is_all_that_a_setting_of_the_broker_needs() -> None:
     class MoreSettings(BrokerSettings):
-        odradek_more_ms = KindOf[int](ValueType.INT)("7", "More.", Range(1))
+        odradek_more_ms = SettingKind[int](ValueType.INT)("7", "More.", Range(1))
 
     assert MoreSettings.__dict__["odradek_more_ms"].setting == Setting(
         "odradek.more.ms", ValueType.INT, "7", "More.", Range(1)
     )
     config = given()
-    rows = {name for name, row in vars(BrokerSettings).items() if isinstance(row, Heeded)}
+    rows = {name for name, row in vars(BrokerSettings).items() if isinstance(row, SettingRow)}
     assert len(rows) > 200
     assert {name.replace(".", "_") for name in HEEDED_SETTINGS} == rows == rows & vars(config).keys()
 

@@ -140,7 +140,9 @@ def test_scenarios_001_and_007_listeners_that_contradict_one_another_are_refused
 def test_advertised_listeners_may_share_a_port_and_a_host() -> None:
     listeners = {"listeners": "A://:1,B://:2", "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}
     for advertised in ("A://broker:9092,B://localhost:9092", "A://broker:9092,B://broker:9092"):
-        shown = given({**listeners, "advertised.listeners": advertised}).advertised({"A": 1, "B": 2}, lambda: "host")
+        shown = given({**listeners, "advertised.listeners": advertised}).advertise_listeners(
+            {"A": 1, "B": 2}, lambda: "host"
+        )
         assert ",".join(f"{one.name}://{one.host}:{one.port}" for one in shown) == advertised
 
 

@@ -106,7 +106,7 @@ class Core:
     def __init__(self) -> None:
         self.words: list[tuple[str, int, int]] = []
         self.markers: list[tuple[int, bool]] = []
-        self.wait_until_idle = 0
+        self.settled = 0
         self.fired: list[str] = []
         self.on_fire = FakeOutcome()
         self.parked: list[Deferred[str]] = []
@@ -121,7 +121,7 @@ class Core:
         self.markers.append((producer_id, committed))
 
     def settle(self, outcome: object) -> None:
-        self.wait_until_idle += 1
+        self.settled += 1
 
     def on_loaded(self, now_ms: int) -> Any:
         return FakeOutcome(timers=(Timer("loaded", 100),))
@@ -182,11 +182,11 @@ def word(*words: str, **how: Any) -> bytearray:
 
 def test_a_turn_is_recorded_replayed_settled_and_answered() -> None:
     stage = Stage()
-    wait_until_idle = stage.core.wait_until_idle
+    settled = stage.core.settled
     assert stage.say(FakeOutcome("done", ("a", "b"))) == "done"
     assert stage.log.words() == ["a", "b"]
     assert stage.core.words == [("a", 0, -1), ("b", 1, -1)]
-    assert stage.core.wait_until_idle == settled + 1
+    assert stage.core.settled == settled + 1
 
 
 def test_a_coordinators_batch_begins_at_sequence_zero_without_a_producer() -> None:
@@ -199,13 +199,13 @@ def test_a_coordinators_batch_begins_at_sequence_zero_without_a_producer() -> No
 
 def test_what_cannot_be_written_has_not_happened() -> None:
     stage = Stage()
-    settled = stage.core.wait_until_idle
+    settled = stage.core.settled
     stage.log.failure = FULL
     with pytest.raises(KafkaError) as refused:
         stage.say(FakeOutcome("done", ("a",), timers=(Timer("t", 10),)))
     assert refused.value.code is ErrorCode.NOT_COORDINATOR
     assert stage.core.words == []
-    assert stage.core.wait_until_idle == settled
+    assert stage.core.settled == settled
     assert stage.timers.armed() == [100]
 
 

@@ -30,7 +30,7 @@ def completed(given: Mapping[str, str], in_file: Mapping[str, str] = NOTHING, **
 def settings(given: Mapping[str, str], in_file: Mapping[str, str] = NOTHING) -> dict[str, str]:
     """Returns the broker's settings."""
     config, _ = configure(in_file, completed(given, in_file).variables, {})
-    return config.given
+    return config.given_settings
 
 
 def test_with_nothing_said_the_image_has_defaults_of_its_own() -> None:

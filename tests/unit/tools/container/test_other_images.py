@@ -42,7 +42,7 @@ def test_an_environment_gives_the_settings_that_it_gave_there(kind: str, shape: 
     found = mapped(shape["environment"])
     config, warnings = configure({}, completed(found).variables, {})
     expected = shape["settings"]
-    assert {name: config.given.get(name) for name in expected} == expected
+    assert {name: config.given_settings.get(name) for name in expected} == expected
     idle = [f"settings without effect in this broker: {shape['idle']}"] if "idle" in shape else []
     assert list(warnings) == idle  # above all, no setting is unknown
     for text in shape.get("warnings", ()):
@@ -70,7 +70,7 @@ def test_the_volume_of_bitnami_is_used_unless_a_directory_is_named() -> None:
 def test_a_name_of_sasl_is_not_split_in_a_setting_of_bitnami() -> None:
     found = mapped({"KAFKA_CFG_LISTENER_NAME_SASL_SSL_PLAIN_SASL_JAAS_CONFIG": "x"})
     config, _ = configure({}, completed(found).variables, {})
-    assert config.given["listener.name.sasl_ssl.plain.sasl.jaas.config"] == "x"
+    assert config.given_settings["listener.name.sasl_ssl.plain.sasl.jaas.config"] == "x"
 
 
 def test_variables_without_a_loss_are_noted_once() -> None:
