@@ -14,6 +14,7 @@ REPOSITORY = Path(__file__).parents[2]
 FOLDER = REPOSITORY / ".make" / "history"
 PROGRAMS = Path(__file__).parent / "programs"
 DRIVERS = REPOSITORY / "examples" / "judge_drivers"
+LOGGER = "org.slf4j:slf4j-nop:1.7.36"  # for jars of Kafka Streams, which bring no logger
 COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
 
@@ -78,6 +79,11 @@ def install_jars(name: str, coordinates: Sequence[str]) -> str:
     folder = FOLDER / name
     _once(folder, lambda: _maven(folder, coordinates))
     return str(folder / "target" / "dependency" / "*")
+
+
+def install_kafka_streams(version: str) -> str:
+    """Installs the jars of Kafka Streams, and returns a class path of all of them. Raises CalledProcessError."""
+    return install_jars(f"kafka-streams-{version}", [f"org.apache.kafka:kafka-streams:{version}", LOGGER])
 
 
 def _maven(folder: Path, coordinates: Sequence[str]) -> None:

@@ -21,12 +21,13 @@ from typing import Final
 from odradek.testing.judge.verdicts import BROKEN, KEPT, verdicts
 from odradek.testing.suite.running import NO_SUCH_COMMAND, Outcome, run
 from odradek.testing.suite.scenarios import SCENARIOS
-from tests.client_lab.installing import DRIVERS, install
+from tests.client_lab.installing import DRIVERS, install, install_kafka_streams
 from tests.support.broker_process import REFERENCE
 from tests.support.oracle import run_kafka
 
 PLAYED = Path(__file__).with_name("played.toml")
 OWN = (sys.executable, str(DRIVERS / "own.py"))
+KAFKA_STREAMS: Final = f"Kafka Streams {REFERENCE}"
 UNMET: Final = "unmet"
 WITHOUT: Final = "without"
 
@@ -43,9 +44,14 @@ def java() -> Sequence[str]:
     return "java", "-cp", classpath, str(DRIVERS / "KafkaClients.java")
 
 
+def kafka_streams() -> Sequence[str]:
+    return "java", "-cp", install_kafka_streams(REFERENCE), str(DRIVERS / "StreamsApplications.java")
+
+
 CLIENTS: Mapping[str, Callable[[], Sequence[str]]] = {
     "librdkafka (confluent-kafka 2.16.1)": installed("confluent-kafka", "2.16.1", "librdkafka.py"),
     f"Java {REFERENCE}": java,
+    KAFKA_STREAMS: kafka_streams,
     "franz-go 1.22.3": installed("github.com/twmb/franz-go", "1.22.3", "franz_go.go"),
     "kafka-python 3.0.12": installed("kafka-python", "3.0.12", "kafka_python_.py"),
     "aiokafka 0.14.0": installed("aiokafka", "0.14.0", "aiokafka_.py"),

@@ -11,7 +11,7 @@ import pytest
 
 from odradek.testing.judge.verdicts import BROKEN, KEPT
 from odradek.testing.suite.scenarios import SCENARIOS
-from tests.client_lab.suite import CLIENTS, OWN, outcome
+from tests.client_lab.suite import CLIENTS, KAFKA_STREAMS, OWN, outcome
 from tests.client_lab.verdicts_page import read_examined
 from tests.support.broker_process import REFERENCE
 from tests.support.oracle import needs_kafka
@@ -65,9 +65,12 @@ SPOILED = {
     "SHR.13": "delivered twice",
     "SHR.14": "offsets raises",
 }
+# Rules of streams groups, which only applications of Kafka Streams join, and how `streams_application.py` breaks them.
+STREAMS = {"STG.19": "closes silently", "STG.30": "commits nothing", "STG.31": "ignores statuses"}
 # Our client, which the spoiled driver uses, cannot break these rules. It has no fetch sessions (FET.8 is covered by
-# tests/unit/testing/test_suite_members.py), and it uses topic names in Produce (franz-go breaks MET.7).
-NOT_OURS = {"FET.8", "MET.7"}
+# tests/unit/testing/test_suite_members.py). It uses topic names in Produce (franz-go breaks MET.7). It does not join
+# streams groups.
+NOT_OURS = {"FET.8", "MET.7", *STREAMS}
 
 
 def test_every_scenario_that_decides_its_rule_has_a_driver_that_breaks_it() -> None:
@@ -79,10 +82,10 @@ def test_every_scenario_that_decides_its_rule_has_a_driver_that_breaks_it() -> N
     ("client", "without"),
     [
         pytest.param("ours", NOT_OURS, id="odradek.client"),
-        pytest.param(f"Java {REFERENCE}", {"2PC.1"}, id="kafka-clients", marks=needs_kafka),
+        pytest.param(f"Java {REFERENCE}", {"2PC.1", *STREAMS}, id="kafka-clients", marks=needs_kafka),
         pytest.param(
             "franz-go 1.22.3",
-            {"2PC.1", "GRP.3", "FET.11", "MET.7"},
+            {"2PC.1", "GRP.3", "FET.11", "MET.7", *STREAMS},
             id="franz-go",
             marks=pytest.mark.skipif(not shutil.which("go"), reason="needs Go"),
         ),
@@ -102,3 +105,25 @@ def test_a_client_of_today_breaks_nothing_but_what_was_examined(client: str, wit
 def test_a_driver_that_breaks_the_rule_is_convicted_of_it(rule: str, tmp_path: Path) -> None:
     spoiled = [sys.executable, str(Path(__file__).with_name("spoiled_driver.py")), SPOILED[rule], *OWN]
     assert outcome(spoiled, tmp_path, rule)[BROKEN] == {rule}
+
+
+@pytest.mark.parametrize("rule", STREAMS)
+def test_a_streams_application_that_breaks_the_rule_is_convicted_of_it(rule: str, tmp_path: Path) -> None:
+    assert outcome(streams_application(STREAMS[rule]), tmp_path, rule)[BROKEN] == {rule}
+
+
+def test_a_streams_application_that_breaks_nothing_keeps_the_rules(tmp_path: Path) -> None:
+    found = outcome(streams_application("nothing"), tmp_path, *STREAMS)
+    assert not found[BROKEN]
+    assert found[KEPT] >= STREAMS.keys()
+
+
+@needs_kafka
+def test_kafka_streams_keeps_the_rules_of_streams_groups(tmp_path: Path) -> None:
+    found = outcome(CLIENTS[KAFKA_STREAMS](), tmp_path, *STREAMS)
+    assert not found[BROKEN]
+    assert found[KEPT] >= STREAMS.keys()
+
+
+def streams_application(breaks: str) -> list[str]:
+    return [sys.executable, "-m", "tests.client_lab.streams_application", breaks]

@@ -45,12 +45,14 @@ class StreamsMember:
         topology: Sequence[Subtopology] = WORD_COUNT,
         topology_epoch: int = 0,
         process: str = "process-1",
+        instance_id: str | None = None,
     ) -> None:
         self.wire = wire
         self.group = group
         self.member_id = member_id
         self.topology = Topology(epoch=topology_epoch, subtopologies=list(topology))
         self.process = process
+        self.instance_id = instance_id
         self.epoch = 0
         self.tasks: dict[str, list[int]] = {}
         self.statuses: list[int] = []
@@ -66,6 +68,7 @@ class StreamsMember:
             group_id=self.group,
             member_id=self.member_id,
             endpoint_information_epoch=-1,
+            instance_id=self.instance_id,
             rebalance_timeout_ms=300_000,
             topology=self.topology,
             active_tasks=[],
@@ -85,6 +88,7 @@ class StreamsMember:
                 group_id=self.group,
                 member_id=self.member_id,
                 member_epoch=self.epoch,
+                instance_id=self.instance_id,
                 active_tasks=owned,
                 standby_tasks=[],
                 warmup_tasks=[],
@@ -93,7 +97,15 @@ class StreamsMember:
         return self.tasks
 
     def leave(self) -> None:
-        self._ask(StreamsGroupHeartbeatRequest(group_id=self.group, member_id=self.member_id, member_epoch=-1))
+        """Leaves. A static member leaves for a while, as Kafka Streams does when an application closes."""
+        self._ask(
+            StreamsGroupHeartbeatRequest(
+                group_id=self.group,
+                member_id=self.member_id,
+                member_epoch=-1 if self.instance_id is None else -2,
+                instance_id=self.instance_id,
+            )
+        )
 
     def _ask(self, request: StreamsGroupHeartbeatRequest) -> StreamsGroupHeartbeatResponse:
         answer = self.wire.ask(request, VERSION, StreamsGroupHeartbeatResponse)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
-from tests.client_lab.installing import install_jars
+from tests.client_lab.installing import install_kafka_streams
 from tests.clients.admin import create_topic
 
 SOURCE = Path(__file__).parent / "java" / "Streamed.java"
@@ -19,7 +19,6 @@ PAUSE_S = 0.05
 PARTITIONS = 3
 NEWEST, BEFORE = "4.4.0", "4.3.1"  # releases of kafka-streams
 QUICK_JVM = ("-Xmx200m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-LOGGER = "org.slf4j:slf4j-nop:1.7.36"
 # An instance that takes over tasks of a killed instance waits until the killed one's transaction is aborted.
 TRANSACTION_TIMEOUT_MS = 4000
 BROKER_SETTINGS: Mapping[str, object] = {
@@ -37,7 +36,7 @@ BROKER_SETTINGS: Mapping[str, object] = {
 
 def class_path(release: str, classes: Path) -> str:
     """Compiles the program into `classes`. Returns a class path with this folder and the jars of kafka-streams."""
-    jars = install_jars(f"kafka-streams-{release}", [f"org.apache.kafka:kafka-streams:{release}", LOGGER])
+    jars = install_kafka_streams(release)
     classes.mkdir(exist_ok=True)
     words = ["javac", "-nowarn", "-Xlint:-deprecation", "-cp", jars, "-d", str(classes), str(SOURCE)]
     subprocess.run(words, check=True, capture_output=True)

@@ -6,6 +6,13 @@ application sees also breaks the rule.
 
 from __future__ import annotations
 
-from odradek.testing.suite.scenarios import groups, nodes, producing, reading, shares
+from odradek.testing.suite.scenarios import groups, nodes, producing, reading, shares, streams
 
-SCENARIOS = (*nodes.SCENARIOS, *producing.SCENARIOS, *reading.SCENARIOS, *groups.SCENARIOS, *shares.SCENARIOS)
+SCENARIOS = (
+    *nodes.SCENARIOS,
+    *producing.SCENARIOS,
+    *reading.SCENARIOS,
+    *groups.SCENARIOS,
+    *shares.SCENARIOS,
+    *streams.SCENARIOS,
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 
 from odradek.testing.suite.driver import ApplicationFailed, Unimplemented
@@ -14,8 +15,17 @@ from odradek.testing.suite.members import (
     start_member,
     start_reader,
 )
-from odradek.testing.suite.scenarios.scenario import Scenario, refuse
-from odradek.testing.suite.stage import GROUP, JUDGED, PATIENCE_S, TOPIC, ScenarioCluster, difference, poll_values
+from odradek.testing.suite.scenarios.scenario import Scenario, hits, refuse
+from odradek.testing.suite.stage import (
+    GROUP,
+    JUDGED,
+    PATIENCE_S,
+    POLL_MS,
+    TOPIC,
+    ScenarioCluster,
+    difference,
+    poll_values,
+)
 from odradek.testing.sync import Unmet
 
 IDLE_MS = 6000
@@ -88,6 +98,18 @@ def member_that_is_removed(stage: ScenarioCluster) -> str | None:
     stage.send("b")
     # "b" may come twice, if the member received it before it learned of its removal.
     return difference(dict.fromkeys(received + poll_values(driver, 1)), ["a", "b"])
+
+
+def generation_that_is_refused(stage: ScenarioCluster) -> str | None:
+    driver, received = start_reader(stage, {})
+    illegal = {"error": "ILLEGAL_GENERATION"}
+    stage.kafka.fault({"name": "illegal", "match": {"api": "Heartbeat"}, "do": illegal, "times": 1})
+    until_s = time.monotonic() + PATIENCE_S
+    while not hits(stage, "illegal") and time.monotonic() < until_s:
+        received += driver.run_command("poll", str(POLL_MS))
+    stage.send("b")
+    # "b" may come twice, if the member received it before it joined again.
+    return difference(dict.fromkeys(received + poll_values(driver, 1, more=4)), ["a", "b"])
 
 
 def epoch_that_is_fenced(stage: ScenarioCluster) -> str | None:
@@ -175,6 +197,7 @@ SCENARIOS = (
     Scenario("GRP.6", instance_id_is_fenced),
     Scenario("GRP.8", partition_that_is_handed_over_cooperatively),
     Scenario("GRP.9", claim_of_an_earlier_generation),
+    Scenario("GRP.20", generation_that_is_refused),
     Scenario("GRP.16", partition_that_a_second_member_takes),
     Scenario("848.5", epoch_that_is_fenced),
     Scenario("848.6", partition_that_the_broker_revokes),
