@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from odradek.protocol.errors import ErrorCode
-from tests.conformance.streams_scene import ALL, SETTINGS, Scene, talk_to
+from tests.conformance.streams_scene import ALL, DELAYED, SETTINGS, Scene, talk_to
 from tests.support.broker_process import EMULATED, Broker, BrokerProcess, KafkaProcess
 from tests.support.oracle import needs_kafka
 
@@ -16,13 +16,13 @@ pytestmark = needs_kafka
 
 RELEASE = "4.3.1"
 VERSION = 0  # version of StreamsGroupHeartbeat
-NOT_OF_4_3 = "group.streams.assignment.interval.ms"
+DEFAULT_HERE = "group.streams.assignment.interval.ms"  # 1 s, so that a second member has to wait
 
 
 @pytest.fixture(params=["kafka", "odradek"])
 def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     data_dir = tmp_path_factory.mktemp(f"streams-4.3-{request.param}") / "data"
-    settings = {name: value for name, value in SETTINGS.items() if name != NOT_OF_4_3}
+    settings = {name: value for name, value in SETTINGS.items() if name != DEFAULT_HERE}
     broker: Broker = (
         KafkaProcess(data_dir, settings, version=RELEASE, heap="-Xmx512M")
         if request.param == "kafka"
@@ -52,3 +52,13 @@ def test_scenario_122_what_kafka_4_3_refuses_and_leaves_as_it_is(scene: Scene) -
     a.send(VERSION, member_epoch=-1)
     group = scene.described(VERSION)
     assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Empty", epoch + 1, epoch)
+
+
+def test_a_second_member_waits_for_the_assignment_interval_as_in_kafka_4_4(scene: Scene) -> None:
+    a, c = scene.member("a"), scene.member("c")
+    joined = a.join(version=VERSION)
+    if joined.active != ALL:
+        a.beat_until(lambda reply: reply.active == ALL, version=VERSION)
+    assert c.join(version=VERSION).statuses == [DELAYED]
+    group = scene.described(VERSION)
+    assert (group.group_state, group.assignment_epoch) == ("Assigning", group.group_epoch - 1)
