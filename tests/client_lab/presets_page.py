@@ -1,6 +1,6 @@
 """Prints the text of docs/verdicts-presets.md: `python -m tests.client_lab.presets_page > docs/verdicts-presets.md`.
 
-Runs the tours of three clients under each preset, on a fresh broker, and judges the recordings. If there is a break
+Runs the tours of four clients under each preset, on a fresh broker, and judges the recordings. If there is a break
 that examined.toml does not list, its proof is printed and the page is not.
 """
 
@@ -29,6 +29,7 @@ from tests.client_lab.verdicts_page import TOURS, ExaminedBreak, Tour, read_exam
 
 FOLDER = Path(__file__).parents[2] / ".make" / "presets"
 DONE = ".done"
+STREAMS = Tour("Kafka Streams 4.4.0", "kafka-streams", "4.4.0", "TourStreams.java")
 CLIENTS = ("confluent-kafka", "aiokafka", "kafka-python")
 AT_A_TIME = 8  # The tours spend most of their time waiting.
 HELD_S = 3  # how long a client faces the requests that a preset holds
@@ -153,7 +154,7 @@ def main() -> int:
     """Prints the page. The arguments are presets; without arguments, all presets are used."""
     examined = read_examined()
     known = {(each.client, each.rule) for each in examined}
-    tours = {tour: tour.installed() for tour in TOURS if tour.package in CLIENTS}
+    tours = {tour: tour.installed() for tour in (*TOURS, STREAMS) if tour.package in (*CLIENTS, STREAMS.package)}
     cells = list(product(sys.argv[1:] or PRESETS, tours))
     FOLDER.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(AT_A_TIME) as threads:

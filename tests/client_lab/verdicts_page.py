@@ -23,7 +23,7 @@ from odradek.testing.judge.verdicts import RuleVerdict, Software
 from odradek.testing.suite.scenarios import SCENARIOS
 from odradek.testing.sync import Cluster
 from tests.client_lab import states
-from tests.client_lab.installing import PROGRAMS, REPOSITORY, InstalledClient, install
+from tests.client_lab.installing import PROGRAMS, REPOSITORY, InstalledClient, install, install_kafka_streams
 from tests.client_lab.row import Conviction, Row, ScenarioConviction
 from tests.client_lab.rows import ROWS
 from tests.client_lab.running import judged_by_itself
@@ -88,6 +88,8 @@ class Tour:
 
     def installed(self) -> InstalledClient:
         path = PROGRAMS / self.program
+        if self.package == "kafka-streams":
+            return InstalledClient(["java", "-cp", install_kafka_streams(self.version), str(path)], {})
         if self.program.endswith(".java"):
             jars = run_kafka("classpath", "--version", self.version).strip().splitlines()[-1]
             return InstalledClient(["java", "-cp", jars, str(path)], {})
