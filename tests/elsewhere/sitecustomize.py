@@ -134,7 +134,7 @@ def be_windows() -> None:
     import subprocess
 
     subprocess.CREATE_NEW_PROCESS_GROUP = 0  # type: ignore[attr-defined]
-    for name in ("pread", "pwrite", "geteuid", "getuid", "killpg", "statvfs", "sysconf", "O_DIRECTORY", "O_CLOEXEC"):
+    for name in ("pread", "pwrite", "geteuid", "getuid", "killpg", "sysconf", "O_DIRECTORY", "O_CLOEXEC"):
         hide(name)
     os.O_BINARY = os.O_NOINHERIT = 0  # type: ignore[attr-defined]
     signal.SIGBREAK = signal.SIGUSR1  # type: ignore[attr-defined]

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-import uvloop
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.network.file_sender import MOST_PER_TURN_BYTES
@@ -30,6 +29,7 @@ from odradek.protocol.struct import Buffer
 from odradek.storage.disk import RealDisk, RealFile
 from tests.support.peer import Handler, server_with
 
+uvloop = pytest.importorskip("uvloop")
 pytestmark = pytest.mark.linux  # other systems send answers from memory
 
 VERSION = 12

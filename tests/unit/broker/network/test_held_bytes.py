@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-import uvloop
 
 from odradek.broker.network.admission import ConnectionLimits
 from odradek.broker.network.server import bind
@@ -13,6 +12,8 @@ from odradek.protocol.frames import request_bytes
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
 from tests.support.peer import Handler, server_with
+
+uvloop = pytest.importorskip("uvloop")
 
 HEARTBEAT = request_bytes(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4, 1, "test")
 ANSWER_BYTES = 4 + 4 + 1 + 4 + 2 + 1
