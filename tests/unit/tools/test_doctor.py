@@ -112,6 +112,10 @@ def test_facts_of_a_directory_are_what_is_there(tmp_path: Path) -> None:
     facts = directory_facts(tmp_path)
     assert (facts.is_data_directory, facts.was_stopped_cleanly, facts.is_used) == (True, False, False)
     assert (facts.refused, facts.set_aside) == (("orders-0",), ("gone-0.0123-delete",))
+
+
+@pytest.mark.linux
+def test_the_type_of_a_file_system_is_known(tmp_path: Path) -> None:
     assert file_system_of(tmp_path) != ""
 
 
