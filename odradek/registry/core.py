@@ -110,14 +110,16 @@ class Registry:
     def subjects(self, prefix: str = "", *, with_deleted: bool = False, deleted_only: bool = False) -> list[str]:
         return [
             subject
-            for subject, versions in self.state.subjects.items()
-            if subject.startswith(prefix)
-            and (
-                all(version.is_deleted for version in versions.values())
-                if deleted_only
-                else with_deleted or any(not version.is_deleted for version in versions.values())
-            )
+            for subject in self.state.subjects
+            if subject.startswith(prefix) and self.is_listed(subject, with_deleted, deleted_only)
         ]
+
+    def is_listed(self, subject: str, with_deleted: bool = False, deleted_only: bool = False) -> bool:
+        """Whether a subject is in the list of subjects."""
+        versions = self.state.subjects.get(subject, {}).values()
+        if deleted_only:
+            return bool(versions) and all(version.is_deleted for version in versions)
+        return bool(versions) and (with_deleted or any(not version.is_deleted for version in versions))
 
     def numbers(self, subject: str, *, with_deleted: bool = False, deleted_only: bool = False) -> list[int]:
         versions = self.state.versions(subject, with_deleted=with_deleted or deleted_only)

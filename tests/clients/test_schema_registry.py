@@ -117,6 +117,33 @@ def test_a_check_of_compatibility_registers_nothing_and_says_what_does_not_fit(r
     assert registry.ask("GET", "/subjects/a/versions") == (200, [1])
 
 
+def test_all_schemas_come_in_pieces_and_in_parts(registry: RegistryCaller) -> None:
+    large = ["f" + "x" * 100 + str(number) for number in range(500)]  # with them, a schema has more than one piece
+    for number in range(8):
+        assert registry.register(f"s{7 - number}", f"n{number}", *large)[0] == 200
+    assert registry.register("s3", "n4", "more", *large)[0] == 200
+    assert registry.ask("DELETE", "/subjects/s5")[0] == 200
+
+    def places(query: str = "") -> list[tuple[str, int]]:
+        status, found = registry.ask("GET", f"/schemas{query}")
+        assert status == 200
+        return [(each["subject"], each["version"]) for each in found]
+
+    everything = [("s0", 1), ("s1", 1), ("s2", 1), ("s3", 1), ("s3", 2), ("s4", 1), ("s6", 1), ("s7", 1)]
+    assert places() == everything
+    assert places("?offset=2&limit=3") == everything[2:5]
+    assert places("?offset=7") == everything[7:]
+    assert places("?offset=9") == places("?limit=0") == places("?subjectPrefix=none") == []
+    assert places("?latestOnly=true") == [each for each in everything if each != ("s3", 1)]
+    assert places("?deleted=true&subjectPrefix=s5") == [("s5", 1)]
+    assert registry.ask("GET", "/schemas?limit=x")[0] == 422
+    for number in range(300):  # more than one slice
+        assert registry.register(f"t{number:03}", "one")[0] == 200
+    assert places("?subjectPrefix=t") == [(f"t{number:03}", 1) for number in range(300)]
+    assert registry.ask("GET", "/subjects?offset=5&limit=3") == (200, ["s6", "s7", "t000"])
+    assert registry.ask("GET", "/subjects?deletedOnly=true") == (200, ["s5"])
+
+
 def test_a_subject_with_a_slash_is_one_subject(registry: RegistryCaller) -> None:
     assert registry.register("a%2Fb", "id") == (200, {"id": 1})
     assert registry.ask("GET", "/subjects") == (200, ["a/b"])

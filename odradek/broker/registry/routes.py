@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +20,7 @@ from aiohttp import web
 from odradek.broker.http.connections import HttpLimits, serve_http
 from odradek.broker.http.logins import CHALLENGE, HttpLogins, client_of
 from odradek.broker.registry.access import Rights, rights_of
+from odradek.broker.runtime.slices import in_order, work_in_slices
 from odradek.broker.runtime.workers import in_thread
 from odradek.broker.security.sasl.passwords import LoginRefused
 from odradek.protocol.acls import Operation
@@ -59,6 +62,7 @@ NOT_SERVED_FIELDS: Final = ("metadata", "ruleSet", "schemaTags", "schemaTagsToAd
 LEVEL_FIELDS: Final = frozenset({"compatibility", "compatibilityLevel"})
 BODY_TIMEOUT_S: Final = 30.0
 MOST_BODY_BYTES: Final = 4 << 20  # JSON takes more bytes than the schema in it
+PIECE_CHARACTERS: Final = 64 << 10  # of a long response; the loop serves other clients between two pieces
 LARGE_BODY_BYTES: Final = 64 << 10  # is parsed in a thread
 Handler = Callable[[web.Request, Rights], Awaitable[Json]]
 
@@ -152,12 +156,13 @@ class RegistryRoutes:
 
     async def subjects(self, request: web.Request, rights: Rights) -> Json:
         prefix = request.query.get("subjectPrefix", "")
-        found = self._registry.subjects(
+        found = await self._readable(
+            rights,
             _own_context(prefix) if prefix else "",
             with_deleted=_flag(request, "deleted"),
             deleted_only=_flag(request, "deletedOnly"),
         )
-        return _page(request, [subject for subject in sorted(found) if rights.may_read(subject)])
+        return _page(request, found)
 
     async def lookup(self, request: web.Request, rights: Rights) -> Json:
         subject = _subject(request)
@@ -216,14 +221,31 @@ class RegistryRoutes:
     # Schemas by id.
 
     async def schemas(self, request: web.Request, rights: Rights) -> Json:
+        """Sends the versions in pieces, because all of them together may have any size. A version that is registered
+        meanwhile may be missing."""
         prefix = _own_context(request.query.get("subjectPrefix", "")) if "subjectPrefix" in request.query else ""
         with_deleted, latest_only = _flag(request, "deleted"), _flag(request, "latestOnly")
-        found = []
-        for subject in sorted(self._registry.subjects(prefix, with_deleted=with_deleted)):
-            if rights.may_read(subject):
+        start, end = _bounds(request)
+        subjects = await self._readable(rights, prefix, with_deleted=with_deleted)
+        response = web.StreamResponse(headers={"Content-Type": _media_type(request)})
+        with suppress(ConnectionResetError):  # the client has disconnected
+            await response.prepare(request)
+            text, number = "[", 0
+            for subject in subjects:
                 versions = self._registry.state.versions(subject, with_deleted=with_deleted)
-                found += [_version_view(subject, version) for version in (versions[-1:] if latest_only else versions)]
-        return _page(request, found)
+                for version in versions[-1:] if latest_only else versions:
+                    if start <= number < end:
+                        text += f"{',' if number > start else ''}{_dumped(_version_view(subject, version))}"
+                    number += 1
+                    if len(text) >= PIECE_CHARACTERS:
+                        await response.write(text.encode(errors="replace"))
+                        await asyncio.sleep(0)  # a write does not wait while the client reads fast enough
+                        text = ""
+                if number >= end:
+                    break
+            await response.write(f"{text}]".encode(errors="replace"))
+            await response.write_eof()
+        return response
 
     async def types(self, request: web.Request, rights: Rights) -> Json:
         return sorted(MODULES)
@@ -313,6 +335,27 @@ class RegistryRoutes:
 
     async def left_out(self, request: web.Request, rights: Rights) -> Json:
         raise not_served(f"{request.method} {request.path}")
+
+    async def _readable(
+        self, rights: Rights, prefix: str, *, with_deleted: bool, deleted_only: bool = False
+    ) -> list[str]:
+        """Returns the subjects that the client may read, sorted. There may be many, so the loop does this in slices."""
+
+        names: list[str] = []
+
+        def steps() -> Iterator[None]:
+            found = []
+            for subject in list(self._registry.state.subjects):
+                is_listed = self._registry.is_listed(subject, with_deleted, deleted_only)
+                if subject.startswith(prefix) and is_listed and rights.may_read(subject):
+                    found.append(subject)
+                yield
+            for subject in (yield from in_order(found)):
+                names.append(subject)
+                yield
+
+        await work_in_slices(steps())
+        return names
 
     def _version(self, request: web.Request, rights: Rights) -> tuple[str, Version]:
         subject = _subject(request)
@@ -427,8 +470,11 @@ class RegistryRoutes:
 
 
 def _json(request: web.Request, found: Json, status: HTTPStatus) -> web.Response:
-    text = json.dumps(found, separators=(",", ":"), ensure_ascii=False)
-    return web.Response(body=text.encode(errors="replace"), status=status, content_type=_media_type(request))
+    return web.Response(body=_dumped(found).encode(errors="replace"), status=status, content_type=_media_type(request))
+
+
+def _dumped(found: Json) -> str:
+    return json.dumps(found, separators=(",", ":"), ensure_ascii=False)
 
 
 def _media_type(request: web.Request) -> str:
@@ -471,14 +517,19 @@ def _schema_id(request: web.Request) -> int:
     return int(text)
 
 
-def _page(request: web.Request, found: list[Json]) -> list[Json]:
-    """Returns the part of a list that `offset` and `limit` name."""
+def _bounds(request: web.Request) -> tuple[int, int]:
+    """Returns the part of a list that `offset` and `limit` name, by its first place and the place after its last."""
     try:
         offset, limit = int(request.query.get("offset", "0")), int(request.query.get("limit", "-1"))
     except ValueError:
         raise RegistryError(422, "offset and limit have to be whole numbers") from None
-    found = found[max(offset, 0) :]
-    return found if limit < 0 else found[:limit]
+    start = max(offset, 0)
+    return start, sys.maxsize if limit < 0 else start + limit
+
+
+def _page(request: web.Request, found: list[Json]) -> list[Json]:
+    start, end = _bounds(request)
+    return found[start:end]
 
 
 def _parsed_body(content: bytes) -> Mapping[str, Json]:
