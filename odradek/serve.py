@@ -115,7 +115,7 @@ def parse_options(words: Sequence[str]) -> ServeOptions:
             options = replace(options, is_controlled=True)
             continue
         if name not in WITH_VALUE:
-            raise UsageError(f"{name} is not an option of serve{_similar(name)}")
+            raise UsageError(f"{name} is not an option of serve{_similar_option(name)}")
         if not separator:
             if not waiting:
                 raise UsageError(f"{name} needs a value")
@@ -158,7 +158,7 @@ def parse_options(words: Sequence[str]) -> ServeOptions:
     return options
 
 
-def _similar(name: str) -> str:
+def _similar_option(name: str) -> str:
     """Returns the option that was probably meant by an unknown one, as a question."""
     from difflib import get_close_matches  # imported here because most options are typed correctly
 

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from odradek.broker.shares.leader.markers import ShareMarkers
     from odradek.broker.shares.leader.shares import SharePartitionManager
     from odradek.storage.disk import Disk
-    from odradek.storage.log_state import KnownLog
+    from odradek.storage.log_state import CopiedLogState
 
 log = logging.getLogger("odradek.broker")
 
@@ -103,7 +103,7 @@ class Broker:
         disk: Disk | None = None,
         steps: BrokerSteps | None = None,
         offered: OfferedVersions = OFFERED,
-        known_logs: Mapping[TopicPartition, KnownLog] | None = None,
+        copied_states: Mapping[TopicPartition, CopiedLogState] | None = None,
     ) -> None:
         """
         clock, timers  None for the system's; the same holds for `disk`
@@ -111,13 +111,13 @@ class Broker:
         is_alone       whether the process runs only this broker, so that objects made at start-up live to its end
         steps          hooks that run between the broker's steps; None for Kafka's behaviour
         offered        the APIs and features that the broker announces; fewer than all if it emulates an older release
-        known_logs     for a copy of another broker's directory: the state of each log as that broker knew it, so that
+        copied_states  for a copy of another broker's directory: the state of each log as that broker knew it, so that
                        the logs need not be read again
         """
         self.config = config
         self.steps: BrokerSteps = steps or BrokerSteps()
         self.offered: OfferedVersions = offered
-        self._known_logs: Mapping[TopicPartition, KnownLog] = known_logs or {}
+        self._copied_states: Mapping[TopicPartition, CopiedLogState] = copied_states or {}
         self.loop = loop
         self.clock: Clock = clock or SystemClock()
         self.schema_values: SchemaValues | None = None  # set by the schema registry, if it is on
@@ -173,7 +173,7 @@ class Broker:
             yield
             yield from self._open_partitions()
         except BaseException:
-            for _ in self.log_directory.abandoning():
+            for _ in self.log_directory.steps_of_abandon():
                 pass
             raise
         self.auto_creation = TopicCreation(self.metadata, config, random_uuid, self.rules)
@@ -231,12 +231,12 @@ class Broker:
         await asyncio.sleep(0)  # lets the loop handle the results of the threads' jobs
         if not keeps_data:
             self.metadata.abandon()
-            await self._work(self.log_directory.abandoning())
+            await self._work(self.log_directory.steps_of_abandon())
             return
         try:
             await self._work(self.metadata.closing())
         except (LogFailed, OSError):
-            await self._work(self.log_directory.abandoning())
+            await self._work(self.log_directory.steps_of_abandon())
             raise
         await self._work(self.log_directory.closing(self.metadata.broker_epoch))
 
@@ -405,8 +405,8 @@ class Broker:
                 tail_cache=TailCache(self.config.odradek_tail_cache_bytes),
                 jitter_ms=random_below,
             )
-            directory.expect(self._known_logs)
-            self._known_logs = {}
+            directory.register_copied_states(self._copied_states)
+            self._copied_states = {}
             return directory
         except DirectoryInUse:
             raise CannotStart(

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from odradek.broker.security.sasl.setup import SaslListeners
     from odradek.protocol.topic_partition import TopicPartition
     from odradek.storage.disk import Disk
-    from odradek.storage.log_state import KnownLog
+    from odradek.storage.log_state import CopiedLogState
 
 Prepare: TypeAlias = Callable[[Broker], Awaitable[None]]
 
@@ -65,7 +65,7 @@ class ServingBroker:
         disk: Disk | None = None,
         steps: BrokerSteps | None = None,
         offered: OfferedVersions = OFFERED,
-        known_logs: Mapping[TopicPartition, KnownLog] | None = None,
+        copied_states: Mapping[TopicPartition, CopiedLogState] | None = None,
         prepare: Prepare | None = None,
     ) -> None:
         """
@@ -76,7 +76,7 @@ class ServingBroker:
         disk             the disk that holds the data directory; None for the system's
         prepare          called with the open broker before it accepts clients
 
-        steps, offered, known_logs: see `Broker`
+        steps, offered, copied_states: see `Broker`
         """
         steady_clock = None if time is None else time.steady
         self.broker = Broker(
@@ -89,7 +89,7 @@ class ServingBroker:
             disk=disk,
             steps=steps,
             offered=offered,
-            known_logs=known_logs,
+            copied_states=copied_states,
         )
         self.control: ControlListener | None = None  # serves metrics and health checks
         self.registry: RunningRegistry | None = None  # the schema registry

@@ -38,7 +38,7 @@ ACCESS_REFUSALS: Final[Mapping[int, str]] = {
 """Statuses of a call that the caller may not make. Every call checks this first."""
 
 
-def _whole(least: int = 0, most: int | None = None) -> JsonSchema:
+def _whole_number(least: int = 0, most: int | None = None) -> JsonSchema:
     return {"type": "integer", "minimum": least} | ({} if most is None else {"maximum": most})
 
 
@@ -51,20 +51,22 @@ def _object(properties: Mapping[str, Any], *required: str) -> JsonSchema:
 TEXT: Final[JsonSchema] = {"type": "string", "minLength": 1}
 BOOLEAN: Final[JsonSchema] = {"type": "boolean"}
 NAME = CallField("name", FieldKind.TEXT, TEXT, is_required=True, metavar="NAME")
-NODE = CallField("node", FieldKind.NUMBER, _whole(), is_required=True, metavar="NODE")
+NODE = CallField("node", FieldKind.NUMBER, _whole_number(), is_required=True, metavar="NODE")
 TOPIC = CallField("topic", FieldKind.TEXT, TEXT, is_required=True, metavar="TOPIC")
-PARTITION = CallField("partition", FieldKind.NUMBER, _whole(), is_required=True, metavar="PARTITION")
+PARTITION = CallField("partition", FieldKind.NUMBER, _whole_number(), is_required=True, metavar="PARTITION")
 HOW = CallField("how", FieldKind.TEXT, {"enum": [*CLOCK_MOVES]}, is_required=True, metavar="HOW")
-SKIP = CallField("skip", FieldKind.NUMBER, _whole(0, 2**31), "leave out the first N rows", option="--skip", metavar="N")
+SKIP = CallField(
+    "skip", FieldKind.NUMBER, _whole_number(0, 2**31), "leave out the first N rows", option="--skip", metavar="N"
+)
 LIMIT = CallField(
-    "limit", FieldKind.NUMBER, _whole(0, MOST_ROWS), "return at most N rows", option="--limit", metavar="N"
+    "limit", FieldKind.NUMBER, _whole_number(0, MOST_ROWS), "return at most N rows", option="--limit", metavar="N"
 )
 LISTENER: Final = _object(
     {
         "name": {"type": "string"},
         "protocol": {"enum": ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]},
-        "port": _whole(0, 65535),
-        "ports": {"type": "array", "items": _whole(0, 65535), "minItems": 1, "maxItems": MOST_NODES},
+        "port": _whole_number(0, 65535),
+        "ports": {"type": "array", "items": _whole_number(0, 65535), "minItems": 1, "maxItems": MOST_NODES},
         "mechanisms": {
             "type": "array",
             "items": {"enum": ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]},
@@ -77,7 +79,7 @@ LISTENER: Final = _object(
 )
 
 
-def _unclean(words: str) -> CallField:
+def _unclean_field(words: str) -> CallField:
     return CallField("clean", FieldKind.SWITCH, BOOLEAN, words, option="--unclean")
 
 
@@ -128,10 +130,10 @@ CREATE = ControlCall(
             FieldKind.NUMBER_OR_NUMBERS,
             {
                 "oneOf": [
-                    _whole(1, MOST_NODES),
+                    _whole_number(1, MOST_NODES),
                     {
                         "type": "array",
-                        "items": _whole(0, 2**31 - 1),
+                        "items": _whole_number(0, 2**31 - 1),
                         "minItems": 1,
                         "maxItems": MOST_NODES,
                         "uniqueItems": True,
@@ -146,7 +148,7 @@ CREATE = ControlCall(
         CallField(
             "topics",
             FieldKind.JSON_PAIRS,
-            {"type": "object", "additionalProperties": _whole(1, MOST_PARTITIONS)},
+            {"type": "object", "additionalProperties": _whole_number(1, MOST_PARTITIONS)},
             "a topic to create; may be given more than once",
             is_nullable=True,
             option="--topic",
@@ -155,7 +157,7 @@ CREATE = ControlCall(
         CallField(
             "ttl_s",
             FieldKind.NUMBER,
-            _whole(1, LONGEST_TTL_S),
+            _whole_number(1, LONGEST_TTL_S),
             "delete the cluster after N seconds",
             is_nullable=True,
             option="--ttl-s",
@@ -260,7 +262,7 @@ RESTART = ControlCall(
     "stop the cluster and start it again on the same ports",
     CallScope.NAMED,
     action="restart",
-    body=(_unclean("crash the cluster instead of stopping it cleanly"),),
+    body=(_unclean_field("crash the cluster instead of stopping it cleanly"),),
     answer=answers.CLUSTER,
     python=("Cluster.restart",),
 )
@@ -275,7 +277,7 @@ LEASE = ControlCall(
         CallField(
             "ttl_s",
             FieldKind.NUMBER,
-            _whole(1, LONGEST_TTL_S),
+            _whole_number(1, LONGEST_TTL_S),
             "seconds from now; null: no lease",
             is_nullable=True,
             metavar="SECONDS",
@@ -293,7 +295,7 @@ STOP_NODE = ControlCall(
     CallScope.NAMED,
     action="stop-node",
     path_fields=(NODE,),
-    body=(_unclean("kill the node: metadata lists it for another 9 s"),),
+    body=(_unclean_field("kill the node: metadata lists it for another 9 s"),),
     answer=answers.CLUSTER,
     python=("Cluster.stop_node",),
 )
@@ -358,7 +360,7 @@ FOLLOWER = ControlCall(
         CallField(
             "end",
             FieldKind.NUMBER,
-            _whole(),
+            _whole_number(),
             "the first offset that it lacks; default: it has all records",
             is_nullable=True,
             metavar="OFFSET",
@@ -376,11 +378,11 @@ TRUNCATE = ControlCall(
     action="truncate",
     path_fields=(TOPIC, PARTITION),
     body=(
-        CallField("offset", FieldKind.NUMBER, _whole(), is_required=True, metavar="OFFSET"),
+        CallField("offset", FieldKind.NUMBER, _whole_number(), is_required=True, metavar="OFFSET"),
         CallField(
             "node",
             FieldKind.NUMBER,
-            _whole(),
+            _whole_number(),
             "the new leader; default: the present leader",
             is_nullable=True,
             option="--node",
@@ -485,8 +487,8 @@ MOVE_CLOCK = ControlCall(
     body=(
         CallField("freeze", FieldKind.TEXT, {"enum": [True]}),
         CallField("resume", FieldKind.TEXT, {"enum": [True]}),
-        CallField("advance_ms", FieldKind.NUMBER, _whole(0, LONGEST_ADVANCE_MS)),
-        CallField("set_ms", FieldKind.NUMBER, _whole()),
+        CallField("advance_ms", FieldKind.NUMBER, _whole_number(0, LONGEST_ADVANCE_MS)),
+        CallField("set_ms", FieldKind.NUMBER, _whole_number()),
     ),
     answer=answers.CLOCK,
     is_noted=True,
@@ -498,7 +500,7 @@ CLOCK = ControlCall(
     "freeze, resume, advance or set the clock",
     action="clock",
     path_fields=(HOW,),
-    body=(CallField("ms", FieldKind.NUMBER, _whole(), "advance: by how much; set: the new time", metavar="MS"),),
+    body=(CallField("ms", FieldKind.NUMBER, _whole_number(), "advance: by how much; set: the new time", metavar="MS"),),
     answer=answers.CLOCK,
     is_noted=True,
     python=("Clock.freeze", "Clock.resume", "Clock.advance", "Clock.set"),
@@ -516,7 +518,7 @@ WAIT = ControlCall(
         ),
         _of_condition("state", TEXT, is_nullable=True),
         *(
-            _of_condition(name, _whole())
+            _of_condition(name, _whole_number())
             for name in (
                 *("members", "partition", "leader", "leader_epoch", "log_start_offset", "last_stable_offset"),
                 *("log_end_offset", "hits", "waiting", "offset", "deliveries", "connections"),
@@ -527,7 +529,7 @@ WAIT = ControlCall(
         CallField(
             "timeout_ms",
             FieldKind.NUMBER,
-            _whole(0, LONGEST_WAIT_MS),
+            _whole_number(0, LONGEST_WAIT_MS),
             "how long to wait at most",
             option="--timeout-ms",
             metavar="N",
@@ -580,12 +582,12 @@ ODD = ControlCall(
         CallField(
             "seed",
             FieldKind.NUMBER,
-            _whole(),
+            _whole_number(),
             "the seed of the choices; 0 ends the rare answers",
             is_required=True,
             metavar="SEED",
         ),
-        CallField("percent", FieldKind.JSON_PAIRS, {"type": "object", "additionalProperties": _whole(0, 100)}),
+        CallField("percent", FieldKind.JSON_PAIRS, {"type": "object", "additionalProperties": _whole_number(0, 100)}),
     ),
     answer=answers.ODDITIES,
     is_noted=True,
@@ -605,11 +607,16 @@ REQUESTS = ControlCall(
             "client_id", FieldKind.TEXT, TEXT, "only requests of this client.id", option="--client-id", metavar="NAME"
         ),
         CallField(
-            "since", FieldKind.NUMBER, _whole(), "only requests after this number", option="--since", metavar="NUMBER"
+            "since",
+            FieldKind.NUMBER,
+            _whole_number(),
+            "only requests after this number",
+            option="--since",
+            metavar="NUMBER",
         ),
-        CallField("limit", FieldKind.NUMBER, _whole(), "only the newest N", option="--limit", metavar="N"),
+        CallField("limit", FieldKind.NUMBER, _whole_number(), "only the newest N", option="--limit", metavar="N"),
     ),
-    headers=(CallField("Last-Event-ID", FieldKind.NUMBER, _whole(), "for events: resume after this one"),),
+    headers=(CallField("Last-Event-ID", FieldKind.NUMBER, _whole_number(), "for events: resume after this one"),),
     answer=answers.REQUESTS,
     media_types=("application/json", "text/event-stream"),
     python=("Cluster.requests",),

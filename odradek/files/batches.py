@@ -14,7 +14,7 @@ _OLD_MAGICS = (0, 1)
 
 
 def good_header(data: Buffer, at: int, rest: int, next_offset: int) -> BatchHeader | None:
-    """Returns the header of the batch at `at`, or None if no batch can be read there; `what_is_wrong` returns the
+    """Returns the header of the batch at `at`, or None if no batch can be read there; `describe_damage` returns the
     reason.
 
     rest          bytes of the file from there on, which may be more than those in `data`
@@ -33,7 +33,7 @@ def good_header(data: Buffer, at: int, rest: int, next_offset: int) -> BatchHead
     return None
 
 
-def what_is_wrong(data: Buffer, at: int, rest: int, next_offset: int) -> str:
+def describe_damage(data: Buffer, at: int, rest: int, next_offset: int) -> str:
     """Explains why no batch can be read at `at`. Takes the arguments of `good_header`."""
     if rest < HEADER_BYTES:
         return f"{rest} bytes are not a batch, whose header alone has {HEADER_BYTES}"

@@ -28,7 +28,7 @@ class Releases(NamedTuple):
 
     def after(self, own: Releases) -> Releases:
         """Returns the releases after `own` has used the directory. Neither becomes older."""
-        return Releases(max(self.newest, own.newest, key=rank), max(self.since, own.since, key=rank))
+        return Releases(max(self.newest, own.newest, key=release_order), max(self.since, own.since, key=release_order))
 
 
 # Raise `since` in the same commit that writes a file which earlier releases cannot read (docs/formats). A record or a
@@ -37,7 +37,7 @@ OWN: Final = Releases(newest=__version__, since="0.1.0")
 NONE: Final = Releases("", "")
 
 
-def rank(release: str) -> tuple[int, ...]:
+def release_order(release: str) -> tuple[int, ...]:
     """Returns a value by which releases can be compared. A text that is not a release counts as newer than all of them,
     because only a later Odradek can have written it; an empty text is older."""
     if not release:

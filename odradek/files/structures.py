@@ -1,7 +1,7 @@
 """The fixed structures in Kafka's files, each described once: the entries of indexes and of producer snapshots.
 
 A structure is a list of fields. `Structure.packed` is the fast form, with which storage reads and writes whole files.
-`Structure.declared` is the same structure for construct, with which `odradek inspect` shows entries by the names of
+`Structure.to_construct` is the same structure for construct, with which `odradek inspect` shows entries by the names of
 their fields. construct is imported only there, because the import takes 12 ms and a starting broker does not need it.
 
 All numbers are big-endian. The meaning of each field: docs/formats/indexes.md, transaction-index.md and
@@ -34,7 +34,7 @@ class Structure:
     def size_bytes(self) -> int:
         return self.packed.size
 
-    def declared(self) -> Struct[Any, Any]:
+    def to_construct(self) -> Struct[Any, Any]:
         """Returns the same structure as a construct `Struct`, whose `parse` method returns the fields by name."""
         from construct import FormatField, Renamed, Struct
 

@@ -76,11 +76,11 @@ def new_authority(now: datetime, days: int) -> Credential:
 def new_server(authority: Credential, hosts: Sequence[str], now: datetime, days: int) -> Credential:
     """Issues a server's certificate. `hosts` are its names and addresses; the first becomes the common name."""
     alternatives = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
-    return _issued(authority, hosts[0], ExtendedKeyUsageOID.SERVER_AUTH, now, days, alternatives)
+    return _issue(authority, hosts[0], ExtendedKeyUsageOID.SERVER_AUTH, now, days, alternatives)
 
 
 def new_client(authority: Credential, name: str, now: datetime, days: int) -> Credential:
-    return _issued(authority, name, ExtendedKeyUsageOID.CLIENT_AUTH, now, days, None)
+    return _issue(authority, name, ExtendedKeyUsageOID.CLIENT_AUTH, now, days, None)
 
 
 def is_good(found: Credential, authority: Credential, hosts: Sequence[str], at: datetime) -> bool:
@@ -114,7 +114,7 @@ def pkcs12_truststore(authority: Credential, password: str) -> bytes:
     return pkcs12.serialize_java_truststore([trusted], BestAvailableEncryption(password.encode()))
 
 
-def _issued(
+def _issue(
     authority: Credential,
     name: str,
     usage: x509.ObjectIdentifier,

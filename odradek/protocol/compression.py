@@ -9,7 +9,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, TypeAlias
 
-from odradek.protocol.errors import MalformedMessage, bare
+from odradek.protocol.errors import MalformedMessage, without_traceback
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
@@ -70,7 +70,7 @@ def decompress(kind: Compression, data: Bytes, limit_bytes: int = DECOMPRESSED_L
     try:
         return _OPEN[kind](memoryview(data), limit_bytes)
     except MalformedMessage as error:
-        refusal = bare(error)
+        refusal = without_traceback(error)
     try:
         raise refusal
     finally:

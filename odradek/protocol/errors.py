@@ -189,7 +189,7 @@ class UnsupportedVersion(Exception):
 E = TypeVar("E", bound=Exception)
 
 
-def bare(error: E) -> E:
+def without_traceback(error: E) -> E:
     """Returns the error without its traceback, whose frames would keep their buffers alive as long as the error."""
     error.__context__ = error.__cause__ = None
     return error.with_traceback(None)

@@ -137,18 +137,18 @@ class AnswerForm:
 @cache
 def request_form(key: int, version: int) -> RequestForm:
     """Returns the form of a request. Raises MalformedMessage for an API or version that never existed."""
-    message_class = _known(key, version)
+    message_class = _message_class(key, version)
     return RequestForm(message_class, version)
 
 
 @cache
 def answer_form(key: int, version: int) -> AnswerForm:
     """Returns the form of a response. Raises MalformedMessage for an API or version that never existed."""
-    _known(key, version)
+    _message_class(key, version)
     return AnswerForm(key, response_class(key), version)
 
 
-def _known(key: int, version: int) -> type[Message]:
+def _message_class(key: int, version: int) -> type[Message]:
     try:
         message_class = request_class(key)
     except KeyError:

@@ -152,7 +152,7 @@ def init_text(schemas: list[Schema]) -> str:
     return INIT_HEAD + "\n".join(lines) + "\n" + INIT_TAIL
 
 
-def generated() -> dict[str, str]:
+def generate_sources() -> dict[str, str]:
     """Returns file name → text for everything in `odradek/protocol/messages/`."""
     schemas = [load(module) for module in all_modules()]
     return {"__init__.py": init_text(schemas)} | {f"{schema.module}.py": module_text(schema) for schema in schemas}
@@ -160,7 +160,7 @@ def generated() -> dict[str, str]:
 
 def main() -> None:
     MESSAGES.mkdir(exist_ok=True)
-    texts = generated()
+    texts = generate_sources()
     for path in MESSAGES.glob("*.py"):
         if path.name not in texts:
             path.unlink()

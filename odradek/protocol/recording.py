@@ -18,7 +18,7 @@ from typing import Final
 from odradek.protocol.checksum import crc32c
 from odradek.protocol.compression import Compression, compress, decompress
 from odradek.protocol.errors import MalformedMessage
-from odradek.protocol.recording_cuts import restored
+from odradek.protocol.recording_cuts import restore_body
 from odradek.protocol.struct import Buffer
 
 MAGIC: Final = b"ODRADEKR"
@@ -147,7 +147,7 @@ class PackedEntries:
         """
         self._number(kind, connection, exchange, time_us, waited_us, self._add_bodies(parts))
 
-    def begin(self, owner: object, flags: int, connection: int, time_us: int, waited_us: int) -> None:
+    def begin_entry(self, owner: object, flags: int, connection: int, time_us: int, waited_us: int) -> None:
         """Begins a run. Its first item must follow.
 
         flags   flags of its first request; all others are BEHIND
@@ -350,5 +350,5 @@ class _Bodies:
         self._position += size
         body = self._data[start : self._position]
         if is_cut:
-            body = restored(body)
+            body = restore_body(body)
         return body[_LENGTH_BYTES:] if has_length else body

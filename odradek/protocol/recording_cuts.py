@@ -249,7 +249,7 @@ def _table(sizes: list[int]) -> bytes:
     return pack(f">{len(sizes) + 1}I", len(sizes) // 2, *sizes)
 
 
-def restored(body: bytes) -> bytes:
+def restore_body(body: bytes) -> bytes:
     """Returns the frame, with zeros instead of records. Raises MalformedMessage."""
     try:
         (count,) = _COUNT.unpack_from(body)

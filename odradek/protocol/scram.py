@@ -153,7 +153,7 @@ class ClientFirst:
         cls, user: str, nonce: str, *, authorization_id: str = "", extensions: Mapping[str, str] | None = None
     ) -> ClientFirst:
         more = dict(extensions or {})
-        return cls(user, nonce, f"n={escaped(user)},r={nonce}{_joined(more)}", authorization_id, more)
+        return cls(user, nonce, f"n={escaped(user)},r={nonce}{_join_extensions(more)}", authorization_id, more)
 
     @classmethod
     def parse(cls, token: bytes) -> ClientFirst:
@@ -193,7 +193,7 @@ class ServerFirst:
         found = _match(_SERVER_FIRST, token, "first message of a server")
         if len(found["iterations"]) > 10:
             raise ScramError("an iteration count of more than ten digits")
-        return cls(found["nonce"], _decoded(found["salt"]), int(found["iterations"]), found[0])
+        return cls(found["nonce"], _decode_base64(found["salt"]), int(found["iterations"]), found[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ class ClientFinal:
     @classmethod
     def parse(cls, token: bytes) -> ClientFinal:
         found = _match(_CLIENT_FINAL, token, "final message of a client")
-        return cls(found["nonce"], found["unproven"], _decoded(found["proof"]))
+        return cls(found["nonce"], found["unproven"], _decode_base64(found["proof"]))
 
     @property
     def text(self) -> str:
@@ -228,7 +228,7 @@ class ServerFinal:
     @classmethod
     def parse(cls, token: bytes) -> ServerFinal:
         found = _match(_SERVER_FINAL, token, "final message of a server")
-        return cls(_decoded(found["signature"] or ""), found["error"] or "")
+        return cls(_decode_base64(found["signature"] or ""), found["error"] or "")
 
     @property
     def text(self) -> str:
@@ -254,14 +254,14 @@ def _match(pattern: re.Pattern[str], token: bytes, what: str) -> re.Match[str]:
     return found
 
 
-def _decoded(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error:
         raise ScramError("not base64") from None
 
 
-def _joined(extensions: Mapping[str, str]) -> str:
+def _join_extensions(extensions: Mapping[str, str]) -> str:
     return "".join(f",{name}={value}" for name, value in extensions.items())
 
 

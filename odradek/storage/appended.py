@@ -20,7 +20,7 @@ class LogFailed(KafkaError):
 
 
 @dataclass(slots=True)
-class Appended:
+class AppendResult:
     """The position of an appended batch. `log_append_time_ms` is for the response; None if records keep their
     timestamps."""
 

@@ -1,11 +1,11 @@
 """One pass of compaction over one log: the choice of the log, and the file operations around
 `odradek.storage.compaction`.
 
-`cleanable` decides which log to clean next, over which offsets, and how its segments are grouped. These are pure
+`cleanable_range` decides which log to clean next, over which offsets, and how its segments are grouped. These are pure
 decisions with the thresholds of Kafka's cleaner.
 
     CleanerPass(…)        loop     takes the log's segments as they are now
-    learn()               thread   finds the latest offset of each key
+    build_offset_map()    thread   finds the latest offset of each key
     clean_next()          thread   one group of segments → one `.cleaned` segment, renamed to `.swap`
     log.replace_segments, replacement.finish, …     see SegmentReplacement; then clean_next() again
 
@@ -21,7 +21,14 @@ from odradek.files.indexes import MAX_RELATIVE_OFFSET, CorruptIndex
 from odradek.files.names import CLEANED
 from odradek.protocol.batch_header import BatchHeader, batches, crc_ok, read_batch_header
 from odradek.protocol.errors import MalformedMessage
-from odradek.storage.compaction import BatchAt, LastOfProducer, PassRules, PassTransactions, RecordFilter, collect_keys
+from odradek.storage.compaction import (
+    BatchAt,
+    LastProducerBatch,
+    PassRules,
+    PassTransactions,
+    RecordFilter,
+    collect_keys,
+)
 from odradek.storage.disk import Buffer, Disk
 from odradek.storage.key_map import KeyMap
 from odradek.storage.log_config import LogConfig
@@ -47,7 +54,7 @@ K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True)
-class Cleanable:
+class CleanableRange:
     """The part of a log that can be cleaned now.
 
     Everything below `first_dirty_offset` was cleaned before. `end_offset`, exclusive, is where a pass has to stop.
@@ -70,7 +77,7 @@ class Cleanable:
         return self.dirty_bytes > 0 and (self.is_overdue or self.dirty_ratio > self.min_dirty_ratio)
 
 
-def cleanable(
+def cleanable_range(
     segments: Sequence[SegmentFacts],
     config: LogConfig,
     *,
@@ -79,7 +86,7 @@ def cleanable(
     log_end_offset: int,
     last_stable_offset: int,
     now_ms: int,
-) -> Cleanable:
+) -> CleanableRange:
     """Returns the part of a log that can be cleaned now.
 
     segments     ascending, with the active one last, which is never cleaned
@@ -101,7 +108,7 @@ def cleanable(
     oldest_ms = now_ms - max(config.max_compaction_lag_ms, 0)
     # Without a limit (the default), the first batches need not be read.
     first_timestamps = (segment.first_timestamp() for segment in (dirty if oldest_ms > 0 else ()))
-    return Cleanable(
+    return CleanableRange(
         first_dirty_offset=first_dirty,
         end_offset=end_offset,
         clean_bytes=sum(s.size_bytes for s in segments if s.base_offset < first_dirty),
@@ -124,13 +131,13 @@ def next_lag_ms(segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int
     return min((each for each in times_ms if each > now_ms), default=None)
 
 
-def filthiest(logs: Mapping[K, Cleanable]) -> K | None:
+def dirtiest(logs: Mapping[K, CleanableRange]) -> K | None:
     """Returns the log with the largest dirty ratio among those that need cleaning."""
     wanting = [key for key, found in logs.items() if found.wants_cleaning]
     return max(wanting, key=lambda key: logs[key].dirty_ratio, default=None)
 
 
-def groups(
+def group_segments(
     segments: Sequence[S], config: LogConfig, *, index_bytes: Mapping[int, int], end_offset: int
 ) -> list[list[S]]:
     """Groups segments that can be merged into one, so that repeated cleaning does not leave a thousand small files.
@@ -174,7 +181,7 @@ class CleanerPass:
         directory: str,
         segments: Sequence[Segment],
         config: LogConfig,
-        found: Cleanable,
+        found: CleanableRange,
         producers: Sequence[ProducerEntry],
         *,
         now_ms: int,
@@ -201,10 +208,11 @@ class CleanerPass:
 
     @property
     def end_offset(self) -> int:
-        """The offset up to which the log is clean after this pass, where the next one starts. Known after `learn`."""
+        """The offset up to which the log is clean after this pass, where the next one starts. Known after
+        `build_offset_map`."""
         return self._keys.end_offset
 
-    def learn(self) -> None:
+    def build_offset_map(self) -> None:
         """Finds the latest offset of each key, and groups the segments. Raises one of UNCLEANABLE if this log cannot be
         cleaned."""
         found, keys = self._found, self._keys
@@ -225,7 +233,9 @@ class CleanerPass:
             keys.end_offset = max(keys.end_offset, min(end, found.end_offset))  # includes a gap at the segment's end
         self._segments = [s for s in self._segments if s.base_offset < keys.end_offset]
         index_bytes = {s.base_offset: max(8 * len(s.offset_index), 12 * len(s.time_index)) for s in self._segments}
-        self._groups = groups(self._segments, self._config, index_bytes=index_bytes, end_offset=found.end_offset)
+        self._groups = group_segments(
+            self._segments, self._config, index_bytes=index_bytes, end_offset=found.end_offset
+        )
         self._transactions = PassTransactions(aborted)
         rules = PassRules(
             end_offset=found.end_offset,
@@ -238,7 +248,7 @@ class CleanerPass:
 
     def clean_next(self) -> SegmentReplacement | None:
         """Cleans the next group of segments, and prepares the replacement. Returns None when all are done. Raises the
-        errors of `learn`."""
+        errors of `build_offset_map`."""
         if not self._groups:
             return None
         group = self._groups.pop(0)
@@ -298,7 +308,7 @@ class CleanerPass:
         for at, segment in enumerate(segments):
             yield segment, segments[at + 1].base_offset if at + 1 < len(segments) else self._found.end_offset
 
-    def _last_of_producers(self) -> Mapping[int, LastOfProducer]:
+    def _last_of_producers(self) -> Mapping[int, LastProducerBatch]:
         """Returns the last batch of every producer. For a producer whose last batch was a marker, finds the newest
         control batch below the end of the pass."""
         epochs = {entry.producer_id: entry.producer_epoch for entry in self._producers if not entry.batches}
@@ -309,7 +319,7 @@ class CleanerPass:
                     if header.is_control and epochs.get(header.producer_id) == header.producer_epoch:
                         markers[header.producer_id] = header.last_offset
         return {
-            entry.producer_id: LastOfProducer(
+            entry.producer_id: LastProducerBatch(
                 entry.producer_epoch, entry.last_data_offset, markers.get(entry.producer_id)
             )
             for entry in self._producers

@@ -37,7 +37,7 @@ class PassTransactions:
 
     def is_aborted(self, header: BatchHeader) -> bool:
         """Returns whether the transaction of this batch of records was aborted, and notes the batch."""
-        self._reach(header.last_offset)
+        self._advance_to(header.last_offset)
         if not header.is_transactional:
             return False
         producer_id = header.producer_id
@@ -50,7 +50,7 @@ class PassTransactions:
     def is_marker_of_nothing(self, header: BatchHeader, batch: memoryview) -> bool:
         """Returns whether no record of the control batch's transaction has occurred, so that the marker is superfluous.
         Notes the batch."""
-        self._reach(header.last_offset)
+        self._advance_to(header.last_offset)
         if header.record_count == 0:
             return True
         producer_id = header.producer_id
@@ -70,7 +70,7 @@ class PassTransactions:
             case _:
                 return False
 
-    def _reach(self, offset: int) -> None:
+    def _advance_to(self, offset: int) -> None:
         while self._to_come and self._to_come[0].first_offset <= offset:
             txn = self._to_come.popleft()
             self._aborting.setdefault(txn.producer_id, txn)
@@ -83,7 +83,7 @@ BatchAt = tuple[BatchHeader, memoryview]  # a header, and all bytes of its batch
 
 
 @dataclass(frozen=True, slots=True)
-class LastOfProducer:
+class LastProducerBatch:
     """The last batch of an active producer, which holds its state. Compaction must not remove it entirely."""
 
     producer_epoch: int
@@ -106,7 +106,7 @@ class PassRules:
     end_offset: int
     now_ms: int
     delete_retention_ms: int
-    producers: Mapping[int, LastOfProducer]
+    producers: Mapping[int, LastProducerBatch]
     max_record_bytes: int = NO_RECORD_LIMIT_BYTES
 
 
@@ -128,7 +128,7 @@ def collect_keys(
             transactions.is_marker_of_nothing(header, batch)
         elif not transactions.is_aborted(header):
             base_offset = header.base_offset
-            for part in _parts(_opened(header, batch), header, max_record_bytes):
+            for part in _parts(_decompressed_records(header, batch), header, max_record_bytes):
                 offset = base_offset + part.offset_delta
                 if part.key is not None and offset >= first_dirty_offset:
                     if keys.is_full:
@@ -160,7 +160,7 @@ class RecordFilter:
             is_superfluous = drops_all = self._transactions.is_aborted(header)
         keeps_empty = self._carries_state(header) or header.next_offset == self._rules.end_offset
         if drops_all or not header.record_count:
-            return _empty(header) if keeps_empty else None
+            return _empty_batch(header) if keeps_empty else None
         if header.is_control:
             if is_superfluous and not header.has_delete_horizon:
                 return self._with_horizon(header, batch)
@@ -182,10 +182,10 @@ class RecordFilter:
         )
 
     def _filtered(self, header: BatchHeader, batch: memoryview, keeps_empty: bool) -> Bytes | None:
-        opened = _opened(header, batch)
+        opened = _decompressed_records(header, batch)
         horizon_ms = header.delete_horizon_ms
         keeps_tombstones = horizon_ms is None or self._rules.now_ms < horizon_ms
-        kept: list[_Part] = []
+        kept: list[_RecordPart] = []
         has_tombstone = False
         keys, base_offset, known_end = self._keys, header.base_offset, self._keys.end_offset
         for part in _parts(opened, header, self._rules.max_record_bytes):
@@ -197,23 +197,23 @@ class RecordFilter:
             kept.append(part)
             has_tombstone |= not part.has_value
         if not kept:
-            return _empty(header) if keeps_empty else None
+            return _empty_batch(header) if keeps_empty else None
         if has_tombstone and horizon_ms is None:
             horizon_ms = self._rules.now_ms + self._rules.delete_retention_ms
         elif len(kept) == header.record_count:
             return batch
-        return _rebuilt(header, opened, kept, horizon_ms)
+        return _build_batch(header, opened, kept, horizon_ms)
 
     def _with_horizon(self, header: BatchHeader, batch: memoryview) -> bytearray:
-        opened = _opened(header, batch)
+        opened = _decompressed_records(header, batch)
         horizon_ms = self._rules.now_ms + self._rules.delete_retention_ms
-        return _rebuilt(header, opened, list(_parts(opened, header, self._rules.max_record_bytes)), horizon_ms)
+        return _build_batch(header, opened, list(_parts(opened, header, self._rules.max_record_bytes)), horizon_ms)
 
 
 # --- batches and records ---------------------------------------------------------------------------------------------
 
 
-class _Part(NamedTuple):
+class _RecordPart(NamedTuple):
     """The parts of a record that decide whether it is kept, and its position."""
 
     offset_delta: int
@@ -225,11 +225,11 @@ class _Part(NamedTuple):
     end: int
 
 
-def _opened(header: BatchHeader, batch: memoryview) -> bytes:
+def _decompressed_records(header: BatchHeader, batch: memoryview) -> bytes:
     return bytes(decompress(header.compression, batch[HEADER_BYTES : header.size_bytes], OPENED_LIMIT_BYTES))
 
 
-def _parts(opened: bytes, header: BatchHeader, max_record_bytes: int) -> Iterator[_Part]:
+def _parts(opened: bytes, header: BatchHeader, max_record_bytes: int) -> Iterator[_RecordPart]:
     if not header.is_compressed:
         max_record_bytes = NO_RECORD_LIMIT_BYTES
     count = header.record_count
@@ -250,13 +250,13 @@ def _parts(opened: bytes, header: BatchHeader, max_record_bytes: int) -> Iterato
                 raise record_too_large(length, max_record_bytes)
             if length < 0 or end > len(opened) or at >= end:
                 raise MalformedMessage("a record whose parts reach beyond it")
-            yield _Part(offset_delta, timestamp_delta, key, not value_size & 1, attributes_at, key_at, end)
+            yield _RecordPart(offset_delta, timestamp_delta, key, not value_size & 1, attributes_at, key_at, end)
             at = end
     except IndexError:
         raise MalformedMessage("a record is cut short") from None
 
 
-def _rebuilt(header: BatchHeader, opened: bytes, kept: list[_Part], horizon_ms: int | None) -> bytearray:
+def _build_batch(header: BatchHeader, opened: bytes, kept: list[_RecordPart], horizon_ms: int | None) -> bytearray:
     """Returns a batch with these records only. Its header still covers the offsets and sequences of the others."""
     has_append_time = header.is_log_append_time
     timestamps = [header.max_timestamp if has_append_time else header.base_timestamp + p.timestamp_delta for p in kept]
@@ -282,7 +282,7 @@ def _rebuilt(header: BatchHeader, opened: bytes, kept: list[_Part], horizon_ms: 
     )
 
 
-def _empty(header: BatchHeader) -> bytearray:
+def _empty_batch(header: BatchHeader) -> bytearray:
     """Returns a batch without records, which preserves its producer, offsets and sequences."""
     kept_bits = header.attributes & ~(DELETE_HORIZON | 0x07) & 0x7F
     return pack_batch(replace(header, attributes=kept_bits, base_timestamp=NO_TIMESTAMP, record_count=0), b"")

@@ -314,7 +314,7 @@ class RealDisk:
         return RealLock(fd)
 
 
-class NotingDisk(RealDisk):
+class ChangeTrackingDisk(RealDisk):
     """Records the paths that it is about to change by name, from `begin_notes` to `end_notes`, so that a copy made in
     the meantime can be corrected. Writes to files that are already open are not recorded."""
 

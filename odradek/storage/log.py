@@ -19,7 +19,7 @@ from odradek.files.names import SEGMENT_SUFFIXES, SNAPSHOT, offset_file
 from odradek.protocol.batch_header import CONTROL, LOG_APPEND_TIME
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.records import BatchHeader, assign, read_batch_header
-from odradek.storage.appended import Appended, LogFailed, refusal
+from odradek.storage.appended import AppendResult, LogFailed, refusal
 from odradek.storage.directory_guard import DirectoryGuard
 from odradek.storage.disk import Disk
 from odradek.storage.log_config import INT64_MAX, LogConfig
@@ -32,7 +32,7 @@ from odradek.storage.segment_removal import SegmentRemoval, SegmentReplacement, 
 from odradek.storage.staging import StagedRun, Staging, TailCache
 from odradek.storage.verification import VerificationGuard
 
-__all__ = ["Appended", "Log", "LogFailed", "Origin", "ReadResult", "SyncTicket", "TimestampOffset"]
+__all__ = ["AppendResult", "Log", "LogFailed", "Origin", "ReadResult", "SyncTicket", "TimestampOffset"]
 
 
 def no_jitter(limit_ms: int) -> int:
@@ -90,7 +90,9 @@ class Log:
         self._stable_offset = self._stable_at_sync = self.last_stable_offset
         self._replacement: SegmentReplacement | None = None  # the latest replacement
         self._guard = DirectoryGuard()
-        self.noted = state.noted  # facts about files that are up to date, for the manifest of a clean stop
+        self.manifest_facts = (
+            state.manifest_facts
+        )  # facts about files that are up to date, for the manifest of a clean stop
 
     def __repr__(self) -> str:
         return f"Log({self.topic}-{self.partition})"
@@ -179,7 +181,7 @@ class Log:
         header: BatchHeader | None = None,
         transaction_version: int = 0,
         guard: VerificationGuard | None = None,
-    ) -> Appended:
+    ) -> AppendResult:
         """Checks one batch, assigns its offsets, and stages it for `write_staged`.
 
         batch                 exactly one validated batch with offsets from 0; belongs to the log from now on
@@ -201,7 +203,7 @@ class Log:
         if has_producer:
             original = producers.check_data(header, origin, guard)
             if original is not None:
-                return Appended(original.first_offset, original.last_offset, original.timestamp, is_duplicate=True)
+                return AppendResult(original.first_offset, original.last_offset, original.timestamp, is_duplicate=True)
         elif is_control and header.producer_id >= 0:
             marker = producers.check_marker(batch, header, transaction_version, base_offset)
         run = staging.stage(batch, size_bytes, header, self.config, now_ms)
@@ -213,7 +215,7 @@ class Log:
                 run.aborted.append(aborted)
         assign(batch, base_offset, self._leader_epoch)
         log_append_time_ms = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
-        return Appended(base_offset, staging.next_offset - 1, log_append_time_ms)
+        return AppendResult(base_offset, staging.next_offset - 1, log_append_time_ms)
 
     def write_staged(self) -> None:
         """Writes the staged batches and makes them readable. If the log `needs_sync`, they become readable after the
@@ -252,7 +254,7 @@ class Log:
             segment.note_batches(run.position, run.batches, interval)
             for aborted in run.aborted:
                 segment.txn_index.append(aborted)
-            run.written()
+            run.prepare_next()
 
     def _begin_run(self, now_ms: int) -> StagedRun:
         """Starts a new segment. The first write creates its file."""
@@ -287,7 +289,7 @@ class Log:
 
     def _take_back(self, runs: list[StagedRun]) -> None:
         """Undoes a failed write. Restores the memory first, so that it is right even if the disk fails again."""
-        self._staging.go_on_in(self._active, self.log_end_offset)
+        self._staging.continue_in(self._active, self.log_end_offset)
         self._unsynced.names_changed = True
         self._producers.take_back()
         try:
@@ -329,7 +331,7 @@ class Log:
         first_unstable = self._producers.states.first_unstable_offset
         end_offset = self.log_end_offset
         self._stable_at_sync = end_offset if first_unstable is None else min(first_unstable, end_offset)
-        self._ticket = self._unsynced.take(
+        self._ticket = self._unsynced.make_ticket(
             self._disk, self.directory, end_offset, self._active, self.leader_epochs, self._guard
         )
         return self._ticket
@@ -346,7 +348,7 @@ class Log:
         self.recovery_point = max(self.recovery_point, ticket.end_offset)
         if ticket.end_offset >= self.high_watermark:
             self.high_watermark, self._stable_offset = ticket.end_offset, self._stable_at_sync
-        self.noted |= ticket.noted
+        self.manifest_facts |= ticket.manifest_facts
 
     # --- retention
 
@@ -394,7 +396,7 @@ class Log:
         if count == len(self.segments):
             self.roll(now_ms)
         self._segments.remove(gone)
-        self._unsynced.forget(gone)
+        self._unsynced.remove_segments(gone)
         self._start_at(self.segments[0].base_offset)
         return removal
 
@@ -428,10 +430,10 @@ class Log:
         if not set(map(id, replacement.old)) <= set(map(id, self.segments)):
             return False
         self._segments.replace(replacement.old, replacement.new)
-        self._unsynced.forget(replacement.old)
+        self._unsynced.remove_segments(replacement.old)
         for segment in (*replacement.old, *replacement.new):
             for suffix in SEGMENT_SUFFIXES:
-                self.noted.pop(offset_file(segment.base_offset, suffix), None)
+                self.manifest_facts.pop(offset_file(segment.base_offset, suffix), None)
         replacement.belongs_to(self._guard)
         self._replacement = replacement
         return True
@@ -457,7 +459,7 @@ class Log:
         except OSError as error:
             raise LogFailed(f"{self}: {error}") from error
         self._rolled_to(segment, self._snapshot(self.log_end_offset))
-        self._staging.go_on_in(segment, self.log_end_offset)
+        self._staging.continue_in(segment, self.log_end_offset)
 
     def expire_producers(self, now_ms: int) -> list[int]:
         """Forgets producers that have been idle for longer than `producer.id.expiration.ms`. Returns their ids."""
@@ -498,7 +500,7 @@ class Log:
         if ticket.error is not None:
             raise LogFailed(f"{self}: {ticket.error}") from ticket.error
         self.recovery_point = self.high_watermark = self.log_end_offset
-        self.noted |= ticket.noted
+        self.manifest_facts |= ticket.manifest_facts
 
     def close(self) -> None:
         """Makes everything durable. Waits for the disk. Raises LogFailed."""
@@ -511,7 +513,7 @@ class Log:
         """Ends the log without writing, because its partition is deleted or another `Log` has its files. Staged batches
         are lost."""
         self._staging.end()
-        self.reader = self.reader.ended()
+        self.reader = self.reader.detach()
         self._tail.clear()
         self._guard.take_away()
         self.go_offline(f"{self} was deleted, or another log has its files")

@@ -40,7 +40,7 @@ from odradek.files.names import (
     partition_of,
     stray_directory,
 )
-from odradek.files.releases import NONE, OWN, Releases, rank, releases_in, with_releases
+from odradek.files.releases import NONE, OWN, Releases, release_order, releases_in, with_releases
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.topic_partition import TopicPartition
 from odradek.storage.checkpoint_files import CheckpointFiles, CheckpointWrite
@@ -48,10 +48,10 @@ from odradek.storage.disk import Disk, HeldLock, make_directory_durably, remove_
 from odradek.storage.leftovers import remember_refusal
 from odradek.storage.log import Log, LogFailed, SyncTicket, no_jitter
 from odradek.storage.log_config import LogConfig
-from odradek.storage.log_state import KnownLog, LogState
+from odradek.storage.log_state import CopiedLogState, LogState
 from odradek.storage.log_sync import running_together
 from odradek.storage.manifest import IF_CHANGED_BY_HAND, ManifestMaker, read_manifest
-from odradek.storage.recovery import Checkpointed, CorruptLog, RefusedLog, load_log, new_log_state
+from odradek.storage.recovery import CheckpointFacts, CorruptLog, RefusedLog, load_log, new_log_state
 from odradek.storage.segment import Segment
 from odradek.storage.staging import TailCache
 from odradek.storage.truncation import cut_files, last_kept
@@ -108,7 +108,7 @@ class LogDirectory:
         self._checkpoints = CheckpointFiles(disk, path, left=left.get(".", {}), was_clean=self.was_clean)
         self._found: dict[TopicPartition, None] = {}  # partitions that have a directory
         self._topic_ids: dict[TopicPartition, bytes] = {}  # the ids stored in their directories
-        self._known: dict[TopicPartition, KnownLog] = {}
+        self._known: dict[TopicPartition, CopiedLogState] = {}
         self._prepared: NewDirectories | None = None
         # Deleted partitions whose directories still have their names, and the new path of each.
         self._not_renamed: dict[TopicPartition, str] = {}
@@ -136,7 +136,7 @@ class LogDirectory:
             directory = cls(disk, path, lock, meta, tail_cache or TailCache(), left)
             directory._jitter_ms = jitter_ms
             directory._read()
-            directory._remember(identity.releases)
+            directory._record_release(identity.releases)
         except CorruptCheckpoint as error:
             lock.release()
             raise WrongDirectory(str(error)) from None
@@ -160,7 +160,7 @@ class LogDirectory:
             if (partition := partition_of(name)) is not None:
                 self._found[partition] = None
 
-    def _remember(self, own: Releases) -> None:
+    def _record_release(self, own: Releases) -> None:
         """Records that this release uses the directory, before anything is written that only this release may
         understand.
 
@@ -175,7 +175,7 @@ class LogDirectory:
 
     # --- the logs in it
 
-    def expect(self, known: Mapping[TopicPartition, KnownLog]) -> None:
+    def register_copied_states(self, known: Mapping[TopicPartition, CopiedLogState]) -> None:
         """Registers the known states of logs, if the directory is a copy. Must be called before any log is opened."""
         if not self.was_clean:
             self._known = dict(known)
@@ -192,7 +192,7 @@ class LogDirectory:
             path = f"{self._path_of(topic, partition)}/{PARTITION_METADATA}"
             try:
                 data = self._disk.read_bytes(path)
-                if not is_as_left(self._left_in(topic, partition), PARTITION_METADATA, data):
+                if not is_as_left(self._manifest_facts_of(topic, partition), PARTITION_METADATA, data):
                     raise CorruptCheckpoint("it has changed since the clean stop")
                 known = decode_partition_metadata(data)
             except FileNotFoundError:
@@ -211,11 +211,11 @@ class LogDirectory:
         """
         key = (topic, partition)
         path = self._path_of(topic, partition)
-        checkpointed = Checkpointed(
+        checkpointed = CheckpointFacts(
             self._checkpoints.recovery_point(key),
             self._checkpoints.log_start_offset(key),
             self.was_clean,
-            self._left_in(topic, partition),
+            self._manifest_facts_of(topic, partition),
             self._known.pop(key, None),
         )
         try:
@@ -223,7 +223,7 @@ class LogDirectory:
             stored_id = self.topic_id_of(topic, partition)
             if stored_id is None and topic_id is not None:
                 self._disk.write_bytes(f"{path}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
-                state.noted.pop(PARTITION_METADATA, None)
+                state.manifest_facts.pop(PARTITION_METADATA, None)
                 state.is_new = True
         except (CorruptLog, OSError) as error:
             if isinstance(error, CorruptLog) and not isinstance(error, RefusedLog):
@@ -261,7 +261,7 @@ class LogDirectory:
             if self._checkpoints.may_name(key):
                 # The checkpoints of a deleted log must not be applied to a new one with its name.
                 self.write_checkpoints()
-            if self._prepared is None or not self._prepared.take(key):
+            if self._prepared is None or not self._prepared.take_created(key):
                 _make_partition_directory(self._disk, path, topic_id)
             state = new_log_state(self._disk, path, now_ms=now_ms)
         except OSError as error:
@@ -297,7 +297,7 @@ class LogDirectory:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         log.abandon()
         log.recovery_point = min(log.recovery_point, log.segments[last_kept(log.segments, offset)].base_offset)
-        checkpointed = Checkpointed(log.recovery_point, log.log_start_offset)
+        checkpointed = CheckpointFacts(log.recovery_point, log.log_start_offset)
         try:
             self.write_checkpoints()  # first, because a log that ends below its recovery point counts as damaged
             cut_files(self._disk, log.directory, log.segments, offset)
@@ -345,7 +345,7 @@ class LogDirectory:
         self._disk.rename(self._path_of(topic, partition), target)
         return target
 
-    def _left_in(self, topic: str, partition: int) -> dict[str, str]:
+    def _manifest_facts_of(self, topic: str, partition: int) -> dict[str, str]:
         return self._left.get(partition_directory(topic, partition), {})
 
     def _path_of(self, topic: str, partition: int) -> str:
@@ -410,12 +410,12 @@ class LogDirectory:
                 yield from self._writing_manifest(broker_epoch)
                 self._disk.replace(f"{self.path}/{CLEAN_SHUTDOWN}", encode_clean_shutdown(broker_epoch))
         except BaseException:
-            for _ in self.abandoning():
+            for _ in self.steps_of_abandon():
                 pass
             raise
-        yield from self.abandoning()
+        yield from self.steps_of_abandon()
 
-    def abandoning(self) -> Iterator[None]:
+    def steps_of_abandon(self) -> Iterator[None]:
         """Closes every log in a sequence of steps, without writing."""
         for log in list(self.logs.values()):
             log.abandon()
@@ -429,7 +429,7 @@ class LogDirectory:
         maker = ManifestMaker(self._disk, self.path)
         maker.add_own((META_PROPERTIES, LOG_START_OFFSETS, RECOVERY_POINTS, CLEANER_OFFSETS))
         for log in list(self.logs.values()):
-            maker.add_log(log.directory, log.segments, log.noted)
+            maker.add_log(log.directory, log.segments, log.manifest_facts)
             yield
         self._disk.replace(f"{self.path}/{MANIFEST}", encode_manifest(broker_epoch, maker.directories))
 
@@ -455,7 +455,7 @@ class NewDirectories:
                 _make_partition_directory(self._disk, path, topic_id)
                 self._made.add(key)
 
-    def take(self, key: TopicPartition) -> bool:
+    def take_created(self, key: TopicPartition) -> bool:
         """Returns whether this directory was created. Returns True at most once for each directory. Called after `make`
         has returned."""
         if key in self._made:
@@ -485,7 +485,7 @@ class DeletedLog:
         # Close the files here, before they are unlinked: closing an unlinked file frees its pages, which takes 0.3 s
         # per gigabyte.
         for segment in self.segments:
-            segment.let_go()
+            segment.close_for_removal()
         remove_directory_tree(disk, self.path)
 
 
@@ -514,7 +514,7 @@ def _meta_properties(disk: Disk, path: str, identity: DirectoryId, left: FactsBy
 
 
 def _require_readable(path: str, found: Releases, own: Releases) -> None:
-    if rank(found.since) > rank(own.newest):
+    if release_order(found.since) > release_order(own.newest):
         raise WrongDirectory(
             f"the data directory {path} can be read by Odradek {found.since} and later, and this is Odradek"
             f" {own.newest}: start the later one, or choose another directory with --data-dir"

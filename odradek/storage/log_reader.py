@@ -245,7 +245,7 @@ class LogReader:
         self._segments = segments
         self._tail = tail
 
-    def ended(self) -> LogReader:
+    def detach(self) -> LogReader:
         """Returns a reader of the log in its current state, without a reference to the log."""
         log = self._log
         last = LastBounds(log.log_start_offset, log.high_watermark, log.log_end_offset, log.max_record_bytes)

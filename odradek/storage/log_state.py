@@ -40,11 +40,13 @@ class LogState:
     # Inactive segments above the recovery point, with rebuilt indexes.
     unsynced_segments: list[Segment] = field(default_factory=list)
     unsynced_snapshots: list[SnapshotToWrite] = field(default_factory=list)
-    noted: dict[str, str] = field(default_factory=dict)  # facts about its files in the manifest of the clean stop
+    manifest_facts: dict[str, str] = field(
+        default_factory=dict
+    )  # facts about its files in the manifest of the clean stop
 
 
 @dataclass(frozen=True, slots=True)
-class KnownLog:
+class CopiedLogState:
     """The state of a log with one segment at the moment when its files were copied.
 
     It is what recovery would find in the copy, which therefore need not be read: for 100 logs of 100 KB, that would
@@ -100,7 +102,7 @@ class KnownLog:
         )
 
 
-class Copied(Protocol):
+class CopyableLog(Protocol):
     """A log whose files are about to be copied."""
 
     directory: str
@@ -121,15 +123,15 @@ class Copied(Protocol):
 class CopiedLogs:
     """Logs whose files are being copied: their known states, and the changes since they were examined."""
 
-    def __init__(self, logs: Mapping[TopicPartition, Copied]) -> None:
+    def __init__(self, logs: Mapping[TopicPartition, CopyableLog]) -> None:
         self._logs = logs
-        self._seen: dict[TopicPartition, SeenLog] = {}
-        self.known: dict[TopicPartition, KnownLog] = {}  # logs whose copies need not be read
+        self._seen: dict[TopicPartition, ExaminedLog] = {}
+        self.states: dict[TopicPartition, CopiedLogState] = {}  # logs whose copies need not be read
 
-    def looking(self) -> Iterator[None]:
+    def examining(self) -> Iterator[None]:
         """Examines one log after the other, before their files are copied."""
         for key, log in list(self._logs.items()):
-            self._look(key, log)
+            self._examine(key, log)
             yield
 
     def look_again(self) -> list[str]:
@@ -139,34 +141,34 @@ class CopiedLogs:
         for key, log in self._logs.items():
             seen = self._seen.get(key)
             is_same = seen is not None and seen.log is log
-            if is_same and seen is not None and seen.ends == (log.log_start_offset, log.log_end_offset):
+            if is_same and seen is not None and seen.offsets == (log.log_start_offset, log.log_end_offset):
                 continue
             first = seen.active_offset if is_same and seen is not None else -1
             changed += [segment.path() for segment in log.segments if segment.base_offset >= first]
-            self._look(key, log)
-        for key in self.known.keys() - self._logs.keys():
-            del self.known[key]
+            self._examine(key, log)
+        for key in self.states.keys() - self._logs.keys():
+            del self.states[key]
         return changed
 
-    def _look(self, key: TopicPartition, log: Copied) -> None:
+    def _examine(self, key: TopicPartition, log: CopyableLog) -> None:
         ends = (log.log_start_offset, log.log_end_offset)
-        self._seen[key] = SeenLog(log, ends, log.segments[-1].base_offset)
-        known = _known(log)
+        self._seen[key] = ExaminedLog(log, ends, log.segments[-1].base_offset)
+        known = _copied_state(log)
         if known is not None:
-            self.known[key] = known
+            self.states[key] = known
         else:
-            self.known.pop(key, None)
+            self.states.pop(key, None)
 
 
-class SeenLog(NamedTuple):
+class ExaminedLog(NamedTuple):
     """A log when it was examined: its start and end offset, and the base offset of its active segment."""
 
-    log: Copied
-    ends: tuple[int, int]
+    log: CopyableLog
+    offsets: tuple[int, int]
     active_offset: int
 
 
-def _known(log: Copied) -> KnownLog | None:
+def _copied_state(log: CopyableLog) -> CopiedLogState | None:
     is_settled = not log.is_busy and log.offline_reason is None and log.high_watermark == log.log_end_offset
     segment = log.segments[-1]
     if not is_settled or len(log.segments) > 1 or not segment.size_bytes:
@@ -174,6 +176,6 @@ def _known(log: Copied) -> KnownLog | None:
     copied = segment.copy_in(segment.disk, log.directory, now_ms=segment.created_ms)
     if copied is None:
         return None
-    return KnownLog(
+    return CopiedLogState(
         log.topic_id, copied, log.log_start_offset, log.log_end_offset, log.producers(), log.leader_epochs.entries()
     )

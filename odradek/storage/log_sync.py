@@ -42,7 +42,7 @@ class SyncTicket:
     sync_directory: bool = False  # files in it are new
     guard: DirectoryGuard = field(default_factory=DirectoryGuard)
     error: OSError | None = None
-    noted: dict[str, str] = field(default_factory=dict)  # facts about the files that it has written, by name
+    manifest_facts: dict[str, str] = field(default_factory=dict)  # facts about the files that it has written, by name
 
     def run(self) -> None:
         self.attempt(self._run)
@@ -78,7 +78,7 @@ class SyncTicket:
                 disk.write_bytes(path, data)
                 files.append(disk.open(path))
             name = path.rpartition("/")[2].removesuffix(REPLACE_SUFFIX)
-            self.noted[name] = facts_of(name, data)
+            self.manifest_facts[name] = facts_of(name, data)
         return files
 
     def put_in_place(self) -> bool:
@@ -144,12 +144,12 @@ class UnsyncedFiles:
     def is_empty(self) -> bool:
         return not (self.names_changed or self.rolled or self.snapshots)
 
-    def forget(self, gone: Iterable[Segment]) -> None:
+    def remove_segments(self, gone: Iterable[Segment]) -> None:
         """Leaves out segments that are no longer part of the log."""
         gone_ids = set(map(id, gone))
         self.rolled = [segment for segment in self.rolled if id(segment) not in gone_ids]
 
-    def take(
+    def make_ticket(
         self,
         disk: Disk,
         directory: str,

@@ -39,7 +39,7 @@ def decrement_sequence(sequence: int, by: int) -> int:
     return (sequence - by) & INT32_MAX
 
 
-def follows(last_sequence: int, next_sequence: int) -> bool:
+def is_next_sequence(last_sequence: int, next_sequence: int) -> bool:
     """Returns whether `next_sequence` directly follows `last_sequence`. After -1, the first sequence is 0."""
     return next_sequence == last_sequence + 1 or (next_sequence == 0 and last_sequence == INT32_MAX)
 
@@ -193,7 +193,7 @@ def check_sequence(entry: ProducerEntry | None, header: BatchHeader, verificatio
             raise _out_of_order(header, "a new epoch starts with 0")
         return
     last_sequence = entry.batches[-1].last_sequence if entry.batches else -1
-    if not follows(last_sequence, sequence):
+    if not is_next_sequence(last_sequence, sequence):
         raise _out_of_order(header, f"the last one was {last_sequence}")
 
 
@@ -412,7 +412,7 @@ class LogProducers:
         if has_open_transaction(entry, producer_epoch):
             return NO_GUARD
         check_epoch(entry, producer_id, producer_epoch)
-        return self._verifications.begin(
+        return self._verifications.start_verification(
             producer_id, producer_epoch, sequence, supports_epoch_bump=supports_epoch_bump, now_ms=now_ms
         )
 

@@ -37,7 +37,7 @@ from odradek.storage.leader_epochs import LeaderEpochs
 from odradek.storage.leftovers import finish_leftovers, remembered_refusal
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_reader import checked_scan
-from odradek.storage.log_state import KnownLog, LogState
+from odradek.storage.log_state import CopiedLogState, LogState
 from odradek.storage.log_sync import SnapshotToWrite
 from odradek.storage.producer_state import ProducerEntry, ProducerStates
 from odradek.storage.segment import CorruptSegment, Segment
@@ -55,7 +55,7 @@ class RefusedLog(CorruptLog):
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpointed:
+class CheckpointFacts:
     """The facts about one partition in the checkpoints of the data directory and in the manifest of a clean stop."""
 
     recovery_point: int | None = None  # None if unknown
@@ -63,7 +63,7 @@ class Checkpointed:
     is_clean: bool = False  # the last process closed this log properly
     # Facts about its files at the clean stop, by name; empty without a manifest.
     left: dict[str, str] = field(default_factory=dict)
-    known: KnownLog | None = None  # the log that this one is a copy of
+    copied_state: CopiedLogState | None = None  # the log that this one is a copy of
 
 
 def new_log_state(disk: Disk, directory: str, *, now_ms: int, start_offset: int = 0) -> LogState:
@@ -88,10 +88,10 @@ def new_log_state(disk: Disk, directory: str, *, now_ms: int, start_offset: int 
     )
 
 
-def load_log(disk: Disk, directory: str, checkpointed: Checkpointed, config: LogConfig, *, now_ms: int) -> LogState:
+def load_log(disk: Disk, directory: str, checkpointed: CheckpointFacts, config: LogConfig, *, now_ms: int) -> LogState:
     """Returns the state of a log. Raises CorruptLog, with the file's name; RefusedLog; OSError."""
-    if checkpointed.known is not None:
-        state = checkpointed.known.state_in(disk, directory, checkpointed.recovery_point, config, now_ms=now_ms)
+    if checkpointed.copied_state is not None:
+        state = checkpointed.copied_state.state_in(disk, directory, checkpointed.recovery_point, config, now_ms=now_ms)
         if state is not None:
             return state
     refused = remembered_refusal(disk, directory)
@@ -104,7 +104,9 @@ def load_log(disk: Disk, directory: str, checkpointed: Checkpointed, config: Log
 
 
 class _Loader:
-    def __init__(self, disk: Disk, directory: str, checkpointed: Checkpointed, config: LogConfig, now_ms: int) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, checkpointed: CheckpointFacts, config: LogConfig, now_ms: int
+    ) -> None:
         self._disk = disk
         self._directory = directory
         self._checkpointed = checkpointed
@@ -139,7 +141,7 @@ class _Loader:
             self._segments = state.segments
             state.leader_epochs = self._read_epochs()
             state.is_new = False
-            state.noted = self._left
+            state.manifest_facts = self._left
         return state
 
     # --- files
@@ -257,7 +259,7 @@ class _Loader:
             self._epochs,
             last_snapshot_offset=last_snapshot_offset,
             active_is_saved=is_saved,
-            noted=self._left,
+            manifest_facts=self._left,
         )
 
     # --- after a crash
@@ -281,7 +283,7 @@ class _Loader:
             if segment.base_offset < end_offset:
                 if self._checkpointed.is_clean:
                     raise CorruptLog(f"{kept[-1].path()} ends at offset {end_offset}, within the next segment")
-                self._drop(unread[at:])
+                self._remove_segments(unread[at:])
                 break
             if kept and segment.base_offset > last_snapshot_offset:
                 snapshots.append(self._snapshot(segment.base_offset))
@@ -290,8 +292,10 @@ class _Loader:
             kept.append(segment)
             if end_position < segment.size_bytes:
                 self._check_not_synced(segment, end_position, end_offset)
-                self._drop(unread[at + 1 :])  # first, because a crash in between would leave a gap that looks intended
-                self._cut(segment, end_position)
+                self._remove_segments(
+                    unread[at + 1 :]
+                )  # first, because a crash in between would leave a gap that looks intended
+                self._truncate_segment(segment, end_position)
                 break
         if end_offset < recovery_point or (self._left and self._checkpointed.recovery_point not in (None, end_offset)):
             raise CorruptLog(
@@ -299,7 +303,7 @@ class _Loader:
             )
         log_start_offset = max(self._checkpointed.log_start_offset, kept[0].base_offset)
         if log_start_offset > end_offset:  # records were deleted that had never been synced
-            self._drop(kept)
+            self._remove_segments(kept)
             return self._new_log_state(log_start_offset)
         if end_offset > last_snapshot_offset:
             snapshots.append(self._snapshot(end_offset))
@@ -316,7 +320,7 @@ class _Loader:
             last_snapshot_offset=last_snapshot_offset,
             unsynced_segments=kept[first:-1],
             unsynced_snapshots=snapshots,
-            noted=self._left,
+            manifest_facts=self._left,
         )
 
     def _read_segment(self, segment: Segment) -> tuple[int, int]:
@@ -349,12 +353,12 @@ class _Loader:
                 + ("in a cleanly stopped log" if is_clean else f"below the recovery point {recovery_point}")
             )
 
-    def _cut(self, segment: Segment, end_position: int) -> None:
+    def _truncate_segment(self, segment: Segment, end_position: int) -> None:
         segment.file.truncate(end_position)
         segment.file.sync()  # otherwise old bytes could reappear after new ones
         segment.size_bytes = end_position
 
-    def _drop(self, segments: list[Segment]) -> None:
+    def _remove_segments(self, segments: list[Segment]) -> None:
         """Removes segments after the end of the log, beginning with the last one."""
         for segment in reversed(segments):
             for path in segment.existing_files():

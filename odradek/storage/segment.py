@@ -380,7 +380,7 @@ class Segment:
         if self.size_bytes:
             _ = self.file
 
-    def let_go(self) -> None:
+    def close_for_removal(self) -> None:
         """Closes its file after current reads have finished; later ones fail. Called before it is unlinked."""
         if self.size_bytes:
             self._file = None

@@ -58,7 +58,7 @@ class StagedRun:
             self.max_timestamp = first_timestamp + config.segment_ms - segment.roll_jitter_ms
         self.index_room = _index_room(self, config)
 
-    def written(self) -> None:
+    def prepare_next(self) -> None:
         """Prepares for the next batches, after these were written to the file."""
         self.position += self.size_bytes
         self.size_bytes = 0
@@ -82,9 +82,9 @@ class Staging:
     def __init__(self, active: Segment, next_offset: int, begin_run: Callable[[int], StagedRun]) -> None:
         """begin_run   (now_ms) creates the run of a new segment that begins at `next_offset`"""
         self._begin_run = begin_run
-        self.go_on_in(active, next_offset)
+        self.continue_in(active, next_offset)
 
-    def go_on_in(self, active: Segment, next_offset: int) -> None:
+    def continue_in(self, active: Segment, next_offset: int) -> None:
         """Continues in this segment, with nothing staged."""
         self.next_offset = next_offset
         self.runs: list[StagedRun] = []
@@ -100,7 +100,7 @@ class Staging:
         """Stages the batch at `next_offset`, in the last segment, or in a new one if it does not fit."""
         run, base_offset, max_timestamp = self._tip, self.next_offset, header.max_timestamp
         if run is None:
-            run = self._begin()
+            run = self._create_tip()
         last_offset = base_offset + header.last_offset_delta
         if (
             run.limits_of is not config
@@ -119,7 +119,7 @@ class Staging:
         self.next_offset = last_offset + 1
         return run
 
-    def _begin(self) -> StagedRun:
+    def _create_tip(self) -> StagedRun:
         active, self._active = self._active, None
         assert active is not None, "there is a segment, or a run in it"
         tip = self._tip = StagedRun(active, active.size_bytes)
@@ -211,13 +211,13 @@ class TailCache:
         """Forgets all tails, because their logs have ended."""
         self._oldest.clear()
 
-    def _added(self, tail: LogTail, count: int, size_bytes: int) -> None:
+    def _batches_added(self, tail: LogTail, count: int, size_bytes: int) -> None:
         self._oldest.extend([tail] * count)
         self._used_bytes += size_bytes + count * ENTRY_OVERHEAD_BYTES
         while self._used_bytes > self._budget_bytes:
             self._used_bytes -= self._oldest.popleft()._drop_first()
 
-    def _dropped(self, size_bytes: int) -> None:
+    def _batches_dropped(self, size_bytes: int) -> None:
         self._used_bytes -= size_bytes
 
 
@@ -243,7 +243,7 @@ class LogTail:
             positions.append(position)
             batches.append(each.batch)
             position += each.size_bytes
-        self._cache._added(self, len(staged), position - positions[-len(staged)])
+        self._cache._batches_added(self, len(staged), position - positions[-len(staged)])
         self._end_position = position
 
     def clear(self) -> None:
@@ -252,7 +252,7 @@ class LogTail:
         if held:
             self._cleared += held
             size_bytes = self._end_position - self._positions[self._head]
-            self._cache._dropped(size_bytes + held * ENTRY_OVERHEAD_BYTES)
+            self._cache._batches_dropped(size_bytes + held * ENTRY_OVERHEAD_BYTES)
         self._base_offsets, self._positions, self._batches = NO_NUMBERS, NO_NUMBERS, NO_BATCHES
         self._head = 0
 

@@ -36,7 +36,7 @@ from odradek.protocol.compression import (
     compress,
     decompress,
 )
-from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage, bare
+from odradek.protocol.errors import ErrorCode, KafkaError, MalformedMessage, without_traceback
 from odradek.protocol.record_walk import RecordSurvey, check_record_sizes, survey_records
 from odradek.storage.log_config import LogConfig
 from odradek.storage.record_errors import record_errors
@@ -131,7 +131,7 @@ class AcceptedBatch:
     log_append_time_ms: int | None
 
 
-class OpensToMore(Exception):
+class DecompressesToMore(Exception):
     """The compressed records become larger than this call of `check_produced` allows."""
 
 
@@ -178,22 +178,24 @@ def check_produced(
     now_ms       append time for LogAppendTime topics, and reference for checking timestamps
     version      version of the Produce request
     opens_bytes  maximum size of the decompressed records
-    raises       RefusedRecords; KafkaError if the whole request is invalid; OpensToMore. None of these keeps the
+    raises       RefusedRecords; KafkaError if the whole request is invalid; DecompressesToMore. None of these keeps the
                  decompressed records alive.
     """
     try:
-        return _checked(records, rules, now_ms, version, opens_bytes)
-    except (KafkaError, OpensToMore) as error:
-        refusal = bare(error)
+        return _check_decompressed(records, rules, now_ms, version, opens_bytes)
+    except (KafkaError, DecompressesToMore) as error:
+        refusal = without_traceback(error)
     try:
         raise refusal
     finally:
         del refusal  # as in `decompress`: it would keep this frame alive
 
 
-def _checked(records: Bytes, rules: BatchRules, now_ms: int, version: int, opens_bytes: int) -> AcceptedBatch:
+def _check_decompressed(
+    records: Bytes, rules: BatchRules, now_ms: int, version: int, opens_bytes: int
+) -> AcceptedBatch:
     batch = memoryview(records)
-    usual = None if batch.readonly else accept_usual(batch, rules, now_ms)
+    usual = None if batch.readonly else accept_ordinary(batch, rules, now_ms)
     if usual is not None:
         return AcceptedBatch(batch, usual, None)
     header = only_batch(batch, version)
@@ -202,7 +204,7 @@ def _checked(records: Bytes, rules: BatchRules, now_ms: int, version: int, opens
     _check_header(batch, header, rules)
     source = header.compression
     target = source if rules.compression is None else rules.compression
-    opened = _opened(batch, header, rules, opens_bytes)
+    opened = _decompressed_records(batch, header, rules, opens_bytes)
     try:
         survey = survey_records(opened, header.record_count)
         if source is not Compression.NONE:
@@ -219,7 +221,7 @@ def _checked(records: Bytes, rules: BatchRules, now_ms: int, version: int, opens
     accepted = (
         _in_place(batch, header, rules, max_timestamp)
         if source is target
-        else _rewritten(opened, header, rules, target, max_timestamp)
+        else _recompress(opened, header, rules, target, max_timestamp)
     )
     if len(accepted) > rules.segment_bytes:
         raise RefusedRecords(
@@ -228,7 +230,7 @@ def _checked(records: Bytes, rules: BatchRules, now_ms: int, version: int, opens
     return AcceptedBatch(accepted, read_batch_header(accepted), now_ms if rules.is_log_append_time else None)
 
 
-def accept_usual(records: memoryview, rules: BatchRules, now_ms: int) -> BatchHeader | None:
+def accept_ordinary(records: memoryview, rules: BatchRules, now_ms: int) -> BatchHeader | None:
     """Returns the header of a usual batch: alone, uncompressed, valid, with nothing to change.
 
     Returns None for every other one, for which `check_produced` then does the full checks and determines the error.
@@ -355,7 +357,9 @@ def _check_header(batch: memoryview, header: BatchHeader, rules: BatchRules) -> 
         raise RefusedRecords(invalid, "transactional records without a producer id")
 
 
-def _opened(batch: memoryview, header: BatchHeader, rules: BatchRules, opens_bytes: int) -> bytes | memoryview:
+def _decompressed_records(
+    batch: memoryview, header: BatchHeader, rules: BatchRules, opens_bytes: int
+) -> bytes | memoryview:
     """Returns the decompressed records.
 
     Stops as soon as there are more bytes than so many records of the allowed size can have: at least one is then too
@@ -372,7 +376,7 @@ def _opened(batch: memoryview, header: BatchHeader, rules: BatchRules, opens_byt
                 ErrorCode.INVALID_RECORD, f"{error}: a record may have {rules.max_record_bytes}"
             ) from None
         if opens_bytes < DECOMPRESSED_LIMIT_BYTES:
-            raise OpensToMore from None
+            raise DecompressesToMore from None
         raise RefusedRecords(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
     except MalformedMessage as malformed:
         raise RefusedRecords(ErrorCode.UNKNOWN_SERVER_ERROR, str(malformed)) from None
@@ -426,7 +430,7 @@ def _in_place(batch: memoryview, header: BatchHeader, rules: BatchRules, max_tim
     return batch
 
 
-def _rewritten(
+def _recompress(
     opened: Bytes, header: BatchHeader, rules: BatchRules, target: Compression, max_timestamp: int
 ) -> bytearray:
     """Returns the same records with the compression of the topic. Attributes without a meaning are dropped."""

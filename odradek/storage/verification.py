@@ -50,7 +50,7 @@ class Verifications:
     def get(self, producer_id: int) -> Verification | None:
         return self._by_producer.get(producer_id)
 
-    def begin(
+    def start_verification(
         self, producer_id: int, producer_epoch: int, sequence: int | None, *, supports_epoch_bump: bool, now_ms: int
     ) -> VerificationGuard:
         """Returns the guard with which a batch may be written once the coordinator has confirmed it."""

@@ -19,7 +19,7 @@ from odradek.files.indexes import TxnIndex
 from odradek.files.names import CLEANER_OFFSETS
 from odradek.protocol.batch_header import BatchHeader, batches
 from odradek.protocol.records import Record, records_of
-from odradek.storage.cleaner import CleanerPass, cleanable
+from odradek.storage.cleaner import CleanerPass, cleanable_range
 from odradek.storage.disk import RealDisk
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_directory import DirectoryId, LogDirectory
@@ -125,7 +125,7 @@ def clean_by_us(data: Path) -> int:
     directory = LogDirectory.open(disk, str(data), DirectoryId(1, None, "", ""))
     now_ms = int(time.time() * 1000)
     log = directory.open_log(TOPIC, 0, None, CONFIG, now_ms=now_ms)
-    found = cleanable(
+    found = cleanable_range(
         log.segments,
         CONFIG,
         cleaned_to=directory.read_cleaner_offsets().get((TOPIC, 0)),
@@ -137,7 +137,7 @@ def clean_by_us(data: Path) -> int:
     cleaner = CleanerPass(
         disk, log.directory, log.segments, CONFIG, found, log.producers(), now_ms=now_ms, key_map_bytes=1 << 24
     )
-    cleaner.learn()
+    cleaner.build_offset_map()
     while (replacement := cleaner.clean_next()) is not None:
         assert log.replace_segments(replacement)
         replacement.finish()

@@ -9,7 +9,7 @@ import pytest
 
 from odradek.protocol.batch_header import crc_ok
 from odradek.protocol.compression import Compression
-from odradek.storage.cleaner import UNCLEANABLE, cleanable, filthiest
+from odradek.storage.cleaner import UNCLEANABLE, cleanable_range, dirtiest
 from odradek.storage.key_map import ENTRY_BYTES
 from tests.support.compaction_scene import COMPACT, DELETE_RETENTION_MS, CompactedLog
 from tests.support.log_builder import NOW_MS
@@ -304,7 +304,7 @@ def test_a_log_goes_on_while_it_is_cleaned() -> None:
     log.append(("a", "1"), ("a", "2"))
     log.roll()
     cleaner = log.start_pass()
-    cleaner.learn()
+    cleaner.build_offset_map()
     log.append(("b", "1"))
     log.roll()
     replacement = cleaner.clean_next()
@@ -321,7 +321,7 @@ def test_a_segment_deleted_meanwhile_is_not_brought_back() -> None:
     log.roll()
     log.append(("b", "1"))
     cleaner = log.start_pass()
-    cleaner.learn()
+    cleaner.build_offset_map()
     replacement = cleaner.clean_next()
     assert replacement is not None
     log.log.delete_records_before(2)
@@ -360,7 +360,7 @@ def test_the_log_with_the_largest_dirty_ratio_comes_first() -> None:
             log.append(("k", "v"))
         log.roll()
         logs[name] = log.found()
-    assert filthiest(logs) == "filthy"
+    assert dirtiest(logs) == "filthy"
     assert logs["even"].dirty_ratio == 0.5
 
 
@@ -394,7 +394,7 @@ def test_a_checkpoint_outside_of_the_log_means_from_the_start(cleaned_to: int | 
         log.append(("k", "v"))
     log.roll()
     log.log.delete_records_before(5)
-    found = cleanable(
+    found = cleanable_range(
         log.log.segments,
         log.config,
         cleaned_to=cleaned_to,

@@ -342,7 +342,7 @@ def test_a_pass_that_begins_again_knows_the_aborted_transactions_again() -> None
             log.end_txn(producer_id, commit=commit)
             log.roll()
         cleaner = log.start_pass()
-        cleaner.learn()
+        cleaner.build_offset_map()
         log.disk.fail(call, Fault.ENOSPC)
         try:
             cleaner.clean_next()

@@ -9,9 +9,9 @@ import pytest
 
 from odradek.files.producer_snapshot import decode_snapshot
 from odradek.protocol.errors import ErrorCode
-from odradek.storage.log import Appended, Origin
+from odradek.storage.log import AppendResult, Origin
 from odradek.storage.log_config import LogConfig
-from odradek.storage.producer_state import ProducerEntry, decrement_sequence, follows, increment_sequence
+from odradek.storage.producer_state import ProducerEntry, decrement_sequence, increment_sequence, is_next_sequence
 from tests.support.log_builder import LogOnDisk, refused
 
 INT_MAX = 2**31 - 1
@@ -37,14 +37,14 @@ def test_sequences_count_on_from_the_largest_int32_to_zero(sequence: int, by: in
     [(-1, 0, True), (0, 1, True), (INT_MAX, 0, True), (0, 0, False), (0, 2, False), (INT_MAX, 1, False)],
 )
 def test_a_sequence_is_followed_by_the_next_and_wraps(last: int, following: int, is_next: bool) -> None:
-    assert follows(last, following) == is_next
+    assert is_next_sequence(last, following) == is_next
 
 
 # --- Sequence rules (#s4-4).
 
 
 def test_scenario_077_a_producer_without_state_may_begin_anywhere() -> None:
-    assert LogOnDisk().append(PID, sequence=3) == Appended(0, 0)
+    assert LogOnDisk().append(PID, sequence=3) == AppendResult(0, 0)
 
 
 def test_scenario_077_a_producer_whose_transactions_bump_its_epoch_must_begin_with_zero() -> None:
@@ -61,7 +61,7 @@ def test_scenario_076_a_sequence_above_one_that_was_refused_before_has_to_wait_f
     with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
         given.append(PID, sequence=5, transactional=True, guard=guard)
     given.append(PID, sequence=0, records=5, transactional=True, guard=guard)
-    assert given.append(PID, sequence=5, transactional=True) == Appended(5, 5)
+    assert given.append(PID, sequence=5, transactional=True) == AppendResult(5, 5)
 
 
 def test_within_an_epoch_each_batch_continues_the_last() -> None:
@@ -69,7 +69,7 @@ def test_within_an_epoch_each_batch_continues_the_last() -> None:
     given.append(PID, sequence=0, records=3)
     with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
         given.append(PID, sequence=4)
-    assert given.append(PID, sequence=3) == Appended(3, 3)
+    assert given.append(PID, sequence=3) == AppendResult(3, 3)
 
 
 def test_scenario_081_a_new_epoch_begins_with_zero() -> None:
@@ -77,7 +77,7 @@ def test_scenario_081_a_new_epoch_begins_with_zero() -> None:
     given.append(PID, epoch=3, sequence=17)
     with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
         given.append(PID, epoch=4, sequence=18)
-    assert given.append(PID, epoch=4, sequence=0) == Appended(1, 1)
+    assert given.append(PID, epoch=4, sequence=0) == AppendResult(1, 1)
 
 
 def test_an_older_epoch_is_fenced() -> None:
@@ -93,20 +93,20 @@ def test_after_a_bumping_marker_the_next_transaction_begins_with_zero() -> None:
     given.end(PID, commit=True, epoch=2, transaction_version=2)
     with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
         given.append(PID, epoch=2, sequence=3, transactional=True)
-    assert given.append(PID, epoch=2, sequence=0, transactional=True) == Appended(4, 4)
+    assert given.append(PID, epoch=2, sequence=0, transactional=True) == AppendResult(4, 4)
 
 
 def test_after_a_marker_of_the_same_epoch_sequences_go_on() -> None:
     given = LogOnDisk()
     given.append(PID, sequence=0, records=3, transactional=True)
     given.end(PID, commit=True)
-    assert given.append(PID, sequence=3, transactional=True) == Appended(4, 4)
+    assert given.append(PID, sequence=3, transactional=True) == AppendResult(4, 4)
 
 
 def test_scenario_080_sequences_wrap() -> None:
     given = LogOnDisk()
     given.append(PID, sequence=INT_MAX)
-    assert given.append(PID, sequence=0) == Appended(1, 1)
+    assert given.append(PID, sequence=0) == AppendResult(1, 1)
 
 
 def test_scenario_080_a_batch_may_wrap_in_its_middle() -> None:
@@ -115,8 +115,8 @@ def test_scenario_080_a_batch_may_wrap_in_its_middle() -> None:
     producer = given.log.producer(PID)
     assert producer is not None
     assert producer.last_sequence == 1
-    assert given.append(PID, sequence=2) == Appended(4, 4)
-    assert given.append(PID, sequence=INT_MAX - 1, records=4) == Appended(
+    assert given.append(PID, sequence=2) == AppendResult(4, 4)
+    assert given.append(PID, sequence=INT_MAX - 1, records=4) == AppendResult(
         0, 3, log_append_time_ms=given.now_ms, is_duplicate=True
     )
 
@@ -125,7 +125,7 @@ def test_what_the_coordinator_writes_has_no_sequence() -> None:
     given = LogOnDisk()
     for offset in range(3):
         appended = given.append(PID, sequence=0, transactional=True, origin=Origin.COORDINATOR)
-        assert appended == Appended(offset, offset)
+        assert appended == AppendResult(offset, offset)
 
 
 def test_what_the_coordinator_writes_is_fenced_by_epoch() -> None:
@@ -193,7 +193,7 @@ def test_a_batch_that_is_staged_but_not_written_is_known_already() -> None:
     given = LogOnDisk()
     given.stage(PID, sequence=0, records=2)
     assert given.stage(PID, sequence=0, records=2).is_duplicate
-    assert given.stage(PID, sequence=2) == Appended(2, 2)
+    assert given.stage(PID, sequence=2) == AppendResult(2, 2)
     given.log.write_staged()
     assert given.log.log_end_offset == 3
 
@@ -237,7 +237,7 @@ def test_scenario_087_after_a_clean_restart_only_the_last_batch_is_known() -> No
     assert given.append(PID, sequence=5).base_offset == 5
     with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
         given.append(PID, sequence=4)
-    assert given.append(PID, sequence=6) == Appended(6, 6)
+    assert given.append(PID, sequence=6) == AppendResult(6, 6)
 
 
 def test_scenario_087_after_a_kill_the_log_is_replayed_and_all_five_are_known() -> None:
@@ -338,7 +338,7 @@ def test_scenario_097_an_idle_producer_is_forgotten_after_its_time_counted_in_re
     given.append(PID, sequence=4, timestamp=1_000)
     assert given.log.expire_producers(1_000 + DAY_MS - 1) == []
     assert given.log.expire_producers(1_000 + DAY_MS) == [PID]
-    assert given.append(PID, sequence=9) == Appended(1, 1), "any sequence will do then"
+    assert given.append(PID, sequence=9) == AppendResult(1, 1), "any sequence will do then"
 
 
 def test_scenario_097_a_producer_with_an_open_transaction_is_never_forgotten() -> None:

@@ -8,7 +8,7 @@ from odradek.protocol.batch_header import BatchHeader
 from odradek.protocol.compression import Compression
 from odradek.protocol.control_records import marker_batch, read_marker
 from odradek.protocol.records import NewRecord, Record, batches, build_batch, records_of
-from odradek.storage.cleaner import Cleanable, CleanerPass, cleanable
+from odradek.storage.cleaner import CleanableRange, CleanerPass, cleanable_range
 from odradek.storage.log import Log, Origin
 from odradek.storage.log_config import LogConfig
 from tests.support.fake_disk import FakeDisk
@@ -102,9 +102,9 @@ class CompactedLog:
 
     # --- cleaning
 
-    def found(self) -> Cleanable:
+    def found(self) -> CleanableRange:
         log = self.log
-        return cleanable(
+        return cleanable_range(
             log.segments,
             self.config,
             cleaned_to=self.cleaned_to,
@@ -130,7 +130,7 @@ class CompactedLog:
     def clean(self) -> None:
         """Runs one cleaning pass over the whole log."""
         cleaner = self.start_pass()
-        cleaner.learn()
+        cleaner.build_offset_map()
         while (replacement := cleaner.clean_next()) is not None:
             assert self.log.replace_segments(replacement)
             replacement.finish()

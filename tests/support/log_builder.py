@@ -10,7 +10,7 @@ import pytest
 from odradek.protocol.control_records import marker_batch
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.records import NewRecord, batches, build_batch, records_of
-from odradek.storage.log import Appended, Log, Origin
+from odradek.storage.log import AppendResult, Log, Origin
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_directory import DirectoryId, LogDirectory
 from odradek.storage.verification import VerificationGuard
@@ -46,7 +46,7 @@ class LogOnDisk:
         timestamp: int | None = None,
         guard: VerificationGuard | None = None,
         value: bytes = b"value",
-    ) -> Appended:
+    ) -> AppendResult:
         at_ms = self.now_ms if timestamp is None else timestamp
         batch = build_batch(
             [NewRecord(b"key", value, at_ms) for _ in range(records)],
@@ -69,7 +69,7 @@ class LogOnDisk:
         timestamp: int | None = None,
         guard: VerificationGuard | None = None,
         value: bytes = b"value",
-    ) -> Appended:
+    ) -> AppendResult:
         appended = self.stage(
             producer_id,
             epoch=epoch,
@@ -101,7 +101,7 @@ class LogOnDisk:
         coordinator_epoch: int = 0,
         transaction_version: int = 0,
         write: bool = True,
-    ) -> Appended:
+    ) -> AppendResult:
         """Appends a transaction marker."""
         batch = marker_batch(
             producer_id=producer_id,

@@ -61,7 +61,7 @@ from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.runtime.waiting import Deferred, start_unattended
 from odradek.broker.runtime.workers import JobResult, Workers
 from odradek.files.checkpoints import topic_id_bytes
-from odradek.files.releases import rank
+from odradek.files.releases import release_order
 from odradek.protocol.control_records import leader_change_batch
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.kafka_rules import NEWEST, KafkaRules
@@ -556,7 +556,7 @@ def _check_features(image: MetadataImage, newest: str) -> None:
 
     newest  the newest release of Odradek that has used the directory, or an empty text
     """
-    later = f"Odradek {newest}" if rank(newest) > rank(__version__) else ""
+    later = f"Odradek {newest}" if release_order(newest) > release_order(__version__) else ""
     least, most = SUPPORTED_FEATURES[METADATA_VERSION]
     level = image.features.get(METADATA_VERSION)
     if level is not None and level < least:

@@ -28,7 +28,7 @@ from odradek.broker.metadata.config_rules import (
 )
 from odradek.broker.metadata.image import ConfigResource, MetadataImage
 from odradek.broker.metadata.records import Decision, require_one_batch
-from odradek.protocol.errors import ErrorCode, KafkaError, bare
+from odradek.protocol.errors import ErrorCode, KafkaError, without_traceback
 from odradek.protocol.kafka_rules import NEWEST, KafkaRules
 from odradek.protocol.messages.config_record import ConfigRecord
 from odradek.protocol.struct import Message
@@ -76,7 +76,7 @@ def alter_configs(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             records += _alter(image, config, resource, node_id, is_incremental, rules)
         except KafkaError as error:
-            results.append((*key, bare(error)))
+            results.append((*key, without_traceback(error)))
         else:
             results.append((*key, None))
         require_one_batch(records)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from odradek.broker.runtime.clock import Clock, Timers, earliest
 from odradek.broker.runtime.workers import JobResult, Workers
 from odradek.protocol.topic_partition import TopicPartition
-from odradek.storage.cleaner import UNCLEANABLE, Cleanable, CleanerPass, cleanable, filthiest, next_lag_ms
+from odradek.storage.cleaner import UNCLEANABLE, CleanableRange, CleanerPass, cleanable_range, dirtiest, next_lag_ms
 
 if TYPE_CHECKING:
     from odradek.broker.configuration.config import BrokerConfig
@@ -53,7 +53,7 @@ class LogCleaner:
         self.uncleanable: set[Partition] = set()
         self._log_directory = log_directory
         self._services = services
-        self._found: dict[Partition, Cleanable] = {}
+        self._found: dict[Partition, CleanableRange] = {}
         self._cleaned_to = log_directory.read_cleaner_offsets()
         self._of: dict[TopicPartition, Partition] = {}  # the partition to which the entry in `_cleaned_to` belongs
         self._is_busy = False
@@ -76,7 +76,7 @@ class LogCleaner:
             return now_ms
         return next_lag_ms(partition.log.segments, partition.log.config, now_ms)
 
-    def _examine(self, partition: Partition, now_ms: int) -> Cleanable | None:
+    def _examine(self, partition: Partition, now_ms: int) -> CleanableRange | None:
         """Returns the part of a log that can be cleaned, or None if the log is not compacted or cannot be cleaned."""
         log = partition.log
         if not log.config.is_compacted or partition in self.uncleanable or log.offline_reason:
@@ -85,7 +85,7 @@ class LogCleaner:
         if self._of.setdefault(key, partition) is not partition:  # a new partition with the same name
             self._of[key] = partition
             self._cleaned_to.pop(key, None)
-        return cleanable(
+        return cleanable_range(
             log.segments,
             log.config,
             cleaned_to=self._cleaned_to.get(key),
@@ -105,7 +105,7 @@ class LogCleaner:
         self._is_stopped = True
 
     def _clean_next(self) -> None:
-        partition = filthiest(self._found)
+        partition = dirtiest(self._found)
         if partition is None or self._is_stopped:
             self._found.clear()
             self._is_busy = False
@@ -143,7 +143,7 @@ class Cleaning:
     def __init__(
         self,
         partition: Partition,
-        found: Cleanable,
+        found: CleanableRange,
         services: CleanerServices,
         is_stopped: Callable[[], bool],
         then: Callable[[Partition, int | Exception | None], None],
@@ -167,7 +167,7 @@ class Cleaning:
         )
 
     def start(self) -> None:
-        self._in_thread(self._pass.learn, lambda _: self._next_group())
+        self._in_thread(self._pass.build_offset_map, lambda _: self._next_group())
 
     def _next_group(self) -> None:
         self._in_thread(self._pass.clean_next, self._replace_segments)

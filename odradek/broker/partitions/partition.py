@@ -21,7 +21,7 @@ from odradek.broker.runtime.workers import Workers, in_thread
 from odradek.broker.transactions.producers import Seals
 from odradek.protocol.batch_header import TRANSACTIONAL, BatchHeader
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage.log import Appended, Log, Origin, SyncTicket
+from odradek.storage.log import AppendResult, Log, Origin, SyncTicket
 from odradek.storage.log_config import INT64_MAX, LogConfig
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Partition:
         header: BatchHeader | None = None,
         transaction_version: int = 0,
         guard: VerificationGuard | None = None,
-    ) -> Appended:
+    ) -> AppendResult:
         """Checks and stages one batch, whose offsets are set in place. It is written by the end of this turn of the
         loop.
 
@@ -135,7 +135,7 @@ class Partition:
         header: BatchHeader | None = None,
         transaction_version: int = 0,
         guard: VerificationGuard | None = None,
-    ) -> Appended:
+    ) -> AppendResult:
         """Appends and writes a batch immediately, after the staged batches. It is readable on return; `when_durable`
         waits for its sync.
 

@@ -26,8 +26,8 @@ from odradek.protocol.batch_header import NO_TIMESTAMP, TRANSACTIONAL
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.frames import response_chunks
 from odradek.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from odradek.storage.log import Appended, Origin
-from odradek.storage.validation import ALWAYS_CHEAP_BYTES, accept_usual, is_cheap
+from odradek.storage.log import AppendResult, Origin
+from odradek.storage.validation import ALWAYS_CHEAP_BYTES, accept_ordinary, is_cheap
 
 if TYPE_CHECKING:
     from odradek.broker.api.dispatch import Route
@@ -147,7 +147,7 @@ class ProduceFastPath:
         if records_size > ALWAYS_CHEAP_BYTES and not is_cheap(records):
             return None
         partition, now_ms = known.partition, self._now_ms()
-        header = accept_usual(records, partition.rules, now_ms)
+        header = accept_ordinary(records, partition.rules, now_ms)
         if header is None or (header.attributes & TRANSACTIONAL == 0) is not (id_size == NONE):
             return None
         staged = QuickReply(self, known, correlation_id, len(frame))
@@ -213,7 +213,7 @@ class QuickReply:
 
     overlapping_key: Final = ApiKey.PRODUCE.value
     waits_for_others: Final = False
-    appended: Appended
+    appended: AppendResult
     log_start_offset: int
     started_s: float  # see `Exchange`
     parked_s: float

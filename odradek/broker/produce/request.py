@@ -33,7 +33,7 @@ from odradek.storage.validation import (
     CHEAP_OPENED_BYTES,
     AcceptedBatch,
     BatchRules,
-    OpensToMore,
+    DecompressesToMore,
     RefusedRecords,
     check_produced,
     is_cheap,
@@ -220,7 +220,7 @@ class PendingProduce:
             raise refusal
         context, rules = self._context, partition.rules
         if is_cheap(records, rules):
-            with suppress(OpensToMore):
+            with suppress(DecompressesToMore):
                 accepted = check_produced(
                     records, rules, context.now_ms, context.api_version, opens_bytes=CHEAP_OPENED_BYTES
                 )

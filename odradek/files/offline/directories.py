@@ -95,7 +95,7 @@ def _directories(paths: Iterable[str | Path]) -> Iterator[Path]:
 def _below(directory: Path) -> Iterator[PartitionLog]:
     own = partition_of(directory)
     if own is not None:
-        yield _checkpointed(PartitionLog(*own, directory), _Checkpoints.of(directory.parent))
+        yield _with_checkpoints(PartitionLog(*own, directory), _Checkpoints.of(directory.parent))
         return
     checkpoints = _Checkpoints.of(directory)
     with os.scandir(directory) as entries:
@@ -103,7 +103,7 @@ def _below(directory: Path) -> Iterator[PartitionLog]:
             if entry.is_dir():
                 named = partition_of(Path(entry.path))
                 if named is not None:
-                    yield _checkpointed(PartitionLog(*named, directory / entry.name), checkpoints)
+                    yield _with_checkpoints(PartitionLog(*named, directory / entry.name), checkpoints)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class _Checkpoints:
         )
 
 
-def _checkpointed(log: PartitionLog, checkpoints: _Checkpoints) -> PartitionLog:
+def _with_checkpoints(log: PartitionLog, checkpoints: _Checkpoints) -> PartitionLog:
     key = (log.topic, log.partition)
     return replace(
         log,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from odradek.files.indexes import CorruptIndex, TxnIndex
 from odradek.files.names import CLEANED, LOG, OFFSET_INDEX, SWAP, TIME_INDEX, offset_file, offset_of
-from odradek.files.offline.transactions import Aborted
+from odradek.files.offline.transactions import AbortedRange
 from odradek.files.producer_snapshot import CorruptSnapshot, SnapshotEntry, decode_snapshot
 from odradek.files.structures import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, Structure
 from odradek.protocol.batch_header import HEADER_BYTES, MAGIC, unpack_batch_header
@@ -53,13 +53,13 @@ def segments_of(directory: Path) -> list[SegmentFile]:
     """
     for _ in range(_ATTEMPTS):
         try:
-            return _listed(directory)
+            return _list_segments(directory)
         except FileNotFoundError:
             os.listdir(directory)  # raises if the directory itself is gone
     raise FileNotFoundError(f"{directory}: its segments disappear while they are listed")
 
 
-def _listed(directory: Path) -> list[SegmentFile]:
+def _list_segments(directory: Path) -> list[SegmentFile]:
     names = os.listdir(directory)
     plain = {base for name in names if (base := _base(name, LOG)) is not None}
     swaps = {base for name in names if (base := _base(name, LOG + SWAP)) is not None}
@@ -163,7 +163,7 @@ class BadIndex(Exception):
     """A file beside the log is unreliable. The log can be read without it."""
 
 
-def read_aborted(path: Path) -> list[Aborted]:
+def read_aborted(path: Path) -> list[AbortedRange]:
     """Reads the aborted transactions of a transaction index by ascending last offset. Returns none if there is no file.
 
     Raises BadIndex.
@@ -176,7 +176,7 @@ def read_aborted(path: Path) -> list[Aborted]:
         index = TxnIndex.from_bytes(offset_of(path.name) or 0, data)
     except CorruptIndex as error:
         raise BadIndex(f"{path}: {error}") from None
-    return [Aborted(each.producer_id, each.first_offset, each.last_offset) for each in index.entries()]
+    return [AbortedRange(each.producer_id, each.first_offset, each.last_offset) for each in index.entries()]
 
 
 def read_snapshot(path: Path) -> list[SnapshotEntry]:

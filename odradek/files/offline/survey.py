@@ -21,7 +21,7 @@ from odradek.files.offline.segments import (
     read_aborted,
     read_snapshot,
 )
-from odradek.files.offline.transactions import Aborted, Transactions
+from odradek.files.offline.transactions import AbortedRange, Transactions
 from odradek.files.offline.walk import OnDamage, headers, read_stable, refuse
 from odradek.protocol.batch_header import NO_TIMESTAMP
 
@@ -50,7 +50,7 @@ class PartitionSurvey:
     start_offset: int
     end_offset: int
     last_stable_offset: int
-    aborted: list[Aborted]
+    aborted: list[AbortedRange]
     places: list[BatchPlace]
     not_older: dict[int, BatchPlace] = field(default_factory=dict)
 
@@ -88,7 +88,7 @@ def _by_index(log: PartitionLog, segments: list[SegmentFile], cut_bytes: int, on
     opened = {
         each.producer_id: each.current_txn_first_offset for each in snapshot if each.current_txn_first_offset >= 0
     }
-    found = _survey(log, segments[-1:], Transactions.after(opened), cut_bytes, (), on_damage)
+    found = _survey(log, segments[-1:], Transactions.after_snapshot(opened), cut_bytes, (), on_damage)
     found.aborted[:0] = aborted
     found.start_offset = max(log.log_start_offset, segments[0].base_offset)
     found.places[:0] = [

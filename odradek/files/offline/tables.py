@@ -41,7 +41,7 @@ def offsets(log: PartitionLog, on_damage: OnDamage = refuse) -> list[Row]:
     return read_stable(log.directory, lambda segments: [_offsets(log, segments, on_damage)])
 
 
-def _walked(segments: list[SegmentFile], on_damage: OnDamage) -> Iterator[tuple[BatchHeader, Buffer | None]]:
+def _walk_batches(segments: list[SegmentFile], on_damage: OnDamage) -> Iterator[tuple[BatchHeader, Buffer | None]]:
     for segment in segments:
         for _, header, data in headers(segment, 0, segment.base_offset, on_damage=on_damage):
             yield header, data
@@ -49,7 +49,7 @@ def _walked(segments: list[SegmentFile], on_damage: OnDamage) -> Iterator[tuple[
 
 def _transactions(log: PartitionLog, segments: list[SegmentFile], on_damage: OnDamage) -> Iterator[Row]:
     state = Transactions()
-    for header, data in _walked(segments, on_damage):
+    for header, data in _walk_batches(segments, on_damage):
         ended = state.add(header, data)
         if ended is not None:
             yield _transaction(log, ended)
@@ -89,7 +89,7 @@ class _ProducerState:
 
 def _producers(log: PartitionLog, segments: list[SegmentFile], on_damage: OnDamage) -> Iterator[Row]:
     state, known = Transactions(), dict[int, _ProducerState]()
-    for header, data in _walked(segments, on_damage):
+    for header, data in _walk_batches(segments, on_damage):
         if not header.has_producer_id:
             continue
         state.add(header, data)
@@ -155,7 +155,7 @@ def _offsets(log: PartitionLog, segments: list[SegmentFile], on_damage: OnDamage
         start_offset = max(start_offset, segments[0].base_offset)
     end_offset = max(start_offset, segments[-1].base_offset) if segments else start_offset
     records = 0
-    for header, data in _walked(segments, on_damage):
+    for header, data in _walk_batches(segments, on_damage):
         state.add(header, data)
         end_offset = max(end_offset, header.next_offset)
         if not header.is_control and header.last_offset >= start_offset:

@@ -18,7 +18,7 @@ from odradek.protocol.control_records import Marker, read_marker
 from odradek.protocol.struct import Buffer
 
 
-class Aborted(NamedTuple):
+class AbortedRange(NamedTuple):
     """An aborted transaction: the batches of its producer from its first offset to its marker."""
 
     producer_id: int
@@ -60,10 +60,10 @@ class Transactions:
     """
 
     open: dict[int, PartitionTransaction] = field(default_factory=dict)
-    aborted: list[Aborted] = field(default_factory=list)
+    aborted: list[AbortedRange] = field(default_factory=list)
 
     @classmethod
-    def after(cls, snapshot: Mapping[int, int]) -> Transactions:
+    def after_snapshot(cls, snapshot: Mapping[int, int]) -> Transactions:
         """Begins in the middle of a log, with producer id → first offset of each open transaction."""
         return cls({each: PartitionTransaction(each, -1, first, -1, first) for each, first in snapshot.items()})
 
@@ -90,14 +90,14 @@ class Transactions:
         if transaction is not None:
             transaction.marker = marker
             if not marker.is_commit:
-                self.aborted.append(Aborted(marker.producer_id, transaction.first_offset, marker.offset))
+                self.aborted.append(AbortedRange(marker.producer_id, transaction.first_offset, marker.offset))
         return transaction
 
     def last_stable_offset(self, end_offset: int) -> int:
         return min((each.first_offset for each in self.open.values()), default=end_offset)
 
 
-def overlapping(aborted: Sequence[Aborted], start_offset: int, end_offset: int) -> list[Aborted]:
+def overlapping(aborted: Sequence[AbortedRange], start_offset: int, end_offset: int) -> list[AbortedRange]:
     """Returns the transactions that overlap [start_offset, end_offset). `aborted` is sorted by last offset."""
     first = bisect_left(aborted, start_offset, key=lambda each: each.last_offset)
     return [each for each in aborted[first:] if each.first_offset < end_offset]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, TypeAlias, TypeVar
 
-from odradek.files.batches import good_header, may_end_a_log, what_is_wrong
+from odradek.files.batches import describe_damage, good_header, may_end_a_log
 from odradek.files.offline.segments import SegmentFile, position_after, position_before, segment_with, segments_of
 from odradek.protocol.batch_header import (
     CONTROL,
@@ -108,7 +108,7 @@ def headers(
             if header is None:
                 if segment.is_active and may_end_a_log(window[at:], size - position):
                     return
-                reason = what_is_wrong(window, at, size - position, next_offset)
+                reason = describe_damage(window, at, size - position, next_offset)
                 on_damage(DamagedLog(segment.path, position, next_offset, reason))
                 found = position_after(segment, position)
                 if found is None:
@@ -203,11 +203,11 @@ def _of_segment(
             has_ended = False
             while at < len(data):
                 rest = size - position - at
-                if at and len(data) - at < rest and at + _announced(data, at) > len(data):
+                if at and len(data) - at < rest and at + _announced_size(data, at) > len(data):
                     break  # the batch belongs to the next stretch
                 header = good_header(data, at, rest, next_offset)
                 if header is None:
-                    reason = what_is_wrong(data, at, rest, next_offset)
+                    reason = describe_damage(data, at, rest, next_offset)
                     break
                 batch_bytes = header.batch_length + LOG_OVERHEAD
                 if header.base_offset >= end_offset:
@@ -238,7 +238,7 @@ def _of_segment(
             position += at
 
 
-def _announced(data: memoryview, at: int) -> int:
+def _announced_size(data: memoryview, at: int) -> int:
     """Returns the size of the batch at `at` according to its header, or more than there is if the header is
     incomplete."""
     return batch_size_at(data, at) if at + HEADER_BYTES <= len(data) else HEADER_BYTES

@@ -16,7 +16,7 @@ from odradek.client.columns import read_records
 from odradek.client.common.values import TopicPartition
 from odradek.files.offline.directories import PartitionLog, partitions_at
 from odradek.files.offline.survey import BatchPlace, PartitionSurvey, survey
-from odradek.files.offline.transactions import Aborted, overlapping
+from odradek.files.offline.transactions import AbortedRange, overlapping
 from odradek.files.offline.walk import DamagedLog, OnDamage, refuse, stretches
 from odradek.protocol.topic_partition import CLUSTER_METADATA, INTERNAL_TOPICS
 from odradek.spark.files.options import DamageMode, FileOptions, LogView
@@ -39,7 +39,7 @@ class FileTask:
     range: OffsetRange
     directory: Path
     hint: tuple[int, int, int] | None
-    aborted: tuple[Aborted, ...]
+    aborted: tuple[AbortedRange, ...]
 
 
 def chosen_logs(options: FileOptions) -> list[PartitionLog]:

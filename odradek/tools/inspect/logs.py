@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from odradek.files.batches import good_header, what_is_wrong
+from odradek.files.batches import describe_damage, good_header
 from odradek.protocol.batch_header import (
     BatchHeader,
     computed_crc,
@@ -36,7 +36,7 @@ def read_log(data: Buffer, base_offset: int, topic: str | None, *, with_records:
         header = good_header(view, position, rest, ANY_OFFSET)
         if header is None:
             if any(view[position:]):
-                yield Damage(position, what_is_wrong(view, position, rest, ANY_OFFSET))
+                yield Damage(position, describe_damage(view, position, rest, ANY_OFFSET))
             else:
                 yield Damage(position, f"{rest} zero bytes behind the last batch, as a crash may leave them")
             return

@@ -71,7 +71,7 @@ def read_snapshot(data: bytes, base_offset: int) -> Iterator[Finding]:
     if len(data) < size:
         yield Damage(0, f"a producer snapshot begins with {size} bytes; there are {len(data)}")
         return
-    header = SNAPSHOT_HEADER.declared().parse(data)
+    header = SNAPSHOT_HEADER.to_construct().parse(data)
     if header.version != SNAPSHOT_VERSION:
         yield Damage(0, f"a producer snapshot of version {header.version}; 1 is known")
         return
@@ -92,7 +92,7 @@ def read_snapshot(data: bytes, base_offset: int) -> Iterator[Finding]:
 def _entries(data: bytes, structure: Structure, *, may_end_in_zeros: bool = True) -> Iterator[tuple[int, Any]]:
     """Yields each entry as a dictionary with its position; then at most one Damage or Note about the end of the
     file."""
-    size, declared = structure.size_bytes, structure.declared()
+    size, declared = structure.size_bytes, structure.to_construct()
     used = len(data)
     if may_end_in_zeros:  # Kafka preallocates zeros; zeros that belong to an entry are kept
         used = min(used, -(-len(data.rstrip(b"\x00")) // size) * size)

@@ -21,7 +21,7 @@ from odradek.protocol.messages.delete_records_response import DeleteRecordsRespo
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
-from odradek.storage.cleaner import CleanerPass, cleanable
+from odradek.storage.cleaner import CleanerPass, cleanable_range
 from tests.support.broker_scene import NOW_MS, answer_of
 from tests.support.transactional_clients import TV1, Clients, batch_of, consumed
 
@@ -153,7 +153,7 @@ def clean(scene: Clients, topic: str) -> None:
     ticket = log.start_sync()
     ticket.run()
     log.finish_sync(ticket)
-    found = cleanable(
+    found = cleanable_range(
         log.segments,
         log.config,
         cleaned_to=None,
@@ -172,7 +172,7 @@ def clean(scene: Clients, topic: str) -> None:
         now_ms=NOW_MS,
         key_map_bytes=1 << 20,
     )
-    cleaner.learn()
+    cleaner.build_offset_map()
     while (replacement := cleaner.clean_next()) is not None:
         assert log.replace_segments(replacement)
         replacement.finish()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.files.releases import NONE, OWN, Releases, rank, releases_in, with_releases
+from odradek.files.releases import NONE, OWN, Releases, release_order, releases_in, with_releases
 
 KAFKA_WROTE = (
     b"#\n#Sun Nov 29 20:54:47 UTC 2026\nnode.id=1\ndirectory.id=4__EQe1z8JTP-PgYNx8Liw\nversion=1\ncluster.id=b2R\n"
@@ -27,15 +27,15 @@ def test_a_directory_that_only_kafka_has_used_names_no_release() -> None:
 
 
 def test_releases_are_compared_as_numbers_and_never_become_older() -> None:
-    assert rank("0.10.0") > rank("0.9.9") > rank("")
+    assert release_order("0.10.0") > release_order("0.9.9") > release_order("")
     assert LATER.after(Releases("0.10.0", "0.1.0")) == Releases("0.10.0", "0.2.0")
     assert LATER.after(Releases("0.2.0", "0.1.0")) == LATER
 
 
 @pytest.mark.parametrize("text", ["1.0", "2.0.0rc1", "later"])
 def test_a_text_that_is_no_release_counts_as_later(text: str) -> None:
-    assert rank(text) > rank("999.999.999")
+    assert release_order(text) > release_order("999.999.999")
 
 
 def test_every_release_can_read_what_it_writes() -> None:
-    assert rank(OWN.since) <= rank(OWN.newest)
+    assert release_order(OWN.since) <= release_order(OWN.newest)

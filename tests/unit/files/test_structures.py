@@ -23,7 +23,7 @@ SIZES = [
 @pytest.mark.parametrize(("structure", "size_bytes"), SIZES)
 def test_both_forms_of_a_structure_read_the_same_numbers(structure: Structure, size_bytes: int) -> None:
     data = bytes(range(1, size_bytes + 1))
-    declared = structure.declared()
+    declared = structure.to_construct()
     assert structure.size_bytes == declared.sizeof() == size_bytes
     fields = declared.parse(data)
     assert [fields[name] for name in structure.fields] == list(structure.packed.unpack(data))

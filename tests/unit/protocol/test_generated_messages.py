@@ -1,14 +1,14 @@
 """The message classes in the repository are those that the schemas generate."""
 
 from odradek.protocol.codec import decode, encode
-from odradek.protocol.generate import MESSAGES, generated
+from odradek.protocol.generate import MESSAGES, generate_sources
 from odradek.protocol.messages import MODULES, REQUESTS, RESPONSES, message_class, request_class, response_class
 from odradek.protocol.schema import load
 
 
 def test_the_generated_modules_are_up_to_date() -> None:
     checked_in = {path.name: path.read_text() for path in MESSAGES.glob("*.py")}
-    assert checked_in == generated(), "run python -m odradek.protocol.generate"
+    assert checked_in == generate_sources(), "run python -m odradek.protocol.generate"
 
 
 def test_every_request_has_a_response() -> None:

@@ -16,7 +16,14 @@ from odradek.protocol.frames import LENGTH_BYTES, read_request_header, request_b
 from odradek.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from odradek.protocol.recording_cuts import MOST_BATCHES, UncheckedCut, cut_answer, cut_request, restored, unchecked_cut
+from odradek.protocol.recording_cuts import (
+    MOST_BATCHES,
+    UncheckedCut,
+    cut_answer,
+    cut_request,
+    restore_body,
+    unchecked_cut,
+)
 from odradek.protocol.records import NewRecord, build_batch
 from odradek.protocol.struct import Buffer
 from tests.support.requests import produce_request
@@ -69,7 +76,7 @@ def test_of_a_produce_request_the_headers_of_its_batches_are_kept(version: int) 
     body = joined(cut_request(frame))
     assert b"records" not in body
     assert len(body) < 500
-    whole = restored(body)
+    whole = restore_body(body)
     assert len(whole) == len(frame)
     request = decode(ProduceRequest, version, whole, read_request_header(whole)[1])
     found = [each.records for topic in request.topic_data for each in topic.partition_data]
@@ -153,7 +160,7 @@ def test_damaged_frames_are_kept_whole_or_come_back_in_their_size(version: int) 
             frame[chance.randrange(2, 80)] = chance.randrange(256)
         view = memoryview(frame)[: chance.randrange(len(frame) + 1)]
         parts = cut_request(view)
-        assert parts is None or len(restored(joined(parts))) == len(view)
+        assert parts is None or len(restore_body(joined(parts))) == len(view)
 
 
 @dataclass
@@ -184,7 +191,7 @@ def fetched(*records: list[Chunk]) -> list[Chunk]:
 
 
 def records_of(body: bytes) -> list[bytes]:
-    answer = decode(FetchResponse, 12, restored(body), 9)
+    answer = decode(FetchResponse, 12, restore_body(body), 9)
     return [bytes(each.records or b"") for topic in answer.responses for each in topic.partitions]  # type: ignore[arg-type]
 
 
@@ -196,7 +203,7 @@ def test_of_a_fetch_answer_headers_are_kept_up_to_the_first_batch_with_records()
     chunks = fetched([marker + data + data, data], [in_file], [batch(b"small")])
     size = sum(map(len, chunks))
     body = joined(cut_answer(chunks))
-    assert len(restored(body)) == size
+    assert len(restore_body(body)) == size
     assert len(body) < 1000
     assert disk.read < 500
     memory, file, small = records_of(body)
@@ -216,7 +223,7 @@ def test_markers_and_empty_batches_alone_are_kept_whole() -> None:
 def test_chunks_that_are_no_answer_of_the_codec_are_not_cut() -> None:
     assert cut_answer([FileSlice(Disk(b""), 0, 0)]) is None
     strange: list[Chunk] = [b"head", b"no batch" * 1000, b"tail"]
-    assert len(restored(joined(cut_answer(strange)))) == 4 + 8000 + 4
+    assert len(restore_body(joined(cut_answer(strange)))) == 4 + 8000 + 4
 
 
 def test_a_file_that_cannot_be_read_is_left_to_what_sends_it() -> None:
@@ -231,4 +238,4 @@ def test_a_file_that_cannot_be_read_is_left_to_what_sends_it() -> None:
 def test_sizes_that_cannot_be_are_refused() -> None:
     for body in (b"", b"\0\0\0\1\0\0", b"\0\0\0\1" + b"\xff" * 8):
         with pytest.raises(MalformedMessage):
-            restored(body)
+            restore_body(body)

@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from odradek.protocol.batch_header import batches, read_batch_header
-from odradek.storage.compaction import BatchAt, LastOfProducer, PassRules, PassTransactions, RecordFilter, collect_keys
+from odradek.storage.compaction import (
+    BatchAt,
+    LastProducerBatch,
+    PassRules,
+    PassTransactions,
+    RecordFilter,
+    collect_keys,
+)
 from odradek.storage.key_map import KeyMap
 from tests.support.oracle import needs_oracle, unpack
 
@@ -45,7 +52,7 @@ def test_compaction_writes_the_same_bytes_as_kafka(name: str, topic: str, clean_
         end_offset=end_offset,
         now_ms=horizon_ms - retention_ms,
         delete_retention_ms=retention_ms,
-        producers={PRODUCER: LastOfProducer(0, end_offset - 1)},
+        producers={PRODUCER: LastProducerBatch(0, end_offset - 1)},
     )
     record_filter = RecordFilter(keys, PassTransactions(()), rules)
     kept = [record_filter.filtered(header, batch) for header, batch in clean + dirty]

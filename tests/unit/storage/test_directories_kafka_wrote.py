@@ -19,7 +19,7 @@ from odradek.storage.log import Log
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_directory import DirectoryId, LogDirectory
 from odradek.storage.producer_state import ProducerEntry
-from odradek.storage.recovery import Checkpointed, load_log
+from odradek.storage.recovery import CheckpointFacts, load_log
 from tests.support.oracle import acknowledged, directories, dump, dump_kinds, needs_oracle, served, unpack
 
 pytestmark = needs_oracle
@@ -261,7 +261,7 @@ def test_indexes_built_from_the_log_are_the_bytes_that_kafka_wrote_while_appendi
             continue
         for partition in range(len(facts["partitions"])):
             folder = path / f"{topic}-{partition}"
-            state = load_log(disk, str(folder), Checkpointed(is_clean=False), LogConfig(), now_ms=0)
+            state = load_log(disk, str(folder), CheckpointFacts(is_clean=False), LogConfig(), now_ms=0)
             for segment in state.segments:
                 for file, rebuilt in segment.index_files():
                     kafkas = Path(file).read_bytes()

@@ -14,8 +14,8 @@ from odradek.storage.disk import (
     MAX_WRITE_BYTES,
     SAMPLE_EVERY_BYTES,
     Buffer,
+    ChangeTrackingDisk,
     DirectoryInUse,
-    NotingDisk,
     RealDisk,
     RealFile,
     WouldBlock,
@@ -195,7 +195,7 @@ def test_what_is_created_is_for_its_owner_alone(
 
 @pytest.mark.linux  # Windows renames no directory while one of its files is open
 def test_changes_of_names_are_noted(tmp_path: Path) -> None:
-    disk, at = NotingDisk(), str(tmp_path)
+    disk, at = ChangeTrackingDisk(), str(tmp_path)
     disk.write_bytes(f"{at}/before", b"1")
     disk.begin_notes()
     disk.make_directory(f"{at}/a")

@@ -9,7 +9,7 @@ import pytest
 from odradek.storage.log import Origin
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_directory import LogDirectory
-from odradek.storage.log_state import CopiedLogs, KnownLog
+from odradek.storage.log_state import CopiedLogs, CopiedLogState
 from tests.support.fake_disk import FakeDisk
 from tests.support.log_builder import NODE, NOW_MS, TOPIC_ID, LogOnDisk, offsets
 
@@ -17,10 +17,10 @@ LOG = "/data/t-0/00000000000000000000.log"
 INDEXED = LogConfig(index_interval_bytes=100)
 
 
-def known_logs(given: LogOnDisk) -> dict[tuple[str, int], KnownLog]:
+def copied_states(given: LogOnDisk) -> dict[tuple[str, int], CopiedLogState]:
     logs = CopiedLogs(given.directory.logs)
-    assert list(logs.looking()) == [None]
-    return logs.known
+    assert list(logs.examining()) == [None]
+    return logs.states
 
 
 def with_transactions() -> LogOnDisk:
@@ -56,9 +56,9 @@ def with_deleted_records() -> LogOnDisk:
     return given
 
 
-def opened(disk: FakeDisk, known: dict[tuple[str, int], KnownLog]) -> LogOnDisk:
+def opened(disk: FakeDisk, known: dict[tuple[str, int], CopiedLogState]) -> LogOnDisk:
     directory = LogDirectory.open(disk, "/data", NODE)
-    directory.expect(known)
+    directory.register_copied_states(known)
     log = directory.open_log("t", 0, TOPIC_ID, INDEXED, now_ms=NOW_MS)
     copied = LogOnDisk.__new__(LogOnDisk)
     copied.disk, copied.config, copied.now_ms, copied.directory, copied.log = disk, INDEXED, NOW_MS, directory, log
@@ -82,7 +82,7 @@ def told(given: LogOnDisk) -> dict[str, object]:
 @pytest.mark.parametrize("make", [with_transactions, stopped_and_gone_on, with_deleted_records])
 def test_it_goes_on_as_the_log_that_it_is_a_copy_of(make: Callable[[], LogOnDisk]) -> None:
     given = make()
-    known = known_logs(given)
+    known = copied_states(given)
     copy = opened(given.disk.after_kill(), known)
     assert told(copy) == told(given)
     for each in (copy, given):
@@ -97,7 +97,7 @@ def test_it_goes_on_as_the_log_that_it_is_a_copy_of(make: Callable[[], LogOnDisk
 @pytest.mark.parametrize("make", [with_transactions, with_deleted_records])
 def test_it_is_as_after_a_recovery_and_so_is_what_follows(make: Callable[[], LogOnDisk]) -> None:
     given = make()
-    known = known_logs(given)
+    known = copied_states(given)
     copy, recovered = opened(given.disk.after_kill(), known), opened(given.disk.after_kill(), {})
     assert told(copy) == told(recovered)
     for each in (copy, recovered):
@@ -111,7 +111,7 @@ def test_it_is_as_after_a_recovery_and_so_is_what_follows(make: Callable[[], Log
 
 def test_no_record_is_read() -> None:
     given = with_transactions()
-    known = known_logs(given)
+    known = copied_states(given)
     disk = given.disk.after_kill()
     data = disk.read_bytes(LOG)
     disk.write_bytes(LOG, bytes(len(data)))
@@ -120,7 +120,7 @@ def test_no_record_is_read() -> None:
 
 def test_what_is_known_serves_for_many_copies_and_stays_as_it_was() -> None:
     given = with_transactions()
-    known = known_logs(given)
+    known = copied_states(given)
     first = opened(given.disk.after_kill(), known)
     before = told(first)
     disk = given.disk.after_kill()
@@ -131,14 +131,14 @@ def test_what_is_known_serves_for_many_copies_and_stays_as_it_was() -> None:
 
 def test_a_copy_of_another_size_is_read() -> None:
     given = with_transactions()
-    known = known_logs(given)
+    known = copied_states(given)
     given.append()
     assert opened(given.disk.after_kill(), known).log.log_end_offset == given.log.log_end_offset
 
 
 def test_files_that_recovery_has_to_deal_with_are_left_to_it() -> None:
     given = with_transactions()
-    known = known_logs(given)
+    known = copied_states(given)
     disk = given.disk.after_kill()
     disk.write_bytes(f"{LOG}.deleted", b"left")
     opened(disk, known)
@@ -152,33 +152,33 @@ def test_nothing_is_known_of_logs_that_are_empty_or_have_several_segments_or_a_w
     staged = with_transactions()
     staged.stage()
     for given in (LogOnDisk(), several, staged):
-        assert known_logs(given) == {}
+        assert copied_states(given) == {}
 
 
 def test_a_log_that_has_changed_meanwhile_is_looked_at_again() -> None:
     given = with_transactions()
     logs = CopiedLogs(given.directory.logs)
-    assert list(logs.looking()) == [None]
+    assert list(logs.examining()) == [None]
     assert logs.look_again() == []
     given.append()
     assert logs.look_again() == [LOG]
-    copy = opened(given.disk.after_kill(), logs.known)
+    copy = opened(given.disk.after_kill(), logs.states)
     assert told(copy) == told(given)
     given.stage()
     given.log.write_staged()
     given.directory.delete_log("t", 0, "0" * 32)
     assert logs.look_again() == []
-    assert logs.known == {}
+    assert logs.states == {}
 
 
 def test_of_a_log_that_was_rolled_meanwhile_both_segments_have_changed() -> None:
     given = LogOnDisk(config=LogConfig(segment_bytes=200))
     given.append()
     logs = CopiedLogs(given.directory.logs)
-    assert list(logs.looking()) == [None]
+    assert list(logs.examining()) == [None]
     for _ in range(3):
         given.append()
     paths = [segment.path() for segment in given.log.segments]
     assert len(paths) > 1
     assert logs.look_again() == paths
-    assert logs.known == {}
+    assert logs.states == {}

@@ -9,7 +9,7 @@ import pytest
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records import NewRecord, batches, build_batch, read_batch_header
 from odradek.storage.disk import WouldBlock
-from odradek.storage.log import Appended, LogFailed, Origin
+from odradek.storage.log import AppendResult, LogFailed, Origin
 from odradek.storage.log_config import LogConfig
 from odradek.storage.log_reader import ReadResult
 from odradek.storage.staging import TailCache
@@ -33,7 +33,7 @@ def test_offsets_and_leader_epoch_are_written_into_the_batch_and_its_crc_stays_r
     given.log.assign_leader_epoch(6)
     batch = build_batch([NewRecord(None, b"a", 5), NewRecord(None, b"b", 6)])
     crc = read_batch_header(batch).crc
-    assert given.log.append(batch, now_ms=5) == Appended(41, 42)
+    assert given.log.append(batch, now_ms=5) == AppendResult(41, 42)
     header = read_batch_header(batch)
     assert (header.base_offset, header.leader_epoch, header.crc) == (41, 6, crc)
 

@@ -108,7 +108,7 @@ def test_a_refused_directory_is_unlocked_again() -> None:
 def test_an_abandoned_directory_is_let_go_with_nothing_more_written() -> None:
     given = LogOnDisk()
     before = given.disk.fingerprint
-    assert not any(given.directory.abandoning())
+    assert not any(given.directory.steps_of_abandon())
     assert given.disk.fingerprint == before
     assert not LogDirectory.open(given.disk, "/data", NODE).was_clean
 

@@ -38,9 +38,9 @@ from odradek.broker.runtime.slices import work_in_slices
 from odradek.broker.runtime.starting import CannotStart
 from odradek.broker.serving import Prepare, ServingBroker
 from odradek.protocol.errors import KafkaError
-from odradek.storage.disk import NotingDisk
+from odradek.storage.disk import ChangeTrackingDisk
 from odradek.storage.log import LogFailed
-from odradek.storage.log_state import CopiedLogs, KnownLog
+from odradek.storage.log_state import CopiedLogs, CopiedLogState
 
 if TYPE_CHECKING:
     from odradek.broker.control.recording.recorder import Recorder
@@ -56,7 +56,7 @@ MOST_CHECKPOINTS = 100  # per cluster
 GONE_PER_RETURN = 50  # number of brokers that must end before freed memory is returned to the kernel
 RETURN_MS = 1_000  # wait before memory is returned, so that it includes brokers that end during the wait
 LET_GO_MS = 500  # wait after a broker is closed, for callbacks of its connections; then as long again for its objects
-KnownLogs: TypeAlias = "Mapping[TopicPartition, KnownLog]"
+CopiedLogStates: TypeAlias = "Mapping[TopicPartition, CopiedLogState]"
 MADE_WITH = {"odradek.control.requests.enable": "true"}  # defaults of clusters that a test creates
 QUIET_TURNS = 3  # idle turns of the loop until a broker counts as settled, as one turn may leave work for the next
 LISTENER_SETTINGS = frozenset({"listeners", "listener.security.protocol.map"})
@@ -66,7 +66,7 @@ OWNED = LISTENER_SETTINGS | {"log.dirs", "log.dir", "odradek.port", "odradek.htt
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     now_ms: int
-    known_logs: KnownLogs
+    copied_states: CopiedLogStates
 
 
 @dataclass(slots=True)
@@ -83,14 +83,16 @@ class Cluster:
     listeners_and_users: ListenersAndUsers = field(default_factory=ListenersAndUsers)
     ports: dict[tuple[int, str], int] = field(default_factory=dict)  # by node and listener; the same after a restart
     checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
-    known_logs: KnownLogs = field(default_factory=dict)  # logs in copied files, which the next start need not read
+    copied_states: CopiedLogStates = field(
+        default_factory=dict
+    )  # logs in copied files, which the next start need not read
     is_cut_off: bool = False  # whether a crash that is under way has already disconnected the clients
     lease: TimerHandle | None = None
     ttl_s: int | None = None
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
     preset_clients: list[InProcessClient] = field(default_factory=list)
     token: str = field(default_factory=token_urlsafe)  # authorizes calls to this cluster only
-    disk: NotingDisk = field(default_factory=NotingDisk)
+    disk: ChangeTrackingDisk = field(default_factory=ChangeTrackingDisk)
     end: str | None = None  # why the cluster has ended or is being ended; None while it exists
 
     @property
@@ -377,7 +379,7 @@ class Clusters:
         prepare: Prepare | None = None,
     ) -> ServingBroker:
         cluster.faults.exchanges.are_kept = config.odradek_control_requests_enable
-        known_logs, cluster.known_logs = cluster.known_logs, {}
+        copied_states, cluster.copied_states = cluster.copied_states, {}
         return ServingBroker(
             config,
             self._loop,
@@ -388,7 +390,7 @@ class Clusters:
             disk=cluster.disk,
             steps=steps,
             offered=OFFERED if cluster.release is None else cluster.release.offered,
-            known_logs=known_logs,
+            copied_states=copied_states,
             prepare=prepare,
         )
 
@@ -447,7 +449,7 @@ class Clusters:
             self._set_to(cluster, begins, is_frozen=source.time.is_frozen)
 
     def _set_to(self, cluster: Cluster, checkpoint: Checkpoint, *, is_frozen: bool) -> None:
-        cluster.known_logs = checkpoint.known_logs
+        cluster.copied_states = checkpoint.copied_states
         cluster.time = ControlledTime(self._loop, checkpoint.now_ms, is_frozen=is_frozen)
         cluster.faults.use_clock(cluster.time)
 
@@ -475,11 +477,11 @@ class Clusters:
 
         disk.begin_notes()
         try:
-            await work_in_slices(logs.looking())
+            await work_in_slices(logs.examining())
             await self._write_copy(cluster, cluster.directory, to, changed, and_then)
         finally:
             disk.end_notes()
-        return Checkpoint(now_ms, logs.known)
+        return Checkpoint(now_ms, logs.states)
 
     async def _write_copy(
         self,

@@ -350,7 +350,7 @@ class RecordedConnection(ExchangeObserver):
 
     def _begin_entry(self, flags: int, now_us: int, waited_us: int) -> None:
         """Begins a run of entries with the request that arrived last."""
-        self._recorder.waiting.begin(self, flags, self.number, now_us, waited_us)
+        self._recorder.waiting.begin_entry(self, flags, self.number, now_us, waited_us)
         self._run_read = self.info.reads
 
     def _place_in_time(self) -> int:

@@ -36,7 +36,7 @@ from odradek.broker.metadata.topic_names import check_topic_name
 from odradek.broker.runtime.slices import Steps, done_in_slices, made_of_each, sliced
 from odradek.broker.security.tls.settings import UnusableTls
 from odradek.protocol.acls import CLUSTER_NAME, Operation, ResourceType
-from odradek.protocol.errors import ErrorCode, KafkaError, bare
+from odradek.protocol.errors import ErrorCode, KafkaError, without_traceback
 from odradek.protocol.messages import alter_configs_response, incremental_alter_configs_response
 from odradek.protocol.messages.alter_configs_response import AlterConfigsResponse
 from odradek.protocol.messages.describe_configs_response import (
@@ -289,7 +289,7 @@ def _decided_at_once(
                     _check_stores(certificates, config, resource, is_incremental)
                 to_record.append(resource)
         except KafkaError as error:
-            at_once.append((*key, bare(error)))
+            at_once.append((*key, without_traceback(error)))
     return at_once, to_record
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from odradek.files.batches import good_header, may_end_a_log, what_is_wrong
+from odradek.files.batches import describe_damage, good_header, may_end_a_log
 from odradek.files.offline.directories import PartitionLog, partitions_at
 from odradek.files.offline.segments import SegmentFile, position_after, segments_of
 from odradek.files.offline.tables import OPEN, transactions
@@ -210,7 +210,7 @@ def _segment(check: PartitionCheck, segment: SegmentFile, log: PartitionLog, pro
                 if header is None:
                     if end - at < rest and end - at < HEADER_BYTES:
                         break  # the header continues after these bytes
-                    reason = what_is_wrong(data, at, rest, next_offset)
+                    reason = describe_damage(data, at, rest, next_offset)
                     break
                 after = at + header.batch_length + LOG_OVERHEAD
                 if after > end:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from odradek.broker.control.clusters.copies import copy
 from odradek.files.names import LOCK
-from odradek.storage.disk import NotingDisk
+from odradek.storage.disk import ChangeTrackingDisk
 
 
 def held(directory: Path) -> dict[str, bytes | None]:
@@ -43,7 +43,7 @@ def test_what_was_changed_while_it_was_copied_is_as_in_the_turn_of_the_copy(tmp_
     source = filled(
         tmp_path / "source", {"a-0/log": b"1", "b-0/log": b"2", "b-0/other": b"3", "c-0/log": b"4", "point": b"5"}
     )
-    disk = NotingDisk()
+    disk = ChangeTrackingDisk()
     disk.begin_notes()
 
     def change() -> list[str]:
