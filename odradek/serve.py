@@ -192,11 +192,13 @@ def seed_of(options: ServeOptions, environ: Mapping[str, str]) -> SeedPlan | Non
 def with_users(plan: SeedPlan | None, users: Sequence[tuple[str, str, str]]) -> SeedPlan:
     """Returns a plan that also creates users with a name, a password and a SCRAM mechanism."""
     from odradek.protocol.scram import MIN_ITERATIONS, SCRAM_MECHANISMS
-    from odradek.seeds.plan import SeedPlan, SeedUser
+    from odradek.seeds.plan import Place, SeedPlan, SeedUser
 
-    added = (SeedUser(name, password, SCRAM_MECHANISMS[kind], MIN_ITERATIONS, name) for name, password, kind in users)
+    added = (
+        SeedUser(name, password, SCRAM_MECHANISMS[kind], MIN_ITERATIONS, Place(name)) for name, password, kind in users
+    )
     plan = plan or SeedPlan()
-    return SeedPlan(plan.topics, plan.groups, (*plan.users, *added), plan.acls)
+    return replace(plan, users=(*plan.users, *added))
 
 
 def main(words: Sequence[str]) -> int:

@@ -200,9 +200,9 @@ async def _serve(
 
 
 def _applying(seed: SeedPlan) -> Prepare:
-    from odradek.broker.seeds.applying import apply_seed  # imported here because most brokers have no seed
+    from odradek.broker.seeds.applying import prepare_with_seed  # imported here because most brokers have no seed
 
-    return partial(apply_seed, plan=seed)
+    return partial(prepare_with_seed, plan=seed)
 
 
 def _clusters(loop: asyncio.AbstractEventLoop) -> Clusters:

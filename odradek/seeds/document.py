@@ -1,4 +1,4 @@
-"""Parses the text of a seed into a plan. Every error names the file, the line and the field."""
+"""Turns a seed into a plan. Every error names the field, and if the seed is a text, the line."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from odradek.registry.schemas import AVRO, MODULES, PROTOBUF, Reference, SchemaT
 from odradek.seeds.plan import (
     DEFAULT,
     JsonContent,
+    Place,
     SeedAcl,
     SeedGroup,
     SeedOffset,
@@ -25,7 +26,7 @@ from odradek.seeds.plan import (
     SeedTopic,
     SeedUser,
 )
-from odradek.seeds.tree import Node, read_json, read_yaml
+from odradek.seeds.tree import Node, read_json, read_value, read_yaml
 
 E = TypeVar("E", bound=Enum)
 
@@ -46,7 +47,18 @@ ONLY_IN_FILTERS: Final = frozenset({"UNKNOWN", "ANY", "MATCH"})
 def parse_seed(text: str, file: str) -> SeedPlan:
     """Parses a seed as YAML if the file's name ends in .yaml or .yml, otherwise as JSON. Raises SeedError."""
     is_yaml = file.endswith((".yaml", ".yml"))
-    return plan_of(read_yaml(text, file) if is_yaml else read_json(text, file))
+    return plan_of(read_yaml(text, Place(file)) if is_yaml else read_json(text, Place(file)))
+
+
+def plan_of_field(value: object, name: str) -> SeedPlan:
+    """Returns the plan of a seed in the field `name` of a JSON document. Raises SeedError.
+
+    value  the seed as an object, or as a text: JSON if its first character is {, otherwise YAML
+    """
+    root = Place(field=name)
+    if not isinstance(value, str):
+        return plan_of(read_value(value, root))
+    return plan_of(read_json(value, root) if value.lstrip().startswith("{") else read_yaml(value, root))
 
 
 def plan_of(root: Node) -> SeedPlan:
@@ -77,7 +89,7 @@ def _schema(node: Node) -> SeedSchema:
     else:
         text = _json(given)
     references = tuple(_reference(each) for each in _rows(fields.get("references")))
-    return SeedSchema(_text(fields["subject"]), SchemaText(kind, text, references), str(node.place))
+    return SeedSchema(_text(fields["subject"]), SchemaText(kind, text, references), node.place)
 
 
 def _reference(node: Node) -> Reference:
@@ -98,7 +110,7 @@ def _topic(node: Node) -> SeedTopic:
         replicas=_integer(fields.get("replicas"), 1, INT_32, DEFAULT),
         settings=() if settings is None else tuple((name, _setting(each)) for name, each in _mapping(settings)),
         records=tuple(_record(each, subjects) for each in _rows(fields.get("records"))),
-        place=str(node.place),
+        place=node.place,
     )
 
 
@@ -126,7 +138,7 @@ def _record(node: Node, subjects: Mapping[str, str]) -> SeedRecord:
         headers=() if headers is None else tuple(_headers(headers)),
         timestamp_ms=_timestamp(fields.get("timestamp")),
         partition=None if partition is None else _integer(partition, 0, INT_32),
-        place=str(node.place),
+        place=node.place,
     )
 
 
@@ -144,7 +156,7 @@ def _content(fields: dict[str, Node], name: str, subject: str | None) -> bytes |
     if plain is None or plain.value is None:
         return None
     if subject is not None:
-        return JsonContent(subject, _json(plain), str(plain.place))
+        return JsonContent(subject, _json(plain), plain.place)
     return _utf8(plain, plain.value if isinstance(plain.value, str) else _json(plain))
 
 
@@ -180,11 +192,11 @@ def _group(node: Node) -> SeedGroup:
     if "offsets" not in fields:
         raise node.place.error("offsets is missing")
     offsets = [
-        SeedOffset(topic, _partition(each, text), _integer(each, 0, INT_64), str(each.place))
+        SeedOffset(topic, _partition(each, text), _integer(each, 0, INT_64), each.place)
         for topic, partitions in _mapping(fields["offsets"])
         for text, each in _mapping(partitions)
     ]
-    return SeedGroup(_name(node, fields), tuple(offsets), str(node.place))
+    return SeedGroup(_name(node, fields), tuple(offsets), node.place)
 
 
 def _partition(node: Node, text: str) -> int:
@@ -204,7 +216,7 @@ def _user(node: Node) -> SeedUser:
             raise fields["mechanism"].place.rule_error(f"be {' or '.join(SCRAM_MECHANISMS)}")
         mechanism = found
     iterations = _integer(fields.get("iterations"), MIN_ITERATIONS, MAX_ITERATIONS, MIN_ITERATIONS)
-    return SeedUser(_name(node, fields), _text(fields["password"]), mechanism, iterations, str(node.place))
+    return SeedUser(_name(node, fields), _text(fields["password"]), mechanism, iterations, node.place)
 
 
 def _acls(node: Node) -> Iterator[SeedAcl]:
@@ -232,7 +244,7 @@ def _acls(node: Node) -> Iterator[SeedAcl]:
             _member(Permission, fields["permission"]) if "permission" in fields else Permission.ALLOW,
             _member(PatternType, fields["pattern"]) if "pattern" in fields else PatternType.LITERAL,
             _text(fields["host"]) if "host" in fields else ANY_HOST,
-            str(each.place),
+            each.place,
         )
 
 

@@ -1,5 +1,4 @@
-"""The contents of a seed as values. Each value has a `place` (a file, a line and a field), with which its errors
-begin."""
+"""The contents of a seed as values. Each value knows its `place` in the seed, with which its errors begin."""
 
 from __future__ import annotations
 
@@ -17,12 +16,58 @@ class SeedError(Exception):
     """The seed cannot be read or applied. The message is meant for the author of the seed, and begins with the
     place."""
 
+    def __init__(self, place: Place, reason: str) -> None:
+        super().__init__(f"{place}: {reason}")
+        self.place = place
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place of a value in a seed. It is shown as `SOURCE:LINE: FIELD`, without the parts that are unknown.
+
+    source  the file, the option or the variable that the value comes from; empty for the field of a request
+    line    counted from 1; 0 if the seed is not a text
+    field   path of the field; empty for the whole document
+    """
+
+    source: str = ""
+    line: int = 0
+    field: str = ""
+
+    def __str__(self) -> str:
+        if not self.source:
+            return f"line {self.line}: {self.field}" if self.line else self.field
+        source = f"{self.source}:{self.line}" if self.line else self.source
+        return f"{source}: {self.field}" if self.field else source
+
+    def below(self, name: str, line: int | None = None) -> Place:
+        """Returns the place of a field of this value. None for the line: that of this value."""
+        return Place(self.source, self.line if line is None else line, f"{self.field}.{name}" if self.field else name)
+
+    def at(self, index: int, line: int) -> Place:
+        return Place(self.source, line, f"{self.field}[{index}]")
+
+    @property
+    def subject(self) -> str:
+        """The subject of the sentences in errors: the last part of the field, such as `partitions`."""
+        return self.field.rpartition(".")[2] or "the document"
+
+    def error(self, reason: str) -> SeedError:
+        return SeedError(self, reason)
+
+    def rule_error(self, rule: str) -> SeedError:
+        """Returns an error whose sentence has the field as its subject: rule_error("be true")."""
+        return self.error(f"{self.subject} must {rule}")
+
+
+NOWHERE = Place()
+
 
 @dataclass(frozen=True, slots=True)
 class SeedSchema:
     subject: str
     text: SchemaText
-    place: str = ""
+    place: Place = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +79,7 @@ class JsonContent:
 
     subject: str
     text: str
-    place: str = ""
+    place: Place = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +95,7 @@ class SeedRecord:
     headers: Headers = ()
     timestamp_ms: int | None = None
     partition: int | None = None
-    place: str = ""
+    place: Place = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +105,7 @@ class SeedTopic:
     replicas: int = DEFAULT
     settings: tuple[tuple[str, str], ...] = ()
     records: tuple[SeedRecord, ...] = ()
-    place: str = ""
+    place: Place = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +113,14 @@ class SeedOffset:
     topic: str
     partition: int
     offset: int
-    place: str = ""
+    place: Place = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
 class SeedGroup:
     name: str
     offsets: tuple[SeedOffset, ...]
-    place: str = ""
+    place: Place = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +129,7 @@ class SeedUser:
     password: str
     mechanism: ScramMechanism
     iterations: int
-    place: str = ""
+    place: Place = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +141,7 @@ class SeedAcl:
     permission: Permission = Permission.ALLOW
     pattern_type: PatternType = PatternType.LITERAL
     host: str = ANY_HOST
-    place: str = ""
+    place: Place = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +153,7 @@ class SeedPlan:
     schemas: tuple[SeedSchema, ...] = ()
 
     @property
-    def uses_schemas(self) -> str | None:
+    def uses_schemas(self) -> Place | None:
         """Returns the place of the first part that needs a schema registry, or None."""
         contents = (each for topic in self.topics for record in topic.records for each in (record.key, record.value))
         places = (each.place for each in contents if isinstance(each, JsonContent))
@@ -119,6 +164,6 @@ class SeedPlan:
         named = {topic.name for topic in self.topics}
         for topic in topics:
             if topic.name in named:
-                raise SeedError(f"{topic.place}: the topic {topic.name} is seeded twice")
+                raise topic.place.error(f"the topic {topic.name} is seeded twice")
             named.add(topic.name)
         return replace(self, topics=(*self.topics, *topics))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from odradek.seeds.plan import DEFAULT, SeedError, SeedTopic
+from odradek.seeds.plan import DEFAULT, Place, SeedTopic
 
 VARIABLE = "KAFKA_CREATE_TOPICS"
 SEPARATOR_VARIABLE = "KAFKA_CREATE_TOPICS_SEPARATOR"
@@ -12,10 +12,10 @@ SEPARATOR_VARIABLE = "KAFKA_CREATE_TOPICS_SEPARATOR"
 
 def topic_of_option(text: str) -> SeedTopic:
     """Parses NAME[:PARTITIONS][:SETTING=VALUE]…, for example orders:6:cleanup.policy=compact. Raises SeedError."""
-    place = f"--topic {text}"
+    place = Place(f"--topic {text}")
     name, *rest = text.split(":")
     if not name:
-        raise SeedError(f"{place}: the name is missing; write NAME[:PARTITIONS][:SETTING=VALUE]…")
+        raise place.error("the name is missing; write NAME[:PARTITIONS][:SETTING=VALUE]…")
     partitions = DEFAULT
     if rest and "=" not in rest[0]:
         partitions = _number(rest.pop(0), place, "the number of partitions")
@@ -23,9 +23,9 @@ def topic_of_option(text: str) -> SeedTopic:
     for each in rest:
         setting, separator, value = each.partition("=")
         if not separator or not setting:
-            raise SeedError(f"{place}: {each!r} is not SETTING=VALUE, such as cleanup.policy=compact")
+            raise place.error(f"{each!r} is not SETTING=VALUE, such as cleanup.policy=compact")
         if setting in settings:
-            raise SeedError(f"{place}: {setting} is given twice")
+            raise place.error(f"{setting} is given twice")
         settings[setting] = value
     return SeedTopic(name, partitions, settings=tuple(settings.items()), place=place)
 
@@ -44,10 +44,10 @@ def topics_of_environment(environ: Mapping[str, str]) -> tuple[SeedTopic, ...]:
         word = text.strip()
         if not word:
             continue
-        place = f"{VARIABLE}, {word}"
+        place = Place(f"{VARIABLE}, {word}")
         name, *rest = [part.strip() for part in word.split(":")]
         if not name or not 2 <= len(rest) <= 3:
-            raise SeedError(f"{place}: write NAME:PARTITIONS:REPLICAS or NAME:PARTITIONS:REPLICAS:CLEANUP_POLICY")
+            raise place.error("write NAME:PARTITIONS:REPLICAS or NAME:PARTITIONS:REPLICAS:CLEANUP_POLICY")
         partitions = _number(rest[0], place, "the number of partitions")
         replicas = _number(rest[1], place, "the number of replicas")
         settings = (("cleanup.policy", rest[2]),) if len(rest) == 3 and rest[2] else ()
@@ -55,7 +55,7 @@ def topics_of_environment(environ: Mapping[str, str]) -> tuple[SeedTopic, ...]:
     return tuple(topics)
 
 
-def _number(text: str, place: str, meaning: str) -> int:
+def _number(text: str, place: Place, meaning: str) -> int:
     if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= 2**31 - 1:
-        raise SeedError(f"{place}: {meaning} is a number from 1, not {text!r}")
+        raise place.error(f"{meaning} is a number from 1, not {text!r}")
     return int(text)

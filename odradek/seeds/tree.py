@@ -1,4 +1,4 @@
-"""The text of a seed as a tree whose nodes know the line and the field that they come from.
+"""A seed as a tree whose nodes know the field, and for a text also the line, that they come from.
 
 JSON is read here, because Python's own reader does not report lines of valid values. YAML requires PyYAML, which
 `odradek[yaml]` installs.
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from odradek.seeds.plan import SeedError
+from odradek.seeds.plan import Place, SeedError
 
 if TYPE_CHECKING:
     import yaml
@@ -21,36 +21,6 @@ if TYPE_CHECKING:
 MOST_DEPTH: Final = 50
 MOST_NODES: Final = 2_000_000  # limited because aliases of YAML can make a large tree of a small file
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The place of a value in a document. It is shown as `FILE:LINE: FIELD`."""
-
-    file: str
-    line: int
-    field: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.field}" if self.field else f"{self.file}:{self.line}"
-
-    def below(self, name: str, line: int) -> Place:
-        return Place(self.file, line, f"{self.field}.{name}" if self.field else name)
-
-    def at(self, index: int, line: int) -> Place:
-        return Place(self.file, line, f"{self.field}[{index}]")
-
-    @property
-    def subject(self) -> str:
-        """The subject of the sentences in errors: the last part of the field, such as `partitions`."""
-        return self.field.rpartition(".")[2] or "the document"
-
-    def error(self, reason: str) -> SeedError:
-        return SeedError(f"{self}: {reason}")
-
-    def rule_error(self, rule: str) -> SeedError:
-        """Returns an error whose sentence has the field as its subject: rule_error("be true")."""
-        return self.error(f"{self.subject} must {rule}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,42 +39,68 @@ class Node:
         return self.value
 
 
-def read_json(text: str, file: str) -> Node:
-    """Parses JSON. Raises SeedError."""
-    return _Json(text, file).document()
+def read_value(value: object, place: Place, depth: int = MOST_DEPTH) -> Node:
+    """Returns the tree of a value that `json.loads` has returned. Raises SeedError."""
+    if depth == 0:
+        raise _too_deep(place)
+    if isinstance(value, dict):
+        return Node(place, {name: read_value(each, place.below(name), depth - 1) for name, each in value.items()})
+    if isinstance(value, list):
+        return Node(place, [read_value(each, place.at(index, 0), depth - 1) for index, each in enumerate(value)])
+    assert value is None or isinstance(value, str | int | float)
+    return Node(place, value)
 
 
-def read_yaml(text: str, file: str) -> Node:
-    """Parses YAML. Raises SeedError, also if PyYAML is not installed."""
+def read_json(text: str, root: Place) -> Node:
+    """Parses JSON. Raises SeedError.
+
+    root  the place of the document
+    """
+    return _Json(text, root).document()
+
+
+def read_yaml(text: str, root: Place) -> Node:
+    """Parses YAML. Raises SeedError, also if PyYAML is not installed.
+
+    root  the place of the document
+    """
     try:
         import yaml  # installed by odradek[yaml]
     except ModuleNotFoundError:
-        raise SeedError(f"{file}: YAML needs PyYAML: pip install 'odradek[yaml]', or write JSON") from None
-    loader = yaml.SafeLoader(text)
+        raise root.error("YAML needs PyYAML: pip install 'odradek[yaml]', or write JSON") from None
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)  # libyaml is eight times as fast
     try:
-        root = loader.get_single_node()
-        if root is None:
-            raise SeedError(f"{file}:1: the file is empty")
-        return _Yaml(loader).node(root, Place(file, root.start_mark.line + 1), MOST_DEPTH)
+        document = loader.get_single_node()
+        if document is None:
+            raise _at(root, 1).error("the document is empty")
+        return _Yaml(loader).node(document, _at(root, document.start_mark.line + 1), MOST_DEPTH)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = 1 if mark is None else mark.line + 1
-        raise SeedError(f"{file}:{line}: this is not YAML: {error.problem or error.context}") from None
+        raise _at(root, line).error(f"this is not YAML: {error.problem or error.context}") from None
     except yaml.YAMLError as error:
-        raise SeedError(f"{file}: this is not YAML: {' '.join(str(error).split())}") from None
+        raise root.error(f"this is not YAML: {' '.join(str(error).split())}") from None
     finally:
         loader.dispose()
 
 
+def _at(root: Place, line: int) -> Place:
+    return Place(root.source, line, root.field)
+
+
+def _too_deep(place: Place) -> SeedError:
+    return place.error(f"{place.subject} is nested more than {MOST_DEPTH} levels deep")
+
+
 class _Json:
-    def __init__(self, text: str, file: str) -> None:
+    def __init__(self, text: str, root: Place) -> None:
         self._text = text
-        self._file = file
+        self._root = root
         self._line_ends = [found.start() for found in re.finditer("\n", text)]
         self._scalars = json.JSONDecoder(parse_constant=self._constant)
 
     def document(self) -> Node:
-        node, at = self._value(self._skip(0), Place(self._file, 1), MOST_DEPTH)
+        node, at = self._value(self._skip(0), _at(self._root, 1), MOST_DEPTH)
         at = self._skip(at)
         if at != len(self._text):
             raise self._error(at, "nothing may follow the document")
@@ -112,7 +108,7 @@ class _Json:
 
     def _value(self, at: int, place: Place, depth: int) -> tuple[Node, int]:
         if depth == 0:
-            raise place.error(f"{place.subject} is nested more than {MOST_DEPTH} levels deep")
+            raise _too_deep(place)
         opening = self._text[at : at + 1]
         if opening == "{":
             return self._mapping(at + 1, place, depth)
@@ -187,7 +183,7 @@ class _Json:
         return bisect_left(self._line_ends, at) + 1
 
     def _error(self, at: int, reason: str) -> SeedError:
-        return Place(self._file, self._line(at)).error(reason)
+        return _at(self._root, self._line(at)).error(reason)
 
 
 class _Yaml:
@@ -206,7 +202,7 @@ class _Yaml:
 
         self._left -= 1
         if depth == 0:
-            raise place.error(f"{place.subject} is nested more than {MOST_DEPTH} levels deep")
+            raise _too_deep(place)
         if self._left < 0:
             raise place.error(f"the document has more than {MOST_NODES:,} values, with those of its aliases")
         if isinstance(found, yaml.SequenceNode):
@@ -220,7 +216,7 @@ class _Yaml:
             for key, value in found.value:
                 line = key.start_mark.line + 1
                 if not isinstance(key, yaml.ScalarNode):
-                    raise Place(place.file, line, place.field).error("the name of a field is a text")
+                    raise _at(place, line).error("the name of a field is a text")
                 below = place.below(key.value, line)
                 if key.value in fields:
                     raise below.error("the field is given twice")

@@ -69,7 +69,7 @@ class RunningRegistry:
         self._client = client_of_the_broker(broker)  # the rights of the registry's clients are checked before
         registry = Registry(level=broker.config.odradek_schema_registry_compatibility_level)
         self._topic = SchemaTopic(broker, self._client, registry.state.replay)
-        self._service = RegistryService(registry, self._topic, broker.workers)
+        self.service = RegistryService(registry, self._topic, broker.workers)
         self._following: asyncio.Task[None] | None = None
         self._end: Stop | None = None
 
@@ -85,10 +85,10 @@ class RunningRegistry:
         except ImportError as error:
             raise CannotStart(f"the schema registry needs a package that cannot be imported: {error}") from error
         await self._topic.open()
-        self._following = asyncio.get_running_loop().create_task(self._topic.follow(self._service.lock))
+        self._following = asyncio.get_running_loop().create_task(self._topic.follow(self.service.lock))
         broker = self._broker
-        broker.schema_values = RegistryValues(self._service, self._authorizer, broker.clock)
-        self._end = await serve(broker, self._service, self._authorizer, self._bound, self._tls())
+        broker.schema_values = RegistryValues(self.service, self._authorizer, broker.clock)
+        self._end = await serve(broker, self.service, self._authorizer, self._bound, self._tls())
 
     async def stop(self) -> None:
         self._broker.schema_values = None

@@ -1,4 +1,4 @@
-"""Applies a seed to the broker that is starting, as a client of its own.
+"""Applies a seed as a client of the broker itself: while the broker starts, or to a control cluster that has started.
 
 A seed adds what is missing, and changes nothing that exists, so it may be applied at each start:
 
@@ -9,7 +9,8 @@ groups   an offset is committed if the group has none for the partition
 users    a password is set if the user has none for the mechanism
 ACLs     created unless they exist
 
-All records of a partition are one batch, so that a crash leaves either all of them or none.
+All records of a partition are one batch, so that a crash leaves either all of them or none. Threads build the batches,
+because a process with control clusters serves other brokers meanwhile.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import asyncio
 import logging
 import secrets
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -56,6 +57,7 @@ from odradek.protocol.scram import NEW_SALT_BYTES, scram_upsertion
 from odradek.seeds.plan import (
     DEFAULT,
     JsonContent,
+    Place,
     SeedAcl,
     SeedError,
     SeedGroup,
@@ -69,6 +71,7 @@ from odradek.seeds.plan import (
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.in_process.client import InProcessClient
+    from odradek.broker.registry.service import RegistryService
     from odradek.broker.seeds.schemas import SchemaEncoder
 
 log = logging.getLogger("odradek.seed")
@@ -89,24 +92,37 @@ COORDINATOR_NOT_READY: Final = frozenset(
 )
 
 
-async def apply_seed(broker: Broker, plan: SeedPlan) -> None:
-    """Raises CannotStart if a part of the seed cannot be applied. What was applied before remains, and the next start
-    applies the rest."""
-    client = client_of_the_broker(broker)
+async def prepare_with_seed(broker: Broker, plan: SeedPlan) -> None:
+    """Applies the seed of a broker that is starting. Raises CannotStart if a part of the seed cannot be applied. What
+    was applied before remains, and the next start applies the rest."""
     try:
-        await _Seeding(broker, client).apply(plan)
+        added = await apply_seed(broker, plan)
     except (SeedError, KafkaError) as error:
         raise CannotStart(f"the seed cannot be applied: {error}") from error
+    counts = ", ".join(f"{name}: {count}" for name, count in added.items())
+    log.info("seed: %s", f"added {counts}" if counts else "nothing was missing")
+
+
+async def apply_seed(broker: Broker, plan: SeedPlan, registry: RegistryService | None = None) -> Mapping[str, int]:
+    """Applies a seed, and returns how many topics, records and so on were missing and are added. Raises SeedError,
+    KafkaError or CannotStart. What was applied before the error remains.
+
+    registry  the broker's schema registry, if it runs already
+    """
+    client = client_of_the_broker(broker)
+    try:
+        return await _Seeding(broker, client, registry).apply(plan)
     finally:
         client.close()
 
 
 class _Seeding:
-    def __init__(self, broker: Broker, client: InProcessClient) -> None:
+    def __init__(self, broker: Broker, client: InProcessClient, registry: RegistryService | None) -> None:
         self._broker = broker
         self._client = client
+        self._registry = registry
 
-    async def apply(self, plan: SeedPlan) -> None:
+    async def apply(self, plan: SeedPlan) -> Mapping[str, int]:
         by_schema = await self._schemas(plan)
         made = {
             "topics": await self._create_topics(plan.topics),
@@ -116,8 +132,7 @@ class _Seeding:
             "users": await self._set_passwords(plan.users),
             "ACLs": await self._create_acls(plan.acls),
         }
-        counts = ", ".join(f"{name}: {count}" for name, count in made.items() if count)
-        log.info("seed: %s", f"added {counts}" if counts else "nothing was missing")
+        return {name: count for name, count in made.items() if count}
 
     async def _schemas(self, plan: SeedPlan) -> SchemaEncoder | None:
         """Returns the schemas of the broker's registry, or None if the seed uses none."""
@@ -125,13 +140,14 @@ class _Seeding:
         if place is None:
             return None
         if not self._broker.config.odradek_schema_registry_enable:
-            raise SeedError(
-                f"{place}: this needs the schema registry; start the broker with --schema-registry, or set"
+            raise place.error(
+                "this needs the schema registry; start the broker with --schema-registry, or set"
                 " odradek.schema.registry.enable=true"
             )
-        from odradek.broker.seeds.schemas import SchemaEncoder  # imported here because most seeds have no schemas
+        # Imported here because most seeds have no schemas.
+        from odradek.broker.seeds.schemas import SchemaEncoder, opened_registry
 
-        return await SchemaEncoder.opened(self._broker, self._client)
+        return SchemaEncoder(self._registry or await opened_registry(self._broker, self._client), self._broker.workers)
 
     async def _create_topics(self, topics: Sequence[SeedTopic]) -> int:
         known = self._broker.metadata.image.topics
@@ -172,30 +188,29 @@ class _Seeding:
         seeded = topic.records if by_schema is None else await by_schema.encode_records(topic.records)
         count = len(self._broker.metadata.image.topics[topic.name].partitions)
         now_ms = self._broker.clock.now_ms()
-        batches: dict[int, list[NewRecord]] = defaultdict(list)
-        for partition, record in _with_partitions(seeded, count):
-            time_ms = now_ms if record.timestamp_ms is None else record.timestamp_ms
-            key, value = _as_bytes(record.key), _as_bytes(record.value)
-            batches[partition].append(NewRecord(key, value, time_ms, record.headers))
+        empty = {
+            index for index in range(count) if self._broker.partitions.get(topic.name, index).log.log_end_offset == 0
+        }
+        batches = await in_thread(self._broker.workers, lambda: _batches(seeded, count, now_ms, empty))
         written = 0
-        for partition, records in sorted(batches.items()):
-            if self._broker.partitions.get(topic.name, partition).log.log_end_offset > 0:
-                continue
-            data = PartitionProduceData(index=partition, records=build_batch(records))
+        for partition, (batch, record_count) in sorted(batches.items()):
+            data = PartitionProduceData(index=partition, records=batch)
             named = TopicProduceData(name=topic.name, partition_data=[data])
             request = ProduceRequest(acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[named])
             answer = await self._client.ask(request, ProduceResponse, max_version=PRODUCE_WITH_NAMES)
             result = answer.responses[0].partition_responses[0]
-            place = f"{topic.place}.records: partition {partition}, whose records are one batch"
-            _check(result.error_code, result.error_message, place)
-            written += len(records)
+            if result.error_code != ErrorCode.NONE.value:
+                reason = result.error_message or ErrorCode(result.error_code).name
+                place = topic.place.below("records")
+                raise place.error(f"partition {partition}, whose records are one batch: {reason}")
+            written += record_count
         return written
 
     async def _commit(self, group: SeedGroup) -> int:
         by_topic: dict[str, list[SeedOffset]] = defaultdict(list)
         for each in group.offsets:
             if not self._broker.metadata.image.has_partition((each.topic, each.partition)):
-                raise SeedError(f"{each.place}: the topic {each.topic} has no partition {each.partition}")
+                raise each.place.error(f"the topic {each.topic} has no partition {each.partition}")
             by_topic[each.topic].append(each)
         await self._find_coordinator(group)
         committed = await self._committed(group, by_topic)
@@ -229,7 +244,7 @@ class _Seeding:
             if found.error_code not in COORDINATOR_NOT_READY:
                 return _check(found.error_code, found.error_message, group.place)
             await asyncio.sleep(ASK_AGAIN_S)
-        raise SeedError(f"{group.place}: the coordinator of the group is not available")
+        raise group.place.error("the coordinator of the group is not available")
 
     async def _committed(self, group: SeedGroup, by_topic: dict[str, list[SeedOffset]]) -> set[tuple[str, int]]:
         """Returns the partitions for which the group has an offset, once its coordinator has loaded."""
@@ -250,7 +265,7 @@ class _Seeding:
                     if each.committed_offset >= 0
                 }
             await asyncio.sleep(ASK_AGAIN_S)
-        raise SeedError(f"{group.place}: the coordinator of the group has not loaded")
+        raise group.place.error("the coordinator of the group has not loaded")
 
     async def _set_passwords(self, users: Sequence[SeedUser]) -> int:
         known = self._broker.metadata.image.scram_credentials
@@ -288,13 +303,28 @@ class _Seeding:
         return self._broker.metadata.image.next_offset - first  # a record for each ACL that did not exist
 
 
+def _batches(
+    seeded: Sequence[SeedRecord], partition_count: int, now_ms: int, empty: Container[int]
+) -> dict[int, tuple[bytearray, int]]:
+    """Returns by partition the batch and the number of its records, for the partitions in `empty`. Raises
+    SeedError."""
+    records: dict[int, list[NewRecord]] = defaultdict(list)
+    for partition, record in _with_partitions(seeded, partition_count):
+        if partition in empty:
+            time_ms = now_ms if record.timestamp_ms is None else record.timestamp_ms
+            key, value = _as_bytes(record.key), _as_bytes(record.value)
+            records[partition].append(NewRecord(key, value, time_ms, record.headers))
+    return {partition: (build_batch(each), len(each)) for partition, each in records.items()}
+
+
 def _with_partitions(records: Sequence[SeedRecord], partition_count: int) -> Iterator[tuple[int, SeedRecord]]:
     """Chooses partitions, in the order of the records. Raises SeedError if a record names one that does not exist."""
     without_key = 0
     for record in records:
         if record.partition is not None:
             if record.partition >= partition_count:
-                raise SeedError(f"{record.place}.partition: the topic has {partition_count} partitions, counted from 0")
+                place = record.place.below("partition")
+                raise place.error(f"the topic has {partition_count} partitions, counted from 0")
             yield record.partition, record
         elif record.key is not None:
             yield partition_for_key(_as_bytes(record.key) or b"", partition_count), record
@@ -308,7 +338,7 @@ def _as_bytes(content: bytes | JsonContent | None) -> bytes | None:
     return content
 
 
-def _check(error_code: int, message: str | None, place: str) -> None:
+def _check(error_code: int, message: str | None, place: Place) -> None:
     """Raises SeedError if a request was refused."""
     if error_code != ErrorCode.NONE.value:
-        raise SeedError(f"{place}: {message or ErrorCode(error_code).name}")
+        raise place.error(message or ErrorCode(error_code).name)

@@ -1,16 +1,14 @@
-"""Registers the schemas of a seed, and encodes its records by them. Imported only if the seed uses schemas.
-
-The registry of the broker does not run yet, because it starts when the broker accepts clients. Its topic is opened here
-in the same way, and the registry replays it once more.
-"""
+"""Registers the schemas of a seed, and encodes its records by them. Imported only if the seed uses schemas."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from odradek.broker.registry.service import RegistryService
 from odradek.broker.registry.topic import SchemaTopic
 from odradek.broker.runtime.workers import in_thread
 from odradek.registry.core import LATEST, Registration, Registry
@@ -21,55 +19,89 @@ from odradek.seeds.plan import JsonContent, SeedError, SeedRecord, SeedSchema
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.in_process.client import InProcessClient
+    from odradek.broker.runtime.workers import Workers
+    from odradek.registry.records import RegistryRecord
+    from odradek.registry.schemas import ParsedSchema
+
+
+async def opened_registry(broker: Broker, client: InProcessClient) -> RegistryService:
+    """Reads the schemas of a broker whose registry does not run yet, because it starts when the broker accepts clients.
+    The registry replays its topic once more. Raises CannotStart if the topic cannot be created or read."""
+    registry = Registry(level=broker.config.odradek_schema_registry_compatibility_level)
+    topic = SchemaTopic(broker, client, registry.state.replay)
+    await topic.open()
+    return RegistryService(registry, topic, broker.workers)
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectSchema:
+    """The schema of the latest version of a subject."""
+
+    schema_id: int
+    schema_type: str
+    parsed: ParsedSchema
 
 
 class SchemaEncoder:
-    def __init__(self, broker: Broker, client: InProcessClient) -> None:
-        self._workers = broker.workers
-        self._registry = Registry(level=broker.config.odradek_schema_registry_compatibility_level)
-        self._topic = SchemaTopic(broker, client, self._registry.state.replay)
-
-    @classmethod
-    async def opened(cls, broker: Broker, client: InProcessClient) -> SchemaEncoder:
-        """Reads the schemas of the broker. Raises CannotStart if its topic cannot be created or read."""
-        found = cls(broker, client)
-        await found._topic.open()
-        return found
+    def __init__(self, registry: RegistryService, workers: Workers) -> None:
+        self._registry = registry
+        self._workers = workers
 
     async def register(self, schemas: Sequence[SeedSchema]) -> int:
         """Registers the schemas that their subjects do not have. Returns their number. Raises SeedError if a schema is
         invalid or not compatible with earlier versions, and KafkaError."""
         count = 0
         for schema in schemas:
-            asked = Registration(schema.text)
             try:
-                _, records = await in_thread(
-                    self._workers,
-                    lambda: self._registry.register(schema.subject, asked),  # noqa: B023
-                )
+                count += await self._registry.change(partial(_registered, schema))
             except RegistryError as error:
-                raise SeedError(f"{schema.place}: {error.message}") from error
-            if records:
-                await self._topic.write(records)
-                count += 1
+                raise schema.place.error(error.message) from error
         return count
 
     async def encode_records(self, records: Sequence[SeedRecord]) -> list[SeedRecord]:
         """Returns the records with bytes as keys and values. Raises SeedError if one of them does not fit its
         schema."""
-        return await in_thread(self._workers, lambda: [self._encoded(record) for record in records])
+        firsts = await in_thread(self._workers, lambda: _first_contents(records))
+        schemas = {content.subject: await self._schema(content) for content in firsts}
+        return await in_thread(self._workers, lambda: [_encoded(record, schemas) for record in records])
 
-    def _encoded(self, record: SeedRecord) -> SeedRecord:
-        return replace(record, key=self._content(record.key), value=self._content(record.value))
-
-    def _content(self, content: bytes | JsonContent | None) -> bytes | None:
-        if not isinstance(content, JsonContent):
-            return content
+    async def _schema(self, content: JsonContent) -> SubjectSchema:
         try:
-            version = self._registry.version(content.subject, LATEST)
-            schema = self._registry.parsed(version.text)
-            return encode(json.loads(content.text), version.schema_id, version.text.schema_type, schema)
+            return await self._registry.parse(partial(_latest, content.subject))
         except RegistryError as error:
-            raise SeedError(f"{content.place}: {error.message}") from error
-        except SchemaValueError as error:
-            raise SeedError(f"{content.place}: it does not fit the schema of {content.subject}: {error}") from error
+            raise content.place.error(error.message) from error
+
+
+def _registered(schema: SeedSchema, registry: Registry) -> tuple[int, list[RegistryRecord]]:
+    """Returns whether the schema is new to its subject, as 0 or 1, and the records to write."""
+    _, records = registry.register(schema.subject, Registration(schema.text))
+    return int(bool(records)), records
+
+
+def _latest(subject: str, registry: Registry) -> SubjectSchema:
+    version = registry.version(subject, LATEST)
+    return SubjectSchema(version.schema_id, version.text.schema_type, registry.parsed(version.text))
+
+
+def _first_contents(records: Sequence[SeedRecord]) -> list[JsonContent]:
+    """Returns the first key or value of each subject."""
+    found: dict[str, JsonContent] = {}
+    for record in records:
+        for content in (record.key, record.value):
+            if isinstance(content, JsonContent):
+                found.setdefault(content.subject, content)
+    return list(found.values())
+
+
+def _encoded(record: SeedRecord, schemas: Mapping[str, SubjectSchema]) -> SeedRecord:
+    return replace(record, key=_content(record.key, schemas), value=_content(record.value, schemas))
+
+
+def _content(content: bytes | JsonContent | None, schemas: Mapping[str, SubjectSchema]) -> bytes | None:
+    if not isinstance(content, JsonContent):
+        return content
+    schema = schemas[content.subject]
+    try:
+        return encode(json.loads(content.text), schema.schema_id, schema.schema_type, schema.parsed)
+    except SchemaValueError as error:
+        raise SeedError(content.place, f"it does not fit the schema of {content.subject}: {error}") from error

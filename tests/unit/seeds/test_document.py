@@ -9,6 +9,7 @@ from odradek.protocol.scram import ScramMechanism
 from odradek.seeds.document import parse_seed
 from odradek.seeds.plan import (
     DEFAULT,
+    Place,
     SeedAcl,
     SeedError,
     SeedGroup,
@@ -52,28 +53,28 @@ def test_a_document_becomes_a_plan_whose_parts_know_their_line_and_field() -> No
         value='{"id":1,"note":"ü"}'.encode(),
         headers=(("trace", b"x"), ("trace", b"y"), ("empty", None)),
         timestamp_ms=1_767_225_600_000,
-        place="seed.yaml:9: topics[0].records[0]",
+        place=Place("seed.yaml", 9, "topics[0].records[0]"),
     )
-    second = SeedRecord(b"\x00\x01", None, (), 5, 2, "seed.yaml:13: topics[0].records[1]")
+    second = SeedRecord(b"\x00\x01", None, (), 5, 2, Place("seed.yaml", 13, "topics[0].records[1]"))
     settings = (("cleanup.policy", "compact"), ("retention.ms", "1000"), ("preallocate", "false"))
     assert parse_seed(YAML, "seed.yaml") == SeedPlan(
         topics=(
-            SeedTopic("orders", 6, DEFAULT, settings, (first, second), "seed.yaml:2: topics[0]"),
-            SeedTopic("audit", place="seed.yaml:14: topics[1]"),
+            SeedTopic("orders", 6, DEFAULT, settings, (first, second), Place("seed.yaml", 2, "topics[0]")),
+            SeedTopic("audit", place=Place("seed.yaml", 14, "topics[1]")),
         ),
         groups=(
             SeedGroup(
                 "billing",
                 (
-                    SeedOffset("orders", 0, 1, "seed.yaml:17: groups[0].offsets.orders.0"),
-                    SeedOffset("orders", 2, 3, "seed.yaml:17: groups[0].offsets.orders.2"),
+                    SeedOffset("orders", 0, 1, Place("seed.yaml", 17, "groups[0].offsets.orders.0")),
+                    SeedOffset("orders", 2, 3, Place("seed.yaml", 17, "groups[0].offsets.orders.2")),
                 ),
-                "seed.yaml:16: groups[0]",
+                Place("seed.yaml", 16, "groups[0]"),
             ),
         ),
         users=(
-            SeedUser("alice", "secret", ScramMechanism.SHA_512, 4096, "seed.yaml:19: users[0]"),
-            SeedUser("bob", "secret", ScramMechanism.SHA_256, 8192, "seed.yaml:20: users[1]"),
+            SeedUser("alice", "secret", ScramMechanism.SHA_512, 4096, Place("seed.yaml", 19, "users[0]")),
+            SeedUser("bob", "secret", ScramMechanism.SHA_256, 8192, Place("seed.yaml", 20, "users[1]")),
         ),
         acls=(
             SeedAcl(
@@ -82,7 +83,7 @@ def test_a_document_becomes_a_plan_whose_parts_know_their_line_and_field() -> No
                 "User:alice",
                 Operation.READ,
                 pattern_type=PatternType.PREFIXED,
-                place="seed.yaml:22: acls[0].operations[0]",
+                place=Place("seed.yaml", 22, "acls[0].operations[0]"),
             ),
             SeedAcl(
                 ResourceType.TOPIC,
@@ -90,7 +91,7 @@ def test_a_document_becomes_a_plan_whose_parts_know_their_line_and_field() -> No
                 "User:alice",
                 Operation.DESCRIBE_CONFIGS,
                 pattern_type=PatternType.PREFIXED,
-                place="seed.yaml:22: acls[0].operations[1]",
+                place=Place("seed.yaml", 22, "acls[0].operations[1]"),
             ),
             SeedAcl(
                 ResourceType.CLUSTER,
@@ -99,7 +100,7 @@ def test_a_document_becomes_a_plan_whose_parts_know_their_line_and_field() -> No
                 Operation.ALTER,
                 Permission.DENY,
                 host="10.0.0.1",
-                place="seed.yaml:23: acls[1].operations",
+                place=Place("seed.yaml", 23, "acls[1].operations"),
             ),
         ),
     )
@@ -109,15 +110,15 @@ def test_json_says_the_same_as_yaml() -> None:
     document = {"topics": [{"name": "a", "partitions": 2, "records": [{"key": 'k\u00fc"', "value": [1, 2.5, True]}]}]}
     text = json.dumps(document, indent=1)
     in_json, in_yaml = parse_seed(text, "s.json"), parse_seed(text, "s.yaml")
-    record = SeedRecord('kü"'.encode(), b"[1,2.5,true]", place="s.json:7: topics[0].records[0]")
-    assert in_json.topics == (SeedTopic("a", 2, records=(record,), place="s.json:3: topics[0]"),)
+    record = SeedRecord('kü"'.encode(), b"[1,2.5,true]", place=Place("s.json", 7, "topics[0].records[0]"))
+    assert in_json.topics == (SeedTopic("a", 2, records=(record,), place=Place("s.json", 3, "topics[0]")),)
     assert repr(in_yaml) == repr(in_json).replace("s.json", "s.yaml")
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "s.yaml:1: the file is empty"),
+        ("", "s.yaml:1: the document is empty"),
         (
             "topics:\n- name: a\n  partitions: x\n",
             "s.yaml:3: topics[0].partitions: partitions must be a number from 1 to",

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from odradek.seeds.plan import DEFAULT, SeedError, SeedPlan, SeedTopic
+from odradek.seeds.plan import DEFAULT, Place, SeedError, SeedPlan, SeedTopic
 from odradek.seeds.short_forms import topic_of_option, topics_of_environment
 
 COMPACT = (("cleanup.policy", "compact"),)
@@ -25,7 +25,7 @@ COMPACT = (("cleanup.policy", "compact"),)
     ],
 )
 def test_an_option_names_a_topic(text: str, partitions: int, settings: tuple[tuple[str, str], ...]) -> None:
-    assert topic_of_option(text) == SeedTopic("orders", partitions, settings=settings, place=f"--topic {text}")
+    assert topic_of_option(text) == SeedTopic("orders", partitions, settings=settings, place=Place(f"--topic {text}"))
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_the_variable_names_topics(separator: str | None) -> None:
     if separator is not None:
         environment["KAFKA_CREATE_TOPICS_SEPARATOR"] = separator
     assert topics_of_environment(environment) == (
-        SeedTopic("one", 1, 1, place="KAFKA_CREATE_TOPICS, one:1:1"),
-        SeedTopic("two", 3, 1, COMPACT, place="KAFKA_CREATE_TOPICS, two:3:1:compact"),
+        SeedTopic("one", 1, 1, place=Place("KAFKA_CREATE_TOPICS, one:1:1")),
+        SeedTopic("two", 3, 1, COMPACT, place=Place("KAFKA_CREATE_TOPICS, two:3:1:compact")),
     )
     assert topics_of_environment({}) == ()
 
