@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import json.scanner
 from collections.abc import Mapping
 from typing import Final
 
@@ -12,12 +14,24 @@ from odradek.broker.control.problems import Problem, check_known_fields, mapping
 from odradek.control_calls.call import CallField, ControlCall
 
 NO_LIMIT: Final = 2**63 - 1
+LARGE_CHARS: Final = 64 * 1024  # a longer body, such as one with a seed, is parsed in a thread
+
+
+class PatientDecoder(json.JSONDecoder):
+    """Parses JSON in Python, so that other threads can run meanwhile. The decoder in C holds the interpreter until it
+    has finished: for a megabyte of small objects more than 50 ms, in which no cluster of the process is served."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scan_once = json.scanner.py_make_scanner(self)  # type: ignore[attr-defined]  # missing in typeshed
 
 
 async def read_json(request: web.Request) -> object:
     """Returns the JSON body of a request; an empty body counts as an empty object. Raises Problem."""
     try:
         body = await request.text()
+        if len(body) > LARGE_CHARS:
+            return await asyncio.to_thread(PatientDecoder().decode, body)
         return json.loads(body) if body.strip() else {}
     except (ValueError, LookupError, RecursionError):
         raise Problem(400, "the body must be JSON, in UTF-8") from None
