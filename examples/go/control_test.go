@@ -63,6 +63,13 @@ func TestARequestIsHeldUntilItIsReleased(t *testing.T) {
 	}
 }
 
+func TestAClusterBeginsWithTheRecordsOfItsSeed(t *testing.T) {
+	records := []odradek.JSON{{"key": "a", "value": "one tea"}}
+	topic := odradek.JSON{"name": "orders", "partitions": 1, "records": records}
+	kafka := odradek.New(t, odradek.JSON{"seed": odradek.JSON{"topics": []odradek.JSON{topic}}})
+	kafka.Wait(odradek.JSON{"topic": "orders", "partition": 0, "log_end_offset": 1})
+}
+
 func TestARuleThatCouldEditNoAnswerIsUnused(t *testing.T) {
 	kafka := odradek.New(t, orders(1))
 	kafka.Fault(odradek.JSON{"match": odradek.JSON{"api": "Metadata"}, "do": odradek.JSON{"observe": true}})

@@ -32,6 +32,14 @@ test("a request is held until it is released", async (t) => {
   assert.deepEqual(await kafka.faults(), []);
 });
 
+test("a cluster begins with the records of its seed", async (t) => {
+  const records = [{ key: "a", value: "one tea" }];
+  const kafka = await odradek(t, { seed: { topics: [{ name: "orders", partitions: 1, records }] } });
+  await kafka.wait({ topic: "orders", partition: 0, log_end_offset: 1 });
+  const refused = odradek(t, { seed: "topics:\n- partitions: 1\n" });
+  await assert.rejects(refused, (error) => error.problem.detail === "line 2: seed.topics[0]: name is missing");
+});
+
 test("a rule that nothing matched is told, and a refusal has its words", async (t) => {
   const kafka = await odradek(t);
   await kafka.fault({ name: "never", match: { api: "EndTxn" }, do: { error: "NOT_COORDINATOR" } });

@@ -30,6 +30,7 @@ class FieldKind(Enum):
     JSON_LIST = "JSON, once for each item of a list"
     NUMBER_OR_NUMBERS = "a whole number, or several with commas between them"
     DOCUMENT = "JSON, @FILE, or - for the standard input"
+    TEXT_DOCUMENT = "a text, @FILE, or - for the standard input"
 
 
 @dataclass(frozen=True, slots=True)

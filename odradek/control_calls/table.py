@@ -28,7 +28,7 @@ REFUSALS: Final[Mapping[int, str]] = {
     404: "there is no such call: GET /control/v1/openapi.json lists all calls",
     405: "the path does not have this method: `allowed` and the header Allow list the methods that it has",
     408: "the body did not arrive in time",
-    413: "the body is larger than 1 MiB: send less in one call, such as fewer rules",
+    413: "the body is larger than 1 MiB: send less in one call, such as fewer rules or a smaller seed",
 }
 """Errors of the HTTP server itself, which are possible for every path and body."""
 ACCESS_REFUSALS: Final[Mapping[int, str]] = {
@@ -198,6 +198,15 @@ CREATE = ControlCall(
             is_nullable=True,
             option="--user",
             metavar="NAME=PASSWORD",
+        ),
+        CallField(
+            "seed",
+            FieldKind.TEXT_DOCUMENT,
+            {"oneOf": [TEXT, {"type": "object"}]},
+            "topics, records, groups, users, ACLs and schemas to create: a seed in JSON or YAML, @FILE, or -",
+            is_nullable=True,
+            option="--seed",
+            metavar="SEED",
         ),
     ),
     status=201,

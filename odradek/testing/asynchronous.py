@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
@@ -106,6 +107,7 @@ class Odradek:
         emulate: str | None = None,
         listeners: Sequence[Mapping[str, Json]] | None = None,
         users: Mapping[str, str] | None = None,
+        seed: str | Path | Mapping[str, Json] | None = None,
     ) -> Cluster:
         """Creates a fresh cluster, or a copy of `fork`. The arguments are those of `odradek.testing.sync`."""
         source = None if fork is None else fork.plain
@@ -120,6 +122,7 @@ class Odradek:
             emulate=emulate,
             listeners=listeners,
             users=users,
+            seed=seed,
         )
         return Cluster(self.threads, await run(self.threads, make))
 

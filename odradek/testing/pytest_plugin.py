@@ -103,7 +103,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         f"{MARK}(**options): options of the cluster of fixture `kafka`: settings, nodes, topics, ttl_s, preset,"
-        " emulate, listeners, users",
+        " emulate, listeners, users, seed",
     )
 
 

@@ -138,6 +138,7 @@ class Odradek:
         emulate: str | None = None,
         listeners: Sequence[Mapping[str, Json]] | None = None,
         users: Mapping[str, str] | None = None,
+        seed: str | Path | Mapping[str, Json] | None = None,
     ) -> Cluster:
         """Creates a fresh cluster, or a copy of `fork`.
 
@@ -148,6 +149,8 @@ class Odradek:
         emulate    a release of Kafka, such as "4.0"
         listeners  chosen ports, TLS and logins: `[{"protocol": "SASL_SSL", "port": 9093}]`, see docs/testing.md
         users      passwords by user name
+        seed       topics with records, groups with offsets, users and ACLs to create: an object, a text in JSON or
+                   YAML, or the path of such a file, see docs/seed.md
         """
         told = self._ask(
             table.CREATE,
@@ -160,8 +163,15 @@ class Odradek:
             emulate=emulate,
             listeners=None if listeners is None else [dict(each) for each in listeners],
             users=None if users is None else dict(users),
+            seed=_sent(seed),
         )
         return Cluster(self, told["id"], told)
+
+
+def _sent(seed: str | Path | Mapping[str, Json] | None) -> Json:
+    if isinstance(seed, Path):
+        return seed.read_text(encoding="utf-8")
+    return dict(seed) if isinstance(seed, Mapping) else seed
 
 
 class Cluster:

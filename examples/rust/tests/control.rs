@@ -46,6 +46,13 @@ async fn a_request_is_held_until_it_is_released() {
 }
 
 #[test]
+fn a_cluster_begins_with_the_records_of_its_seed() {
+    let seed = r#"{"topics": [{"name": "orders", "partitions": 1, "records": [{"key": "a", "value": "one tea"}]}]}"#;
+    let kafka = Cluster::new(&format!(r#"{{"seed": {seed}}}"#));
+    kafka.wait(r#"{"topic": "orders", "partition": 0, "log_end_offset": 1}"#);
+}
+
+#[test]
 #[should_panic(expected = "never")]
 fn a_rule_that_nothing_matched_fails_the_test() {
     let kafka = Cluster::new("{}");

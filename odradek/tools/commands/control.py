@@ -103,14 +103,17 @@ def _numbers(text: str) -> int | list[int]:
     return [int(each) for each in text.split(",")] if "," in text else int(text)
 
 
-def _document(text: str) -> Any:
+def _text(given: str) -> str:
+    """Returns a text that is given as it is, as @FILE, or as - for standard input. Raises ValueError, OSError."""
+    if given == "-":
+        return sys.stdin.read()
+    return Path(given[1:]).read_text(encoding="utf-8") if given.startswith("@") else given
+
+
+def _document(given: str) -> Any:
     """Parses a rule given as JSON, as @FILE, or as - for standard input. Raises ValueError, OSError."""
-    if text == "-":
-        text = sys.stdin.read()
-    elif text.startswith("@"):
-        text = Path(text[1:]).read_text(encoding="utf-8")
     try:
-        return json.loads(text)
+        return json.loads(_text(given))
     except ValueError as error:
         raise ValueError(f"the rule is not JSON: {error}") from None
 
@@ -133,6 +136,8 @@ def values_of(call: ControlCall, options: Options) -> dict[str, Any]:
         match field.kind:
             case FieldKind.DOCUMENT:
                 value = _document(value)
+            case FieldKind.TEXT_DOCUMENT:
+                value = None if value is None else _text(value)
             case FieldKind.TEXT_PAIRS:
                 value = dict(value)
             case FieldKind.JSON_PAIRS:

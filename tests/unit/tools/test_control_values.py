@@ -58,9 +58,10 @@ def test_a_cluster_is_asked_for_with_all_that_its_row_has() -> None:
         "emulate": None,
         "listeners": None,
         "users": {"alice": "7"},
+        "seed": None,
     }
     assert made("create", "--listener", '{"name": "a"}', "--listener", '{"name": "b"}')[2] == {
-        **dict.fromkeys(("fork", "nodes", "topics", "ttl_s", "preset", "emulate", "users")),
+        **dict.fromkeys(("fork", "nodes", "topics", "ttl_s", "preset", "emulate", "users", "seed")),
         "settings": {},
         "listeners": [{"name": "a"}, {"name": "b"}],
     }
@@ -79,6 +80,17 @@ def test_a_rule_is_read_of_a_file(tmp_path: Path) -> None:
     assert made("fault", f"@{file}") == ("POST", "/faults", [{"do": {"drop": True}}])
     with pytest.raises(ValueError, match="the rule is not JSON"):
         made("fault", "{")
+
+
+def test_a_seed_is_sent_as_the_text_that_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "seed.yaml"
+    file.write_text("topics:\n- name: orders\n")
+    body = made("create", "--seed", f"@{file}")[2]
+    assert isinstance(body, dict)
+    assert body["seed"] == "topics:\n- name: orders\n"
+    body = made("create", "--seed", '{"topics": []}')[2]
+    assert isinstance(body, dict)
+    assert body["seed"] == '{"topics": []}'
 
 
 @pytest.mark.parametrize(("words", "why"), [(("freeze", "7"), "no number"), (("advance",), "milliseconds")])

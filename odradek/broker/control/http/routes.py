@@ -16,6 +16,7 @@ from aiohttp import web
 
 from odradek.broker.control.clusters.clusters import DEFAULT
 from odradek.broker.control.clusters.releases import release_named
+from odradek.broker.control.clusters.seeding import parse_seed, seed_cluster
 from odradek.broker.control.http.fields import SentFields, read_fields, read_json
 from odradek.broker.control.http.live_recording import send_recording
 from odradek.broker.control.http.request_events import EventCursor, send_requests
@@ -205,9 +206,12 @@ class Routes:
         release = None if found.get("emulate") is None else release_named(found.get("emulate"))
         listeners, users = found.get("listeners"), found.get("users")
         ttl_s = found.number_or_none("ttl_s")
+        seed = None if found.get("seed") is None else await parse_seed(found.get("seed"), partitions)
         cluster = await self._clusters.create(settings, fork, ttl_s, nodes, release, listeners, users)
         try:
             await make_topics(cluster, partitions)
+            if seed is not None:
+                await seed_cluster(cluster, seed)
             made = {**cluster.as_json(), "token": cluster.token}
             issued = cluster.listeners_and_users.issued
             if issued is not None and issued.clients:

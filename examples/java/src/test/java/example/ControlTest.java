@@ -50,6 +50,19 @@ class ControlTest {
   }
 
   @Test
+  void aClusterBeginsWithTheRecordsOfItsSeed(
+      @Odradek(seed = """
+          {"topics": [{"name": "orders", "partitions": 1, "records": [{"key": "a", "value": "one tea"}]}]}""")
+      Cluster cluster) {
+    cluster.await("{\"topic\": \"orders\", \"partition\": 0, \"log_end_offset\": 1}");
+  }
+
+  @Test
+  void aSeedIsReadFromAFile(@Odradek(seed = "@src/test/resources/seed.json") Cluster cluster) {
+    cluster.await("{\"topic\": \"orders\", \"partition\": 0, \"log_end_offset\": 2}");
+  }
+
+  @Test
   void aRuleThatNothingMatchedIsTold(@Odradek Cluster cluster) {
     cluster.fault("{\"name\": \"never\", \"match\": {\"api\": \"EndTxn\"}, \"do\": {\"observe\": true}}");
     assertTrue(assertThrows(AssertionError.class, cluster::checkFaults).getMessage().contains("never"));

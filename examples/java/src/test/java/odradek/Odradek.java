@@ -30,6 +30,7 @@ public @interface Odradek {
   String[] users() default {}; // users with their passwords: "alice=secret"
   String preset() default ""; // the name of a preset, or {"name": …, "parameters": {…}}
   String emulate() default ""; // a release of Kafka, such as "4.0"
+  String seed() default ""; // records, groups, users … to create, in JSON or YAML: the text, or "@FILE"
   int ttlS() default 0; // lease in seconds, after which the cluster is deleted; 0: no lease
 
   /** One cluster. Rules, conditions and responses are JSON; docs/testing.md of Odradek describes them. */
@@ -56,9 +57,10 @@ public @interface Odradek {
       Object nodes = options.nodeIds().length == 0 ? options.nodes() : Arrays.toString(options.nodeIds());
       String preset = options.preset().startsWith("{") ? options.preset() : orNull(options.preset());
       return ("{\"nodes\":%s,\"settings\":%s,\"topics\":%s,\"listeners\":%s,\"users\":%s,\"preset\":%s,\"emulate\":%s,"
-          + "\"ttl_s\":%s}").formatted(nodes, object(options.settings(), true), object(options.topics(), false),
+          + "\"seed\":%s,\"ttl_s\":%s}").formatted(nodes, object(options.settings(), true), object(options.topics(), false),
           options.listeners().length == 0 ? "null" : "[" + String.join(",", options.listeners()) + "]",
           options.users().length == 0 ? "null" : object(options.users(), true), preset, orNull(options.emulate()),
+          orNull(textOf(options.seed())),
           options.ttlS() == 0 ? "null" : options.ttlS());
     }
 
@@ -73,6 +75,15 @@ public @interface Odradek {
       text.chars().forEach(each -> found.append(
           each < ' ' || each == '"' || each == '\\' ? "\\u%04x".formatted(each) : Character.toString(each)));
       return found.append('"').toString();
+    }
+
+    private static String textOf(String given) {
+      if (!given.startsWith("@")) return given;
+      try {
+        return Files.readString(Path.of(given.substring(1)));
+      } catch (IOException error) {
+        throw new UncheckedIOException(error);
+      }
     }
 
     private static String orNull(String text) { return text == null || text.isEmpty() ? "null" : text(text); }
