@@ -51,7 +51,7 @@ def install(
         _once(folder, lambda: _node(folder, [f"{package}@{version}", *needs]))
         return InstalledClient(["node", str(program)], {"NODE_PATH": str(folder / "node_modules")})
     if suffix == ".java":
-        jars = install_jars(folder.name, [f"{package}:{version}"])
+        jars = install_jars(folder.name, [f"{package}:{version}", *needs])
         return InstalledClient(["java", "-cp", jars, str(program)], {})
     if suffix == ".rs":
         _once(folder, lambda: _cargo(folder, [f"{package}@{version}", *needs]))
