@@ -143,7 +143,7 @@ def measure(measurement: Measurement, subjects: Sequence[Subject], results: Resu
                     except RuntimeError as error:
                         if subject.name in OURS:
                             raise
-                        print_progress(f"failed ({error})")  # Our own figures are still useful.
+                        print_progress(f"failed ({error})")  # Continue: our own figures are still useful.
             if measurement.baseline is not None and turn < measurement.rounds:
                 print_progress(BASELINE)
                 with suppress(NoCompiler):  # The row itself can be measured without a compiler.

@@ -231,9 +231,10 @@ class ShareConsumer(ConnectedClient):
         """Acknowledges a record. The next `getmany` or `commit` sends the acknowledgement; until then it can be
         changed.
 
-        With RENEW the consumer keeps the record, and can acknowledge it again after the renewal was sent. Raises
-        IllegalState with implicit acknowledgement, if the record does not belong to this member or was already
-        acknowledged, and if an undecided transaction acknowledges it.
+        With RENEW the consumer keeps the record, and can acknowledge it again once the renewal has been sent.
+
+        Raises IllegalState if acknowledgement is implicit, if the record does not belong to this member or has already
+        been acknowledged, or if a transaction that is not yet committed or aborted acknowledges it.
         """
         if self._mode is AcknowledgementMode.IMPLICIT:
             raise IllegalState('with share_acknowledgement_mode="implicit" the next getmany acknowledges')
@@ -246,7 +247,10 @@ class ShareConsumer(ConnectedClient):
                     f"a transaction acknowledges the record at {record.offset} of {record.topic}-{record.partition}: "
                     "commit or abort it first"
                 )
-        raise IllegalState(f"the record at {record.offset} of {record.topic}-{record.partition} is not to acknowledge")
+        raise IllegalState(
+            f"the record at {record.offset} of {record.topic}-{record.partition} cannot be acknowledged: "
+            "this member has not acquired it, or has already acknowledged it"
+        )
 
     async def commit(self, *, timeout_ms: float | None = None) -> Results:
         """Sends all acknowledgements and waits for the responses. Returns None or an error for each partition.

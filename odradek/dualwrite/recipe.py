@@ -18,16 +18,16 @@ class Step(Enum):
     WRITE_STATE = "write the prepared state into the row of the transactional id, if that row is still ours"
     COMMIT_DATABASE = "commit the database transaction"
     COMMIT_KAFKA = "commit the Kafka transaction"
-    # A block that sent nothing: no messages, offsets or acknowledgements. Kafka gives the next transaction the same
-    # state as this one, so it must not be stored.
-    CHECK_OWNER = "see that the row is still ours, and lock it"
+    # For a block that sent no messages, offsets or acknowledgements. Kafka gives the next transaction the same prepared
+    # state as this one, so this state must not be stored.
+    CHECK_OWNER = "check that the row is still ours, and lock it"
     COMMIT_ROWS = "commit the database transaction of a block without messages"
     # Failures.
     READ_BACK = "read the stored state over a new connection, after whatever still holds the row"
     ROLL_BACK_ROWS = "roll the database transaction back; nothing was sent"
     ROLL_BACK_DATABASE = "roll the database transaction back"
     ABORT_KAFKA = "abort the Kafka transaction"
-    LET_GO = "roll the database transaction back; the messages are the business of who took over"
+    LET_GO = "roll the database transaction back; the instance that took over decides about the messages"
     # Recovery.
     TAKE_OVER_DATABASE = "make the row ours: no earlier writer can commit any more"
     TAKE_OVER_KAFKA = "init_transactions(keep_prepared=True): earlier producers are fenced"

@@ -17,7 +17,7 @@ from odradek.protocol.writer_source import writer_source
 
 M = TypeVar("M", bound=Message)
 Read: TypeAlias = Callable[[Buffer, int], tuple[Any, int]]
-Write: TypeAlias = Callable[[Any, bytearray, list[Any]], None]  # the chunks of a response
+Write: TypeAlias = Callable[[Any, bytearray, list[Any]], None]  # message, head, chunks to append to
 
 _readers: dict[tuple[type[Message], int], Read] = {}
 _writers: dict[tuple[type[Message], int], Write] = {}

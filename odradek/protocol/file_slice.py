@@ -41,5 +41,5 @@ Chunk: TypeAlias = Buffer | FileSlice  # part of a response
 
 
 def in_memory(chunks: Iterable[Chunk]) -> list[Buffer]:
-    """Returns the same bytes, after reading those that are in files. May wait for the disk."""
+    """Returns the chunks as buffers, after reading those that are in files. May wait for the disk."""
     return [chunk.read() if isinstance(chunk, FileSlice) else chunk for chunk in chunks]

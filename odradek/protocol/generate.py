@@ -17,7 +17,7 @@ PYTHON_TYPES = dict.fromkeys(INTEGERS, "int") | {
     "string": "str",
     "bytes": "bytes",
 }
-NOQA = "\n# ruff: noqa: RUF023 (slots stand in the order of the wire)\n"
+NOQA = "\n# ruff: noqa: RUF023 (slots are in wire order)\n"
 
 
 def python_type(field: Field, schema: Schema) -> str:

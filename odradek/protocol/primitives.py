@@ -110,7 +110,7 @@ def wrong_count(count: int) -> MalformedMessage:
 
 
 def malformed(what: str, why: object) -> MalformedMessage:
-    """Returns the error for bytes that are not this message in this version."""
+    """Returns the error for bytes that cannot be decoded. `what` names the message and its version."""
     return MalformedMessage(f"{what}: {why}")
 
 

@@ -226,10 +226,10 @@ class Recording:
         self._read = read
         head = read(_HEAD.size)
         if len(head) < _HEAD.size or not head.startswith(MAGIC):
-            raise MalformedMessage("it is no recording of odradek serve --record")
+            raise MalformedMessage("it is not a recording of odradek serve --record")
         _, version, self.started_ms = _HEAD.unpack(head)
         if version != VERSION:
-            raise MalformedMessage(f"it is a recording of version {version}; {VERSION} is the one that can be read")
+            raise MalformedMessage(f"it is a recording of version {version}, but only version {VERSION} can be read")
         self.position = len(head)
         self.is_cut = False
         self._exchanges = 0

@@ -76,7 +76,7 @@ class WriterSource(CodecSource):
             self.line(f"out += {'string_varint' if is_string else 'varint'}({name})")
 
     def is_set(self, field: Field, value: str) -> str:
-        """Returns the test whether a field differs from its default."""
+        """Returns the source of an expression that is true if a field differs from its default."""
         if field.default_is_empty:
             if field.is_array:
                 return value if field.nullable == NO_VERSIONS else f"({value} or {value} is None)"

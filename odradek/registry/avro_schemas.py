@@ -224,7 +224,7 @@ def _full_name(name: str, space: str) -> str:
 
 
 def _shortened(full_name: str, space: str) -> str:
-    """Returns a name as it is written inside a namespace. A type called like a primitive keeps its namespace."""
+    """Returns a name as written inside a namespace. A type with the name of a primitive type keeps its namespace."""
     own_space, _, name = full_name.rpartition(".")
     return name if own_space == space and name not in PRIMITIVES else full_name
 

@@ -28,7 +28,7 @@ def decode(payload: bytes, _schema: JsonSchema, budget: DecodingBudget) -> str:
         budget.take_characters(len(text))
         json.loads(text, parse_int=str, parse_float=str, parse_constant=_refuse_constant)
     except ValueError as error:
-        raise DoesNotFitSchema(f"it is no JSON: {error}") from error
+        raise DoesNotFitSchema(f"it is not JSON: {error}") from error
     return text.strip().translate(ON_ONE_LINE)
 
 
@@ -47,7 +47,7 @@ def encode(value: Json, schema: JsonSchema) -> bytes:
     try:
         error = jsonschema.exceptions.best_match(kind(schema.document, registry=known).iter_errors(value))
     except Unresolvable as missing:
-        raise DoesNotFitSchema(f"its schema refers to {missing.ref}, which is no reference of the schema") from missing
+        raise DoesNotFitSchema(f"its schema refers to {missing.ref}, which is not one of its references") from missing
     if error is not None:
         raise DoesNotFitSchema(f"{error.json_path}: {error.message}")
     try:

@@ -110,7 +110,7 @@ def _add_well_known(pool: descriptor_pool.DescriptorPool, name: str) -> None:
     try:
         known = _well_known(name)
     except KeyError:
-        raise ValueError(f'the import "{name}" is no reference of this schema') from None
+        raise ValueError(f'the import "{name}" is not a reference of this schema') from None
     for imported in known.dependencies:
         _add_well_known(pool, imported.name)
     pool.AddSerializedFile(known.serialized_pb)

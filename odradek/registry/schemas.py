@@ -58,7 +58,7 @@ class SchemaText:
 
 @dataclass(frozen=True, slots=True)
 class Incompatibility:
-    """A reason why a reader's schema cannot read the data of a writer's."""
+    """A reason why the reader's schema cannot read data that was written with the writer's schema."""
 
     kind: str  # for example READER_FIELD_MISSING_DEFAULT_VALUE
     description: str

@@ -64,7 +64,7 @@ class CleanableRange:
     end_offset: int
     clean_bytes: int
     dirty_bytes: int
-    is_overdue: bool  # some of it is older than `max.compaction.lag.ms`
+    is_overdue: bool  # whether dirty records are older than `max.compaction.lag.ms`
     min_dirty_ratio: float
 
     @property

@@ -184,11 +184,11 @@ class Log:
     ) -> AppendResult:
         """Checks one batch, assigns its offsets, and stages it for `write_staged`.
 
-        batch                 exactly one validated batch with offsets from 0; belongs to the log from now on
+        batch                 exactly one validated batch with offsets from 0; the log owns the buffer afterwards
         header                header of `batch`, if the caller has it
-        transaction_version   version in the request that contained a marker (#s4-8)
+        transaction_version   for a marker: the transaction version under which it is written (#s4-8)
         guard                 result of `begin_verification`; None if verification is disabled (#s4-3)
-        raises                KafkaError, and then nothing has changed
+        raises                KafkaError; the log is then unchanged
         """
         if header is None:
             header = read_batch_header(batch)

@@ -220,7 +220,7 @@ class LogBounds(Protocol):
 
     @property
     def log_end_offset(self) -> int:
-        """The end of the files."""
+        """The offset after the last record in the files."""
 
     @property
     def max_record_bytes(self) -> int:

@@ -61,7 +61,7 @@ def _on_stop_by_a_socket(loop: asyncio.AbstractEventLoop, action: Callable[[sign
             if number in STOPS:
                 action(signal.Signals(number))
 
-    signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)  # used as long as the process exists
+    signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)  # never closed: signals write to it
     loop.add_reader(reader, arrived)
     for number in STOPS:
         signal.signal(number, lambda *_: None)

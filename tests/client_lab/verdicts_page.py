@@ -1,8 +1,9 @@
 """Prints the text of docs/verdicts.md: `python -m tests.client_lab.verdicts_page > docs/verdicts.md`.
 
-Runs a tour of each client (idempotent producer, transactions, groups) in each scene, on a fresh broker, and judges the
-recordings. The proofs of all breaks are printed; if examined.toml lacks one of the breaks, the page is not printed. The
-clients' results in the complete suite are read from played.toml (tests/client_lab/suite.py).
+Runs a program of each client (a `Tour`: idempotent producer, transactions, groups) with the faults of each scene, on a
+fresh broker, and judges the recordings. Prints the evidence for each broken rule to standard error. If examined.toml
+does not list one of the broken rules, the page is not printed. The clients' results in the complete suite are read from
+played.toml (tests/client_lab/suite.py).
 """
 
 from __future__ import annotations

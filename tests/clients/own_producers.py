@@ -68,7 +68,7 @@ async def written(bootstrap: str, topic: str) -> list[bytes]:
 
 
 async def again_and_again(call: Callable[[], Awaitable[object]]) -> None:
-    """Repeats a call until it succeeds, or until its time is over."""
+    """Repeats a call as long as it raises RetriableError."""
     while True:
         with suppress(RetriableError):
             await call()

@@ -1,4 +1,4 @@
-"""Today's Odradek opens directories of an Odradek that kept acknowledgements in transactions under `share.version` 2.
+"""Odradek opens directories that it wrote when level 2 of `share.version` enabled acknowledgements in transactions.
 
 It also opens new directories that start with `odradek.share.transactions` (docs/share-transactions.md).
 """

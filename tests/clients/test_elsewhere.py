@@ -1,4 +1,5 @@
-"""Without the abilities that macOS and Windows lack (tests/elsewhere), a broker serves, removes and stops as usual."""
+"""A broker that runs without the system calls that macOS and Windows lack (tests/elsewhere) serves clients, removes
+files and stops as usual."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_without_a_reset_policy_the_application_is_told_and_chooses(bootstrap: s
     partition = TopicPartition(topic, 0)
     with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="none", group_id="chooses") as consumer:
         consumer.assign([partition])
-        for _ in range(2):  # again, until the consumer has chosen an offset
+        for _ in range(2):  # The error is repeated until the application calls seek.
             with pytest.raises(OffsetOutOfRange) as told:
                 consumer.getone()
             assert (told.value.topic_partition, told.value.offset) == (partition, None)

@@ -1,4 +1,4 @@
-"""The rules that calls of other tools become, as docs/testing.md translates them."""
+"""Tests that the rules into which docs/testing.md translates calls of other tools are accepted."""
 
 import json
 import re

@@ -131,4 +131,4 @@ def test_json_that_does_not_fit_is_refused_by_its_number(at: Run, broker: Broker
     unfit = at(*words, stdin=good + '{"id": 1}\n', status=1).stderr
     assert "record 2: the value does not fit the schema" in unfit
     assert "the field at is missing" in unfit
-    assert "record 1: the value is no JSON" in at(*words, stdin="x\n", status=1).stderr
+    assert "record 1: the value is not JSON" in at(*words, stdin="x\n", status=1).stderr

@@ -117,7 +117,8 @@ class Source:
 
 
 class Mover:
-    """Moves one thing at a time. At most one node is stopped, so that every request can be answered."""
+    """Moves a leader or a coordinator, or stops or starts a node, one step at a time. At most one node is stopped, so
+    that every request can be answered."""
 
     def __init__(self, kafka: Cluster, rng: random.Random, transactional_ids: Sequence[str]) -> None:
         self._kafka = kafka

@@ -1,4 +1,4 @@
-"""Apache Kafka opens directories with transactional acknowledgements, which no Kafka supports (ADR 35).
+"""Apache Kafka opens directories with transactional acknowledgements, which no Kafka release supports (ADR 35).
 
 It does not start while `odradek.share.transactions` is finalised. After that feature is lowered, Kafka 4.4.0 starts;
 4.3.1 starts if `share.version` is also 1. Their share consumers continue where ours stopped. If Kafka reads pending
@@ -49,17 +49,18 @@ def set_level(broker: Broker, feature: str, level: int, upgrade_type: int = SAFE
 
 @pytest.fixture(scope="module")
 def directories(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a folder of directories. In a queue of ten records, 0 to 2 are accepted in a committed transaction, and 3
-    to 5 in an uncommitted one.
+    """Returns a folder that contains these data directories. The queue has ten records. Except in `new` and `alone`, a
+    committed transaction has accepted records 0 to 2, and a second transaction, which is not committed, records 3 to 5.
 
     new      the feature is raised, and no record is acknowledged yet
-    alone    like `new`, but share.version is lowered to 1, which both Kafkas support
+    alone    like `new`, but share.version is lowered to 1, which both Kafka releases support
     pending  the second transaction is open
     lowered  the second transaction is aborted, and the feature lowered; share.version is 2, which only 4.4 supports
     plain    like `lowered`, but share.version is lowered to 1
     spilled  like `plain`, but with the share state of `pending`
 
-    The directories come from an Odradek without this feature, at a metadata.version that both Kafkas support.
+    The directories come from an earlier Odradek without this feature, at a metadata.version that both Kafka releases
+    support.
     """
     root = tmp_path_factory.mktemp("share-transactions")
     with BrokerProcess(unpacked(RAISED, root), SETTINGS):

@@ -75,7 +75,7 @@ def test_a_streams_group_goes_from_us_to_kafka_and_back(tmp_path: Path, stop: Ca
     members = [scene.member(name, **always) for name, always in MEMBERS.items()]
     for each in members:
         each.join()
-    for _ in range(len(members) + 1):  # Each member gives up tasks that another member must run.
+    for _ in range(len(members) + 1):  # A member gives up its tasks before another member gets them.
         for each in members:
             each.beat(each.assigned[0] or {})
     before, epoch = seen(scene), scene.state[1]

@@ -23,7 +23,7 @@ SEED = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
 CLIENTS = 4
 SUBJECTS = [f"subject-{number}" for number in range(5)]
 LONGEST_ROUND_S = 0.8
-MOST_ROUNDS = 100  # A kill may come before the first schema is acknowledged.
+MOST_ROUNDS = 100  # Rounds continue beyond ROUNDS, up to this limit, until a schema is acknowledged.
 Acknowledged = dict[tuple[str, str], int]  # id by subject and schema
 
 

@@ -1,4 +1,4 @@
-"""A crash at any disk call of compaction: afterwards readers get the same as before."""
+"""Crashes compaction at every disk call, and checks that readers still get the same records."""
 
 import os
 from collections.abc import Iterator

@@ -202,7 +202,7 @@ class TwoPhaseWorld(World):
         )
 
     def _replace_producer(self) -> None:
-        """Replaces a producer by one, or by two that do not know of each other."""
+        """Replaces a producer with a new one, or with two that do not know of each other."""
         transactional_id = self.rng.choice(self.transactional_ids)
         for _ in range(self.rng.choice([1, 2])):
             self._start_producer(transactional_id)

@@ -108,7 +108,7 @@ class TrustingCoordinator(TransactionCoordinator):
 
 
 class ForgetfulLog:
-    """redpanda 6018 (33): that a transaction was begun, and where, is known in memory only."""
+    """redpanda 6018 (33): open transactions and their partitions are not logged, only kept in memory."""
 
     def __init__(self, log: ShardLog) -> None:
         self._log = log
@@ -193,7 +193,7 @@ class TimeoutPassedOn(TransactionCore):
 
 
 class UnsyncedLog:
-    """As if nobody outside relied on the coordinator's answers."""
+    """Never waits for an fdatasync, not even in a two-phase commit."""
 
     def __init__(self, log: ShardLog) -> None:
         self._log = log

@@ -1,6 +1,6 @@
-"""Data directories of an Odradek that still kept acknowledgements in transactions under `share.version` 2.
+"""Data directories of an earlier Odradek, in which level 2 of `share.version` enabled acknowledgements in transactions.
 
-The directories are as `kill -9` or a clean stop left them. share_version_2/README.md describes their contents.
+Each broker was killed with `kill -9` or stopped cleanly. share_version_2/README.md describes the contents.
 """
 
 import tarfile

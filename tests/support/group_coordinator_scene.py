@@ -1,5 +1,5 @@
-"""The group coordinator on real partitions. Tests send requests through its handlers; `restarted` is the next
-broker."""
+"""The group coordinator on real partitions. Tests send requests through its handlers. `restarted` returns a new broker
+on the same disk."""
 
 from __future__ import annotations
 

@@ -358,7 +358,7 @@ class Clients(TransactionBroker):
     def fetch(
         self, offset: int = 0, *, committed: bool, version: int = 12, topic: str = "t", index: int = 0
     ) -> PartitionData:
-        """Returns what a Fetch that does not wait finds."""
+        """Fetches from one partition without waiting, and returns its part of the response."""
         wanted = FetchTopic(
             partitions=[FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)]
         )

@@ -42,12 +42,12 @@ def shown(pattern: ast.expr) -> str:
 # Who can write the pattern and the text, and why this is harmless.
 OWN = "pattern and text are our own: schemas, assets of the page, names of files that we have made"
 OWN_PROCESS = "a command, client or job of the person who wrote the pattern: it keeps nobody else waiting"
-ADMINISTRATOR = "the text is a setting of the broker, and who may change it may stop the broker anyway"
+ADMINISTRATOR = "the text is a setting of the broker, and whoever may change it may also stop the broker"
 COMPILED_ONLY = "compiled to see whether it is valid, and never matched"
 FIXED_LENGTH = "each repetition has a bound"
 ONE_PASS = (
-    "behind each repetition stands a character that the repetition does not take, or the end of the text: if the text"
-    " does not match, giving back characters fails at once at each of them, in one pass"
+    "after each repetition comes a character that the repetition cannot match, or the end of the text: if the text"
+    " does not match, backtracking fails at once at each character, in one pass"
 )
 
 USES: Mapping[str, Mapping[str, str]] = {
@@ -245,7 +245,7 @@ def test_every_use_of_a_backtracking_matcher_is_known_to_be_bounded() -> None:
 
 
 def test_patterns_that_a_client_can_write_are_not_given_to_it() -> None:
-    """Expressions that are not written in the source belong to separate processes, or are not matched."""
+    """In the broker, a pattern that is computed at run time is never matched, or is matched only with settings."""
     expressions = {
         (path, why)
         for path, rows in USES.items()

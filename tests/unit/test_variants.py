@@ -1,5 +1,5 @@
-"""The compiled variant (docs/variants.md): its modules, that it runs if a suite asks for it, and that ODRADEK_PURE
-overrides what is installed."""
+"""Tests of the compiled variant (docs/variants.md): its list of modules, the choice of the variant by a test run, and
+ODRADEK_PURE, which overrides the installed variant."""
 
 import ast
 import importlib.util

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BrokerSteps:
-    """The hooks of a broker that is not controlled. If a method's parameter is a part of the broker, the method is
-    called once, when the part is created, and its result is used instead of the part."""
+    """Hooks that change nothing, for a broker that no test controls. If a method takes a part of the broker, it is
+    called once, when that part is created, and the broker uses the method's result instead of the part."""
 
     def adapt_decision(self, decision: Decision[Any]) -> Decision[Any]:
         """Returns the decision to record in the metadata log instead of the one that was just made."""

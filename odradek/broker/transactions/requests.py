@@ -175,7 +175,8 @@ def sealed_code(txn: Txn, producer_id: int, producer_epoch: int) -> ErrorCode:
     once the transaction is decided, the code for an outdated epoch."""
     if txn.is_prepared:
         assert txn.producer_epoch is not None
-        # A newer pair belongs to the next transaction, which waits until the markers of this one are written.
+        # A newer producer id and epoch belong to the next transaction, which waits until the markers of this one are
+        # written.
         return ErrorCode.PRODUCER_FENCED if producer_epoch < txn.producer_epoch else ErrorCode.CONCURRENT_TRANSACTIONS
     cell = VERIFY_PARTITIONS[txn.row][adding_claim(txn, producer_id, producer_epoch)]
     assert isinstance(cell, ErrorCode), "nothing can be verified while a transaction is kept"

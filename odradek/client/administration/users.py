@@ -44,7 +44,7 @@ Credentials = Mapping[ScramMechanism, int]
 
 
 async def describe_users(requests: AdminRequests, users: Iterable[str] | None = None) -> dict[str, Credentials]:
-    """Returns the credentials of these users, or of all with None. Users without credentials are left out."""
+    """Returns the credentials of these users, or of all users if None. Users without credentials are left out."""
     named = None if users is None else [UserName(name=name) for name in dict.fromkeys(users)]
     answer = await requests.ask_any_broker(
         DescribeUserScramCredentialsRequest(users=named), DescribeUserScramCredentialsResponse

@@ -28,8 +28,8 @@ class TopicPartition(NamedTuple):
 class RecordMetadata(NamedTuple):
     """The position of a written record.
 
-    `offset` is None if the broker did not return it: with `acks=0`, or if a repeated batch had been in the log for
-    long. `timestamp_ms` is the broker's time in topics with LogAppendTime.
+    `offset` is None if the broker did not return it: with `acks=0`, or if the batch was a duplicate whose offset the
+    broker no longer knew. `timestamp_ms` is the broker's time in topics with LogAppendTime.
     """
 
     topic: str

@@ -1,6 +1,6 @@
 """BrokerHeartbeatRequest, versions 0-2. Written by `python -m odradek.protocol.generate`."""
 
-# ruff: noqa: RUF023 (slots stand in the order of the wire)
+# ruff: noqa: RUF023 (slots are in wire order)
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class DrivenClient:
             reply = json.loads(line)
             records = [str(each) for each in reply.get("records", [])]
         except (ValueError, AttributeError, TypeError):
-            raise ApplicationFailed(f"`{what}` was answered by what is no line of JSON: {line[:200]!r}") from None
+            raise ApplicationFailed(f"`{what}` was answered with a line that is not JSON: {line[:200]!r}") from None
         if reply.get("unimplemented"):
             raise Unimplemented(what)
         if "error" in reply:

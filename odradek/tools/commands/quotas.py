@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # By option: the entity type, the metavar and the help. The option with the suffix -defaults selects the default of the
 # type.
 ENTITIES = {
-    "user": ("user", "NAME", "this user, without User:"),
+    "user": ("user", "NAME", "this user, without the prefix User:"),
     "client": ("client-id", "ID", "clients with this client.id"),
     "ip": ("ip", "ADDRESS", "connections from this address; the only quota for them is connection_creation_rate"),
 }

@@ -79,7 +79,7 @@ class RecordEncoder:
             raise CommandError(f"the {part} does not fit the schema {schema.schema_id}: {error}") from error
         except ValueError as error:
             raise CommandError(
-                f"the {part} is no JSON: {error}\nWith --{part}-format it is JSON, so a text has quotes."
+                f"the {part} is not JSON: {error}\nWith --{part}-format it is JSON, so a text has quotes."
             ) from error
 
 

@@ -84,7 +84,7 @@ def sinks_(options: argparse.Namespace) -> int:
     columns = headings(
         "sink batch rows decided in_doubt since recover", batch="LAST BATCH", since="FOR", recover="RECOVER WOULD FIND"
     )
-    print_rows(rows, columns, as_json=options.json, empty="No query has written exactly once to this cluster.")
+    print_rows(rows, columns, as_json=options.json, empty="No query has used the exactly-once sink on this cluster.")
     return DONE
 
 

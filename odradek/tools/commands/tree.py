@@ -161,7 +161,7 @@ COMMANDS = {
         "reachability.configure",
     ),
     "health": Command(
-        "tell whether the broker on this machine is ready",
+        "check whether the broker on this machine is ready",
         "Requests /readyz from the HTTP port that the environment configures (KAFKA_ODRADEK_HTTP_PORT). If HTTP is off"
         " or uses TLS, connects to the first listener instead. The exit status is 0 if the broker is ready and 1 if it"
         " is not. The image uses it as its health check.",

@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_user(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("user", metavar="USER", help="the name of the user, without User:")
+    parser.add_argument("user", metavar="USER", help="the name of the user, without the prefix User:")
     parser.add_argument(
         "--mechanism", choices=MECHANISMS, default=DEFAULT_MECHANISM, help="the SCRAM mechanism; default: %(default)s"
     )

@@ -209,7 +209,7 @@ def test_json_is_validated_before_it_is_written() -> None:
         encode({"price": {}}, 7, JSON, schema)
     with pytest.raises(DoesNotFitSchema, match="no infinite numbers"):
         encode({"more": float("inf")}, 7, JSON, schema)
-    with pytest.raises(DoesNotFitSchema, match="it is no JSON"):
+    with pytest.raises(DoesNotFitSchema, match="it is not JSON"):
         decode(HEAD + b"{", JSON, schema)
 
 

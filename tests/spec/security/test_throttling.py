@@ -104,7 +104,7 @@ async def test_scenario_144_then_the_connection_is_not_read_for_so_long() -> Non
 
 
 async def test_scenario_144_requests_that_came_along_wait_too() -> None:
-    """This includes requests that the broker has already read."""
+    """Throttling also delays requests that the broker has already read."""
     scene = Scene(producer_byte_rate=10_000)
     scene.peer.send(request_bytes(produce_of(125_000), PRODUCE_VERSION, 1, "test"))
     big, small = produce_of(20_000), ApiVersionsRequest()

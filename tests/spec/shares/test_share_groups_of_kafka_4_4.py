@@ -76,7 +76,7 @@ def test_in_kafka_4_3_the_target_of_a_group_that_was_emptied_stays_behind() -> N
 
 @pytest.mark.parametrize(("rules", "start_offset"), [(KafkaRules.KAFKA_4_4, 0), (KafkaRules.KAFKA_4_3, -1)])
 def test_a_partition_that_was_added_begins_at_0_whatever_the_reset_says(rules: KafkaRules, start_offset: int) -> None:
-    """S2: if the topic itself is new to the group, its partitions start undecided in both releases."""
+    """S2: if the whole topic is new to the group, its partitions at first have no start offset in both releases."""
     broker = broker_of(rules)
     topic = broker.topic("T")
     member = broker.member("A")

@@ -199,7 +199,7 @@ def test_a_renewal_beside_other_types_is_no_change_to_store() -> None:
 
 
 def test_scenario_058_compaction_holes_are_acquired_and_acknowledged_as_gaps() -> None:
-    s = scene(10)  # Only 0, 5 and 9 remain. A compacted batch keeps its first and last offset.
+    s = scene(10)  # Compaction left records 0, 5 and 9. The batch keeps its first and last offset.
     assert s.fetch("A") == [(0, 9, 1)]
     assert s.ack("A", (0, 9, [ACCEPT, GAP, GAP, GAP, GAP, ACCEPT, GAP, GAP, GAP, ACCEPT])) is NONE
     assert s.partition.flight.start_offset == 10

@@ -248,7 +248,8 @@ def test_scenario_124_keeping_without_two_phase_commit_gives_a_transaction_no_mo
 
 
 def test_scenario_124_a_commit_that_comes_after_the_abort_never_happens() -> None:
-    # The rule book has INVALID_TXN_STATE (#s3-7). Here the loser of this race gets the same answer as without keeping.
+    # The rule book says INVALID_TXN_STATE (#s3-7). Here the loser of this race gets the same error as for a transaction
+    # that was not kept by keepPreparedTxn.
     scene = two_phase(kept(timeout_ms=TIMEOUT_MS))
     scene.advance(TIMEOUT_MS + 1)
     scene.time_out()

@@ -1,7 +1,7 @@
-"""What the next transaction, the next owner and the next restart inherit from a transaction, by field and event.
+"""Tests which fields of a transaction are inherited by the next transaction, by the next owner, and across a restart.
 
-The tables name every field of the coordinator's entry, and every field of a partition about a producer, so that a new
-field needs a line here. Other tests cover the rest: verification guards in test_partition_guard.py, the client's
+The tables name every field of the coordinator's entry, and every field that a partition has for a producer, so that a
+new field needs a line here. Other tests cover the rest: verification guards in test_partition_guard.py, the client's
 session in tests/unit/client/test_transaction_session.py, and the dual write's row in tests/spec/dualwrite.
 """
 

@@ -1,4 +1,4 @@
-"""Which fetched records the member has acquired, and which offsets are gaps (docs/spec/share-groups.md#s1-5)."""
+"""Tests which fetched records count as acquired, and which offsets as gaps (docs/spec/share-groups.md#s1-5)."""
 
 from __future__ import annotations
 

@@ -149,8 +149,8 @@ STEPS = st.lists(
 def test_wherever_reading_begins_exactly_the_records_that_are_not_aborted_are_given(
     steps: list[tuple[str, int]], choices: st.DataObject
 ) -> None:
-    """The broker returns records up to the last stable offset, with the aborted transactions that extend beyond the
-    offset."""
+    """The response contains the records from the fetch offset to the last stable offset, and lists the aborted
+    transactions whose marker is at or after the fetch offset."""
     log = Log()
     begun: dict[int, int] = {}  # first offset of the open transaction, by producer
     # (producer, first offset of its transaction), by offset of the record

@@ -134,7 +134,7 @@ class World:
             self.answers.append((self.under_way.popleft(), "refused"))
 
     def refuse_whole(self) -> None:
-        """Refuses a batch that is too large as long as it has several records."""
+        """Refuses the oldest batch under way as too large, if it can be split."""
         if self.under_way and self.under_way[0].batch.can_split:
             self.answers.append((self.under_way.popleft(), "too large"))
 

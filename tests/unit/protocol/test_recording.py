@@ -42,5 +42,5 @@ def test_a_damaged_block_is_refused() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"ODRADEK", b"x" * 40])
 def test_another_file_is_no_recording(data: bytes) -> None:
-    with pytest.raises(MalformedMessage, match="no recording"):
+    with pytest.raises(MalformedMessage, match="not a recording"):
         Recording(BytesIO(data).read)

@@ -1,5 +1,5 @@
-"""Base of consumer groups and streams groups, whose members may be static and give up what other members are to
-receive.
+"""Base of consumer groups and streams groups. Their members may be static, and give up partitions or tasks before
+other members receive them.
 
 The coordinator identifies dynamic members by member id and static members by instance id, as Kafka does.
 """

@@ -113,14 +113,14 @@ class Authentication:
     def receive(self, frame: Buffer, now_ms: int, steady_ms: int) -> Reaction:
         """Handles one frame, without its length field. Never raises, whatever the frame contains.
 
-        now_ms     the wall clock, by which tokens expire
-        steady_ms  the clock that nobody sets, by which sessions expire
+        now_ms     wall-clock time, for the expiry of tokens
+        steady_ms  monotonic time, for the expiry of sessions
         """
         self._steady_ms = steady_ms
         try:
             return self._act(frame, now_ms)
         except MalformedMessage as error:
-            return self._hang_up(f"it sent what cannot be read: {error}")
+            return self._hang_up(f"it sent a frame that cannot be read: {error}")
 
     def api_versions_answered(self, answer: bytes) -> None:
         """Called with the response to ApiVersions. If the request was refused, the client may send another one."""

@@ -73,7 +73,7 @@ class TlsHandshakes:
     def began(self, handshake: TlsHandshake) -> None:
         given_up = self._slots.occupy(handshake, handshake.connection.info.client_host)
         if given_up is not None:
-            given_up.connection.refuse("too many TLS handshakes are in flight, and this is an old one")
+            given_up.connection.refuse("too many TLS handshakes are in flight, and this is the oldest of its address")
         task = self.loop.create_task(handshake.run())
         self._tasks.add(task)  # the loop holds only a weak reference, so the task could be collected
         task.add_done_callback(self._tasks.discard)

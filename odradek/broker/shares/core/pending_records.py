@@ -86,7 +86,7 @@ class PendingRecords:
 
     def __init__(self, flight: InFlight) -> None:
         self._flight = flight
-        # Markers that arrived before the writes of the ranges that they end were answered.
+        # Markers that arrived early: the write of the ranges that they end had not been answered yet.
         self._missed: list[TransactionEnd] = []
         self._producer_ids: set[int] = set()  # producers that may have pending acknowledgements here
         self.lock_expired_count = 0
@@ -367,7 +367,8 @@ class PendingRecords:
     def _resolve(
         self, span: Span, resolution: Resolution, has_session: Callable[[str], bool], limits: Limits, now_ms: int
     ) -> list[tuple[Span, RecordState]]:
-        """Applies the resolution to one span. Returns the changes that must be stored in addition."""
+        """Applies the resolution to one span. Returns the changes that must be stored in addition to the
+        marker."""
         flight, pending = self._flight, span.pending
         assert pending is not None
         event = Event.COMMIT_MARKER if resolution is Resolution.COMMITTED else Event.ABORT_MARKER
