@@ -83,7 +83,7 @@ class BrokerSettings:
         "Maximum lifetime of a delegation token, renewals included.", Range(1))
     delegation_token_secret_key = PASSWORD(None,
         "Secret key with which delegation tokens are signed; without it, delegation tokens are disabled.")
-    delete_topic_enable = BOOLEAN("true", "Whether clients may delete topics.")
+    delete_topic_enable = BOOLEAN("true", "Permission to delete topics.")
     errors_deadletterqueue_auto_create_topics_enable = BOOLEAN("false",
         "Automatic creation of a share group's dead-letter topic when a record has to be copied into it.",
         None, CLUSTER_WIDE)
@@ -296,9 +296,9 @@ class BrokerSettings:
     sasl_oauthbearer_clock_skew_seconds = INT("30",
         "Difference between the clocks of broker and issuer that is tolerated when tokens are checked.")
     sasl_oauthbearer_allow_unverified_audience = BOOLEAN("false",
-        "Whether the broker may start without sasl.oauthbearer.expected.audience, and accept tokens for any audience.")
+        "Permission to start without sasl.oauthbearer.expected.audience; tokens for any audience are then accepted.")
     sasl_oauthbearer_allow_unverified_issuer = BOOLEAN("false",
-        "Whether the broker may start without sasl.oauthbearer.expected.issuer, and accept tokens of any issuer.")
+        "Permission to start without sasl.oauthbearer.expected.issuer; tokens of any issuer are then accepted.")
     sasl_oauthbearer_expected_audience = LIST("",
         "Accepted audiences; a token must contain one of them.", ListOf())
     sasl_oauthbearer_expected_issuer = STRING(None, "Issuer that tokens must have.")
@@ -342,9 +342,9 @@ class BrokerSettings:
     socket_request_max_bytes = INT("104857600", "Maximum size of a request.", Range(1))
     socket_send_buffer_bytes = INT("102400", "Size of a socket's send buffer; -1 leaves it to the operating system.")
     ssl_allow_dn_changes = BOOLEAN("false",
-        "Whether the distinguished name of a key may change while the broker runs.")
+        "Permission to change the distinguished name of a key while the broker runs.")
     ssl_allow_san_changes = BOOLEAN("false",
-        "Whether the subject alternative names of a key may change while the broker runs.")
+        "Permission to change the subject alternative names of a key while the broker runs.")
     ssl_cipher_suites = LIST("",
         "TLS cipher suites, by their standard names; by default those of the TLS library.", ListOf(), PER_BROKER)
     ssl_client_auth = STRING("none",
@@ -379,7 +379,7 @@ class BrokerSettings:
         "Replication factor of __transaction_state; a single node supports only 1.", Range(1))  # Kafka: 3
     transaction_state_log_segment_bytes = INT("104857600", "Segment size of __transaction_state.", Range(1))
     transaction_two_phase_commit_enable = BOOLEAN("false",
-        "Whether clients may use two-phase commit: an external coordinator decides, and no timeout applies (KIP-939).")
+        "Permission for two-phase commit: an external coordinator decides, and no timeout applies (KIP-939).")
     transactional_id_expiration_ms = INT("604800000",
         "Time after its last transaction for which a transactional id is remembered.", Range(1))
     unclean_leader_election_enable = BOOLEAN("false",

@@ -128,7 +128,7 @@ TOPIC_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (
     Setting("delete.retention.ms", LONG, "86400000",
         "Time for which compaction keeps tombstones.", Range(0), synonyms=("log.cleaner.delete.retention.ms",)),
     Setting(DEAD_LETTER_GROUP_ENABLE, BOOLEAN, "false",
-        "Whether share groups may use the topic as their dead-letter queue."),
+        "Permission for share groups to use the topic as their dead-letter queue."),
     Setting("file.delete.delay.ms", LONG, "60000",
         "Time for which the files of deleted segments stay on disk.",
         Range(0), synonyms=("log.segment.delete.delay.ms",)),
@@ -173,7 +173,7 @@ TOPIC_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (
         "Number of replicas that must have a batch before acks=all is acknowledged; a single node has one replica.",
         Range(1), synonyms=("min.insync.replicas",)),
     Setting("preallocate", BOOLEAN, "false",
-        "Whether to allocate the full size of a new segment on disk.", synonyms=("log.preallocate",)),
+        "Allocation of the full size of a new segment on disk.", synonyms=("log.preallocate",)),
     Setting("remote.copy.lag.bytes", LONG, "-1",
         NO_EFFECT, Range(-1), synonyms=("log.remote.copy.lag.bytes",)),
     Setting("remote.copy.lag.ms", LONG, "0", NO_EFFECT, Range(-1), synonyms=("log.remote.copy.lag.ms",)),
@@ -207,8 +207,8 @@ GROUP_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (
     Setting("consumer.heartbeat.interval.ms", INT, "5000", "Heartbeat interval of the group's members.", Range(1)),
     Setting("consumer.session.timeout.ms", INT, "45000", "Session timeout of the group's members.", Range(1)),
     Setting(DEAD_LETTER_COPY_RECORD, BOOLEAN, "false",
-        "Whether the key and value of a share group's rejected records are copied into its dead-letter queue. "
-        "Otherwise the copies have only headers that say where the records are."),
+        "Copying of the key and value of a share group's rejected records into its dead-letter queue. Without it, the "
+        "copies have only headers that say where the records are."),
     Setting(DEAD_LETTER_TOPIC_NAME, STRING, "",
         "Topic for copies of records that the share group has rejected, or that were delivered too often; empty for "
         "none.", DeadLetterTopicName()),
@@ -227,7 +227,8 @@ GROUP_SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in (
         "Maximum number of records in flight of one share partition.", Range(100)),
     Setting("share.record.lock.duration.ms", INT, "30000",
         "Time for which a record is locked for the consumer that acquired it.", Range(1000)),
-    Setting("share.renew.acknowledge.enable", BOOLEAN, "true", "Whether consumers may renew the lock of a record."),
+    Setting("share.renew.acknowledge.enable", BOOLEAN, "true",
+        "Permission for consumers to renew the lock of a record."),
     Setting("share.session.timeout.ms", INT, "45000", "Session timeout of the share group's members.", Range(1)),
     Setting("streams.acceptable.recovery.lag", LONG, "10000",
         "Lag up to which a task counts as restored; members of a streams group receive this value.",
