@@ -113,6 +113,7 @@ USES: Mapping[str, Mapping[str, str]] = {
         r"[^,\[]+(?:\[[^\]]*\])?": OWN_PROCESS,
     },
     "odradek/tools/container/other_images.py": {
+        r"(SCRAM-SHA-(?:256|512))=\[([^\]]*)\]": OWN_PROCESS,
         "SASL_(SSL|PLAINTEXT)": OWN_PROCESS,
         "SASL___(SSL|PLAINTEXT)": OWN_PROCESS,
         "SCRAM__SHA__(256|512)": OWN_PROCESS,

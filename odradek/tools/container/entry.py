@@ -27,6 +27,15 @@ READY_NOTE = (
 )
 
 
+# Scripts that bitnami/kafka runs once before the first start, and the file that shows that they have run.
+START_SCRIPTS = Path("/docker-entrypoint-initdb.d")
+START_SCRIPTS_MARK = Path("/bitnami/kafka/.user_scripts_initialized")
+
+
+class StartScriptFailed(Exception):
+    """A script before the first start ended with an error."""
+
+
 class Invocation(Enum):
     SERVE = auto()
     COMMAND = auto()
@@ -84,7 +93,7 @@ def serve(words: Sequence[str]) -> int:
         options = replace(options, config=mounted_configuration())
     try:
         in_file = {} if options.config is None else parse_properties(options.config.read_text(encoding="utf-8"))
-        mapped = as_apache_kafka(os.environ, in_file, read_file=_read_file)
+        mapped = as_apache_kafka(os.environ, in_file, read_file=_read_file, is_file=os.path.isfile)
         directory = options.data_dir or data_directory(mapped.variables, in_file)
         environment = complete(
             mapped.variables, in_file, read_secret=_read_secret, formatted_cluster_id=_cluster_id(directory)
@@ -92,15 +101,46 @@ def serve(words: Sequence[str]) -> int:
     except (OSError, SecretMissing, InvalidVariable) as error:
         print(f"odradek: {error}", file=sys.stderr)
         return 1
+    try:
+        scripts = run_start_scripts(START_SCRIPTS, START_SCRIPTS_MARK)
+    except (OSError, StartScriptFailed) as error:
+        print(f"odradek: {error}", file=sys.stderr)
+        return 1
     os.environ.clear()
     os.environ.update(environment.variables)
     return run(
         options,
-        notes=(*mapped.notes, *environment.notes),
+        notes=(*mapped.notes, *environment.notes, *scripts),
         warnings=mapped.warnings,
         ready_note=READY_NOTE,
         users=[(login.user, login.password, login.mechanism) for login in mapped.scram_logins],
     )
+
+
+def run_start_scripts(directory: Path, mark: Path) -> list[str]:
+    """Runs the scripts whose names end with .sh, in the order of their names, unless the file `mark` exists; then
+    creates it. Returns notes for the log. Raises StartScriptFailed or OSError."""
+    if mark.exists() or not directory.is_dir():
+        return []
+    files = sorted(path for path in directory.iterdir() if path.is_file())
+    scripts = [path for path in files if path.suffix == ".sh"]
+    if not scripts:
+        return []
+    import subprocess
+
+    notes = []
+    for path in files:
+        if path not in scripts:
+            notes.append(f"{path} is not run, because its name does not end with .sh")
+            continue
+        # Bitnami's image includes a file that cannot be executed in a script of its own, which is also in bash.
+        words = [str(path)] if os.access(path, os.X_OK) else ["bash", str(path)]
+        status = subprocess.run(words, check=False).returncode
+        if status:
+            raise StartScriptFailed(f"{path} ended with status {status}, so the broker does not start")
+        notes.append(f"{path} has run")
+    mark.touch()
+    return notes
 
 
 def _read_file(path: str) -> str:

@@ -59,7 +59,7 @@ def main(words: Sequence[str] = ()) -> int:
 
     mounted = mounted_configuration()
     in_file = {} if mounted is None else parse_properties(mounted.read_text(encoding="utf-8"))
-    mapped = as_apache_kafka(os.environ, in_file, read_file=lambda path: "")
+    mapped = as_apache_kafka(os.environ, in_file, read_file=lambda path: "", is_file=lambda path: True)
     environment = complete(mapped.variables, in_file, read_secret=lambda name: "")
     configured, port = ports({**in_file, **settings_of_environment(environment.variables)})
     asked = configured if http_port is None else http_port

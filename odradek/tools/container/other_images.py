@@ -16,9 +16,15 @@ from enum import Enum, auto
 
 BITNAMI_SETTING = "KAFKA_CFG_"
 BITNAMI_DATA_DIRECTORY = "/bitnami/kafka/data"
+# The first directory that has a file is used: where users mount certificates, or where Bitnami's scripts copy them.
+BITNAMI_CERTIFICATES = ("/bitnami/kafka/config/certs", "/opt/bitnami/kafka/config/certs")
 FILE_SUFFIX = "_FILE"  # Bitnami reads the value of X from the file that X_FILE names
 SASL_PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
+SSL_PROTOCOLS = ("SSL", "SASL_SSL")
 PLAIN = "PLAIN"
+JKS, PEM = "JKS", "PEM"
+# Ends of variables that say where the key of the broker is.
+KEY_STORES = ("SSL_KEYSTORE_LOCATION", "SSL_KEYSTORE_KEY", "SSL_KEYSTORE_FILENAME")
 # With Bitnami, a SASL listener accepts these mechanisms unless sasl.enabled.mechanisms is set.
 BITNAMI_MECHANISMS = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
 LOGIN_MODULES = {
@@ -32,6 +38,8 @@ class VariableUse(Enum):
     RENAMED = auto()  # `to` is the variable with the same meaning
     USERS = auto()  # a list of user names, with the passwords in the variable `to`
     PASSWORDS = auto()
+    SCRAM = auto()  # a list of `kafka-storage format --add-scram`, one per line
+    STORES = auto()  # describes the stores with Bitnami's certificates
     NO_EFFECT = auto()  # nothing is lost, because one broker without Java does not need it
     NOT_MAPPED = auto()  # something is lost; `to` says what to write instead
 
@@ -49,7 +57,6 @@ class Row:
         return variable.startswith(self.name[:-1]) if self.name.endswith("*") else variable == self.name
 
 
-TLS_INSTEAD = "KAFKA_SSL_KEYSTORE_TYPE=PEM and KAFKA_SSL_KEYSTORE_LOCATION, as docs/using-security.md shows"
 REST_INSTEAD = "records over HTTP are served on port 9644 with KAFKA_ODRADEK_HTTP_ACTIONS=true"
 TABLE: tuple[Row, ...] = (
     # bitnami/kafka
@@ -68,9 +75,9 @@ TABLE: tuple[Row, ...] = (
     Row("KAFKA_SKIP_KRAFT_STORAGE_INIT", VariableUse.NO_EFFECT),
     Row("KAFKA_INITIAL_CONTROLLERS", VariableUse.NO_EFFECT),
     Row("BITNAMI_DEBUG", VariableUse.NO_EFFECT),
-    Row("KAFKA_CERTIFICATE_PASSWORD", VariableUse.NOT_MAPPED, TLS_INSTEAD),
-    Row("KAFKA_TLS_TYPE", VariableUse.NOT_MAPPED, TLS_INSTEAD),
-    Row("KAFKA_TLS_TRUSTSTORE_FILE", VariableUse.NOT_MAPPED, TLS_INSTEAD),
+    Row("KAFKA_CERTIFICATE_PASSWORD", VariableUse.STORES),
+    Row("KAFKA_TLS_TYPE", VariableUse.STORES),
+    Row("KAFKA_TLS_TRUSTSTORE_FILE", VariableUse.STORES),
     Row("KAFKA_EXTRA_FLAGS", VariableUse.NOT_MAPPED, "options of odradek serve after the name of the image (command:)"),
     # confluentinc/cp-kafka, cp-server and confluent-local
     Row("KAFKA_REST_*", VariableUse.NOT_MAPPED, REST_INSTEAD, is_bitnami=False),
@@ -78,6 +85,8 @@ TABLE: tuple[Row, ...] = (
     Row("KAFKA_CONFLUENT_*", VariableUse.NO_EFFECT, is_bitnami=False),
     Row("KAFKA_KRAFT_MODE", VariableUse.NO_EFFECT, is_bitnami=False),
     Row("CUB_CLASSPATH", VariableUse.NO_EFFECT, is_bitnami=False),
+    # docker/rootfs/etc/confluent/docker/configure sets this
+    Row("ODRADEK_ADD_SCRAM", VariableUse.SCRAM, is_bitnami=False),
     # older images
     Row(
         "KAFKA_ADVERTISED_HOST_NAME", VariableUse.NOT_MAPPED, "KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://HOST:PORT", False
@@ -109,16 +118,23 @@ class MappedEnvironment:
 
 
 class InvalidVariable(Exception):
-    """A variable of another image contradicts another one. The text names both."""
+    """A variable of another image contradicts another one, or files that it needs are missing. The text says what to
+    change."""
 
 
 def as_apache_kafka(
-    given: Mapping[str, str], in_file: Mapping[str, str], *, read_file: Callable[[str], str]
+    given: Mapping[str, str],
+    in_file: Mapping[str, str],
+    *,
+    read_file: Callable[[str], str],
+    is_file: Callable[[str], bool],
 ) -> MappedEnvironment:
     """Maps the variables of a container. Returns them unchanged if they are those of apache/kafka.
 
     in_file    the settings of the mounted server.properties
-    read_file  returns the content of the file that a variable such as KAFKA_CLIENT_PASSWORDS_FILE names
+    read_file  returns the content of the file that a variable such as KAFKA_CLIENT_PASSWORDS_FILE names, or of a
+               certificate
+    is_file    returns whether there is a file at a path
     Raises InvalidVariable, or OSError if such a file cannot be read.
     """
     variables = _with_contents(given, read_file)
@@ -127,6 +143,7 @@ def as_apache_kafka(
     logins: dict[str, str] = {}
     idle: list[str] = []
     lost: list[str] = []
+    scram: list[ScramLogin] = []
     is_bitnami = False
     for name, value in variables.items():
         row = next((row for row in TABLE if row.covers(name)), None)
@@ -139,6 +156,8 @@ def as_apache_kafka(
             of_bitnami[row.to] = value
         elif row.use is VariableUse.USERS:
             logins.update(_logins(name, value, row.to, variables.get(row.to)))
+        elif row.use is VariableUse.SCRAM:
+            scram = list(_added_scram(value))
         elif row.use is VariableUse.NO_EFFECT:
             idle.append(name)
         elif row.use is VariableUse.NOT_MAPPED:
@@ -151,6 +170,10 @@ def as_apache_kafka(
         mapped.variables["KAFKA_LOG_DIRS"] = BITNAMI_DATA_DIRECTORY
     if logins:
         _add_logins(mapped, logins)
+    if scram:
+        _add_scram(mapped, scram)
+    if is_bitnami:
+        _add_certificates(mapped.variables, variables, in_file, read_file, is_file)
     if idle:
         mapped.notes.append(f"accepted, but not needed here: {', '.join(sorted(idle))}")
     if lost:
@@ -217,6 +240,76 @@ def _add_logins(mapped: MappedEnvironment, logins: Mapping[str, str]) -> None:
         for mechanism in mechanisms
         if mechanism != PLAIN
     )
+
+
+def _added_scram(text: str) -> Iterable[ScramLogin]:
+    """Parses what follows `--add-scram`, such as SCRAM-SHA-512=[name=alice,password=secret], one per line."""
+    for line in text.splitlines():
+        found = re.fullmatch(r"(SCRAM-SHA-(?:256|512))=\[([^\]]*)\]", line.strip())
+        fields = {} if found is None else dict(part.strip().partition("=")[::2] for part in found[2].split(","))
+        if found is None or fields.keys() != {"name", "password"}:
+            raise InvalidVariable(
+                "kafka-storage --add-scram needs the form SCRAM-SHA-512=[name=NAME,password=PASSWORD] here, also with"
+                " SCRAM-SHA-256; other fields are not supported"
+            )
+        yield ScramLogin(fields["name"], fields["password"], found[1])
+
+
+def _add_scram(mapped: MappedEnvironment, logins: list[ScramLogin]) -> None:
+    """Lets users that `kafka-storage --add-scram` creates log in to every SASL listener. A shell such as dash drops the
+    login module that Testcontainers names, because SCRAM-SHA-512 cannot be a part of a variable's name."""
+    mapped.scram_logins += tuple(logins)
+    for listener in _listeners(mapped.variables):
+        if _protocol(mapped.variables, listener) in SASL_PROTOCOLS:
+            for mechanism in {login.mechanism: None for login in logins}:
+                prefix = f"KAFKA_LISTENER_NAME_{_in_a_name(listener)}_"
+                if f"{prefix}{mechanism}_SASL_JAAS_CONFIG" not in mapped.variables:
+                    name = f"{prefix}{_in_a_name(mechanism)}_SASL_JAAS_CONFIG"
+                    mapped.variables.setdefault(name, LOGIN_MODULES[mechanism] + ";")
+
+
+def _add_certificates(
+    to: dict[str, str],
+    given: Mapping[str, str],
+    in_file: Mapping[str, str],
+    read_file: Callable[[str], str],
+    is_file: Callable[[str], bool],
+) -> None:
+    """Adds the stores that Bitnami's image uses if a listener has TLS, unless the variables or the file name others."""
+    named = (*to, *(name.upper().replace(".", "_") for name in in_file))
+    of_controllers = to.get("KAFKA_CONTROLLER_LISTENER_NAMES", "").upper().split(",")
+    clients = [listener for listener in _listeners(to) if listener not in of_controllers]
+    has_tls = any(_protocol(to, listener) in SSL_PROTOCOLS for listener in clients)
+    if not has_tls or any(name.endswith(KEY_STORES) for name in named):
+        return
+    to.setdefault("KAFKA_SSL_CLIENT_AUTH", "required")  # Bitnami's default, unlike Kafka's
+    kind = given.get("KAFKA_TLS_TYPE", JKS).upper()
+    if kind not in (JKS, PEM):
+        raise InvalidVariable(f"KAFKA_TLS_TYPE is {JKS} or {PEM}, not {kind}")
+    password = given.get("KAFKA_CERTIFICATE_PASSWORD")
+
+    def file(name: str) -> str:
+        paths = [f"{directory}/{name}" for directory in BITNAMI_CERTIFICATES]
+        found = next((path for path in paths if is_file(path)), None)
+        if found is None:
+            raise InvalidVariable(
+                f"a listener has TLS, and KAFKA_TLS_TYPE is {kind}, but there is no file {paths[0]}: mount it"
+            )
+        return found
+
+    trusted = given.get("KAFKA_TLS_TRUSTSTORE_FILE") or file(f"kafka.truststore.{kind.lower()}")
+    stores = {"KAFKA_SSL_KEYSTORE_TYPE": kind, "KAFKA_SSL_TRUSTSTORE_TYPE": kind}
+    stores["KAFKA_SSL_TRUSTSTORE_LOCATION"] = trusted
+    if kind == PEM:
+        stores["KAFKA_SSL_KEYSTORE_KEY"] = read_file(file("kafka.keystore.key"))
+        stores["KAFKA_SSL_KEYSTORE_CERTIFICATE_CHAIN"] = read_file(file("kafka.keystore.pem"))
+    else:
+        stores["KAFKA_SSL_KEYSTORE_LOCATION"] = file("kafka.keystore.jks")
+    if password:
+        stores["KAFKA_SSL_KEY_PASSWORD"] = password
+    if password and kind == JKS:
+        stores |= {"KAFKA_SSL_KEYSTORE_PASSWORD": password, "KAFKA_SSL_TRUSTSTORE_PASSWORD": password}
+    to |= stores
 
 
 def _listeners(variables: Mapping[str, str]) -> list[str]:

@@ -10,7 +10,14 @@ import pytest
 
 from odradek.cli import main as cli
 from odradek.tools.commands.tree import COMMANDS
-from odradek.tools.container.entry import READY_NOTE, SHELL_NOT_FOUND, Invocation, kind_of
+from odradek.tools.container.entry import (
+    READY_NOTE,
+    SHELL_NOT_FOUND,
+    Invocation,
+    StartScriptFailed,
+    kind_of,
+    run_start_scripts,
+)
 from odradek.tools.container.health import check, ports
 from tests.support.broker_process import BrokerProcess
 
@@ -121,3 +128,34 @@ def test_the_command_says_whether_the_broker_is_ready(tmp_path: Path, capsys: py
         urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60).close()  # The first request loads the HTTP server.
         assert cli(["health", "--http-port", str(port)]) == 0
     assert run("health", KAFKA_ODRADEK_HTTP_PORT="1").returncode == 1
+
+
+def test_scripts_run_once_before_the_first_start_in_the_order_of_their_names(tmp_path: Path) -> None:
+    scripts, mark, said = tmp_path / "scripts", tmp_path / "mark", tmp_path / "said"
+    scripts.mkdir()
+    (scripts / "2.sh").write_text(f"#!/bin/sh\necho two >> {said}\n")
+    (scripts / "2.sh").chmod(0o755)
+    (scripts / "1.sh").write_text(f"[[ x == x ]] && echo one >> {said}\n")  # not executable, and for bash
+    (scripts / "README").write_text("")
+    assert run_start_scripts(scripts, mark) == [
+        f"{scripts}/1.sh has run",
+        f"{scripts}/2.sh has run",
+        f"{scripts}/README is not run, because its name does not end with .sh",
+    ]
+    assert said.read_text() == "one\ntwo\n"
+    assert run_start_scripts(scripts, mark) == []
+    assert said.read_text() == "one\ntwo\n"
+
+
+def test_a_script_that_fails_is_named_and_runs_again_at_the_next_start(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    (tmp_path / "1.sh").write_text("exit 3\n")
+    for _ in range(2):
+        with pytest.raises(StartScriptFailed, match=r"1\.sh ended with status 3, so the broker does not start"):
+            run_start_scripts(tmp_path, mark)
+    assert not mark.exists()
+
+
+def test_without_scripts_nothing_is_marked(tmp_path: Path) -> None:
+    assert run_start_scripts(tmp_path / "nowhere", tmp_path / "mark") == []
+    assert not (tmp_path / "mark").exists()
