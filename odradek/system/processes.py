@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import signal
@@ -10,7 +9,10 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import asyncio  # not loaded here, because programs without a loop use this module, too
 
 log = logging.getLogger("odradek")
 
@@ -27,6 +29,8 @@ if sys.platform == "win32":
 
 def new_asyncio_loop() -> asyncio.AbstractEventLoop:
     """Returns a loop of asyncio that can watch sockets. The default loop of Windows cannot."""
+    import asyncio
+
     return asyncio.SelectorEventLoop() if sys.platform == "win32" else asyncio.new_event_loop()
 
 

@@ -96,6 +96,10 @@ class Group(Protocol):
         """Returns further timers that must be stopped when the group is deleted."""
 
 
+class PreparedContent(Protocol):
+    """A value as its group stores it. Only groups of that type know what it contains."""
+
+
 class PreparedRecord(NamedTuple):
     """The work on a large record that was done before the decision that writes the record.
 
@@ -105,7 +109,7 @@ class PreparedRecord(NamedTuple):
 
     key: bytes
     value: bytes
-    content: object
+    content: PreparedContent
 
 
 @dataclass(frozen=True, slots=True)
