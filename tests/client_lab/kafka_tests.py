@@ -49,6 +49,7 @@ COORDINATES = (
 NEEDS_CLUSTER = b"Lorg/apache/kafka/common/test/api/Cluster"  # the annotations of such tests
 STREAMS_CLUSTER = b"org/apache/kafka/streams/integration/utils/EmbeddedKafkaCluster"
 STREAMS_PROTOCOL = b"group.protocol"  # tests of Kafka Streams without it know the classic protocol only
+VARIANT = re.compile(r"\$With\w+Test(?=\.class)")  # a nested class repeats the tests with other settings of the broker
 INSTEAD = [
     PROGRAMS / f"{name}.java" for name in ("ControlledCluster", "KafkaClusterTestKit", "RaftClusterInvocationContext")
 ]
@@ -159,15 +160,15 @@ class KafkaTests:
             self._class_path = f"{instead}:{jars}"
 
     def classes(self, wanted: Sequence[str]) -> list[str]:
-        """Those whose simple name or jar is wanted; all, if none is."""
+        """Returns the test classes whose simple name or jar is wanted, or all of them if nothing is. A class includes
+        its variants with other settings of the broker."""
         found: list[str] = []
         for name in (*JARS, STREAMS):
             with zipfile.ZipFile(self._folder_of_jars / f"{name}-{VERSION}-test.jar") as jar:
-                files = [
-                    file for file in jar.namelist() if file.endswith(".class") and _is_wanted(file, jar.read(file))
-                ]
+                classes = (file for file in jar.namelist() if file.endswith(".class"))
+                files = [file for file in classes if _is_wanted(file, jar.read(VARIANT.sub("", file)))]
             tests = sorted(file.removesuffix(".class").replace("/", ".") for file in files)
-            found += [each for each in tests if not wanted or {name, each.rpartition(".")[2]} & set(wanted)]
+            found += [each for each in tests if not wanted or {name, *_simple_names(each)} & set(wanted)]
         return found
 
     def run(self, name: str) -> tuple[list[Outcome], list[Path]]:
@@ -191,6 +192,11 @@ class KafkaTests:
             if process is not None:
                 process.stop()
         return list(outcomes(reports / "TEST-junit-jupiter.xml")), sorted(recordings.iterdir())
+
+
+def _simple_names(name: str) -> tuple[str, str]:
+    simple = name.rpartition(".")[2]
+    return simple, simple.partition("$")[0]
 
 
 def _is_wanted(file: str, code: bytes) -> bool:
