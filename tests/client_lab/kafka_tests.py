@@ -117,6 +117,7 @@ LACKING = {  # why these fail here, seen one by one; a class, or `Outcome.test` 
     "ReassignPartitionsCommandTest.testReassignment": SAME_PLACE,
     "ReassignPartitionsCommandTest.testThrottledReassignment": "needs settings of a node",
     "ResetConsumerGroupOffsetTest.testResetOffsetsWithPartitionNoneLeader": SAME_PLACE,
+    "RocksDBMetricsIntegrationTest": "needs three nodes",
     "ShareConsumerRackAwareTest.testShareConsumerWithRackAwareAssignor": IN_BROKER,
     "ShareConsumerTest.testRenewAcknowledgementInvalidStateRecord": "needs gauges of Kafka's broker",
     "ShareConsumerTest.testRenewAcknowledgementNoResultInPoll": "needs gauges of Kafka's broker",
