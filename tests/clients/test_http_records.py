@@ -321,7 +321,7 @@ def test_a_body_that_is_not_json_is_refused(http: Http) -> None:
 
 def test_a_body_that_is_too_large_is_refused_with_a_document(http: Http) -> None:
     status, answer = http.write("large", {"value": "a" * 1024 * 1024})
-    assert (status, answer) == (413, {"error": "the body is larger than 1048576 bytes", "code": "MESSAGE_TOO_LARGE"})
+    assert (status, answer) == (413, {"error": "the body is larger than 1 MiB", "code": "MESSAGE_TOO_LARGE"})
 
 
 def test_the_openapi_document_describes_both_calls(http: Http) -> None:

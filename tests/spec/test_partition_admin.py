@@ -222,7 +222,7 @@ def test_null_asks_for_every_partition_and_an_empty_list_for_none(scene: Scene) 
 
 def init(scene: Scene, **asked: Any) -> InitProducerIdResponse:
     given = iter(range(1000, 2000))
-    scene.broker.producer_ids = SimpleNamespace(take=lambda then: then(next(given)))
+    scene.broker.producer_ids = SimpleNamespace(allocate=lambda then: then(next(given)))
     request = InitProducerIdRequest(transaction_timeout_ms=1000, **asked)
     return start_deferred(init_producer_id(request, scene.context(ApiKey.INIT_PRODUCER_ID, 4), scene.broker)).outcome()
 
@@ -242,7 +242,7 @@ def test_an_id_without_an_epoch_is_refused_and_the_other_way_round(scene: Scene,
 
 def test_a_metadata_log_that_fails_is_told(scene: Scene) -> None:
     failure = KafkaError(E.KAFKA_STORAGE_ERROR)
-    scene.broker.producer_ids = SimpleNamespace(take=lambda then: then(failure))
+    scene.broker.producer_ids = SimpleNamespace(allocate=lambda then: then(failure))
     request = InitProducerIdRequest(transactional_id=None)
     reply = start_deferred(init_producer_id(request, scene.context(ApiKey.INIT_PRODUCER_ID, 4), scene.broker))
     with pytest.raises(KafkaError):

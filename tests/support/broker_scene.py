@@ -101,7 +101,7 @@ class BrokerScene:
             seals=self.seals,
             fetch_sessions=FetchSessions(1000, lambda: next(session_ids)),
             cluster_id="cluster",
-            auto_creation=SimpleNamespace(begin=lambda names, charge=None: self.created.extend(names)),
+            auto_creation=SimpleNamespace(start_creating=lambda names, charge=None: self.created.extend(names)),
             verifier=Verifier(
                 config, self.clock, self.timers, coordinator=lambda: self.coordinator, two_phase=self.two_phase
             ),

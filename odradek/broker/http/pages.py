@@ -134,7 +134,7 @@ def access_guard(allowed: Access, token: str | None, logins: HttpLogins) -> Midd
             except ConnectionResetError:  # the client has disconnected
                 raise web.HTTPBadRequest from None
             except web.HTTPRequestEntityTooLarge:
-                words = f"the body is larger than {BODY_BYTES} bytes"
+                words = f"the body is larger than {BODY_BYTES >> 20} MiB"
                 raise AccessRefused(Refusal(413, words, code=ErrorCode.MESSAGE_TOO_LARGE.name)) from None
         return await handler(request)
 

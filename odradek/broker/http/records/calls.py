@@ -153,7 +153,7 @@ REFUSALS: Final = {
     401: "The token, or the user and its password, are missing or wrong.",
     403: "A right is missing, the setting odradek.http.actions is off, or another site's page asks.",
     404: "There is no such topic or partition.",
-    413: f"The body is larger than {BODY_BYTES} bytes, or a record than message.max.bytes.",
+    413: f"The body is larger than {BODY_BYTES >> 20} MiB, or a record than message.max.bytes.",
     415: f"The body is not {JSON}.",
     503: f"{MOST_READERS} requests read already.",
 }
