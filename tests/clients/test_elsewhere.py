@@ -3,6 +3,7 @@ files and stops as usual."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,7 +31,8 @@ pytestmark = pytest.mark.skipif(IS_KAFKA, reason="Kafka has no fallbacks of ours
 
 @pytest.fixture(params=["macos", "windows"])
 def without(request: pytest.FixtureRequest) -> dict[str, str]:
-    return {"WITHOUT": request.param, "PYTHONPATH": str(REPOSITORY / "tests" / "elsewhere")}
+    paths = [str(REPOSITORY / "tests" / "elsewhere"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"WITHOUT": request.param, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 @pytest.fixture
