@@ -1,9 +1,10 @@
-"""All groups of one `__consumer_offsets` partition. Contains only decisions: no clock, no files, no waiting.
+"""All groups of one `__consumer_offsets` partition. This module only makes decisions: it uses no clock, reads no files
+and never waits.
 
-State changes through records (`replay`) and, for the part that is not recorded, through decisions whose records have
-been written (`settle`). A request method only decides; its caller appends `Outcome.records`, replays them and calls
-`settle`. An error of a whole request is raised as `KafkaError`, or it is the response of the outcome: JoinGroup,
-SyncGroup and LeaveGroup are refused in both ways.
+State changes in two ways: `replay` applies records, and `settle` applies the part of a decision that is not recorded,
+after the decision's records have been written. A request method only makes a decision; its caller appends
+`Outcome.records`, replays them and calls `settle`. An error that concerns a whole request is either raised as
+`KafkaError` or returned as the response of the outcome; JoinGroup, SyncGroup and LeaveGroup use both ways.
 """
 
 from __future__ import annotations
@@ -99,8 +100,8 @@ if TYPE_CHECKING:
         StreamsGroupTopologyDescriptionUpdateRequest,
     )
 
-GROUP_ID_NOT_FOUND_SINCE: Final = 9  # the first version of OffsetCommit with this error
-# The first version of TxnOffsetCommit with this error: docs/spec/kafka-4.4.md#s5-2, T8
+GROUP_ID_NOT_FOUND_SINCE: Final = 9  # the first version of OffsetCommit that can return this error
+# The first version of TxnOffsetCommit that can return this error: docs/spec/kafka-4.4.md#s5-2, T8
 TRANSACTIONAL_GROUP_ID_NOT_FOUND_SINCE: Final = 6
 
 
@@ -113,15 +114,16 @@ class GroupCore:
         random_below: Callable[[int], int] = half_of,
     ) -> None:
         self.registry = GroupRegistry(config, cluster, first_epoch, random_below)
-        # The number of times that the epoch of each consumer, share or streams group has advanced since this core was
-        # created, except because members left. Kafka counts the same.
+        # How often the epochs of groups have advanced since this core was created, by group type. As in Kafka, an epoch
+        # that advances only because members left is not counted.
         self.rebalances: dict[str, int] = {}
-        self.counts: dict[str, int] = {}  # what has been counted since this core was created; see `Outcome.counted`
+        self.counts: dict[str, int] = {}  # metrics counted since this core was created, by name; see `Outcome.counted`
 
     # State.
 
     def replay(self, record: CoordinatorRecord, record_offset: int, producer_id: int = NO_PRODUCER_ID) -> None:
-        """Applies a record. Recorded state changes only here, both after a restart and in normal operation."""
+        """Applies a record. This is the only way in which recorded state changes, both after a restart and in normal
+        operation."""
         key, value = record.key, record.value
         if isinstance(key, OffsetCommitKey) and (value is None or isinstance(value, OffsetCommitValue)):
             self._replay_offset(key.group, (key.topic, key.partition), value, record_offset, producer_id)
@@ -139,7 +141,8 @@ class GroupCore:
         self.registry.offsets.replay_marker(producer_id, committed=committed)
 
     def settle(self, outcome: Outcome[object]) -> None:
-        """Applies the unrecorded part of an outcome after its records were replayed. The core now owns these groups."""
+        """Applies the part of an outcome that is not recorded. Call it after the records have been replayed. The groups
+        in the outcome then belong to the core."""
         for group in outcome.groups:
             self.registry.groups[group.group_id] = group
             if outcome.is_rebalance:
@@ -149,7 +152,7 @@ class GroupCore:
             self.count(name, number)
 
     def count(self, name: str, number: int = 1) -> None:
-        """Counts something for the metrics; `name` is one of `COUNTED`."""
+        """Increases a metric; `name` is one of `COUNTED`."""
         self.counts[name] = self.counts.get(name, 0) + number
 
     def on_loaded(self, now_ms: int) -> Outcome[None]:
@@ -168,7 +171,7 @@ class GroupCore:
     def on_timer(self, key: TimerKey, now_ms: int) -> Outcome[None]:
         group = self.registry.groups.get(key.group_id)
         if key.kind is TimerKind.REGEX and not isinstance(group, ConsumerGroup):
-            # The group was deleted, or has another type now, while its topics were searched.
+            # While its topics were being searched, the group was deleted or replaced by a group of another type.
             self.registry.cluster.forget_search(key.group_id)
             return Outcome()
         if group is None:
@@ -176,8 +179,8 @@ class GroupCore:
         return PROTOCOLS[group.group_type].on_timer(self.registry, group, key, now_ms)
 
     def unload(self, code: ErrorCode) -> list[Reply]:
-        """Returns the replies to waiting requests, because this broker no longer coordinates these groups. The core
-        must not be used afterwards."""
+        """Returns error responses for the waiting requests, because this broker no longer coordinates these groups. The
+        core must not be used afterwards."""
         replies = [
             reply
             for group in self.registry.groups.values()
@@ -186,7 +189,7 @@ class GroupCore:
         self.registry.groups.clear()
         return replies
 
-    # Requests of the classic protocol. Groups of other types may support them too.
+    # Requests of the classic protocol. Some other group types support them too.
 
     def join_group(self, joiner: Joiner, now_ms: int) -> Outcome[JoinGroupResponse]:
         group = self.registry.groups.get(joiner.request.group_id)
@@ -221,7 +224,7 @@ class GroupCore:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
 
     def leave_group(self, request: LeaveGroupRequest, now_ms: int) -> Outcome[LeaveGroupResponse]:
-        """Decides LeaveGroup. `request` must have the form of version 3 and later: a list of members."""
+        """Handles LeaveGroup. `request` must have the form of version 3 or later, which contains a list of members."""
         match self.registry.groups.get(request.group_id):
             case ClassicGroup() as group:
                 return leave_classic_group(self.registry, group, request, now_ms)
@@ -231,6 +234,8 @@ class GroupCore:
                 return Outcome(nobody_left(request))
 
     # Requests of consumer groups (KIP-848), share groups (KIP-932) and streams groups (KIP-1071). A group of another
+    # type is reported as not found, unless it is a classic group and a member joins: a ConsumerGroupHeartbeat may
+    # upgrade the classic group, and a StreamsGroupHeartbeat replaces it if it is empty.
     # type is reported as not found. The exception is a member that joins a classic group: a ConsumerGroupHeartbeat may
     # upgrade the group, and a StreamsGroupHeartbeat replaces it if it is empty.
 
@@ -241,8 +246,8 @@ class GroupCore:
         return describe_consumer_group(self.registry, group_id)
 
     def share_heartbeat(self, beat: ShareHeartbeat, now_ms: int) -> Outcome[ShareHeartbeatResult]:
-        # Imported here because most brokers have no share groups. mypyc makes the imported name a global of the module,
-        # so it must be unique.
+        # This is imported here because most brokers have no share groups. mypyc turns the imported name into a global
+        # of the module, so the name must be unique.
         from odradek.broker.groups.share.heartbeat import heartbeat as heartbeat_of_share_group
 
         return heartbeat_of_share_group(self.registry, beat, now_ms)
@@ -253,12 +258,14 @@ class GroupCore:
         return describe_share_group(self.registry, group_id)
 
     def share_group(self, group_id: str) -> ShareGroup | None:
-        """Returns the share group, or None if there is none or the group has another type."""
+        """Returns the share group with this id. Returns None if there is no such group, or if the group has another
+        type."""
         group = self.registry.groups.get(group_id)
         return group if isinstance(group, ShareGroup) else None
 
     def require_empty_share_group(self, group_id: str, *, may_be_missing: bool) -> None:
-        """Raises GROUP_ID_NOT_FOUND, or NON_EMPTY_GROUP if the share group has members."""
+        """Raises NON_EMPTY_GROUP if the share group has members. Raises GROUP_ID_NOT_FOUND if it does not exist, unless
+        `may_be_missing` is set."""
         share_state.require_empty(self.registry, group_id, may_be_missing=may_be_missing)
 
     def alter_share_offsets(
@@ -283,7 +290,8 @@ class GroupCore:
         return heartbeat_of_streams_group(self.registry, beat, now_ms)
 
     def target_computed(self, group_id: str, computed: ComputedTarget, now_ms: int) -> Outcome[bool]:
-        """Receives the target assignment of a large streams group; see `ClusterView.compute_target`."""
+        """Receives the target assignment of a large streams group when its computation is finished; see
+        `ClusterView.compute_target`."""
         from odradek.broker.groups.streams.lifecycle import target_computed
 
         return target_computed(self.registry, group_id, computed, now_ms)
@@ -291,8 +299,8 @@ class GroupCore:
     def internal_topics_created(
         self, group_id: str, topics: Sequence[str], failures: Mapping[str, str], now_ms: int
     ) -> Outcome[bool]:
-        """Notes that the creation of a streams group's internal topics has ended. `failures` has the reasons by
-        topic."""
+        """Notes that the attempt to create a streams group's internal topics has ended. `failures` contains the error
+        messages by topic."""
         from odradek.broker.groups.streams.lifecycle import creation_ended
 
         return creation_ended(self.registry, group_id, topics, failures, now_ms)
@@ -313,7 +321,8 @@ class GroupCore:
         return description_stored(self.registry, request, now_ms)
 
     def has_description(self, group_id: str) -> bool:
-        """Returns whether a streams group's topology description must be removed before the group."""
+        """Returns whether the group is a streams group with a topology description, which must be removed before the
+        group."""
         group = self.registry.groups.get(group_id)
         return isinstance(group, StreamsGroup) and group.has_description
 
@@ -336,8 +345,8 @@ class GroupCore:
     def commit_offsets(
         self, request: OffsetCommitRequest, *, version: int, now_ms: int
     ) -> Outcome[OffsetCommitResponse]:
-        """Decides OffsetCommit. The caller has resolved topic names and ids as far as possible, and removed partitions
-        that do not exist."""
+        """Handles OffsetCommit. The caller must have resolved topic names and ids where possible, and removed
+        partitions that do not exist."""
         committer = Committer(
             request.member_id,
             request.group_instance_id,
@@ -354,10 +363,11 @@ class GroupCore:
     def commit_transactional_offsets(
         self, request: TxnOffsetCommitRequest, *, version: int, now_ms: int
     ) -> Outcome[TxnOffsetCommitResponse]:
-        """Decides TxnOffsetCommit. The caller has removed partitions that do not exist, and writes the records in the
-        producer's transaction.
+        """Handles TxnOffsetCommit. The caller must have removed partitions that do not exist, and writes the records as
+        part of the producer's transaction.
 
-        version  the request's version; from TRANSACTIONAL_GROUP_ID_NOT_FOUND_SINCE, a missing group is reported as such
+        version  the version of the request; versions before TRANSACTIONAL_GROUP_ID_NOT_FOUND_SINCE cannot report that
+                 the group does not exist
         """
         committer = Committer(
             request.member_id,
@@ -387,7 +397,7 @@ class GroupCore:
         return Outcome(fetch_offsets(request, self._offsets, group_exists=exists, require_stable=require_stable))
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> Outcome[OffsetDeleteResponse]:
-        """Decides OffsetDelete. The caller has removed partitions that do not exist."""
+        """Handles OffsetDelete. The caller must have removed partitions that do not exist."""
         group_id = request.group_id
         group = self.registry.groups.get(group_id)
         if group is None:
@@ -419,8 +429,8 @@ class GroupCore:
         return Outcome(records=records, may_split=True)
 
     def forget_missing_topics(self, topic_exists: Callable[[bytes], bool]) -> Outcome[None]:
-        """Removes offsets of topics that were deleted while the group was not loaded. Offsets without a topic id are
-        kept."""
+        """Removes the offsets of topics that were deleted while the groups were not loaded. Offsets without a topic id
+        are kept."""
         records = [
             *missing_topic_tombstones(topic_exists, self._offsets),
             *share_state.missing_topic_records(self.registry),
@@ -447,7 +457,7 @@ class GroupCore:
                 return describe_missing(group_id, version, f"Group {group_id} is not a classic group.")
 
     def delete_group(self, group_id: str) -> Outcome[DeletableGroupResult]:
-        """Deletes a group. A refusal is returned rather than raised, because DeleteGroups lists several groups."""
+        """Deletes a group. An error is returned rather than raised, because DeleteGroups can list several groups."""
         records: list[CoordinatorRecord] = []
         timers: list[Timer] = []
         code = self._deletion_verdict(group_id)
@@ -458,8 +468,8 @@ class GroupCore:
         return Outcome(result, records=records, timers=timers)
 
     def expire(self, now_ms: int) -> Outcome[None]:
-        """Removes offsets that are older than `offsets.retention.minutes`, and empty groups without remaining
-        offsets. A streams group's description of its topology is removed with the group."""
+        """Removes offsets older than `offsets.retention.minutes`, and then empty groups that have no offsets left. The
+        topology description of a streams group is removed with the group."""
         records: list[CoordinatorRecord] = []
         timers: list[Timer] = []
         expirations = descriptions = 0
@@ -484,7 +494,8 @@ class GroupCore:
         return Outcome(records=records, timers=timers, may_split=True, counted=counted)
 
     def expires_ms(self) -> int | None:
-        """Returns the earliest time at which `expire` may have something to do, 0 for now, or None."""
+        """Returns the earliest time at which `expire` may have something to remove: 0 if that may be now, None if there
+        is no such time."""
         found: int | None = None
         for group_id, group in self.registry.groups.items():
             if group.keeps_offsets:
@@ -510,21 +521,22 @@ class GroupCore:
     def _check_committer(
         self, group_id: str, committer: Committer, now_ms: int, *, has_group_id_not_found: bool
     ) -> tuple[Sequence[Group], Sequence[Timer]]:
-        """Checks that the committer may commit. Returns the group to be created if it does not exist, and the timers to
+        """Checks that the committer may commit. Returns the group to create if it does not exist yet, and the timers to
         restart. Raises KafkaError to refuse the commit.
 
-        An existing group decides by itself (`check_offset_commit`). A commit with a generation is refused here if the
-        group does not exist. Source: docs/spec/consumer-groups.md#s9-1, C1
+        If the group exists, its `check_offset_commit` decides. If it does not exist, a commit with a generation is
+        refused here. Source: docs/spec/consumer-groups.md#s9-1, C1
 
-        has_group_id_not_found  whether the request's version has the error GROUP_ID_NOT_FOUND
+        has_group_id_not_found  whether GROUP_ID_NOT_FOUND exists in the request's version
         """
         group = self.registry.groups.get(group_id)
         if group is not None:
             return (), group.check_offset_commit(committer)
-        # This is not left to the error translations, because a share group answers GROUP_ID_NOT_FOUND in every version.
+        # The error is chosen here rather than by the error translations, because a share group responds with
+        # GROUP_ID_NOT_FOUND in every version.
         if committer.epoch >= 0:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if has_group_id_not_found else ErrorCode.ILLEGAL_GENERATION)
-        # A consumer that assigns its own partitions only stores offsets here; no other record of the group exists.
+        # This consumer assigns partitions to itself and only stores offsets here, so the group has no other records.
         return (ClassicGroup(group_id, changed_ms=now_ms),), ()
 
     def _deletion_verdict(self, group_id: str) -> ErrorCode:

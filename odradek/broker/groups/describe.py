@@ -14,7 +14,7 @@ from odradek.protocol.messages.list_groups_response import ListedGroup
 from odradek.protocol.quoting import shortened
 
 SAYS_NOT_FOUND_SINCE: Final = 6
-# Kafka accepts only `not_ready` as a filter; this broker also accepts the state's name.
+# Kafka accepts only `not_ready` as a filter; this broker also accepts the name of the state.
 STATES_AS_FILTERED: Final = {"not_ready": "notready"}
 
 
@@ -28,15 +28,16 @@ def listed_group(group: Group) -> ListedGroup:
 
 
 def selects(listed: ListedGroup, states_filter: Sequence[str], types_filter: Sequence[str]) -> bool:
-    """Returns whether a group passes the filters. An empty filter passes all; an unknown state or type passes none."""
+    """Returns whether a group matches the filters. An empty filter matches every group; an unknown state or type
+    matches none."""
     states = {STATES_AS_FILTERED.get(state.strip().lower(), state.strip().lower()) for state in states_filter}
     types = {group_type.lower() for group_type in types_filter}
     return (not states or listed.group_state.lower() in states) and (not types or listed.group_type in types)
 
 
 def describe_classic(group: ClassicGroup) -> DescribedGroup:
-    """Describes a classic group. Metadata and protocol are shown only if the group is STABLE; otherwise they may
-    change."""
+    """Describes a classic group. Metadata and protocol are included only if the group is STABLE; in other states they
+    may still change."""
     is_stable = group.state is GroupState.STABLE
     protocol_name = group.protocol_name or ""
     return DescribedGroup(
@@ -59,7 +60,8 @@ def describe_classic(group: ClassicGroup) -> DescribedGroup:
 
 
 def describe_missing(group_id: str, version: int, reason: str) -> DescribedGroup:
-    """Describes a missing group. Up to version 5 it is described as dead, without an error."""
+    """Describes a group that does not exist. Up to version 5, the response describes it as dead and contains no
+    error."""
     described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
     if version >= SAYS_NOT_FOUND_SINCE:
         described.error_code = ErrorCode.GROUP_ID_NOT_FOUND.value

@@ -1,4 +1,4 @@
-"""Executes the offset requests that a group has permitted, and computes the expiry of offsets."""
+"""Handles offset requests after the group has permitted them, and computes when offsets expire."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ from odradek.protocol.struct import ZERO_UUID
 def commit_records(
     request: OffsetCommitRequest, config: GroupConfig, now_ms: int
 ) -> tuple[OffsetCommitResponse, list[CoordinatorRecord]]:
-    """Returns the response and the records of a commit. Metadata that is too long refuses only its own partition."""
+    """Returns the response to a commit and the records to write. If the metadata of a partition is too long, only that
+    partition is refused."""
     response, records = OffsetCommitResponse(), []
     expires_ms = -1 if request.retention_time_ms == -1 else now_ms + request.retention_time_ms
     for topic in request.topics:
@@ -56,8 +57,8 @@ def commit_records(
 def transactional_commit_records(
     request: TxnOffsetCommitRequest, config: GroupConfig, now_ms: int
 ) -> tuple[TxnOffsetCommitResponse, list[CoordinatorRecord]]:
-    """Like `commit_records`, for a transaction. The topic id is recorded if the request contains it (version 6 and
-    later)."""
+    """Like `commit_records`, but for a commit in a transaction. The topic id is recorded if the request contains it
+    (version 6 and later)."""
     response, records = TxnOffsetCommitResponse(), []
     for topic in request.topics:
         answers = []
@@ -84,8 +85,8 @@ def commit_value(
     expires_ms: int,
 ) -> OffsetCommitValue:
     if expires_ms != -1:
-        # The record's version stores neither leader epoch nor topic id, so the value in memory must not contain them
-        # either.
+        # This record version stores neither the leader epoch nor the topic id, so the value in memory must not contain
+        # them.
         return OffsetCommitValue(
             offset=partition.committed_offset,
             metadata=partition.committed_metadata or "",
@@ -102,7 +103,8 @@ def commit_value(
 
 
 def is_too_long(metadata: str | None, limit: int) -> bool:
-    """Returns whether the metadata exceeds the limit. The setting's name says bytes, but Kafka counts UTF-16 units."""
+    """Returns whether the metadata exceeds the limit. Despite the name of the setting, Kafka counts UTF-16 units, not
+    bytes."""
     if metadata is None or len(metadata) * 2 <= limit:
         return False
     return len(metadata) + sum(character > "\uffff" for character in metadata) > limit
@@ -111,8 +113,8 @@ def is_too_long(metadata: str | None, limit: int) -> bool:
 def fetch_offsets(
     request: OffsetFetchRequestGroup, offsets: Offsets, *, group_exists: bool, require_stable: bool
 ) -> OffsetFetchResponseGroup:
-    """Answers OffsetFetch for one group. Without a list of topics, all committed offsets are returned. A missing group
-    has no offsets, which is not an error."""
+    """Handles OffsetFetch for one group. If the request lists no topics, all committed offsets are returned. A group
+    that does not exist has no offsets, which is not an error."""
     committed = offsets.of(request.group_id) if group_exists else {}
     unstable = offsets.open_positions(request.group_id) if require_stable else {}
     response = OffsetFetchResponseGroup(group_id=request.group_id)
@@ -141,8 +143,11 @@ def fetch_offsets(
 def partition_response(
     partition: int, committed: CommittedOffset | None, *, is_unstable: bool
 ) -> OffsetFetchResponsePartitions:
-    """Answers OffsetFetch for one partition. An offset that an open transaction may still replace is unstable. Members
-    that request stable offsets get UNSTABLE_OFFSET_COMMIT. Source: docs/spec/transactions.md#s2-7"""
+    """Returns the OffsetFetch response for one partition.
+
+    An offset is unstable if an open transaction may still replace it. Clients that request stable offsets then receive
+    UNSTABLE_OFFSET_COMMIT. Source: docs/spec/transactions.md#s2-7
+    """
     if is_unstable:
         return OffsetFetchResponsePartitions(
             partition_index=partition, committed_offset=-1, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT.value
@@ -158,13 +163,13 @@ def partition_response(
 
 
 def all_tombstones(group_id: str, offsets: Offsets) -> list[CoordinatorRecord]:
-    """Returns tombstones for all offsets of the group, including pending ones."""
+    """Returns tombstones for all committed and pending offsets of the group."""
     positions = dict.fromkeys([*offsets.of(group_id), *offsets.open_positions(group_id)])
     return [offset_tombstone(group_id, topic, partition) for topic, partition in positions]
 
 
 def topic_tombstones(topic: str, topic_id: bytes, offsets: Offsets) -> list[CoordinatorRecord]:
-    """Returns tombstones for the offsets of a deleted topic, but not for those of a new topic with the same name."""
+    """Returns tombstones for the offsets of a deleted topic, but not for those of a newer topic with the same name."""
     positions = dict.fromkeys(
         (group_id, partition)
         for group_id, partition, committed in offsets.positions_of_topic(topic)
@@ -183,8 +188,8 @@ def missing_topic_tombstones(topic_exists: Callable[[bytes], bool], offsets: Off
 
 
 def expires_ms(committed: CommittedOffset, idle_since_ms: int | None, config: GroupConfig) -> int:
-    """Returns the expiry time of an offset. `idle_since_ms` is the time from which the age of the group's offsets is
-    measured; if it is None, the age is measured from the commit."""
+    """Returns the time at which an offset expires. The retention period begins at `idle_since_ms`, or at the commit if
+    `idle_since_ms` is None."""
     if committed.expires_ms is not None:
         return committed.expires_ms
     return (committed.committed_ms if idle_since_ms is None else idle_since_ms) + config.offsets_retention_ms

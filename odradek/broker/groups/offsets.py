@@ -1,6 +1,6 @@
-"""The committed offsets of one `__consumer_offsets` partition, and the pending offsets of open transactions.
+"""The committed offsets of one `__consumer_offsets` partition, and the offsets that are pending in open transactions.
 
-This module contains only the state, all of which comes from records. `offset_requests.py` has the requests.
+This module contains only the state, all of which comes from records. Requests are handled in `offset_requests.py`.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class CommittedOffset:
     metadata: str
     committed_ms: int
     expires_ms: int | None  # only set by OffsetCommit versions 2-4
-    topic_id: bytes  # ZERO_UUID if the id was not known at the commit
-    record_offset: int  # offset of the record in __consumer_offsets; of two commits, the higher offset wins
+    topic_id: bytes  # ZERO_UUID if the id was not known when the offset was committed
+    record_offset: int  # offset of the record in __consumer_offsets; the commit with the higher offset wins
 
 
 class Offsets:
     def __init__(self) -> None:
         self._by_group: dict[str, dict[Position, CommittedOffset]] = {}
-        self._pending: dict[int, dict[str, dict[Position, CommittedOffset]]] = {}  # producer id → group → …
-        self._open: dict[str, dict[Position, set[int]]] = {}  # group → position → producer ids with a pending offset
+        self._pending: dict[int, dict[str, dict[Position, CommittedOffset]]] = {}  # by producer id and group
+        self._open: dict[str, dict[Position, set[int]]] = {}  # group → position → producers with a pending offset
 
     # Reading.
 
@@ -38,11 +38,12 @@ class Offsets:
         return self._by_group.get(group_id, {})
 
     def open_positions(self, group_id: str) -> Mapping[Position, set[int]]:
-        """Returns the positions at which a transaction's offset waits for its marker, with the producer ids."""
+        """Returns the positions with offsets that are pending in open transactions, and the producer ids of these
+        transactions."""
         return self._open.get(group_id, {})
 
     def positions_of_topic(self, topic: str) -> Iterator[tuple[str, int, CommittedOffset]]:
-        """Yields group, partition and offset of a topic's committed and pending offsets."""
+        """Yields the group, partition and offset of each committed or pending offset of a topic."""
         for by_group in (self._by_group, *self._pending.values()):
             for group_id, positions in by_group.items():
                 for (name, partition), committed in positions.items():
@@ -50,12 +51,12 @@ class Offsets:
                         yield group_id, partition, committed
 
     def group_ids(self) -> list[str]:
-        """Returns the groups that have committed offsets."""
+        """Returns the ids of the groups that have committed offsets."""
         return list(self._by_group)
 
     @property
     def count(self) -> int:
-        """The number of committed offsets, without pending ones."""
+        """The number of committed offsets. Pending offsets are not included."""
         return sum(len(positions) for positions in self._by_group.values())
 
     # Replay.
@@ -63,7 +64,7 @@ class Offsets:
     def replay(
         self, group_id: str, position: Position, value: OffsetCommitValue | None, record_offset: int, producer_id: int
     ) -> None:
-        """Applies an offset record. `producer_id` is -1 outside of transactions. A tombstone also removes pending
+        """Applies an offset record. `producer_id` is -1 outside of transactions. A tombstone also removes the pending
         offsets."""
         if value is None:
             self._remove(group_id, position)
@@ -84,8 +85,8 @@ class Offsets:
             self._open.setdefault(group_id, {}).setdefault(position, set()).add(producer_id)
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> None:
-        """Commits or drops the pending offsets of this producer's transaction. A committed offset with a later record
-        is kept."""
+        """Commits or discards the pending offsets of this producer's transaction. A committed offset is not replaced if
+        its record is later than that of the pending offset."""
         for group_id, positions in self._pending.pop(producer_id, {}).items():
             for position, pending in positions.items():
                 self._close(group_id, position, producer_id)
@@ -119,6 +120,6 @@ class Offsets:
 
 
 def no_topic_conflict(stored: bytes, asked: bytes) -> bool:
-    """Returns whether the ids can belong to the same topic. A topic that was recreated has no offsets of its
-    predecessor."""
+    """Returns whether both ids may belong to the same topic. A recreated topic must not inherit the offsets of the old
+    one."""
     return ZERO_UUID in (stored, asked) or stored == asked

@@ -16,13 +16,13 @@ from odradek.protocol.struct import Message
 
 SHORT: Final = struct.Struct(">h")
 VERSION_BYTES: Final = 2
-KEY_VERSION: Final = 0  # version of every key; the number before the key is the record's type
+KEY_VERSION: Final = 0  # the version of every key; the number stored before a key is the record type
 OFFSET_COMMIT_VERSION: Final = 4
-# The only version with an expiry field; it has no leader epoch and topic id.
+# The only version with an expiry field. It has neither a leader epoch nor a topic id.
 OFFSET_COMMIT_VERSION_WITH_EXPIRY: Final = 1
 
-# The module and the class prefix of each record type. A module is imported when its first record is read, because most
-# logs contain only two types.
+# The module and the class prefix for each record type. A module is imported when its first record is read, because most
+# logs contain only two record types.
 TYPES: Final[Mapping[int, tuple[str, str]]] = {
     0: ("legacy_offset_commit", "LegacyOffsetCommit"),
     1: ("offset_commit", "OffsetCommit"),
@@ -51,10 +51,10 @@ _classes: dict[int, tuple[type[Message], type[Message]]] = {}
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
-    """Decodes a record. Returns None for an unknown record type (written by a later Kafka), which is skipped as in
-    Kafka.
+    """Decodes a record. Returns None if a later Kafka wrote a record type that is not known here; Kafka skips such
+    records too.
 
-    Raises MalformedMessage for any other invalid record.
+    Raises MalformedMessage if the record is invalid in any other way.
     """
     if key is None or len(key) < VERSION_BYTES:
         raise MalformedMessage("a record of __consumer_offsets without a type in its key")

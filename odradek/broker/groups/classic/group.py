@@ -2,9 +2,9 @@
 
 A `GroupMetadata` record stores the protocol type and name, the generation, the leader, the time of the last state
 change, and for each member its ids, client, timeouts, subscription and assignment. A restart restores these fields.
-Everything else exists only in memory and is recomputed after a restart: a group with members is STABLE, a group without
-members is EMPTY. Members that were joining or waiting for an assignment have lost their connection and send the request
-again. Of each member's protocols, only the chosen one is restored.
+Everything else exists only in memory and is recomputed after a restart: a group with members is STABLE, and a group
+without members is EMPTY. Members that were joining or waiting for an assignment lost their connection, and send the
+request again when they reconnect. For each member, only the metadata of the chosen protocol is restored.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
 class ClassicGroup:
-    """A classic group. Decisions change a `copy`, and the core replaces the group with that copy once the records are
-    written."""
+    """A classic group. A decision changes a `copy` of the group. The core replaces the group with that copy once the
+    records have been written."""
 
     FIELDS: ClassVar = (
         "changed_ms",
@@ -66,7 +66,7 @@ class ClassicGroup:
         members: Iterable[ClassicMember] = (),
     ) -> None:
         self.group_id = group_id
-        self.changed_ms = changed_ms  # when its state last changed; None if an old record version did not store it
+        self.changed_ms = changed_ms  # time of the last state change; None if an old record version did not store it
         self.generation = generation
         self.protocol_type = protocol_type
         self.protocol_name = protocol_name
@@ -83,12 +83,12 @@ class ClassicGroup:
             self._count(member.protocols, 1)
         if self.members and leader_id is None:
             self.leader_id = next(iter(self.members))
-        # Clients that received a member id (MEMBER_ID_REQUIRED) and have not used it yet.
+        # Clients that have received a member id (MEMBER_ID_REQUIRED) but have not used it yet.
         self.pending_join: frozenset[str] = frozenset()
-        # Members that know the generation and have not sent SyncGroup yet.
+        # Members that have received the current generation but have not sent SyncGroup yet.
         self.pending_sync: frozenset[str] = frozenset()
-        self.initial_delay_ms: int | None = None  # the current part of group.initial.rebalance.delay.ms
-        self.initial_delay_left_ms = 0  # maximum remaining time by which the delay may be extended
+        self.initial_delay_ms: int | None = None  # length of the current wait, at most group.initial.rebalance.delay.ms
+        self.initial_delay_left_ms = 0  # how much longer the initial delay may still be extended
         self.member_joined_in_delay = False
         self.subscribed_topics = subscribed_topics(self.protocol_type, self.protocol_name, self.members.values())
 
@@ -129,7 +129,7 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """Returns the longest rebalance timeout of any member."""
+        """Returns the longest rebalance timeout among the members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def is_leader(self, member_id: str) -> bool:
@@ -139,15 +139,15 @@ class ClassicGroup:
         return self.is_subscribed_to
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Returns whether the group is subscribed to a topic. A consumer group whose subscription is unreadable counts
-        as subscribed to every topic."""
+        """Returns whether the group is subscribed to a topic. A group of consumers whose subscriptions cannot be read
+        counts as subscribed to every topic."""
         if self.subscribed_topics is None:
             return self.uses_consumer_protocol
         return topic in self.subscribed_topics
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Returns whether the joining client shares a protocol with all members. An EMPTY group accepts any
-        protocol."""
+        """Returns whether all members support at least one of the joining client's protocols. An EMPTY group accepts
+        any protocol."""
         if self.state is GroupState.EMPTY:
             return protocol_type != "" and len(protocols) > 0
         return self.protocol_type == protocol_type and any(
@@ -155,8 +155,8 @@ class ClassicGroup:
         )
 
     def require_member(self, member_id: str, group_instance_id: str | None) -> ClassicMember:
-        """Returns the member. Raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if the instance id now has another member
-        id."""
+        """Returns the member with this id. Raises UNKNOWN_MEMBER_ID if there is none, or FENCED_INSTANCE_ID if the
+        instance id now belongs to a different member id."""
         if group_instance_id is not None:
             current = self.static_members.get(group_instance_id)
             if current is None:
@@ -169,7 +169,8 @@ class ClassicGroup:
         return member
 
     def require_generation(self, generation: int) -> None:
-        """Raises ILLEGAL_GENERATION unless this is the group's generation; otherwise the member has missed a rebalance.
+        """Raises ILLEGAL_GENERATION unless this is the group's current generation. A member with another generation has
+        missed a rebalance.
 
         Source: docs/spec/client-rules.md#grp-10; for transactional commits docs/spec/transactions.md#s2-7, row 7c
         """
@@ -247,14 +248,14 @@ class ClassicGroup:
         self.pending_join -= {member.member_id}
 
     def put(self, member: ClassicMember) -> None:
-        """Replaces the member that has the same id."""
+        """Replaces the member with the same id."""
         self._count(self.members[member.member_id].protocols, -1)
         self._count(member.protocols, 1)
         self.members[member.member_id] = member
 
     def remove(self, member_id: str) -> None:
-        """Removes a member, or a client that has only received a member id. If the leader leaves, the member that
-        joined first becomes the leader."""
+        """Removes a member, or a client that has only received a member id. If the leader is removed, the remaining
+        member that joined first becomes the leader."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count(member.protocols, -1)
@@ -266,13 +267,12 @@ class ClassicGroup:
         self.pending_sync -= {member_id}
 
     def rename_static(self, old_member_id: str, new_member_id: str) -> ClassicMember:
-        """Gives a returning static member its new member id. The member keeps its place, its assignment and its
-        leadership."""
+        """Gives a returning static member its new member id. The member keeps its position, its assignment and, if it
+        was the leader, its leadership."""
         renamed = replace(
             self.members[old_member_id], member_id=new_member_id, is_new=False, awaiting_join=None, awaiting_sync=None
         )
-        # The member keeps its position, so that the choice of the next leader does not depend on which members were
-        # restarted.
+        # The order of the members determines the next leader, so a restarted member keeps its position.
         self.members = {
             renamed.member_id if member_id == old_member_id else member_id: (
                 renamed if member_id == old_member_id else member
@@ -289,8 +289,8 @@ class ClassicGroup:
         return renamed
 
     def select_protocol(self) -> str:
-        """Returns the protocol with the most votes among those that all members support. On a tie, this is the protocol
-        that was voted for first."""
+        """Returns the protocol with the most votes among those that all members support. A tie goes to the protocol
+        that received its first vote earliest."""
         candidates = {name for name, count in self.supporters.items() if count == len(self.members)}
         votes: dict[str, int] = {}
         for member in self.members.values():
@@ -299,7 +299,7 @@ class ClassicGroup:
         return max(votes, key=lambda name: votes[name])
 
     def choose_protocol(self) -> None:
-        """Chooses the protocol of a group whose members did not join through a rebalance."""
+        """Chooses the protocol for a group whose members did not join through a rebalance."""
         self.protocol_name = self.select_protocol()
         self.subscribed_topics = subscribed_topics(self.protocol_type, self.protocol_name, self.members.values())
 

@@ -1,4 +1,4 @@
-"""Decides JoinGroup requests for a classic group: who may join, with which member id, and whether a rebalance
+"""Handles JoinGroup requests for a classic group: decides who may join, with which member id, and whether a rebalance
 begins."""
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ SKIPS_ASSIGNMENT_SINCE = 9
 
 @dataclass(frozen=True, slots=True)
 class Joiner:
-    """One JoinGroup request and its sender."""
+    """A JoinGroup request and its sender."""
 
     request: JoinGroupRequest
     version: int
     client_id: str
     client_host: str
     new_member_id: str  # used if the request has no member id
-    plain_member_id: str  # the member id to use instead if the group is a consumer group
+    plain_member_id: str  # the member id to use instead of `new_member_id` if the group is a consumer group
     token: Token
 
     @property
@@ -43,7 +43,7 @@ class Joiner:
 
 
 def join_refusal(request: JoinGroupRequest, config: GroupConfig) -> JoinGroupResponse | None:
-    """Returns the refusal of a request that is invalid for every group, or None."""
+    """Returns an error response if the request would be invalid for any group, otherwise None."""
     code = None
     if request.group_id == "":
         code = ErrorCode.INVALID_GROUP_ID
@@ -57,7 +57,7 @@ def error_response(code: ErrorCode, member_id: str = NO_MEMBER_ID) -> JoinGroupR
 
 
 def join(turn: ClassicTurn, joiner: Joiner) -> JoinGroupResponse | None:
-    """Returns the response, or None if the response comes later or is one of the turn's replies."""
+    """Returns the response. Returns None if the response is sent later or is one of the turn's replies."""
     group, member_id = turn.group, joiner.request.member_id
     if not has_room(turn, member_id):
         group.remove(member_id)
@@ -72,8 +72,11 @@ def join(turn: ClassicTurn, joiner: Joiner) -> JoinGroupResponse | None:
 
 
 def has_room(turn: ClassicTurn, member_id: str) -> bool:
-    """Returns whether the client may join. During a rebalance the first `group.max.size` clients may join, whether or
-    not they are members, because members that have not rejoined may be dead."""
+    """Returns whether the group has room for the client.
+
+    During a rebalance, the first `group.max.size` clients may join, whether or not they are members. A member that has
+    not rejoined does not count, because it may be dead.
+    """
     group, max_size = turn.group, turn.config.group_max_size
     member = group.members.get(member_id)
     match group.state:
@@ -92,8 +95,8 @@ def join_without_member_id(turn: ClassicTurn, joiner: Joiner) -> JoinGroupRespon
         if old_member_id is not None:
             return return_static_member(turn, joiner, old_member_id)
     elif joiner.version >= MEMBER_ID_REQUIRED_SINCE:
-        # The client gets an id and must send the request again with it. Otherwise each attempt whose response was lost
-        # would leave a dead member behind.
+        # The client receives a member id and must repeat the request with it. If the client were added right away,
+        # every attempt whose response is lost would leave a dead member behind.
         group.pending_join |= {joiner.new_member_id}
         turn.arm(TimerKind.SESSION, joiner.request.session_timeout_ms, joiner.new_member_id)
         return error_response(ErrorCode.MEMBER_ID_REQUIRED, joiner.new_member_id)
@@ -105,7 +108,7 @@ def join_with_member_id(turn: ClassicTurn, joiner: Joiner) -> JoinGroupResponse 
     group, request = turn.group, joiner.request
     if request.member_id in group.pending_join:
         if request.group_instance_id is not None:
-            # Only dynamic members receive an id in advance; Kafka fails in the same way.
+            # Only dynamic members receive an id in advance. Kafka fails with the same error.
             return error_response(ErrorCode.UNKNOWN_SERVER_ERROR)
         add_member(turn, joiner, request.member_id)
         return None
@@ -150,8 +153,8 @@ def add_member(turn: ClassicTurn, joiner: Joiner, member_id: str) -> None:
 
 def update_member(turn: ClassicTurn, joiner: Joiner, member: ClassicMember) -> None:
     if member.awaiting_join is not None:
-        # The member has sent the request again on another connection; without this reply the first one is never
-        # answered.
+        # The member has sent the request again on another connection. Without this reply, the first request would never
+        # be answered.
         turn.reply(member.awaiting_join, error_response(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
     turn.group.put(
         replace(
@@ -165,7 +168,7 @@ def update_member(turn: ClassicTurn, joiner: Joiner, member: ClassicMember) -> N
 
 
 def return_static_member(turn: ClassicTurn, joiner: Joiner, old_member_id: str) -> JoinGroupResponse | None:
-    """Gives a restarted static member its previous place. Requests with its old member id are fenced from now on."""
+    """Gives a restarted static member its previous place. Later requests with its old member id are fenced."""
     group = turn.group
     old, old_leader_id = group.members[old_member_id], group.leader_id
     fenced = ErrorCode.FENCED_INSTANCE_ID
@@ -186,13 +189,15 @@ def return_static_member(turn: ClassicTurn, joiner: Joiner, old_member_id: str) 
     if group.select_protocol() != group.protocol_name:
         rebalance(turn)
         return None
-    # The new member id must be stored; otherwise a broker restart would restore the old id and fence the member.
+    # The new member id must be stored. Otherwise a broker restart would restore the old id and the member would be
+    # fenced.
     group.put(replace(group.members[member.member_id], awaiting_join=None))
     turn.records.append(
         group_metadata_record(group, {member_id: each.assignment for member_id, each in group.members.items()})
     )
     if joiner.version < SKIPS_ASSIGNMENT_SINCE:
-        # A leader with an older client assigns again when it rejoins. Naming the leader's old member id prevents that.
+        # Older clients cannot be told to skip the assignment, so a returning leader would compute a new one. It does
+        # not if the response names its old member id as the leader.
         answer = join_response(group, member.member_id)
         answer.leader, answer.members = old_leader_id or "", []
         return answer

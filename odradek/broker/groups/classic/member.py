@@ -1,4 +1,4 @@
-"""A member of a classic group, and the topics to which its metadata subscribes."""
+"""A member of a classic group, and the topics to which it subscribes in its protocol metadata."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ClassicMember:
     protocols: Protocols
     assignment: bytes = b""
     # The following fields exist in memory only.
-    is_new: bool = False  # has not completed a rebalance yet: its session timer runs although its JoinGroup is waiting
+    is_new: bool = False  # has not completed a rebalance yet, so its session can expire while its JoinGroup waits
     awaiting_join: Token | None = None
     awaiting_sync: Token | None = None
 
@@ -36,8 +36,8 @@ class ClassicMember:
 
     @property
     def shows_life_by_waiting(self) -> bool:
-        """Returns whether the member waits for a response. It cannot send heartbeats meanwhile, so its session does not
-        expire."""
+        """Returns whether the member is waiting for a response. It cannot send heartbeats while it waits, so its
+        session does not expire."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def metadata(self, protocol_name: str) -> bytes:
@@ -55,7 +55,7 @@ class ClassicMember:
 
 
 def protocols_of(protocols: Iterable[JoinGroupRequestProtocol]) -> Protocols:
-    """Returns the protocols of a request. If a name occurs twice, the first metadata counts."""
+    """Returns the protocols of a request. If a name occurs twice, the first metadata is used."""
     first: dict[str, bytes] = {}
     for protocol in protocols:
         first.setdefault(protocol.name, bytes(protocol.metadata))
@@ -68,8 +68,11 @@ VERSION_BYTES = 2
 def subscribed_topics(
     protocol_type: str | None, protocol_name: str | None, members: Iterable[ClassicMember]
 ) -> frozenset[str] | None:
-    """Returns the topics to which the members subscribe. Returns None if they are unknown: the group is not a consumer
-    group, or a client has put something else into its metadata."""
+    """Returns the topics to which the members subscribe.
+
+    Returns None if the topics are unknown because these are not consumers, because no protocol has been chosen, or
+    because a client's metadata is not a readable subscription.
+    """
     members = list(members)
     if protocol_type != "consumer":
         return None
@@ -83,7 +86,7 @@ def subscribed_topics(
             metadata = member.metadata(protocol_name)
             if len(metadata) < VERSION_BYTES:
                 return None
-            # All versions begin with the fields of version 0: the topics, and user data that the broker does not read.
+            # All versions begin with the fields of version 0: the topics, then user data that the broker ignores.
             topics.update(decode(ConsumerProtocolSubscription, 0, metadata, VERSION_BYTES).topics)
     except MalformedMessage:
         return None

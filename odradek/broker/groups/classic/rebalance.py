@@ -1,8 +1,7 @@
-"""The transition of a classic group from one generation to the next: which members it waits for, how long it waits, and
-which members it removes.
+"""Moves a classic group from one generation to the next, waits for its members, and removes those that do not respond.
 
-All functions change a `ClassicTurn`. A generation begins when all members have joined or the JOIN timer fires
-(`complete_join`). It is complete when the leader's assignment is recorded (`requests.sync_group`).
+All functions change a `ClassicTurn`. A generation begins when all members have joined or when the JOIN timer fires
+(`complete_join`). The rebalance is complete when the leader's assignment is recorded (`requests.sync_group`).
 """
 
 from __future__ import annotations
@@ -45,7 +44,8 @@ def prepare_rebalance(turn: ClassicTurn) -> None:
 
 
 def begin_initial_delay(turn: ClassicTurn) -> None:
-    """Delays the first rebalance of an empty group, so that starting ten consumers does not cause ten rebalances."""
+    """Delays the first rebalance of an empty group, so that starting ten consumers at once does not cause ten
+    rebalances."""
     group, delay_ms = turn.group, turn.config.group_initial_rebalance_delay_ms
     group.initial_delay_ms = delay_ms
     group.initial_delay_left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
@@ -53,8 +53,8 @@ def begin_initial_delay(turn: ClassicTurn) -> None:
 
 
 def maybe_complete_join(turn: ClassicTurn) -> None:
-    """Completes the join phase if all members have joined. The initial delay always ends first, because other clients
-    may still join."""
+    """Completes the join phase if all members have joined. During the initial delay it does nothing, because more
+    clients may join until the delay ends."""
     group = turn.group
     if group.state is GroupState.PREPARING_REBALANCE and not group.is_initial_rebalance and group.all_have_joined:
         complete_join(turn)
@@ -67,7 +67,7 @@ def on_join_timer(turn: ClassicTurn) -> None:
     if group.initial_delay_ms is None or not group.member_joined_in_delay or group.initial_delay_left_ms == 0:
         complete_join(turn)
         return
-    # Another member joined during the delay: wait once more, within the rebalance timeout.
+    # Another member joined during the delay, so wait again, but no longer than the rebalance timeout in total.
     group.member_joined_in_delay = False
     waited_ms = group.initial_delay_ms
     group.initial_delay_ms = min(turn.config.group_initial_rebalance_delay_ms, group.initial_delay_left_ms)
@@ -86,7 +86,8 @@ def complete_join(turn: ClassicTurn) -> None:
             group.remove(member.member_id)
             turn.disarm(TimerKind.SESSION, member.member_id)
     if group.members and not elect_leader_among_joined(group):
-        # Only static members are left and none of them has rejoined; they keep their place until their session ends.
+        # Only static members are left, and none of them has rejoined. They keep their places until their sessions
+        # expire.
         turn.arm(TimerKind.JOIN, group.rebalance_timeout_ms)
         return
     group.begin_generation(turn.now_ms)
@@ -102,8 +103,8 @@ def complete_join(turn: ClassicTurn) -> None:
 
 
 def elect_leader_among_joined(group: ClassicGroup) -> bool:
-    """Replaces a leader that did not rejoin and therefore cannot assign partitions. Returns False if no member has
-    rejoined."""
+    """Ensures that the leader has rejoined, because only then can it assign partitions. If it has not, another member
+    becomes the leader. Returns False if no member has rejoined."""
     leader = group.members[group.leader_id] if group.leader_id is not None else None
     if leader is not None and leader.awaiting_join is not None:
         return True
@@ -115,8 +116,8 @@ def elect_leader_among_joined(group: ClassicGroup) -> bool:
 
 
 def join_response(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
-    """Returns the JoinGroup response for a member. The leader also receives the metadata of all members, for the
-    assignment."""
+    """Returns the JoinGroup response for a member. The leader also receives the metadata of all members, from which it
+    computes the assignment."""
     return JoinGroupResponse(
         generation_id=group.generation,
         protocol_type=group.protocol_type,
@@ -140,7 +141,7 @@ def leader_view(group: ClassicGroup) -> list[JoinGroupResponseMember]:
 
 
 def abandon_assignment(turn: ClassicTurn) -> None:
-    """Answers the members that wait for this generation's assignment with REBALANCE_IN_PROGRESS."""
+    """Responds with REBALANCE_IN_PROGRESS to the members that are waiting for this generation's assignment."""
     for member in list(turn.group.members.values()):
         if member.awaiting_sync is not None:
             turn.reply(member.awaiting_sync, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS.value))
@@ -149,8 +150,8 @@ def abandon_assignment(turn: ClassicTurn) -> None:
 
 
 def remove_member(turn: ClassicTurn, member: ClassicMember) -> None:
-    """Removes a member that left or whose session expired, and answers its waiting requests. The caller handles the
-    rebalance."""
+    """Removes a member that left or whose session expired, and answers its waiting requests. The caller must start or
+    complete the rebalance."""
     group = turn.group
     turn.disarm(TimerKind.SESSION, member.member_id)
     if member.awaiting_join is not None:
@@ -178,7 +179,7 @@ def on_session_timer(turn: ClassicTurn, member_id: str) -> None:
 
 
 def on_sync_timer(turn: ClassicTurn) -> None:
-    """Removes members that know the generation but never sent SyncGroup, and begins a rebalance."""
+    """Removes members that received the current generation but never sent SyncGroup, and begins a rebalance."""
     group = turn.group
     if group.state not in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE) or not group.pending_sync:
         return

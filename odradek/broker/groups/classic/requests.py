@@ -1,5 +1,5 @@
-"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup for a classic group, or for a group that does not exist yet; replay,
-loading, timers and unloading of classic groups.
+"""Handles JoinGroup, SyncGroup, Heartbeat and LeaveGroup requests for a classic group, and JoinGroup for a group that
+does not exist yet. Also replays, loads and unloads classic groups, and handles their timers.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def join_classic_group(
     now_ms: int,
     replaced: Sequence[CoordinatorRecord] = (),
 ) -> Outcome[JoinGroupResponse]:
-    """Decides a JoinGroup request.
+    """Handles a JoinGroup request.
 
-    group     None if there is no group, or if a group of another type without members becomes a classic group
-    replaced  tombstones of that other group
+    group     None if the group does not exist, or if it is an empty group of another type that becomes a classic group
+    replaced  tombstones of that empty group
     """
     request = joiner.request
     if group is None and request.member_id != NO_MEMBER_ID:
@@ -80,8 +80,8 @@ def leave_classic_group(
 
 
 def sync_group(turn: ClassicTurn, request: SyncGroupRequest, token: Token) -> SyncGroupResponse | None:
-    """Returns the response, or None if the request waits for the leader's assignment or its response is one of the
-    turn's replies."""
+    """Returns the response. Returns None if the request waits for the leader's assignment, or if its response is one of
+    the turn's replies."""
     group = turn.group
     verdict = SYNC[group.state]
     if group.state in (GroupState.EMPTY, GroupState.DEAD):
@@ -111,7 +111,7 @@ def sync_refusal(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode | 
         group.require_generation(request.generation_id)
     except KafkaError as error:
         return error.code
-    # Older versions do not contain the protocol.
+    # Older request versions do not contain the protocol.
     for asked, actual in ((request.protocol_type, group.protocol_type), (request.protocol_name, group.protocol_name)):
         if asked is not None and actual is not None and asked != actual:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -122,8 +122,8 @@ def wait_for_assignment(turn: ClassicTurn, member_id: str, token: Token) -> None
     group = turn.group
     member = group.members[member_id]
     if member.awaiting_sync is not None:
-        # The member has sent the request again on another connection; without this reply the first one is never
-        # answered.
+        # The member has sent the request again on another connection. Without this reply, the first request would never
+        # be answered.
         turn.reply(member.awaiting_sync, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS.value))
     group.put(replace(member, awaiting_sync=token))
     has_synced(turn, member_id)
@@ -136,7 +136,7 @@ def has_synced(turn: ClassicTurn, member_id: str) -> None:
 
 
 def settle_assignment(turn: ClassicTurn, request: SyncGroupRequest) -> None:
-    """Records the group with the leader's assignment, and answers the waiting members with their part of it."""
+    """Records the group with the leader's assignment, and sends each waiting member its part of the assignment."""
     group = turn.group
     assignments = {each.member_id: bytes(each.assignment) for each in request.assignments}
     turn.records.append(group_metadata_record(group, assignments))
@@ -158,8 +158,8 @@ def sync_response(group: ClassicGroup, member_id: str) -> SyncGroupResponse:
 
 
 def heartbeat_verdict(group: ClassicGroup, request: HeartbeatRequest) -> ErrorCode:
-    """Returns the response's error code; the caller then restarts the member's session. Raises KafkaError for a client
-    that is not a member of this generation."""
+    """Returns the error code of the response to a heartbeat. Raises KafkaError if the client is not a member of the
+    current generation; otherwise the caller restarts the member's session timer."""
     verdict = HEARTBEAT[group.state]
     if group.state is GroupState.DEAD:
         raise KafkaError(verdict)
@@ -169,7 +169,8 @@ def heartbeat_verdict(group: ClassicGroup, request: HeartbeatRequest) -> ErrorCo
 
 
 def leave_group(turn: ClassicTurn, leaving: list[MemberIdentity]) -> list[MemberResponse]:
-    """Removes the named members and returns one response for each. A rebalance begins only after all have left."""
+    """Removes the listed members and returns one response for each. A rebalance begins only after all of them have
+    left."""
     answers = [
         MemberResponse(
             member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=leave(turn, each).value
@@ -225,7 +226,8 @@ def replay(registry: GroupRegistry, record: CoordinatorRecord) -> None:
 
 
 def on_loaded(registry: GroupRegistry, group: Group, now_ms: int) -> Outcome[None]:
-    """Arms the session timers after loading. Members keep their generation and have one session timeout to reappear."""
+    """Starts the session timers after loading. Members keep their generation and have one session timeout to
+    reconnect."""
     assert isinstance(group, ClassicGroup)
     timers = [
         Timer(TimerKey(TimerKind.SESSION, group.group_id, member.member_id), member.session_timeout_ms)
@@ -233,7 +235,8 @@ def on_loaded(registry: GroupRegistry, group: Group, now_ms: int) -> Outcome[Non
     ]
     if len(group.members) <= registry.config.group_max_size:
         return Outcome(timers=timers)
-    # The maximum size was lowered. A rebalance admits as many members as allowed; the others can commit before it.
+    # The maximum size has been lowered. A rebalance admits only as many members as allowed; the others can still commit
+    # offsets before it completes.
     turn = ClassicTurn(group.copy(), registry.config, now_ms)
     turn.timers += timers
     prepare_rebalance(turn)
@@ -251,7 +254,7 @@ def on_timer(registry: GroupRegistry, group: Group, key: TimerKey, now_ms: int) 
         case TimerKind.SYNC:
             on_sync_timer(turn)
         case _:
-            return Outcome()  # a timer of the consumer group that this group was before
+            return Outcome()  # a timer left over from when this group was a consumer group
     return turn.outcome()
 
 

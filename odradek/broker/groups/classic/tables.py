@@ -1,6 +1,6 @@
 """The states of a classic group as tables: state transitions, and the effect of each request in each state.
 
-A new state is a new row in each table. Rules that do not fit into a table (who counts as a member, which protocol wins)
+Each table has one row for each state. Rules that do not fit into a table (who counts as a member, which protocol wins)
 are in `group.py` and `rebalance.py`; no other module tests for a state by name.
 """
 
@@ -21,17 +21,17 @@ class GroupState(Enum):
 
 
 class GroupVerdict(Enum):
-    """The action of a table cell that is not an error code."""
+    """A table cell that is not an error code: the action to take."""
 
     ACCEPT = auto()
-    MEMBER_ONLY = auto()  # accept the request from a member of the current generation, refuse all others
-    # Like MEMBER_ONLY, but answer REBALANCE_IN_PROGRESS, because the assignment is not decided yet.
+    MEMBER_ONLY = auto()  # accept the request from a member of the current generation, and refuse all others
+    # Like MEMBER_ONLY, but respond with REBALANCE_IN_PROGRESS because there is no assignment yet.
     MEMBER_WAITS = auto()
     REBALANCE = auto()  # begin the join phase, or continue the current one
-    SAME_GENERATION = auto()  # nothing changed: return the member's current generation
-    KEEP_ASSIGNMENT = auto()  # a static member returned: no rebalance as long as the chosen protocol stays the same
-    PARK = auto()  # answer when the leader has sent the assignment
-    SUBSCRIBED_TOPICS_STAY = auto()  # offsets may be deleted, except those of topics to which the group is subscribed
+    SAME_GENERATION = auto()  # nothing has changed, so return the member's current generation
+    KEEP_ASSIGNMENT = auto()  # a static member has returned; rebalance only if the chosen protocol changes
+    PARK = auto()  # respond once the leader has sent the assignment
+    SUBSCRIBED_TOPICS_STAY = auto()  # delete offsets, except those of topics to which the group is subscribed
 
 
 S, E, V = GroupState, ErrorCode, GroupVerdict
@@ -57,7 +57,7 @@ JOIN_BY_MEMBER: Mapping[GroupState, tuple[Answer, Answer, Answer, Answer]] = {
 }
 
 JOIN_BY_RETURNING_STATIC_MEMBER: Mapping[GroupState, Answer] = {
-    # The instance id is known and the member id is new. EMPTY has no members, so none can return.
+    # The instance id is known, but the member id is new. EMPTY has no row because it has no members that could return.
     S.PREPARING_REBALANCE:  V.REBALANCE,
     S.COMPLETING_REBALANCE: V.REBALANCE,
     S.STABLE:               V.KEEP_ASSIGNMENT,
@@ -90,7 +90,7 @@ OFFSET_COMMIT: Mapping[GroupState, tuple[Answer, Answer, Answer]] = {
 }
 
 TXN_OFFSET_COMMIT: Mapping[GroupState, tuple[Answer, Answer, Answer]] = {
-    # A producer may commit without member information, and a running rebalance does not prevent the commit.
+    # A producer may commit without member information, and a rebalance in progress does not prevent the commit.
     S.EMPTY:                (V.ACCEPT,                    V.ACCEPT,                    V.MEMBER_ONLY),
     S.PREPARING_REBALANCE:  (V.ACCEPT,                    V.MEMBER_ONLY,               V.MEMBER_ONLY),
     S.COMPLETING_REBALANCE: (V.ACCEPT,                    V.MEMBER_ONLY,               V.MEMBER_ONLY),
@@ -118,8 +118,11 @@ DELETE_GROUP: Mapping[GroupState, ErrorCode] = {
 
 
 def offset_commit_verdict(state: GroupState, *, generation: int, is_anonymous: bool, transactional: bool) -> Answer:
-    """Returns the verdict on an offset commit. `generation` is -1 if the request has none. `is_anonymous` means that
-    the request has neither a member id nor an instance id."""
+    """Returns how to respond to an offset commit.
+
+    generation    -1 if the request has none
+    is_anonymous  whether the request has neither a member id nor an instance id
+    """
     nobody, somebody, of_a_generation = (TXN_OFFSET_COMMIT if transactional else OFFSET_COMMIT)[state]
     if generation >= 0:
         return of_a_generation

@@ -1,4 +1,4 @@
-"""A decision about a classic group, made for a request or a timer; and the records of a classic group.
+"""A decision about a classic group, made in response to a request or a timer, and the group's records.
 
 Source: docs/formats/consumer-offsets.md.
 """
@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 
 class ClassicTurn:
-    """A decision while it is being made. `group` is a copy that only this turn changes. The copy is discarded if the
+    """A decision that is being made. `group` is a copy that only this turn changes. The copy is discarded if the
     records cannot be written."""
 
     __slots__ = ("config", "counted", "group", "now_ms", "records", "replies", "timers")
@@ -68,8 +68,8 @@ def empty_group_record(group_id: str, now_ms: int) -> CoordinatorRecord:
 
 
 def group_metadata_record(group: ClassicGroup, assignments: Mapping[str, bytes]) -> CoordinatorRecord:
-    """Returns the record of the group's current state with these assignments by member id. Members that are not listed
-    have no assignment."""
+    """Returns a record of the group's current state. `assignments` has the members' assignments by member id; a member
+    that is not listed has no assignment."""
     return CoordinatorRecord(
         GroupMetadataKey(group=group.group_id),
         GroupMetadataValue(

@@ -1,1 +1,1 @@
-"""Code that is shared by groups of every type."""
+"""Code shared by all group types."""

@@ -1,8 +1,8 @@
-"""Base classes of consumer, share and streams groups, to which the coordinator assigns partitions or tasks: members,
-targets and epochs, and a decision about a group while it is being made.
+"""Base classes for consumer, share and streams groups, in which the coordinator assigns the partitions or tasks.
 
-Decisions change a `copy` of the group and apply each new record to it; the core later replays the same records. State
-without a record is in the group's `memory`. It reaches the core through `Outcome.groups`, and a restart resets it.
+They hold the members, target assignment and epochs of a group, and a decision about the group while it is being made. A
+decision changes a `copy` of the group and applies each new record to it; the core later replays the same records. State
+that has no record is in the group's `memory`. It reaches the core through `Outcome.groups`, and a restart resets it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from odradek.broker.groups.common.registry import GroupRegistry, TopicView
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.kafka_rules import KafkaRules
 
-NO_TIME = 0  # a computation time after which the next target does not wait for the interval
+NO_TIME = 0  # the computation time of a target whose successor need not wait for the assignment interval
 FIRST_EPOCH = 1  # the epoch of a group without an epoch record
 
 Partitions = Mapping[bytes, frozenset[int]]
@@ -28,9 +28,10 @@ Partitions = Mapping[bytes, frozenset[int]]
 
 @dataclass(frozen=True, slots=True)
 class EpochMemory:
-    """State of a group that is not recorded.
+    """The state of a group that is not recorded.
 
-    checked_version    version of the cluster whose topics match the group's metadata hash; None if not checked yet
+    checked_version  version of the cluster metadata for which the group's metadata hash is known to be current; None if
+                     it has not been checked yet
     """
 
     checked_version: int | None = None
@@ -44,7 +45,8 @@ R = TypeVar("R")
 
 
 class EpochGroup(ABC, Generic[M, S, T]):
-    """A group whose state comes from its records: members (M), epochs, and the target assignment (T of each member)."""
+    """A group whose state comes from its records: members of type M, the epochs, and a target assignment of type T for
+    each member."""
 
     NO_TARGET: ClassVar[Any] = {}
 
@@ -79,7 +81,7 @@ class EpochGroup(ABC, Generic[M, S, T]):
 
     @abstractmethod
     def topics_of(self, member: M) -> frozenset[str]:
-        """Returns the topics to which the member is subscribed; they need not exist."""
+        """Returns the names of the topics to which the member is subscribed, including topics that do not exist."""
 
     def subscribed_topics(self) -> frozenset[str]:
         return frozenset().union(*(self.topics_of(member) for member in self.members.values()))
@@ -101,11 +103,11 @@ class EpochGroup(ABC, Generic[M, S, T]):
     def running_timers(self) -> list[TimerKey]:
         return []
 
-    # Replay. Compaction may have removed any overwritten record.
+    # Replay. Compaction may have removed any record that a later one overwrote.
 
     @abstractmethod
     def replay(self, record: CoordinatorRecord) -> None:
-        """Applies one of the records of this group type."""
+        """Applies a record of this group type."""
 
     def _replay_epoch(self, key: Any, value: Any) -> None:
         self.epoch = FIRST_EPOCH if value is None else value.epoch
@@ -122,7 +124,7 @@ class EpochGroup(ABC, Generic[M, S, T]):
             self.targets[key.member_id] = self.stored_target(value)
 
     def stored_target(self, value: Any) -> T:
-        """Reads the target from the value of a record."""
+        """Returns the target assignment from the value of a record."""
         return cast("T", stored_partitions(value.topic_partitions))
 
 
@@ -139,15 +141,15 @@ def replay_into(
 ) -> None:
     """Applies a record of one group type to the registry: creates, changes or removes a group.
 
-    kind              class of the group type
-    group_epoch_key   the key whose tombstone removes a group
+    kind             class of the group type
+    group_epoch_key  the record type whose tombstone removes a group
     """
     key: Any = record.key
     group: Any = registry.groups.get(key.group_id)
     if not isinstance(group, kind):
         if record.value is None:
-            return  # tombstone of a group that was removed or has another type now
-        # The group may exist already: replaying its offsets first creates a placeholder group without a protocol type.
+            return  # tombstone of a group that was removed or now has another type
+        # The group may already exist: replaying its offsets first creates a placeholder without a protocol type.
         group = registry.groups[key.group_id] = make(key.group_id)
     if record.value is None and group_epoch_key == key.API_KEY:
         del registry.groups[key.group_id]
@@ -156,14 +158,14 @@ def replay_into(
 
 
 class EpochTurn(ABC, Generic[G, S]):
-    """A decision about a group, made for a request or a timer.
+    """A decision about a group, made in response to a request or a timer.
 
-    `group` is the group after the decision: each new record is applied to it immediately. It is replaced by a copy
-    before the first change. A turn has no other effects until its outcome is carried out.
+    `group` is the group after the decision: each new record is applied to it immediately. Before the first change, the
+    turn replaces it with a copy. A turn has no other effects until its outcome is applied.
     """
 
     def __init__(self, registry: GroupRegistry, group: G, now_ms: int, *, is_new: bool = False) -> None:
-        """`is_new` means that the group already belongs to this turn, so no copy is needed."""
+        """`is_new` means that this turn has created the group, so the turn need not copy it before changing it."""
         self.registry = registry
         self.cluster = registry.cluster
         self.group = group
@@ -202,7 +204,7 @@ class EpochTurn(ABC, Generic[G, S]):
         )
 
     def _groups_after(self) -> tuple[Group, ...]:
-        return (cast("Group", self.group),) if self._owns_group else ()  # the group types implement the protocol
+        return (cast("Group", self.group),) if self._owns_group else ()  # every group type implements the protocol
 
     def _own_group(self) -> G:
         if not self._owns_group:
@@ -222,9 +224,9 @@ class EpochTurn(ABC, Generic[G, S]):
     def members_went(self) -> None:
         """Advances the epoch after members have left. A group without members needs no new target computation.
 
-        The target epoch is recorded without a time, so the next member that joins gets its partitions at once. Up to
-        Kafka 4.3 the target epoch did not advance, and the next member waited for the interval:
-        docs/spec/kafka-4.4.md#s5-1, C1 and C2; #s5-3, S1.
+        For such an empty group, the target epoch advances as well and is recorded without a time, so the next member
+        that joins gets its partitions immediately. Up to Kafka 4.3 the target epoch did not advance, and the next
+        member waited for the interval: docs/spec/kafka-4.4.md#s5-1, C1 and C2; #s5-3, S1.
         """
         self.advance_epoch()
         if not self.group.members and self.registry.config.rules >= KafkaRules.KAFKA_4_4:
@@ -240,7 +242,8 @@ class EpochTurn(ABC, Generic[G, S]):
         self._remember_topics()
 
     def follow_topics(self) -> None:
-        """Advances the epoch if subscribed topics were created, deleted or enlarged since the last check."""
+        """Advances the epoch if a subscribed topic has been created or deleted, or has gained partitions, since the
+        last check."""
         if self.group.memory.checked_version == self.cluster.version:
             return
         if self.metadata_hash() != self.group.metadata_hash:
@@ -252,7 +255,7 @@ class EpochTurn(ABC, Generic[G, S]):
         self.set_memory(replace(self.group.memory, checked_version=self.cluster.version))
 
     def is_target_due(self, interval_setting: str) -> bool:
-        """Returns whether a new target must be computed and the interval since the last computation is over."""
+        """Returns whether a new target must be computed and the interval since the last computation has passed."""
         group = self.group
         if group.epoch <= group.assignment_epoch:
             return False
@@ -263,5 +266,5 @@ class EpochTurn(ABC, Generic[G, S]):
         return hash_of_topics(self.topics_of(self.group.subscribed_topics()))
 
     def topics_of(self, names: Iterable[str]) -> list[TopicView]:
-        """Returns the topics that exist."""
+        """Returns the topics with these names that exist."""
         return [topic for name in names if (topic := self.cluster.topic(name)) is not None]

@@ -1,7 +1,7 @@
-"""The interface of a group of any type, and the records and timers that its decisions produce.
+"""The interface that groups of every type implement, and the records and timers that decisions about groups produce.
 
-Each type implements it in its own folder. Listing, offsets, deletion and expiry use only this interface. `protocols.py`
-lists the other operations of a type.
+Each group type has its own folder. Listing, offsets, deletion and expiry use only this interface. The other operations
+of a type are listed in `protocols.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class GroupType(Enum):
 class Committer(NamedTuple):
     """The sender of an OffsetCommit or TxnOffsetCommit, and the partitions in the request.
 
-    epoch    generation or member epoch; -1 if there is none
+    epoch    generation or member epoch; -1 if the request has none
     version  version of OffsetCommit; None for a transactional commit
     """
 
@@ -54,57 +54,63 @@ class Group(Protocol):
 
     @property
     def protocol_type(self) -> str | None:
-        """Returns the name for ListGroups, or None if it is not known yet."""
+        """Returns the protocol type that ListGroups reports, or None if it is not known yet."""
 
     @property
     def state_name(self) -> str:
-        """Returns the name for ListGroups."""
+        """Returns the name of the state that ListGroups reports."""
 
     def subscription(self) -> Callable[[str], bool]:
-        """Returns a function that decides whether the group is subscribed to a topic. Offsets of subscribed topics are
-        neither deleted nor expired. Build the function once for many topics, because this may examine all members."""
+        """Returns a function that reports whether the group is subscribed to a topic. Offsets of subscribed topics are
+        neither deleted nor expired.
 
-    # Offsets. A type without committed offsets raises GROUP_ID_NOT_FOUND.
+        Creating the function may examine all members, so create it once and call it for every topic.
+        """
+
+    # Offsets. A group type without committed offsets raises GROUP_ID_NOT_FOUND.
 
     def check_offset_commit(self, committer: Committer) -> Sequence[Timer]:
-        """Checks a commit and returns the timers that it restarts. Raises KafkaError to refuse the whole commit."""
+        """Checks a commit and returns the timers that the commit restarts. Raises KafkaError to refuse the whole
+        commit."""
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Raises KafkaError to refuse the fetch. After GROUP_ID_NOT_FOUND the caller answers as for a group without
-        offsets."""
+        """Raises KafkaError to refuse the fetch. If the error is GROUP_ID_NOT_FOUND, the caller responds as it would
+        for a group without offsets."""
 
     def check_offset_delete(self) -> None:
-        """Raises KafkaError to refuse the deletion. Offsets of subscribed topics are kept in any case."""
+        """Raises KafkaError to refuse the deletion. Offsets of subscribed topics are never deleted."""
 
     @property
     def keeps_offsets(self) -> bool:
-        """Whether none of the group's offsets can expire in its current state."""
+        """Whether the group's current state prevents all of its offsets from expiring."""
 
     @property
     def idle_since_ms(self) -> int | None:
-        """The time from which the age of the offsets is measured, or None if each is measured from its commit."""
+        """The time from which the age of all offsets is measured, or None if the age of each offset is measured from
+        its commit."""
 
     # Deletion.
 
     def deletion_verdict(self) -> ErrorCode:
-        """Returns NONE if DeleteGroups and expiry may remove the group, otherwise the error code."""
+        """Returns NONE if DeleteGroups and expiry may remove the group; otherwise returns the error code."""
 
     def tombstones(self) -> list[CoordinatorRecord]:
         """Returns tombstones for all records of the group except its offsets. Replaying them removes the group."""
 
     def running_timers(self) -> list[TimerKey]:
-        """Returns further timers that must be stopped when the group is deleted."""
+        """Returns the timers, in addition to those of the members, that must be stopped when the group is deleted."""
 
 
 class PreparedContent(Protocol):
-    """A value as its group stores it. Only groups of that type know what it contains."""
+    """The decoded value of a record, in the form in which a group stores it. Only code of that group type can read
+    it."""
 
 
 class PreparedRecord(NamedTuple):
-    """The work on a large record that was done before the decision that writes the record.
+    """A large record that was encoded and decoded ahead of the decision that writes it.
 
-    key, value  the stored form
-    content     the value as its group stores it, which is what replaying the stored form produces
+    key, value  the encoded record
+    content     the decoded value, which is what replaying the encoded record would produce
     """
 
     key: bytes
@@ -114,9 +120,9 @@ class PreparedRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorRecord:
-    """A typed record of `__consumer_offsets`. It is a tombstone if it has no value.
+    """A typed record of `__consumer_offsets`. A record without a value is a tombstone.
 
-    prepared  the encoded record, or None if it is encoded when it is written
+    prepared  the record in encoded form, or None if it is to be encoded when it is written
     """
 
     key: Message
@@ -126,19 +132,20 @@ class CoordinatorRecord:
 
 
 class TimerKind(Enum):
-    SESSION = auto()  # a member's session has expired
-    JOIN = auto()  # classic: the time for joining is over
-    SYNC = auto()  # classic: the time for sending SyncGroup is over
-    REVOCATION = auto()  # consumer: a member's time for giving up partitions is over
-    REJOIN = auto()  # consumer: a classic member's time for rejoining or syncing is over
-    INITIAL_DELAY = auto()  # streams: the first target of a group no longer needs to wait for more members
-    REGEX = auto()  # consumer: regular expressions must be resolved
+    SESSION = auto()  # a member's session expires
+    JOIN = auto()  # classic: the time for joining ends
+    SYNC = auto()  # classic: the time for sending SyncGroup ends
+    REVOCATION = auto()  # consumer, streams: a member's time for giving up partitions or tasks ends
+    REJOIN = auto()  # consumer: the time for a classic member to rejoin or sync ends
+    INITIAL_DELAY = auto()  # streams: the first target of a group no longer waits for more members
+    REGEX = auto()  # consumer: regular expressions must be resolved, or the result is available
 
-    __hash__ = object.__hash__  # Enum's own __hash__ hashes the name, in Python code; every heartbeat arms a timer
+    __hash__ = object.__hash__  # faster than Enum's own __hash__, which is Python code; every heartbeat sets a timer
 
 
 class TimerKey(NamedTuple):
-    """Identifies a timer; at most one timer runs for each key. `member_id` is set if the timer belongs to a member."""
+    """The identity of a timer. Each key has at most one running timer. `member_id` is set if the timer belongs to a
+    member."""
 
     kind: TimerKind
     group_id: str
@@ -146,8 +153,8 @@ class TimerKey(NamedTuple):
 
 
 class Timer(NamedTuple):
-    """Restarts the timer of this key, or stops it if `delay_ms` is None. Transactions have a `Timer` class of their
-    own, whose key is a transactional id."""
+    """A request to restart the timer with this key, or to stop it if `delay_ms` is None. Transactions have their own
+    `Timer` class, whose key is a transactional id."""
 
     key: TimerKey
     delay_ms: int | None

@@ -1,7 +1,7 @@
 """The iteration order of Java's hash maps and sets.
 
-Kafka's assignors depend on this order, so an assignor with the same results must use it too. Nothing else may depend on
-it.
+Kafka's assignors depend on this order, so assignors that produce the same results must use it too. No other code may
+depend on it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 LEAST_BUCKETS = 16
-FILLED = 3, 4  # a fraction: a map grows when it is three quarters full
+FILLED = 3, 4  # the fraction 3/4: a map grows when it is more than three quarters full
 MASK = 0xFFFFFFFF
 MOST_POWERS = 256
 POWERS = [pow(31, exponent, 1 << 32) for exponent in range(MOST_POWERS - 1, -1, -1)]
@@ -22,8 +22,8 @@ GOLDEN = 0x9E3779B9  # the multiplier of Fibonacci hashing, derived from the gol
 
 
 def in_hash_order(items: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:
-    """Sorts items by hash bucket; within a bucket the given order is kept. `hash_of` returns Java's `hashCode` as an
-    unsigned 32-bit number."""
+    """Sorts items by hash bucket. Items in the same bucket keep the given order. `hash_of` returns Java's `hashCode` as
+    an unsigned 32-bit number."""
     items = list(items)
     buckets = LEAST_BUCKETS
     while len(items) * FILLED[1] > buckets * FILLED[0]:
@@ -33,7 +33,7 @@ def in_hash_order(items: Iterable[T], hash_of: Callable[[T], int]) -> list[T]:
 
 
 def spread(hash_code: int) -> int:
-    """Returns the number whose low bits select a bucket."""
+    """Mixes the high bits of a hash code into the low bits, which select the bucket."""
     return hash_code ^ hash_code >> 16
 
 
@@ -41,7 +41,7 @@ def hash_of_text(text: str) -> int:
     data = text.encode("utf-16-be", "surrogatepass")
     count = len(data) // 2
     units = unpack(f">{count}H", data)
-    if count <= MOST_POWERS:  # Topic names and most ids are short, and the sum is several times as fast as the loop.
+    if count <= MOST_POWERS:  # True for topic names and most ids; the sum is several times as fast as the loop.
         total: int = sum(map(mul, units, POWERS[MOST_POWERS - count :]))
         return total & MASK
     value = 0
@@ -60,16 +60,16 @@ def hash_of_int(value: int) -> int:
 
 
 def compared_as_java_does(text: str) -> bytes:
-    """Returns a sort key that compares like `String.compareTo`: by UTF-16 units."""
+    """Returns a sort key for the order of `String.compareTo`, which compares UTF-16 units."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
 def in_timeline_order(names: Iterable[str]) -> list[str]:
-    """Returns names in the order of Kafka's own hash table, the `TimelineHashMap`. `names` must be in the order in
-    which they were added.
+    """Returns names in the iteration order of `TimelineHashMap`, Kafka's own hash table. `names` must be in insertion
+    order.
 
-    The high bits of the multiplied hash code select the place; the last added name of a place comes first. Kafka's
-    table does not shrink when names are removed. This function does not imitate that, because a restart of Kafka resets
+    The high bits of the multiplied hash code select a slot. Within a slot, the most recently added name comes first.
+    Kafka's table does not shrink when names are removed. This function ignores that, because a restart of Kafka resets
     the size anyway.
     """
     last_first = [*names][::-1]

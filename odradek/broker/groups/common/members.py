@@ -1,7 +1,7 @@
-"""Base of consumer groups and streams groups. Their members may be static, and give up partitions or tasks before
-other members receive them.
+"""The base of consumer groups and streams groups, whose members may be static, and in which a member gives up
+partitions or tasks before another member receives them.
 
-The coordinator identifies dynamic members by member id and static members by instance id, as Kafka does.
+As in Kafka, the coordinator identifies dynamic members by member id and static members by instance id.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 MEMBER_EPOCHS_SINCE = 9  # the first version of OffsetCommit with member epochs
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
-LEAVE_FOR_A_WHILE_EPOCH = -2  # sent by a static member that leaves temporarily
-UNCHANGED_MS = -1  # RebalanceTimeoutMs of a heartbeat that does not change it
+LEAVE_FOR_A_WHILE_EPOCH = -2  # member epoch with which a static member leaves temporarily
+UNCHANGED_MS = -1  # the RebalanceTimeoutMs of a heartbeat that leaves the timeout unchanged
 
 
 def is_blank(text: str | None) -> bool:
@@ -36,14 +36,14 @@ class ReconciledMember(Protocol):
     def previous_epoch(self) -> int: ...
     @property
     def is_stable(self) -> bool:
-        """Whether the member has its whole target and has nothing to give up."""
+        """Whether the member has received its whole target and has nothing left to give up."""
 
     def require_epoch(self, epoch: int) -> None:
-        """Raises KafkaError unless the member has this epoch."""
+        """Raises KafkaError unless this is the member's epoch."""
 
 
 def is_away(member: ReconciledMember) -> bool:
-    """Returns whether a static member has left temporarily. Its assignment remains reserved for it."""
+    """Returns whether this is a static member that has left temporarily. Its assignment remains reserved for it."""
     return member.epoch == LEAVE_FOR_A_WHILE_EPOCH
 
 
@@ -76,13 +76,13 @@ class ReconciledGroup(EpochGroup[M, S, T]):
     # Members.
 
     def check_room(self, member_id: str, max_size: int) -> None:
-        """Raises GROUP_MAX_SIZE_REACHED if a new member would exceed the maximum size."""
+        """Raises GROUP_MAX_SIZE_REACHED if the group is full and this is not one of its members."""
         if len(self.members) >= max_size and member_id not in self.members:
             what = f"The {self.protocol_type} group has reached its maximum capacity of {max_size} members."
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, what)
 
     def require_member(self, member_id: str, instance_id: str | None) -> M:
-        """Returns a member of the group. Raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+        """Returns the member with this id. Raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
         if instance_id is not None:
             holder_id = self.static_members.get(instance_id)
             if holder_id is None:
@@ -97,10 +97,11 @@ class ReconciledGroup(EpochGroup[M, S, T]):
         return member
 
     def check_epoch(self, member: M, epoch: int, *, owns_only_assigned: bool) -> None:
-        """Raises FENCED_MEMBER_EPOCH unless the epoch is current.
+        """Raises FENCED_MEMBER_EPOCH unless the epoch is valid for this member.
 
-        The previous epoch is accepted from a member that owns only what is assigned to it, because the response with
-        its new epoch may have been lost. Source: docs/spec/consumer-groups.md#s2-3, docs/spec/streams-groups.md#s2-4
+        The previous epoch is also valid if the member owns only partitions that are assigned to it, because the
+        response with its new epoch may have been lost. Source: docs/spec/consumer-groups.md#s2-3,
+        docs/spec/streams-groups.md#s2-4
         """
         if epoch == member.epoch or (epoch < member.epoch and epoch == member.previous_epoch and owns_only_assigned):
             return
@@ -110,8 +111,10 @@ class ReconciledGroup(EpochGroup[M, S, T]):
         raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, what)
 
     def not_released(self, member_id: str, instance_id: str, holder_id: str) -> KafkaError:
-        """Returns the refusal of a member that joins with the instance id of a member that has not left. As in Kafka, a
-        request with the same member id is refused too; a member that omits the instance id may rejoin.
+        """Returns the error for a member that joins with an instance id whose current member has not left.
+
+        As in Kafka, a request with the current member's own id is refused too; a member that omits the instance id may
+        rejoin.
 
         Raised in `consumer/membership.py` and `streams/heartbeat.py`. Source: docs/spec/consumer-groups.md#s1-3,
         docs/spec/streams-groups.md#s2-5
@@ -123,8 +126,8 @@ class ReconciledGroup(EpochGroup[M, S, T]):
     # Offset requests. The rules are in docs/spec/consumer-groups.md#s9 and docs/spec/streams-groups.md#s7.
 
     def check_offset_commit(self, committer: Committer) -> Sequence[Timer]:
-        """Raises KafkaError if the member or its epoch is wrong. A producer may omit the member id and epoch, but any
-        values that it sends must be correct."""
+        """Raises KafkaError if the member id or the epoch is wrong. A transactional producer may omit both, but must
+        not send wrong values."""
         if committer.epoch < 0 and (not self.members or (committer.is_transactional and committer.is_anonymous)):
             return ()
         member = self.members.get(committer.member_id)
@@ -141,8 +144,8 @@ class ReconciledGroup(EpochGroup[M, S, T]):
         return True
 
     def _may_be_late(self, member: M, committer: Committer) -> bool:
-        """Returns whether the commit may have an older epoch (KIP-1251): the member must have held all these partitions
-        since that epoch."""
+        """Returns whether the commit may use an older epoch (KIP-1251). The member must have held all of the committed
+        partitions since that epoch."""
         if not 0 <= committer.epoch < member.epoch:
             return False
         held_since = self.held_since(member)
@@ -154,8 +157,8 @@ class ReconciledGroup(EpochGroup[M, S, T]):
 
     @abstractmethod
     def held_since(self, member: M) -> Callable[[str, int], int | None]:
-        """Returns a function of topic and partition. It returns the epoch at which the member received the partition,
-        or None if the member does not hold it."""
+        """Returns a function that takes a topic and a partition, and returns the epoch at which the member received the
+        partition, or None if the member does not hold it."""
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         if member_id is None and member_epoch < 0:
@@ -190,7 +193,8 @@ class ReconciledGroup(EpochGroup[M, S, T]):
 
     @abstractmethod
     def stored_member(self, known: M | None, member_id: str, value: Any) -> M:
-        """Returns the member with the fields of its own record. The fields of its assignment's record are unchanged."""
+        """Returns the member with the fields from its subscription record. The fields from its assignment record are
+        unchanged."""
 
     def _forget_instance(self, member: M) -> None:
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:

@@ -1,7 +1,7 @@
 """A hash of the topics to which a group is subscribed. When it changes, partitions must be assigned again (KIP-1101).
 
-It equals Kafka's own hash, so that a group can move between Kafka and Odradek without a rebalance.
-Source: docs/spec/consumer-groups.md#s12-4.
+The hash is the same as Kafka's, so that a group can move between Kafka and Odradek without a rebalance. Source:
+docs/spec/consumer-groups.md#s12-4.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ UUID_HALVES = struct.Struct(">qq")
 
 
 def metadata_hash(topics: Iterable[TopicView]) -> int:
-    """Returns a signed hash of 64 bits. The caller omits topics that do not exist."""
+    """Returns the hash as a signed 64-bit number. The caller must omit topics that do not exist."""
     ordered = sorted(topics, key=lambda topic: topic.name)
     if not ordered:
         return NO_TOPIC
@@ -29,7 +29,7 @@ def metadata_hash(topics: Iterable[TopicView]) -> int:
 def topic_hash(topic: TopicView) -> int:
     high, low = UUID_HALVES.unpack(topic.topic_id)
     parts = [b"\0", LONG.pack(high), LONG.pack(low), _text(topic.name), INT.pack(topic.partition_count)]
-    if not any(topic.partition_racks):  # the usual case; for thousands of partitions the loop would take milliseconds
+    if not any(topic.partition_racks):  # the usual case; with thousands of partitions, the loop would take milliseconds
         count = topic.partition_count
         return _digest(b"".join((*parts, struct.pack(f"<{count}i", *range(count)))))
     for partition, racks in enumerate(topic.partition_racks):

@@ -1,6 +1,6 @@
-"""Decisions about groups: the settings on which they depend, and their results.
+"""The settings on which decisions about groups depend, and the outcomes of these decisions.
 
-An `Outcome` has no effect by itself. The caller appends its records, replays them, lets the core apply the rest, arms
+An `Outcome` has no effect by itself. The caller appends its records, replays them, lets the core apply the rest, starts
 the timers and sends the replies, in this order and within one turn of the event loop.
 """
 
@@ -23,7 +23,7 @@ Token = object
 
 R_co = TypeVar("R_co", covariant=True)
 
-# What `Outcome.counted` counts, by the names of Kafka's metrics without `-count`.
+# The names that `Outcome.counted` may contain. They are the names of Kafka's metrics without `-count`.
 OFFSET_COMMITS: Final = "offset-commit"
 OFFSET_EXPIRATIONS: Final = "offset-expiration"
 OFFSET_DELETIONS: Final = "offset-deletion"
@@ -47,7 +47,7 @@ COUNTED: Final = (
 
 
 class MigrationPolicy(Enum):
-    """The setting `group.consumer.migration.policy`: docs/spec/consumer-groups.md#s11"""
+    """Values of the setting `group.consumer.migration.policy`: docs/spec/consumer-groups.md#s11"""
 
     DISABLED = "disabled"
     DOWNGRADE = "downgrade"
@@ -66,16 +66,18 @@ class MigrationPolicy(Enum):
 
     @property
     def allows_mixed_groups(self) -> bool:
-        """Whether a member of the classic protocol may join a group of the consumer protocol."""
+        """Whether a member that uses the classic protocol may join a consumer group."""
         return self is not MigrationPolicy.DISABLED
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
-    """The broker's settings for consumer groups. Other settings can differ for each group
-    (`ClusterView.group_setting`).
+    """The broker's settings for consumer groups. Settings that can differ for each group are read with
+    `ClusterView.group_setting`.
 
-    The names are Kafka's property names without `group.consumer.`, with `_` for `.`, and with the unit."""
+    Each field is named after Kafka's property, without the prefix `group.consumer.`, with underscores instead of dots,
+    and with the unit at the end.
+    """
 
     assignors: tuple[str, ...] = ("uniform", "range")
     max_size: int = 2_147_483_647
@@ -85,7 +87,8 @@ class ConsumerConfig:
 
 @dataclass(frozen=True, slots=True)
 class ShareConfig:
-    """The broker's settings for share groups. The names follow the same rule, without `group.share.`."""
+    """The broker's settings for share groups. Fields are named as in `ConsumerConfig`; the omitted prefix is
+    `group.share.`."""
 
     max_size: int = 200
     initialize_retry_interval_ms: int = 30_000
@@ -93,9 +96,10 @@ class ShareConfig:
 
 @dataclass(frozen=True, slots=True)
 class StreamsConfig:
-    """The broker's settings for streams groups. The names follow the same rule, without `group.streams.`.
+    """The broker's settings for streams groups. Fields are named as in `ConsumerConfig`; the omitted prefix is
+    `group.streams.`.
 
-    keeps_descriptions  whether the broker requests descriptions of the topology from members
+    keeps_descriptions  whether the broker asks members for descriptions of their topology
     """
 
     max_size: int = 2_147_483_647
@@ -104,7 +108,8 @@ class StreamsConfig:
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """The settings on which decisions depend. They have Kafka's property names, with `_` for `.` and with the unit."""
+    """The settings on which decisions depend. Each field is named after Kafka's property, with underscores instead of
+    dots and with the unit at the end."""
 
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
@@ -115,17 +120,18 @@ class GroupConfig:
     consumer: ConsumerConfig = field(default_factory=ConsumerConfig)
     share: ShareConfig = field(default_factory=ShareConfig)
     streams: StreamsConfig = field(default_factory=StreamsConfig)
-    # Kafka has no setting for this timeout either. A member whose JoinGroup waits for a rebalance sends no heartbeats
-    # yet, so its session timeout would be too short.
+    # In Kafka, too, this timeout is a constant rather than a setting. A new member whose JoinGroup is waiting for a
+    # rebalance cannot send heartbeats yet, so its session timeout would be too short.
     new_member_join_timeout_ms: int = 5 * 60 * 1000
     rules: KafkaRules = NEWEST  # the rules of the emulated Kafka release
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The response to a waiting request, or to the current request if the token is its own.
+    """The response to a waiting request, or to the current request if the token belongs to it.
 
-    Transactions have a `Reply` class of their own, for any response."""
+    Transactions have their own `Reply` class, which can hold any response.
+    """
 
     token: Token
     message: JoinGroupResponse | SyncGroupResponse
@@ -134,16 +140,17 @@ class Reply:
 @mypyc_attr(native_class=False)  # mypyc 2.4 compiles generic native dataclasses into classes that cannot be imported
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[R_co]):
-    """A decision of `GroupCore`. `TransactionCore` and `StateCore` have outcomes of their own, with other parts; the
-    parts that all have are in `coordinators/shard.py::OutcomeLike`.
+    """A decision of `GroupCore`. `TransactionCore` and `StateCore` have their own outcome classes with other fields.
+    The fields that all outcomes share are declared in `coordinators/shard.py::OutcomeLike`.
 
     response      the response; None if the request waits or its response is among `replies`
     records       appended all or none (unless `may_split`), and then replayed in order
-    groups        the new state of groups, for the part that is not recorded (waiting requests, expected members, …)
+    groups        the groups as they are after the decision, including state that is not recorded (waiting requests,
+                  expected members, …)
     must_sync     whether the response waits for an fdatasync regardless of the settings; never set for groups
-    is_rebalance  whether the group's epoch has advanced so that members get other partitions or tasks, and not because
-                  members have left; see `GroupCore.rebalances`
-    counted       what the metrics count once the records are written: a name of COUNTED, and how often
+    is_rebalance  whether the group's epoch has advanced and members may get other partitions or tasks; False if it has
+                  advanced only because members left; see `GroupCore.rebalances`
+    counted       metrics to increase once the records are written: a name from COUNTED, and the number to add
     markers       the transaction markers that the decision requires; empty for groups
     """
 

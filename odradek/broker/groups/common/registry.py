@@ -1,6 +1,6 @@
 """The groups of one `__consumer_offsets` partition by id, and the data on which decisions about them depend.
 
-The caller provides the `ClusterView`: the topics, and the groups' own settings.
+The caller provides a `ClusterView`, through which decisions read the topics and the groups' own settings.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ T = TypeVar("T")
 
 
 def half_of(limit: int) -> int:
-    """Returns the middle of the range from which a random number would be drawn."""
+    """Returns half of the limit: a fixed replacement for a random number below the limit."""
     return limit // 2
 
 
 class GroupRegistry:
-    """The groups and offsets. Only `GroupCore.replay` and `GroupCore.settle` change them; requests of all types read
-    them."""
+    """The groups and their offsets. Requests of all group types read them, but only `GroupCore.replay` and
+    `GroupCore.settle` change them."""
 
     __slots__ = ("cluster", "config", "first_epoch", "groups", "offsets", "random_below")
 
@@ -33,9 +33,10 @@ class GroupRegistry:
         first_epoch: Callable[[], int] = int,
         random_below: Callable[[int], int] = half_of,
     ) -> None:
-        """
+        """Creates an empty registry.
+
         first_epoch   returns a number that is added to the first epoch or generation of a new group; 0 in Kafka
-        random_below  returns a random number from 0 to its argument - 1
+        random_below  returns a random number from 0 to its argument minus 1
         """
         self.first_epoch = first_epoch
         self.random_below = random_below
@@ -45,13 +46,13 @@ class GroupRegistry:
         self.offsets = Offsets()
 
     def topic_id_of(self, name: str) -> bytes | None:
-        """Returns the topic's id, or None if the topic does not exist."""
+        """Returns the id of the topic with this name, or None if the topic does not exist."""
         topic = self.cluster.topic(name)
         return None if topic is None else topic.topic_id
 
 
 class TopicView(NamedTuple):
-    """A topic. `partition_racks` has, for each partition, the racks of its replicas in ascending order."""
+    """A topic. For each partition, `partition_racks` lists the racks of its replicas in ascending order."""
 
     name: str
     topic_id: bytes
@@ -63,7 +64,8 @@ class TopicView(NamedTuple):
 
 
 class FoundTopics(NamedTuple):
-    """The topics that match each regular expression. `version` is the version of the topics when the search began."""
+    """The topics that match each regular expression. `version` is the version of the cluster metadata when the search
+    began."""
 
     version: int
     topics: Mapping[str, frozenset[str]]
@@ -72,48 +74,53 @@ class FoundTopics(NamedTuple):
 class ClusterView(Protocol):
     @property
     def version(self) -> int:
-        """A number that increases whenever a topic is created, deleted or enlarged."""
+        """A number that increases whenever a topic is created, deleted or given more partitions."""
 
     def topic(self, name: str) -> TopicView | None: ...
 
     def topic_of_id(self, topic_id: bytes) -> TopicView | None: ...
 
     def group_setting(self, group_id: str, name: str) -> int:
-        """Returns the effective value of e.g. `consumer.session.timeout.ms`: the group's own value, or else the
-        broker's."""
+        """Returns the effective value of a numeric setting such as `consumer.session.timeout.ms`: the group's own value
+        if it has one, otherwise the broker's."""
 
     def group_text(self, group_id: str, name: str) -> str:
-        """Returns the effective value of e.g. `streams.rack.aware.assignment.tags`, like `group_setting`."""
+        """Returns the effective value of a text setting such as `streams.rack.aware.assignment.tags`, like
+        `group_setting`."""
 
     def check_regex(self, regex: str) -> None:
-        """Raises KafkaError INVALID_REGULAR_EXPRESSION if this is not a valid regular expression."""
+        """Raises KafkaError INVALID_REGULAR_EXPRESSION if the expression is not valid."""
 
     def check_cost(self, regex: str) -> None:
-        """Raises KafkaError INVALID_REGULAR_EXPRESSION if matching the topics has taken too long."""
+        """Raises KafkaError INVALID_REGULAR_EXPRESSION if matching this expression against the topics has taken too
+        long."""
 
     def find_topics(
         self, group_id: str, regexes: Collection[str], may_see: Callable[[str], bool]
     ) -> FoundTopics | None:
-        """Returns the topics whose complete name matches each expression, including internal topics, limited to those
-        that `may_see` allows. Returns None if the search takes longer. The group's REGEX timer then fires when the
-        result is available, and the caller can call this method again, with the same object `may_see`."""
+        """Returns the topics whose complete name matches each expression. Internal topics are included; topics that
+        `may_see` rejects are not.
+
+        Returns None if the search is not finished yet. The group's REGEX timer fires when the result is available, and
+        the caller can then call this method again with the same `may_see` object.
+        """
 
     def forget_search(self, group_id: str) -> None:
-        """Gives up the search for the topics of this group, or drops its result, because the group needs it no longer.
-        Does nothing if there is no search."""
+        """Cancels the search for the topics of this group, or discards its result, because the group no longer needs
+        it. Does nothing if there is no search."""
 
     def compute_target(self, group_id: str, work: int, steps: Generator[None, None, T]) -> T | None:
-        """Returns the result of a computation. Returns None if the computation takes longer; the callback of
-        `when_computed` then receives the result. Until then no other computation for the group is begun.
+        """Runs a computation and returns its result. If the computation is not finished yet, returns None, and the
+        callback of `when_computed` receives the result later. Until then, no other computation for the group starts.
 
         work   the number of things to assign, which decides whether the computation runs immediately or later
         steps  yields periodically so that other requests can be served, and reads only immutable data
         """
 
     def when_computed(self, notify: Callable[[str, Any], None]) -> None:
-        """Registers `notify`, which receives the id of each group and the result of its computation after
-        `compute_target` returned None."""
+        """Registers a callback for computations that `compute_target` did not finish immediately. It receives the id of
+        the group and the result."""
 
     def when_found(self, notify: Callable[[str], None]) -> None:
-        """Registers `notify`, which receives the id of each group whose topics have been found after `find_topics`
-        returned None."""
+        """Registers a callback for searches that `find_topics` did not finish immediately. It receives the id of the
+        group when the topics have been found."""

@@ -1,8 +1,8 @@
-"""Members of the classic protocol in a consumer group: JoinGroup, SyncGroup and Heartbeat, all answered immediately.
+"""Members of a consumer group that use the classic protocol: handles their JoinGroup, SyncGroup and Heartbeat requests.
 
-No request waits for other members, and the member's epoch serves as the generation. A member must rejoin
-(REBALANCE_IN_PROGRESS) if it has partitions to give up or to receive, or if its rejoining would compute the next
-target. Source: docs/spec/consumer-groups.md#s11-2.
+Every request is answered immediately, without waiting for other members, and the member's epoch serves as the
+generation. A member is told to rejoin (REBALANCE_IN_PROGRESS) if it has partitions to give up or to receive, or if a
+new target is due, which its rejoining would compute. Source: docs/spec/consumer-groups.md#s11-2.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 def join_consumer_group(
     registry: GroupRegistry, group: ConsumerGroup, joiner: Joiner, now_ms: int
 ) -> Outcome[JoinGroupResponse]:
-    """Decides the JoinGroup of a member of the classic protocol, which may list the partitions that it still owns."""
+    """Handles a JoinGroup request from a member that uses the classic protocol. The member may list the partitions that
+    it still owns."""
     request = joiner.request
     turn = ConsumerTurn(registry, group, now_ms)
     try:
@@ -85,7 +86,7 @@ def _join(turn: ConsumerTurn, joiner: Joiner, subscription: ConsumerProtocolSubs
     after = reconcile_member(turn, member, owned, subscription_changed=changed)
     turn.begin_session(after)
     turn.set_memory(replace(turn.group.memory, rejoining=turn.group.memory.rejoining - {after.member_id}))
-    turn.arm(TimerKind.REJOIN, after.rebalance_timeout_ms, after.member_id)  # fires unless the member sends SyncGroup
+    turn.arm(TimerKind.REJOIN, after.rebalance_timeout_ms, after.member_id)  # stopped when the member sends SyncGroup
     return turn.outcome(
         JoinGroupResponse(
             generation_id=after.epoch,
@@ -130,7 +131,8 @@ def sync_consumer_group(
 def heartbeat_consumer_group(
     registry: GroupRegistry, group: ConsumerGroup, request: HeartbeatRequest, now_ms: int
 ) -> Outcome[HeartbeatResponse]:
-    """Decides a heartbeat. Raises KafkaError unless the sender is a classic-protocol member of this generation."""
+    """Handles a Heartbeat request. Raises KafkaError unless the sender is a classic-protocol member in its current
+    generation."""
     member = _classic_member(group, request.member_id, request.group_instance_id)
     member.require_epoch(request.generation_id)
     turn = ConsumerTurn(registry, group, now_ms)
@@ -142,7 +144,7 @@ def heartbeat_consumer_group(
 
 
 def _tell_to_rejoin(turn: ConsumerTurn, member: ConsumerMember) -> None:
-    """Records that the member was asked to rejoin. Its time limit begins with the first such response."""
+    """Records that the member was told to rejoin. The time limit for rejoining begins with the first such response."""
     memory = turn.group.memory
     if member.member_id not in memory.rejoining:
         turn.set_memory(replace(memory, rejoining=memory.rejoining | {member.member_id}))
@@ -150,11 +152,11 @@ def _tell_to_rejoin(turn: ConsumerTurn, member: ConsumerMember) -> None:
 
 
 def _shall_rejoin(turn: ConsumerTurn, member: ConsumerMember) -> bool:
-    """Returns whether the member must rejoin: there is a newer target, it has partitions to give up, or partitions that
-    it waits for have become free.
+    """Returns whether the member must rejoin, because there is a newer target, because it has partitions to give up, or
+    because all partitions that it was waiting for have become free.
 
-    It must also rejoin if a new target is due. Kafka leaves the computation to members of the consumer protocol. If no
-    such member is left, nobody gets the partitions of members that have left.
+    The member must also rejoin if a new target is due. In Kafka, only members of the consumer protocol cause the
+    computation, so if none is left, the partitions of members that have left remain unassigned.
     """
     group = turn.group
     if member.epoch < group.assignment_epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
@@ -182,7 +184,7 @@ def _classic_member(group: ConsumerGroup, member_id: str, instance_id: str | Non
 
 
 def _check_instance(group: ConsumerGroup, member_id: str, instance_id: str) -> None:
-    """Raises KafkaError unless the instance id still belongs to this member id."""
+    """Raises KafkaError unless the instance id belongs to this member id."""
     holder_id = group.static_members.get(instance_id)
     if holder_id is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -191,8 +193,8 @@ def _check_instance(group: ConsumerGroup, member_id: str, instance_id: str) -> N
 
 
 def _check_protocols(group: ConsumerGroup, joiner: Joiner) -> None:
-    """Raises INCONSISTENT_GROUP_PROTOCOL unless a protocol is supported by all members that use the classic
-    protocol."""
+    """Raises INCONSISTENT_GROUP_PROTOCOL unless the joining client and all other classic-protocol members have a
+    protocol in common."""
     if joiner.request.protocol_type != CONSUMER_PROTOCOL_TYPE or not joiner.protocols:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     offered = {name for name, _ in joiner.protocols}
@@ -208,7 +210,7 @@ def _common_names(group: ConsumerGroup, but_not: str, names: set[str]) -> set[st
 
 
 def _common_protocol(group: ConsumerGroup, member: ConsumerMember) -> str:
-    """Returns the first of the member's protocols that all classic-protocol members support."""
+    """Returns the first of the member's protocols that all other classic-protocol members support."""
     assert member.classic is not None
     names = [name for name, _ in member.classic.supported]
     common = _common_names(group, member.member_id, set(names))
@@ -216,7 +218,8 @@ def _common_protocol(group: ConsumerGroup, member: ConsumerMember) -> str:
 
 
 def _check_protocol_names(group: ConsumerGroup, member: ConsumerMember, request: SyncGroupRequest) -> None:
-    """Raises INCONSISTENT_GROUP_PROTOCOL if the request names another protocol. Older versions name none."""
+    """Raises INCONSISTENT_GROUP_PROTOCOL if the request contains a different protocol type or name. Older request
+    versions contain neither."""
     name = _common_protocol(group, member)
     for asked, actual in ((request.protocol_type, CONSUMER_PROTOCOL_TYPE), (request.protocol_name, name)):
         if asked is not None and asked != actual:
@@ -234,7 +237,8 @@ def _owned(turn: ConsumerTurn, subscription: ConsumerProtocolSubscription) -> Pa
     return by_topic_id([(each.topic, each.partitions) for each in subscription.owned_partitions], turn.cluster)
 
 
-# A static member of the classic protocol replaces the last member of the consumer protocol.
+# Downgrades: a static member returns with the classic protocol, and was the last member that used the consumer
+# protocol.
 
 
 def _replaces_the_last_consumer_member(turn: ConsumerTurn, instance_id: str | None) -> bool:
@@ -248,8 +252,8 @@ def _replaces_the_last_consumer_member(turn: ConsumerTurn, instance_id: str | No
 def _join_downgraded(
     turn: ConsumerTurn, joiner: Joiner, subscription: ConsumerProtocolSubscription
 ) -> Outcome[JoinGroupResponse]:
-    """Converts the group to a classic group. The other members keep their assignments, unless partitions must be
-    assigned again."""
+    """Converts the group to a classic group, which the static member then joins. The other members keep their
+    assignments unless partitions must be reassigned."""
     instance_id = joiner.request.group_instance_id
     assert instance_id is not None
     group = turn.group

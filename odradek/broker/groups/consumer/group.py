@@ -22,7 +22,7 @@ from odradek.broker.groups.consumer.records import (
 
 
 class ResolvedRegex(NamedTuple):
-    """The topics that match a regular expression, with the version of the topics and the time of the resolution."""
+    """The topics that match a regular expression, the version of the cluster metadata, and the time of the match."""
 
     topics: frozenset[str]
     version: int
@@ -31,12 +31,13 @@ class ResolvedRegex(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupMemory(EpochMemory):
-    """State of a consumer group that is not recorded.
+    """The state of a consumer group that is not recorded.
 
-    refreshed_ms       when regular expressions were last resolved
-    refreshed_version  the cluster's version at that time
-    rejoining          members of the classic protocol that were asked to rejoin and have not done so yet
-    may_see            whether the client that caused the pending resolution may see a topic; None if none is pending
+    refreshed_ms       when the group's regular expressions were last resolved
+    refreshed_version  the version of the cluster metadata at that time
+    rejoining          members that use the classic protocol and have been told to rejoin, but have not done so yet
+    may_see            returns whether the client that requested the pending resolution may see a topic; None if no
+                       resolution is pending
     """
 
     refreshed_ms: int | None = None
@@ -50,7 +51,7 @@ class ConsumerGroup(ReconciledGroup[ConsumerMember, GroupMemory, Partitions]):
     __slots__ = ("regexes", "topic_id_of")
 
     def __init__(self, group_id: str, topic_id_of: Callable[[str], bytes | None]) -> None:
-        """`topic_id_of` returns the id of the topic with a name, or None if it does not exist."""
+        """`topic_id_of` returns the id of the topic with the given name, or None if the topic does not exist."""
         super().__init__(group_id, GroupMemory())
         self.regexes: dict[str, ResolvedRegex] = {}
         self.topic_id_of = topic_id_of
@@ -70,7 +71,8 @@ class ConsumerGroup(ReconciledGroup[ConsumerMember, GroupMemory, Partitions]):
         return any(member.classic is None for member in self.members.values())
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
-        """Returns the member's topics, by name and by resolved regular expression; they need not exist."""
+        """Returns the topics to which the member is subscribed by name or by a resolved regular expression, including
+        topics that do not exist."""
         resolved = self.regexes.get(member.regex) if member.regex else None
         return member.topics if resolved is None else member.topics | resolved.topics
 
@@ -81,7 +83,7 @@ class ConsumerGroup(ReconciledGroup[ConsumerMember, GroupMemory, Partitions]):
         return {member.regex for member in self.members.values() if member.regex}
 
     def preferred_assignor(self, assignors: Sequence[str]) -> str:
-        """Returns the assignor that most members prefer. On a tie, this is the one that is configured first."""
+        """Returns the assignor that most members prefer. A tie goes to the assignor that is configured first."""
         votes: dict[str, int] = dict.fromkeys(assignors, 0)
         for member in self.members.values():
             if member.server_assignor in votes:
@@ -114,11 +116,12 @@ class ConsumerGroup(ReconciledGroup[ConsumerMember, GroupMemory, Partitions]):
     # Replay: docs/spec/consumer-groups.md#s12-3.
 
     def replay(self, record: CoordinatorRecord) -> None:
-        """Applies one of the records with keys 3 to 8 and 16. Compaction may have removed any overwritten record."""
+        """Applies a record with one of the keys 3 to 8 and 16. Compaction may have removed any record that a later one
+        overwrote."""
         REPLAYS[record.key.API_KEY](self, record.key, record.value)
 
     def _replay_partition_metadata(self, key: Any, value: Any) -> None:
-        """Ignores a record type of Kafka 4.0. The metadata hash in the epoch record has replaced it."""
+        """Ignores a record type of Kafka 4.0, which was replaced by the metadata hash in the epoch record."""
 
     def stored_member(self, known: ConsumerMember | None, member_id: str, value: Any) -> ConsumerMember:
         return with_subscription(known or ConsumerMember(member_id), value)

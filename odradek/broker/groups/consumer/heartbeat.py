@@ -1,4 +1,4 @@
-"""Decides ConsumerGroupHeartbeat requests: join, stay and leave. docs/spec/consumer-groups.md#s2
+"""Handles ConsumerGroupHeartbeat requests: join, stay and leave. docs/spec/consumer-groups.md#s2
 
 identify the member → apply its subscription → advance the group's epoch? → compute a target? → assign partitions
 """
@@ -40,10 +40,10 @@ from odradek.protocol.messages.consumer_group_heartbeat_response import (
 
 @dataclass(frozen=True, slots=True)
 class ConsumerHeartbeat:
-    """A ConsumerGroupHeartbeat that has passed the form checks, and its sender.
+    """A valid ConsumerGroupHeartbeat request and its sender.
 
-    member_id  the request's member id, or one that was generated for it
-    may_see    whether the sender may DESCRIBE a topic
+    member_id  the member id in the request, or an id that was generated for the member
+    may_see    returns whether the sender may DESCRIBE a topic
     """
 
     request: ConsumerGroupHeartbeatRequest
@@ -59,7 +59,7 @@ class ConsumerHeartbeat:
 
     @property
     def is_full(self) -> bool:
-        """Whether the request contains all fields, in which case the response contains the whole assignment."""
+        """Whether the request contains all fields. If it does, the response contains the whole assignment."""
         request = self.request
         return request.member_epoch == JOIN_EPOCH or (
             request.rebalance_timeout_ms != UNCHANGED_MS
@@ -81,8 +81,8 @@ def heartbeat(registry: GroupRegistry, beat: ConsumerHeartbeat, now_ms: int) -> 
 
 
 def consumer_group(registry: GroupRegistry, group_id: str, missing: str) -> ConsumerGroup:
-    """Returns the group. Raises GROUP_ID_NOT_FOUND if there is none. `missing` is the message if there is no group with
-    this id."""
+    """Returns the consumer group with this id. Raises GROUP_ID_NOT_FOUND if there is none, or if the group has another
+    type. `missing` is the error message if there is no group at all."""
     group = registry.groups.get(group_id)
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, missing)
@@ -144,7 +144,8 @@ def _answer_member(
 
 
 def _apply_request(member: ConsumerMember, beat: ConsumerHeartbeat) -> ConsumerMember:
-    """Returns the member after applying the request. Fields that the request omits (null, -1) are unchanged."""
+    """Returns the member with the fields that the request contains. Fields that the request omits (null, -1) are
+    unchanged."""
     request = beat.request
     return replace(
         member,
@@ -165,15 +166,15 @@ def _apply_request(member: ConsumerMember, beat: ConsumerHeartbeat) -> ConsumerM
 
 
 def record_subscription(turn: ConsumerTurn, before: ConsumerMember, member: ConsumerMember) -> bool:
-    """Records the member's new subscription. Returns whether the subscription changed. The group's epoch advances if
-    the subscription, the topics or the preferred assignor changed.
+    """Records the member's new subscription. Returns whether the subscription has changed.
 
-    Up to Kafka 4.3 the assignor did not change the epoch: docs/spec/kafka-4.4.md#s5-1, C3.
+    The group's epoch advances if the subscription, the topics or the preferred assignor have changed. Up to Kafka 4.3
+    the assignor did not change the epoch: docs/spec/kafka-4.4.md#s5-1, C3.
     """
-    # This is the group before the change, because `turn.write` replaces `turn.group`.
+    # `turn.write` replaces `turn.group`, so this remains the group before the change.
     group, assignors = turn.group, turn.config.assignors
     is_new = member.member_id not in group.members
-    # Votes are counted only if they may have changed, so that an ordinary heartbeat does not visit every member.
+    # Votes are counted only if the result may have changed, because counting them visits every member.
     may_vote_otherwise = turn.registry.config.rules >= KafkaRules.KAFKA_4_4 and (
         is_new or member.server_assignor != before.server_assignor
     )
@@ -193,8 +194,7 @@ def record_subscription(turn: ConsumerTurn, before: ConsumerMember, member: Cons
 def reconcile_member(
     turn: ConsumerTurn, member: ConsumerMember, owned: Partitions | None, *, subscription_changed: bool
 ) -> ConsumerMember:
-    """Computes the target assignment if that is due, and moves the member as far towards it as is currently
-    possible."""
+    """Computes the target assignment if one is due, and moves the member as close to it as is currently possible."""
     follow_group_epoch(turn)
     group = turn.group
     goal = Goal(
@@ -210,8 +210,8 @@ def reconcile_member(
 
 
 def _taken_from(group: ConsumerGroup, member_id: str) -> Callable[[bytes, int], bool]:
-    """Returns a function that checks whether another member holds a partition. It collects the holders on its first
-    call, because most heartbeats need no partitions."""
+    """Returns a function that checks whether another member holds a partition. The function collects all held
+    partitions when it is first called, because most heartbeats never call it."""
     holders: dict[bytes, set[int]] | None = None
 
     def is_taken(topic_id: bytes, partition: int) -> bool:
@@ -238,7 +238,7 @@ def _same_partitions(one: Assigned, other: Assigned) -> bool:
     return one.keys() == other.keys() and all(one[topic_id].keys() == other[topic_id].keys() for topic_id in one)
 
 
-# Requests of members that leave. The rules are in docs/spec/consumer-groups.md#s7.
+# Members that leave. The rules are in docs/spec/consumer-groups.md#s7.
 
 
 def _leave(registry: GroupRegistry, beat: ConsumerHeartbeat, now_ms: int) -> Outcome[ConsumerGroupHeartbeatResponse]:
@@ -251,7 +251,7 @@ def _leave(registry: GroupRegistry, beat: ConsumerHeartbeat, now_ms: int) -> Out
 
 
 def remove_members(turn: ConsumerTurn, members: Collection[ConsumerMember]) -> None:
-    """Removes members permanently. If only members of the classic protocol are left, the group may become a classic
+    """Removes members permanently. If only members of the classic protocol remain, the group may become a classic
     group."""
     if not downgrade_if_classic_only(turn, leaving=members):
         turn.remove(members)
@@ -260,7 +260,8 @@ def remove_members(turn: ConsumerTurn, members: Collection[ConsumerMember]) -> N
 def _leave_for_a_while(
     registry: GroupRegistry, beat: ConsumerHeartbeat, now_ms: int
 ) -> Outcome[ConsumerGroupHeartbeatResponse]:
-    """Decides the temporary leave of a static member. It keeps its partitions until its session ends (#s6)."""
+    """Handles the heartbeat of a static member that leaves temporarily. The member keeps its partitions until its
+    session ends (#s6)."""
     request = beat.request
     group = consumer_group(registry, request.group_id, f"Group {request.group_id} not found.")
     member = group.require_member(beat.member_id, request.instance_id)
@@ -287,7 +288,7 @@ MEMBER_ID_BY_CLIENT_SINCE = 1
 Check = tuple[Callable[[ConsumerGroupHeartbeatRequest, int], bool], str]
 
 SHAPE: Sequence[Check] = (
-    # (condition for an invalid request of a version, Kafka's message)
+    # (condition under which a request of a version is invalid, Kafka's message)
     (
         lambda request, version: (
             is_blank(request.member_id)
@@ -325,7 +326,7 @@ SHAPE: Sequence[Check] = (
 
 
 def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, assignors: Sequence[str]) -> None:
-    """Raises KafkaError INVALID_REQUEST or UNSUPPORTED_ASSIGNOR for an invalid request."""
+    """Raises KafkaError INVALID_REQUEST or UNSUPPORTED_ASSIGNOR if the request is invalid."""
     for is_wrong, reason in SHAPE:
         if is_wrong(request, version):
             raise KafkaError(ErrorCode.INVALID_REQUEST, reason)

@@ -36,8 +36,8 @@ def replay(registry: GroupRegistry, record: CoordinatorRecord) -> None:
 
 
 def on_loaded(registry: GroupRegistry, group: Group, now_ms: int) -> Outcome[None]:
-    """Arms the timers after loading. Members keep their epochs. Each has one session timeout to reappear, and one
-    rebalance timeout to give up partitions."""
+    """Starts the timers after loading. Members keep their epochs. Each has one session timeout to send a heartbeat, and
+    one rebalance timeout to give up partitions."""
     assert isinstance(group, ConsumerGroup)
     turn = ConsumerTurn(registry, group, now_ms)
     for member in group.members.values():
@@ -110,11 +110,12 @@ def _find_member(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMemb
     return group.require_member(identity.member_id, identity.group_instance_id)
 
 
-CLASSIC, CONSUMER = 0, 1  # MemberType
+CLASSIC, CONSUMER = 0, 1  # values of MemberType
 
 
 def describe_consumer_group(registry: GroupRegistry, group_id: str) -> DescribedGroup:
-    """Describes a group. Raises KafkaError GROUP_ID_NOT_FOUND, also for groups of other types."""
+    """Describes a consumer group. Raises KafkaError GROUP_ID_NOT_FOUND if there is none, or if the group has another
+    type."""
     group = consumer_group(registry, group_id, f"Group {group_id} not found.")
     return DescribedGroup(
         group_id=group_id,
@@ -147,7 +148,7 @@ def _member(registry: GroupRegistry, group: ConsumerGroup, member: ConsumerMembe
 
 
 def _with_topic_names(registry: GroupRegistry, partitions: Mapping[bytes, Iterable[int]]) -> Assignment:
-    """Adds the topic names. Topics that no longer exist are omitted."""
+    """Returns the partitions with their topic names. Topics that no longer exist are omitted."""
     return Assignment(
         topic_partitions=[
             TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(indexes))

@@ -1,5 +1,5 @@
 """A member of a consumer group: its subscription and its assigned partitions. Members are immutable; replaying a record
-creates the next version."""
+creates a changed copy."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ omitted."""
 
 
 class MemberState(Enum):
-    """The member's progress towards its target. The value is the byte in the record with key 8."""
+    """A member's progress towards its target. The value is the byte stored in the record with key 8."""
 
     STABLE = 0
-    UNREVOKED_PARTITIONS = 1  # the member must give up partitions and has not confirmed it yet
+    UNREVOKED_PARTITIONS = 1  # the member must give up partitions and has not confirmed yet that it did
     UNRELEASED_PARTITIONS = 2  # other members still hold partitions of this member's target
 
 
 @dataclass(frozen=True, slots=True)
 class ClassicProtocols:
-    """The protocols of a member of the classic protocol: names with metadata, in order of preference."""
+    """The protocols of a member that uses the classic protocol: names and metadata, in order of preference."""
 
     session_timeout_ms: int
     supported: tuple[tuple[str, bytes], ...]
@@ -39,7 +39,7 @@ class ConsumerMember:
     client_id: str = ""
     client_host: str = ""  # a Java-style address such as "/127.0.0.1"
     topics: frozenset[str] = frozenset()
-    regex: str = ""  # "" if there is none
+    regex: str = ""  # "" if the member has none
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
     classic: ClassicProtocols | None = None  # None if the member uses the consumer protocol
@@ -51,10 +51,10 @@ class ConsumerMember:
     revoking: Assigned = field(default_factory=dict)
 
     def require_epoch(self, epoch: int) -> None:
-        """Raises KafkaError unless the member has this epoch.
+        """Raises KafkaError unless this is the member's epoch.
 
-        The code is STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION for a member of the classic protocol, for which the epoch
-        is the generation. Source: docs/spec/consumer-groups.md#s9-1, C6 to C8
+        The error is STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION for a member of the classic protocol, whose epoch serves
+        as the generation. Source: docs/spec/consumer-groups.md#s9-1, C6 to C8
         """
         if epoch != self.epoch:
             raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH if self.classic is None else ErrorCode.ILLEGAL_GENERATION)
@@ -64,7 +64,8 @@ class ConsumerMember:
         return self.state is MemberState.STABLE
 
     def holds(self, topic_id: bytes, partition: int) -> bool:
-        """Returns whether the member may be processing this partition, because it has not confirmed that it stopped."""
+        """Returns whether the member may still be processing this partition: it is assigned to the member, or the
+        member has not confirmed that it gave it up."""
         return partition in self.assigned.get(topic_id, ()) or partition in self.revoking.get(topic_id, ())
 
 

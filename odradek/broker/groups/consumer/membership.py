@@ -1,4 +1,5 @@
-"""Finds the member that joins: a dynamic member by its member id, a static member by its instance id.
+"""Finds the member that a heartbeat or JoinGroup request joins as: by member id if it is dynamic, by instance id if it
+is static.
 
 Source: docs/spec/consumer-groups.md#s2-2.
 """
@@ -17,9 +18,11 @@ from odradek.broker.groups.consumer.turn import ConsumerTurn, tombstones_of
 def joining_member(
     turn: ConsumerTurn, member_id: str, instance_id: str | None, *, speaks_classic: bool = False
 ) -> ConsumerMember:
-    """Returns the member that joins: an existing member, a replacement for a static member, or a new member with only
-    an id. An existing member becomes static if it names an unused instance id. Raises UNRELEASED_INSTANCE_ID if the
-    member that has the instance id has not left. Source: docs/spec/consumer-groups.md#s6, S3 to S5
+    """Returns the member that joins: an existing member, a replacement for a static member, or a new member without any
+    fields but its id. An existing member becomes static if the request contains an unused instance id.
+
+    Raises UNRELEASED_INSTANCE_ID if the instance id belongs to a member that has not left. Source:
+    docs/spec/consumer-groups.md#s6, S3 to S5
     """
     group = turn.group
     holder_id = None if instance_id is None else group.static_members.get(instance_id)
@@ -36,8 +39,8 @@ def joining_member(
 
 
 def replace_static_member(turn: ConsumerTurn, holder: ConsumerMember, member_id: str) -> ConsumerMember:
-    """Replaces a static member by one with another member id. It takes over the subscription, target and partitions,
-    and its epoch is 0 so that it receives them again."""
+    """Replaces a static member with one that has a different member id. The new member takes over the subscription,
+    target and partitions. Its epoch is 0, so that it receives the partitions again."""
     group_id, target = turn.group.group_id, turn.group.target_of(holder.member_id)
     member = replace(holder, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
     for kind in (TimerKind.SESSION, TimerKind.REVOCATION, TimerKind.REJOIN):

@@ -1,11 +1,14 @@
-"""Groups that change their protocol, as far as `group.consumer.migration.policy` permits it.
+"""Converts groups between the classic and the consumer protocol, within the limits of
+`group.consumer.migration.policy`.
 
-A classic group becomes a consumer group when a member of the consumer protocol joins. That is always possible for a
-group without members. Existing members stay with their assignments, at the group's generation. A consumer group becomes
-a classic group when its last member of the consumer protocol leaves; the remaining members keep their partitions and
-begin a rebalance. Members of the classic protocol use the embedded consumer protocol: two bytes with the version, then
-the message. An unknown higher version is read as the highest known version. Source: docs/spec/consumer-groups.md#s11-1,
-#s11-3.
+A classic group becomes a consumer group when a member that uses the consumer protocol joins; if the group has no
+members, this is always allowed. Existing members keep their assignments, and the group keeps its generation. A consumer
+group becomes a classic group when its last member that uses the consumer protocol leaves; the remaining members keep
+their partitions and begin a rebalance.
+
+Members of the classic protocol use the embedded consumer protocol: two bytes with the version, then the message. If the
+version is higher than the highest known version, the message is read as that version. Source:
+docs/spec/consumer-groups.md#s11-1, #s11-3.
 """
 
 from __future__ import annotations
@@ -44,18 +47,18 @@ ASSIGNMENT_VERSION = 3
 
 
 def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
-    """Decodes the subscription. Raises MalformedMessage."""
+    """Decodes the subscription in a classic member's metadata. Raises MalformedMessage."""
     version = _version(metadata, ConsumerProtocolSubscription.MAX_VERSION)
     return decode(ConsumerProtocolSubscription, version, metadata, SHORT.size)
 
 
 class AssignorUserData(Exception):
-    """A custom assignor of the clients has stored user data in the assignment. The broker's assignors would lose it."""
+    """An assignment contains user data of a custom client-side assignor, which the broker's assignors would lose."""
 
 
 def read_assignment(assignment: bytes, cluster: ClusterView) -> Partitions:
-    """Decodes an assignment, by topic id. Topics that no longer exist are omitted. An empty value is an empty
-    assignment.
+    """Decodes a classic member's assignment and returns it by topic id. Topics that no longer exist are omitted. An
+    empty value is an empty assignment.
 
     Raises MalformedMessage or AssignorUserData.
     """
@@ -98,10 +101,11 @@ def _version(data: bytes, highest: int) -> int:
 
 
 def upgrade_group(registry: GroupRegistry, classic: ClassicGroup, now_ms: int) -> ConsumerTurn:
-    """Returns a turn in which the classic group has been converted. Raises GROUP_ID_NOT_FOUND."""
+    """Returns a turn in which the classic group has become a consumer group. Raises GROUP_ID_NOT_FOUND if the group
+    must not or cannot be converted."""
     group_id = classic.group_id
     turn = ConsumerTurn(registry, ConsumerGroup(group_id, registry.topic_id_of), now_ms, is_new=True)
-    turn.records += classic.tombstones()  # appended directly: these records do not belong to the turn's new group
+    turn.records += classic.tombstones()  # appended directly, because these records are not applied to the turn's group
     for key in classic.running_timers():
         turn.disarm(key.kind, key.member_id)
     if not classic.members:
@@ -157,7 +161,7 @@ def _convert_member(member: ClassicMember, classic: ClassicGroup, registry: Grou
 
 
 def _end_waiting(turn: ConsumerTurn, classic: ClassicGroup) -> None:
-    """Answers waiting JoinGroup and SyncGroup requests, so that their members join the consumer group."""
+    """Answers waiting JoinGroup and SyncGroup requests with REBALANCE_IN_PROGRESS, so that their members join again."""
     again = ErrorCode.REBALANCE_IN_PROGRESS
     for member in classic.members.values():
         if member.awaiting_join is not None:
@@ -171,8 +175,8 @@ def _group_id_not_found(what: str) -> KafkaError:
 
 
 def downgrade_if_classic_only(turn: ConsumerTurn, leaving: Collection[ConsumerMember]) -> bool:
-    """Converts the group to a classic group if that is possible after these members leave. Returns whether the group
-    was converted."""
+    """Converts the group to a classic group if the policy allows it and all remaining members use the classic protocol.
+    Returns whether the group was converted."""
     left = [member for member in turn.group.members.values() if member not in leaving]
     if not left or not may_downgrade(turn, left):
         return False
@@ -192,7 +196,7 @@ def may_downgrade(turn: ConsumerTurn, left: Collection[ConsumerMember]) -> bool:
 
 
 def downgrade_group(turn: ConsumerTurn, left: Collection[ConsumerMember]) -> ClassicTurn:
-    """Returns a turn of the new classic group, which is STABLE and has the remaining members."""
+    """Replaces the group with a STABLE classic group of the remaining members, and returns a turn for it."""
     group = turn.group
     classic = ClassicGroup(
         group.group_id,

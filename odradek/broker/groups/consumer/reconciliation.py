@@ -1,8 +1,8 @@
-"""Computes the target assignment of a consumer group, and moves each member towards its part of it.
+"""Computes the target assignment of a consumer group, and moves each member towards its part of the target.
 
-The target is computed by a heartbeat that finds the group epoch ahead of the target, at most once in
-`consumer.assignment.interval.ms`. A member first gives up partitions and then receives the free ones; this step depends
-only on the member and its heartbeat. Source: docs/spec/consumer-groups.md#s3, #s4.
+A heartbeat computes a new target if the group epoch is ahead of the target's epoch, at most once per
+`consumer.assignment.interval.ms`. A member first gives up partitions and then receives those that are free; this step
+depends only on the member and its heartbeat. Source: docs/spec/consumer-groups.md#s3, #s4.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from odradek.broker.groups.consumer.turn import ConsumerTurn
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The state towards which one member moves.
+    """The state towards which a member moves.
 
     epoch       epoch of the target assignment
     target      the member's part of the target assignment
     subscribed  ids of the topics to which the member is subscribed now; the target may not reflect them yet
-    is_taken    whether another member has this partition, or has not confirmed that it gave it up
+    is_taken    returns whether another member has this partition, or has not confirmed that it gave it up
     """
 
     epoch: int
@@ -38,8 +38,8 @@ class Goal:
 def reconcile(
     member: ConsumerMember, goal: Goal, owned: Partitions | None, *, subscription_changed: bool
 ) -> ConsumerMember:
-    """Returns the member after this heartbeat, possibly unchanged. `owned` has the partitions that the member says it
-    owns, or None if the request does not contain them."""
+    """Returns the member as it is after this heartbeat, possibly unchanged. `owned` contains the partitions that the
+    member reports as owned, or is None if the request does not list them."""
     match member.state:
         case MemberState.STABLE:
             if member.epoch != goal.epoch:
@@ -96,7 +96,7 @@ def _split_assignment(assigned: Assigned, stays: Callable[[bytes, int], bool]) -
 
 
 def follow_group_epoch(turn: ConsumerTurn) -> None:
-    """Computes a new target assignment if that is due."""
+    """Computes a new target assignment if one is due."""
     if not turn.is_target_due("consumer.assignment.interval.ms"):
         return
     group = turn.group

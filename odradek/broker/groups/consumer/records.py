@@ -1,4 +1,5 @@
-"""Creates and reads the records of consumer groups, with the keys 3 to 8 and 16: docs/spec/consumer-groups.md#s12-1."""
+"""Encodes and decodes the records of consumer groups, which have the keys 3 to 8 and 16:
+docs/spec/consumer-groups.md#s12-1."""
 
 from __future__ import annotations
 
@@ -77,8 +78,8 @@ def member_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
 
 
 def target_epoch_record(group_id: str, epoch: int, computed_ms: int) -> CoordinatorRecord:
-    """Returns the record of the target assignment's epoch. If `computed_ms` is 0, it is not stored, and the next target
-    does not wait for the interval."""
+    """Returns the record of the target assignment's epoch. If `computed_ms` is 0, no computation time is stored, and
+    the next target need not wait for the interval."""
     return CoordinatorRecord(
         ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
         ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=computed_ms),
@@ -133,7 +134,7 @@ def regex_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
 
 def group_tombstones(group_id: str) -> list[CoordinatorRecord]:
     """Returns the tombstones of a group without members. Only Kafka 4.0 wrote records with key 4, but later versions
-    still write their tombstone."""
+    still write a tombstone for that key."""
     return [
         CoordinatorRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None),
         CoordinatorRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id), None),
@@ -142,7 +143,7 @@ def group_tombstones(group_id: str) -> list[CoordinatorRecord]:
 
 
 def all_tombstones(group_id: str, member_ids: Sequence[str], regexes: Sequence[str]) -> list[CoordinatorRecord]:
-    """Returns the tombstones of a group whose members become members of a classic group."""
+    """Returns the tombstones of a group that becomes a classic group, including those of its members."""
     target_epoch, *rest = group_tombstones(group_id)
     return [
         *(assignment_tombstone(group_id, member_id) for member_id in member_ids),
@@ -158,7 +159,7 @@ def all_tombstones(group_id: str, member_ids: Sequence[str], regexes: Sequence[s
 
 
 def with_subscription(member: ConsumerMember, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
-    """Returns the member with the fields of the record with key 5. Fields of key 8 are unchanged."""
+    """Returns the member with the fields from the record with key 5. Fields that come from key 8 are unchanged."""
     stored, classic = value.classic_member_metadata, None
     if stored is not None:
         classic = ClassicProtocols(
@@ -185,8 +186,8 @@ def with_subscription(member: ConsumerMember, value: ConsumerGroupMemberMetadata
 
 
 def assigned_of(stored: Sequence[CurrentPartitions], member_epoch: int) -> Assigned:
-    """Returns the stored partitions with their epochs. Kafka before 4.3 stored no epochs; then the member's epoch is
-    used."""
+    """Returns the stored partitions with their epochs. Kafka before 4.3 did not store epochs; for its records, the
+    member's epoch is used."""
     return {
         each.topic_id: (
             dict.fromkeys(each.partitions, member_epoch)

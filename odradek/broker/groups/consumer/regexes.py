@@ -1,7 +1,7 @@
-"""Subscriptions by regular expression, which the coordinator resolves outside of its requests.
+"""Subscriptions by regular expression. The coordinator resolves the expressions outside of requests.
 
-A heartbeat finds that a resolution is due and arms the REGEX timer. When the timer fires, all expressions of the group
-are matched against all topics. Source: docs/spec/consumer-groups.md#s5
+If a heartbeat finds that a resolution is due, it sets the REGEX timer. When the timer fires, all expressions of the
+group are matched against all topics. Source: docs/spec/consumer-groups.md#s5
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ LEAST_INTERVAL_MS = 10_000  # minimum time between two resolutions of a group
 
 
 def subscribe_by_regex(turn: ConsumerTurn, before: ConsumerMember, member: ConsumerMember) -> bool:
-    """Applies a changed regular expression after the member was recorded. Returns whether the member's topics changed,
-    as far as the expression is already resolved.
+    """Applies a changed regular expression after the member has been recorded. Returns whether this already changes the
+    member's topics; an expression that is not resolved yet changes them later.
 
-    Raises KafkaError INVALID_REGULAR_EXPRESSION for an invalid expression that no other member has.
+    Raises KafkaError INVALID_REGULAR_EXPRESSION if the expression is invalid. The check is skipped if another member
+    has the same expression.
     """
     if member.regex:
-        # checked at each heartbeat, because the cost is known only after a resolution
+        # This is checked at each heartbeat, because the cost is known only after a resolution.
         turn.cluster.check_cost(member.regex)
     if member.regex == before.regex:
         return False
@@ -35,13 +36,13 @@ def subscribe_by_regex(turn: ConsumerTurn, before: ConsumerMember, member: Consu
 
 
 def resolve_if_due(turn: ConsumerTurn, may_see: Callable[[str], bool]) -> None:
-    """Arms the REGEX timer if a resolution is due. `may_see` returns whether the heartbeat's sender may see a topic.
-    The resolution omits other topics."""
+    """Starts the REGEX timer if a resolution is due. `may_see` returns whether the sender of the heartbeat may see a
+    topic; the resolution omits the topics that the sender may not see."""
     group, memory = turn.group, turn.group.memory
     wanted = group.wanted_regexes()
     if not wanted or memory.may_see is not None:
         return
-    # Without resolved expressions, the time of the last resolution has no meaning.
+    # If there are no resolved expressions, the time of the last resolution is irrelevant.
     refreshed_ms = memory.refreshed_ms if group.regexes else None
     if refreshed_ms is not None and refreshed_ms <= turn.now_ms <= refreshed_ms + LEAST_INTERVAL_MS:
         return
@@ -60,7 +61,7 @@ def resolve(turn: ConsumerTurn) -> None:
     """Matches all expressions of the group against all topics. The group's epoch advances if the topics of an
     expression have changed.
 
-    Does nothing if the search takes longer; the REGEX timer fires again when the topics are known.
+    Does nothing if the search is not finished yet; the REGEX timer fires again when it is.
     """
     group, memory = turn.group, turn.group.memory
     if memory.may_see is None:

@@ -1,4 +1,4 @@
-"""A decision about a consumer group, made for a request, a timer or a resolution of regular expressions."""
+"""A decision about a consumer group, made in response to a request, a timer or a resolution of regular expressions."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ AT_ONCE_MS = 0
 
 class ConsumerTurn(EpochTurn[ConsumerGroup, GroupMemory]):
     def __init__(self, registry: GroupRegistry, group: ConsumerGroup, now_ms: int, *, is_new: bool = False) -> None:
-        """`is_new` means that the group already belongs to this turn, so no copy is needed."""
+        """`is_new` means that this turn has created the group, so the turn need not copy it before changing it."""
         super().__init__(registry, group, now_ms, is_new=is_new)
         self.config = registry.config.consumer
-        self.classic_group: Group | None = None  # the classic group into which the group was converted
+        self.classic_group: Group | None = None  # the classic group that replaces this group, if this turn converts it
 
     def epoch_record(self, epoch: int, metadata_hash: int) -> CoordinatorRecord:
         return group_epoch_record(self.group.group_id, epoch, metadata_hash)
@@ -51,7 +51,7 @@ class ConsumerTurn(EpochTurn[ConsumerGroup, GroupMemory]):
         self.arm(TimerKind.SESSION, timeout_ms, member.member_id)
 
     def put_assignment(self, before: ConsumerMember, member: ConsumerMember) -> None:
-        """Records the result of the reconciliation, and starts or stops the timer for the member's revocation."""
+        """Records the result of the reconciliation, and starts or stops the member's revocation timer."""
         if member == before:
             return
         self.write(assignment_record(self.group.group_id, member))
@@ -61,7 +61,7 @@ class ConsumerTurn(EpochTurn[ConsumerGroup, GroupMemory]):
             self.disarm(TimerKind.REVOCATION, member.member_id)
 
     def remove(self, members: Iterable[ConsumerMember]) -> None:
-        """Removes members that left or whose sessions expired. Their partitions are free immediately."""
+        """Removes members that have left or whose sessions have expired. Their partitions become free immediately."""
         group_id = self.group.group_id
         for member in members:
             self.write(*tombstones_of(group_id, member))
@@ -71,7 +71,7 @@ class ConsumerTurn(EpochTurn[ConsumerGroup, GroupMemory]):
         self.members_went()
 
     def drop_regex_of(self, member: ConsumerMember) -> None:
-        """Removes the member's previous regular expression from the group if no member uses it any more."""
+        """Removes the member's previous regular expression from the group if no other member uses it."""
         if member.regex in self.group.regexes and self.group.subscribers_of_regex(member.regex) == 0:
             self.write(regex_tombstone(self.group.group_id, member.regex))
 

@@ -1,4 +1,4 @@
-"""The input and the output of an assignor."""
+"""The input and the output of consumer group assignors."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ TargetAssignment = Mapping[str, Partitions]
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """A member as an assignor sees it. `topic_ids` has only topics that exist. `target` is the member's part of the
-    previous target assignment."""
+    """A member, with the fields that assignors use. `topic_ids` contains only topics that exist. `target` is the
+    member's part of the previous target assignment."""
 
     member_id: str
     instance_id: str | None
@@ -31,7 +31,7 @@ class Subscriber:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """The members of a group, and the partition counts (by topic id) of all topics with at least one subscriber."""
+    """The members of a group, and the partition counts by topic id of all topics that have at least one subscriber."""
 
     subscribers: Mapping[str, Subscriber]
     partition_counts: Mapping[bytes, int]
@@ -58,8 +58,8 @@ class GroupView:
 
 
 def topics_in_hash_order(topic_ids: Iterable[bytes]) -> list[bytes]:
-    """Sorts topics by hash bucket. Within a bucket the given order is kept, so the input must have a reproducible
-    order, unlike a set."""
+    """Sorts topics by hash bucket. Topics in the same bucket keep the given order, so the input must have a
+    reproducible order, unlike a set."""
     return in_hash_order(topic_ids, hash_of_uuid)
 
 

@@ -1,4 +1,5 @@
-"""The `range` assignor: contiguous ranges of each topic, for members in the order of their ids. It is not sticky.
+"""The `range` assignor: gives each member a contiguous range of each topic, in the order of the member ids. It is not
+sticky.
 
 Source: docs/spec/consumer-groups.md#s4-1.
 """

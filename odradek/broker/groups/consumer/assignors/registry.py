@@ -1,4 +1,4 @@
-"""The assignors, by the names that `group.consumer.assignors` and members use."""
+"""The assignors by name, as used in `group.consumer.assignors` and by members."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The `uniform` assignor: gives all members equally many partitions and moves as few partitions as possible.
+"""The `uniform` assignor: distributes partitions evenly and moves as few of them as possible.
 
-This module handles groups whose members have the same subscription. Source: docs/spec/consumer-groups.md#s4-1.
+This module handles groups whose members all have the same subscription. Source: docs/spec/consumer-groups.md#s4-1.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def assign_uniformly(group: GroupView) -> TargetAssignment:
             else:
                 pool.append(partition)
         if left > 0 and may_have_one_more and len(members) - place > extra:
-            # While enough members follow, the extra partition is reserved for members that already own one more than
-            # the quota.
+            # If enough members follow, this member gets no extra partition. It is left for a later member that already
+            # owns one partition more than the quota.
             left -= 1
             may_have_one_more = False
         if left > 0:
@@ -55,7 +55,7 @@ def assign_uniformly(group: GroupView) -> TargetAssignment:
 
 
 def _unassigned(members: list[Subscriber], topic_ids: frozenset[bytes], group: GroupView) -> deque[TopicIdPartition]:
-    """Returns the partitions that are in no old target, topic by topic, in ascending order."""
+    """Returns the partitions that were in no member's previous target, topic by topic, in ascending order."""
     taken: dict[bytes, set[int]] = {topic_id: set() for topic_id in topic_ids}
     for member in members:
         for topic_id, partitions in member.target.items():

@@ -1,8 +1,9 @@
-"""The `uniform` assignor for members with different subscriptions.
+"""The `uniform` assignor for groups whose members have different subscriptions.
 
-Owners keep the partitions that they may keep. Topic by topic, unowned partitions go to the subscriber with the fewest
-partitions. Then partitions move, topic by topic and repeatedly, from the subscribers with the most partitions to those
-with the fewest, until that no longer improves the balance. The result equals that of Kafka 4.3.1 for the same input.
+First, members keep the partitions that they own and are still subscribed to. Then, topic by topic, each unowned
+partition goes to the subscriber with the fewest partitions. Finally, in repeated rounds over the topics, partitions
+move from the subscribers with the most partitions to those with the fewest, until that no longer improves the balance.
+The result is the same as that of Kafka 4.3.1 for the same input.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from collections.abc import Collection
 
 from odradek.broker.groups.consumer.assignors.group_view import GroupView, TargetAssignment, topics_in_hash_order
 
-MAX_ROUNDS = 16  # number of rounds; each round visits all topics
+MAX_ROUNDS = 16  # maximum number of balancing rounds; each round visits all topics
 NOBODY = -1
-UUID_HALVES = struct.Struct(">qq")  # signed, as Kafka compares them
+UUID_HALVES = struct.Struct(">qq")  # a UUID as two signed numbers, because Kafka compares UUIDs this way
 
 
 def assign_mixed(group: GroupView) -> TargetAssignment:
@@ -22,8 +23,8 @@ def assign_mixed(group: GroupView) -> TargetAssignment:
 
 
 class MixedAssignment:
-    """An assignment that is being computed. Members are numbered in Kafka's order. `sizes[n]` is the current number
-    of partitions of member n."""
+    """An assignment that is being computed. Members are numbered in Kafka's order; `sizes[n]` is the number of
+    partitions that member n has so far."""
 
     def __init__(self, group: GroupView) -> None:
         self._members = group.in_hash_order()
@@ -69,7 +70,8 @@ class MixedAssignment:
                     self._assign_partition(topic_id, partition, loads.next_least_loaded())
 
     def _balance(self, topic_ids: Collection[bytes]) -> None:
-        """Balances topic by topic, until a whole round has passed since the last topic in which a partition moved."""
+        """Balances topic by topic. Stops after a whole round in which no partition has moved, or after MAX_ROUNDS
+        rounds."""
         ordered = self._in_order(topic_ids)
         last_moved: int | None = None
         for _ in range(MAX_ROUNDS):
@@ -80,7 +82,7 @@ class MixedAssignment:
                     last_moved = place
 
     def _balance_topic(self, topic_id: bytes) -> int:
-        """Balances one topic. Returns the number of partitions that moved."""
+        """Balances one topic. Returns the number of partitions that have moved."""
         owners = self._owners[topic_id]
         loads = SubscribersByLoad(self._subscribers[topic_id], self.sizes)
         if loads.spread <= 1:
@@ -112,8 +114,8 @@ class MixedAssignment:
         self.sizes[number] += 1
 
     def _in_order(self, topic_ids: Collection[bytes]) -> list[bytes]:
-        """Sorts topics: first those with the most partitions per subscriber, then those with the fewest subscribers,
-        then by id."""
+        """Sorts topics by descending number of partitions per subscriber, then by ascending number of subscribers, then
+        by id."""
 
         def key(topic_id: bytes) -> tuple[float, int, tuple[int, int]]:
             count = len(self._subscribers[topic_id])
@@ -124,11 +126,11 @@ class MixedAssignment:
 
 
 class SubscribersByLoad:
-    """The subscribers of a topic by load, traversed from both ends while partitions move between them.
+    """The subscribers of a topic, sorted by load and traversed from both ends while partitions move between them.
 
-    The least loaded subscribers form a range. Each traversal of the range gives each of its members one partition, and
-    then the range grows by the subscribers of the next load level. The most loaded subscribers form a similar range
-    that grows downwards.
+    The least loaded subscribers form a range. Each pass over the range gives every subscriber in it one partition, and
+    then the range grows to include the subscribers of the next load level. The most loaded subscribers form a similar
+    range at the other end, which grows downwards.
     """
 
     def __init__(self, subscribers: Collection[int], sizes: list[int]) -> None:
@@ -175,7 +177,7 @@ class SubscribersByLoad:
         return number
 
     def exclude_most_loaded(self) -> None:
-        """Excludes the most recently returned subscriber, because it has no partition to give."""
+        """Excludes the subscriber that `next_most_loaded` returned last, because it has no partition to give away."""
         place, last = self._next_most + 1, self._most_end - 1
         self._sorted[place], self._sorted[last] = self._sorted[last], self._sorted[place]
         self._most_end -= 1
