@@ -1,7 +1,7 @@
-"""The assignor `simple`: distributes partitions among members; several members may have the same partition.
+"""The `simple` assignor of share groups, in which several members may have the same partition.
 
-Each partition is assigned to as many members as needed so that every member has at least one. Members keep their
-partitions if that is compatible with an even distribution. Source: docs/spec/share-groups.md#s2-4.
+Each partition is assigned to as many members as needed for every member to have at least one partition. Members keep
+their partitions where an even distribution allows it. Source: docs/spec/share-groups.md#s2-4.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def assign(
     """Computes a target assignment.
 
     subscriptions  member id → the ids of the existing topics to which it is subscribed
-    current        the previous target of each member
+    current        member id → the member's previous target
     initialized    the partitions that can be assigned
     """
     topics = set().union(*subscriptions.values())
@@ -41,8 +41,8 @@ def assign(
 
 
 def share_out(partitions: Sequence[P], held: Mapping[str, Iterable[P]]) -> dict[str, list[P]]:
-    """Distributes partitions evenly. `held` has the current partitions of each member; its order decides which members
-    get one more if the numbers are uneven."""
+    """Distributes partitions evenly. `held` contains the current partitions of each member. If the numbers cannot be
+    equal, the order of `held` determines which members get one partition more."""
     if not partitions or not held:
         return {member_id: [] for member_id in held}
     sharers = -(-len(held) // len(partitions))  # maximum number of members for each partition
@@ -57,7 +57,7 @@ def share_out(partitions: Sequence[P], held: Mapping[str, Iterable[P]]) -> dict[
                 kept.append(partition)
     for member_id, wish in wishes.items():
         mine = got[member_id]
-        # Partitions with the fewest members come first, so that none is left out.
+        # Partitions with the fewest members come first, so that every partition gets a member.
         for partition in sorted(partitions, key=lambda each: -free[each]):
             if len(mine) >= wish or free[partition] == 0:
                 break
@@ -68,6 +68,7 @@ def share_out(partitions: Sequence[P], held: Mapping[str, Iterable[P]]) -> dict[
 
 
 def _partitions_per_member(places: int, members: int) -> list[int]:
-    """Returns the number of partitions for each member, as differences of rounded sums, so that the total is exact."""
+    """Returns the number of partitions for each member, computed as differences of rounded sums so that the total is
+    exact."""
     rounded = [-(-places * number // members) for number in range(members + 1)]
     return [after - before for before, after in pairwise(rounded)]

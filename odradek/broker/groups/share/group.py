@@ -24,9 +24,11 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 @dataclass(frozen=True, slots=True)
 class ShareMemory(EpochMemory):
-    """State of a share group that is not recorded.
+    """The state of a share group that is not recorded.
 
-    initializing_since  when this process last asked the share coordinator to initialise state, in ms; None if never"""
+    initializing_since  when this broker process last asked the share coordinator to initialise state, in ms; None if it
+                        has not asked yet
+    """
 
     initializing_since: int | None = None
 
@@ -38,7 +40,7 @@ class ShareGroup(EpochGroup[ShareMember, ShareMemory, Partitions]):
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id, ShareMemory())
         self.state: StatePartitions = NO_STATE
-        # The version of the cluster for which this group needs neither another target nor more share state.
+        # The version of the cluster metadata for which this group needs neither a new target nor more share state.
         self.settled_version: int | None = None
 
     def copy(self) -> ShareGroup:
@@ -63,7 +65,7 @@ class ShareGroup(EpochGroup[ShareMember, ShareMemory, Partitions]):
     def topics_of(self, member: ShareMember) -> frozenset[str]:
         return member.topics
 
-    # A share group has no committed offsets: the share coordinator stores its progress.
+    # Share groups have no committed offsets: the share coordinator stores their progress.
 
     def check_offset_commit(self, committer: Committer) -> Sequence[Timer]:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -76,7 +78,7 @@ class ShareGroup(EpochGroup[ShareMember, ShareMemory, Partitions]):
 
     @property
     def keeps_offsets(self) -> bool:
-        """Always true: there are no offsets to expire, so a share group is never removed by expiry."""
+        """Always true: a share group has no offsets that could expire, so expiry never removes the group."""
         return True
 
     # Deletion.
@@ -87,7 +89,8 @@ class ShareGroup(EpochGroup[ShareMember, ShareMemory, Partitions]):
     # Replay.
 
     def replay(self, record: CoordinatorRecord) -> None:
-        """Applies one of the records with keys 10 to 15. Compaction may have removed any overwritten record."""
+        """Applies a record with one of the keys 10 to 15. Compaction may have removed any record that a later one
+        overwrote."""
         REPLAYS[record.key.API_KEY](self, record.key, record.value)
 
     def _replay_member(self, key: Any, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""Decides ShareGroupHeartbeat requests: join, stay and leave. docs/spec/share-groups.md#s2-1
+"""Handles ShareGroupHeartbeat requests: join, stay and leave. docs/spec/share-groups.md#s2-1
 
 identify the member → advance the group's epoch? → compute a target? → which partitions still need share state?
 """
@@ -27,7 +27,7 @@ from odradek.protocol.messages.share_group_heartbeat_response import (
 
 @dataclass(frozen=True, slots=True)
 class ShareHeartbeat:
-    """A ShareGroupHeartbeat that has passed the form checks, and its sender."""
+    """A valid ShareGroupHeartbeat request and its sender."""
 
     request: ShareGroupHeartbeatRequest
     client_id: str
@@ -35,15 +35,15 @@ class ShareHeartbeat:
 
 
 class ShareHeartbeatResult(NamedTuple):
-    """The result of a heartbeat. `state` is a request to the share coordinator, to be sent once the result is
-    recorded."""
+    """The result of a heartbeat. `state` is a request that must be sent to the share coordinator once the result has
+    been recorded."""
 
     response: ShareGroupHeartbeatResponse
     state: StateRequest | None = None
 
 
 def check_heartbeat(request: ShareGroupHeartbeatRequest) -> None:
-    """Checks the form of a request. Raises INVALID_REQUEST."""
+    """Raises INVALID_REQUEST if the request is invalid for every group."""
 
     def refuse(what: str) -> KafkaError:
         return KafkaError(ErrorCode.INVALID_REQUEST, what)
@@ -89,7 +89,8 @@ def heartbeat(registry: GroupRegistry, beat: ShareHeartbeat, now_ms: int) -> Out
 
 
 def share_group(registry: GroupRegistry, group_id: str) -> ShareGroup:
-    """Returns the share group. Raises GROUP_ID_NOT_FOUND."""
+    """Returns the share group with this id. Raises GROUP_ID_NOT_FOUND if there is none, or if the group has another
+    type."""
     group = registry.groups.get(group_id)
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
@@ -138,8 +139,8 @@ def _answer_member(turn: ShareTurn, beat: ShareHeartbeat, before: ShareMember) -
 
 
 def _brought_up(turn: ShareTurn, member: ShareMember) -> ShareMember:
-    """Moves the member to its target assignment in one step. Topics that do not exist or to which it is not subscribed
-    are omitted."""
+    """Moves the member to its target assignment in one step. Topics that do not exist, or to which the member is not
+    subscribed, are omitted."""
     group = turn.group
     ids = {topic.topic_id for name in member.topics if (topic := turn.cluster.topic(name)) is not None}
     target = {each: indexes for each, indexes in group.target_of(member.member_id).items() if each in ids}
@@ -151,7 +152,7 @@ def _brought_up(turn: ShareTurn, member: ShareMember) -> ShareMember:
 
 
 def describe_share_group(registry: GroupRegistry, group_id: str) -> described.DescribedGroup:
-    """Describes a group with the current assignments, not the targets. Raises GROUP_ID_NOT_FOUND."""
+    """Describes a share group with its members' current assignments, not their targets. Raises GROUP_ID_NOT_FOUND."""
     group = share_group(registry, group_id)
     return described.DescribedGroup(
         group_id=group_id,

@@ -1,4 +1,4 @@
-"""The members of share groups, and the records of share groups with the keys 10 to 15:
+"""The members of share groups, and the records of share groups, which have the keys 10 to 15:
 docs/spec/share-groups.md#s2-9."""
 
 from __future__ import annotations
@@ -34,15 +34,16 @@ from odradek.protocol.messages.share_group_target_assignment_metadata_value impo
     ShareGroupTargetAssignmentMetadataValue,
 )
 
-STABLE = 0  # state of every member; share groups have no revocation
+STABLE = 0  # the state of every member, because share groups have no revocation
 
 
 class StatePartitions(NamedTuple):
-    """The partitions with share state. A partition is in at most one of these sets. `names` has the topic names by id.
+    """The partitions that have share state. A partition is in at most one of the sets. `names` contains the topic names
+    by id.
 
-    initializing  the share coordinator was asked to initialise their state
-    initialized   the share coordinator has initialised their state
-    deleting      topics whose state the share coordinator was asked to delete
+    initializing  partitions whose state the share coordinator has been asked to initialise
+    initialized   partitions whose state the share coordinator has initialised
+    deleting      topics whose state the share coordinator has been asked to delete
     """
 
     names: Mapping[bytes, str]

@@ -1,8 +1,8 @@
-"""The share state of a group's partitions: initialised before they are assigned, and altered or deleted by
-administrators.
+"""The share state of a group's partitions, which is initialised before the partitions are assigned, and can be altered
+or deleted by administrators.
 
-The share coordinator is called between two decisions of the group: the first records the request, the second records
-the result. Source: docs/spec/share-groups.md#s2-3, #s2-8.
+Each operation makes two decisions about the group: the first records the request to the share coordinator, and the
+second records the result. Source: docs/spec/share-groups.md#s2-3, #s2-8.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ FROM_THE_START = 0
 
 
 class StateRequest(NamedTuple):
-    """A request to initialise share state, with the start offset of each partition. -1 lets the partition's leader
-    decide.
+    """A request to initialise share state, with the start offset of each partition. If the start offset is -1, the
+    leader of the partition chooses it.
 
-    if_missing  partitions to be initialised only if they have no state yet, because after a power failure the group may
-                have forgotten that they were initialised
+    if_missing  partitions to initialise only if they have no state yet; after a power failure, the group may have lost
+                the record that says they are initialised
     """
 
     state_epoch: int
@@ -47,8 +47,8 @@ class StateRequest(NamedTuple):
 
 
 def begin_state(turn: ShareTurn) -> StateRequest | None:
-    """Requests state for subscribed partitions that have none. A request that was not answered is repeated after a
-    while."""
+    """Returns a request for the subscribed partitions that have no state, and records it. An unanswered request is
+    repeated after `initialize_retry_interval_ms`."""
     group, state = turn.group, turn.group.state
     since = group.memory.initializing_since
     is_stale = since is None or not since <= turn.now_ms < since + turn.config.initialize_retry_interval_ms
@@ -67,17 +67,18 @@ def begin_state(turn: ShareTurn) -> StateRequest | None:
     begun = partitions_of([*pairs_of(state.initializing), *wanted])
     turn.put_state(state._replace(names=names, initializing=begun, deleting=state.deleting - begun.keys()))
     turn.set_memory(replace(turn.group.memory, initializing_since=turn.now_ms))
-    # An interrupted deletion counts as completed: any remaining state is replaced.
+    # If a deletion was interrupted, it is treated as completed, and any remaining state is replaced.
     if_missing = frozenset(pair for pair in wanted if pair[0] not in state.deleting)
     return StateRequest(turn.group.epoch, wanted, if_missing)
 
 
 def added_partitions(turn: ShareTurn, topic: TopicView) -> range:
-    """Returns the partitions by which a topic grew since the group first used it: those after the last initialised
-    partition.
+    """Returns the partitions that were added to a topic after the group first used it, which are those after the last
+    initialised partition.
 
-    The group must deliver them from the beginning, whatever `share.auto.offset.reset` is; otherwise records written
-    before the first fetch would be lost. Up to Kafka 4.3 they were lost: docs/spec/kafka-4.4.md#s5-3, S2.
+    The group must deliver these partitions from the beginning, regardless of `share.auto.offset.reset`. Otherwise,
+    records written before the first fetch would be lost. Up to Kafka 4.3 they were lost: docs/spec/kafka-4.4.md#s5-3,
+    S2.
     """
     known = turn.group.state.initialized.get(topic.topic_id)
     if not known or turn.registry.config.rules < KafkaRules.KAFKA_4_4:
@@ -88,14 +89,14 @@ def added_partitions(turn: ShareTurn, topic: TopicView) -> range:
 def state_begun(
     registry: GroupRegistry, group_id: str, succeeded: Collection[Pair], failed: Collection[Pair], now_ms: int
 ) -> Outcome[bool]:
-    """Records the share coordinator's response. Partitions that failed are treated as if they had not been
-    requested."""
+    """Records the share coordinator's response. Partitions whose state could not be initialised can be requested again
+    immediately."""
     group = registry.groups.get(group_id)
     if not isinstance(group, ShareGroup):
         return Outcome(True)
     turn = ShareTurn(registry, group, now_ms)
     state = group.state
-    done = [pair for pair in succeeded if state.contains(*pair)]  # the topic may have been deleted meanwhile
+    done = [pair for pair in succeeded if state.contains(*pair)]  # omits topics that were deleted since
     answered = {*done, *failed}
     turn.put_state(
         state._replace(
@@ -107,7 +108,8 @@ def state_begun(
 
 
 def require_empty(registry: GroupRegistry, group_id: str, *, may_be_missing: bool) -> ShareGroup | None:
-    """Checks that offsets may be changed, and returns the group. Raises GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP."""
+    """Returns the group after checking that its offsets may be changed. Returns None if it does not exist and
+    `may_be_missing` is set. Raises GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP."""
     group = registry.groups.get(group_id)
     if group is None:
         if may_be_missing:
@@ -123,7 +125,8 @@ def require_empty(registry: GroupRegistry, group_id: str, *, may_be_missing: boo
 def alter_offsets(
     registry: GroupRegistry, group_id: str, start_offsets: Mapping[Pair, int], now_ms: int
 ) -> Outcome[StateRequest]:
-    """Makes the first decision of AlterShareGroupOffsets, for existing partitions. A missing group is created."""
+    """Makes the first decision of AlterShareGroupOffsets, for partitions that exist. Creates the group if it does not
+    exist."""
     group = require_empty(registry, group_id, may_be_missing=True)
     if group is None:
         turn = ShareTurn(registry, ShareGroup(group_id), now_ms, is_new=True)
@@ -146,7 +149,8 @@ def alter_offsets(
 def begin_deletion(
     registry: GroupRegistry, group_id: str, topics: Iterable[str] | None, now_ms: int
 ) -> Outcome[Partitions]:
-    """Makes the first decision of DeleteShareGroupOffsets, and of DeleteGroups (`topics` is None for all topics).
+    """Makes the first decision of DeleteShareGroupOffsets and DeleteGroups. For DeleteGroups, `topics` is None, which
+    means all topics.
 
     returns  the partitions whose state the share coordinator must delete; topics without state are omitted
     """
@@ -159,7 +163,7 @@ def begin_deletion(
     for topic_id in meant:
         indexes = state.initialized.get(topic_id, frozenset()) | state.initializing.get(topic_id, frozenset())
         topic = registry.cluster.topic_of_id(topic_id)
-        if topic_id in state.deleting and topic is not None:  # an earlier deletion was interrupted
+        if topic_id in state.deleting and topic is not None:  # an earlier deletion of this topic was interrupted
             indexes |= frozenset(range(topic.partition_count))
         if indexes:
             gone[topic_id] = indexes
@@ -186,8 +190,8 @@ def state_deleted(registry: GroupRegistry, group_id: str, topic_ids: Collection[
 
 
 def missing_topic_records(registry: GroupRegistry) -> Sequence[CoordinatorRecord]:
-    """Returns records that remove deleted topics from the groups. The share coordinator deletes the state of these
-    topics on its own."""
+    """Returns records that remove deleted topics from the share groups. The share coordinator itself deletes the state
+    of these topics."""
     records = []
     for group in registry.groups.values():
         if not isinstance(group, ShareGroup):

@@ -1,4 +1,5 @@
-"""A decision about a share group, made for a request or a timer; replay, loading and timers of share groups."""
+"""A decision about a share group, made in response to a request or a timer; also replays and loads share groups, and
+handles their timers."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ R = TypeVar("R")
 
 class ShareTurn(EpochTurn[ShareGroup, ShareMemory]):
     def __init__(self, registry: GroupRegistry, group: ShareGroup, now_ms: int, *, is_new: bool = False) -> None:
-        """`is_new` means that the group already belongs to this turn, so no copy is needed."""
+        """`is_new` means that this turn has created the group, so the turn need not copy it before changing it."""
         super().__init__(registry, group, now_ms, is_new=is_new)
         self.config = registry.config.share
 
@@ -38,30 +39,31 @@ class ShareTurn(EpochTurn[ShareGroup, ShareMemory]):
 
     @property
     def is_settled(self) -> bool:
-        """Whether target and state are known to be complete: neither the cluster nor the group has changed since the
-        check."""
+        """Whether the target and the share state are known to be complete, because neither the cluster nor the group
+        has changed since the last check."""
         return self.group.settled_version == self.cluster.version
 
     def settle(self) -> None:
-        """Marks the group as settled if its target and state are complete and this turn has not changed it."""
+        """Marks the group as settled if its target and share state are complete and this turn has not changed the
+        group."""
         group, version = self.group, self.cluster.version
         is_done = group.epoch <= group.assignment_epoch and not group.state.initializing
         if is_done and not self._owns_group and group.memory.checked_version == version:
             group.settled_version = version
 
     def follow_topics(self) -> None:
-        """Advances the epoch if subscribed topics have changed, or if assignable partitions are in no member's
-        target."""
+        """Advances the epoch if subscribed topics have changed, or if there are assignable partitions that no member
+        has as a target."""
         super().follow_topics()
         if self.group.epoch == self.group.assignment_epoch and self._has_unassigned_partitions():
             self.bump_epoch()
 
     def topics(self) -> list[TopicView]:
-        """Returns the subscribed topics that exist."""
+        """Returns the topics that exist and to which a member is subscribed."""
         return self.topics_of(sorted(self.group.subscribed_topics()))
 
     def assignable(self) -> Partitions:
-        """Returns the partitions of subscribed topics whose share state is initialised."""
+        """Returns the partitions of subscribed topics whose share state has been initialised."""
         initialized = self.group.state.initialized
         return {topic.topic_id: initialized[topic.topic_id] for topic in self.topics() if topic.topic_id in initialized}
 
@@ -73,7 +75,7 @@ class ShareTurn(EpochTurn[ShareGroup, ShareMemory]):
         return any(not indexes <= assigned.get(topic_id, set()) for topic_id, indexes in self.assignable().items())
 
     def follow_group_epoch(self) -> None:
-        """Computes a new target assignment if that is due."""
+        """Computes a new target assignment if one is due."""
         group = self.group
         if not self.is_target_due("share.assignment.interval.ms"):
             return
@@ -94,8 +96,8 @@ class ShareTurn(EpochTurn[ShareGroup, ShareMemory]):
         self.arm(TimerKind.SESSION, timeout_ms, member.member_id)
 
     def remove(self, members: Iterable[ShareMember]) -> None:
-        """Removes members that left or whose session expired. The leaders give back the records that they have
-        acquired."""
+        """Removes members that have left or whose sessions have expired. The records that they have acquired are
+        released by the partition leaders."""
         group_id = self.group.group_id
         for member in members:
             self.write(*member_tombstones(group_id, member.member_id))
@@ -103,7 +105,7 @@ class ShareTurn(EpochTurn[ShareGroup, ShareMemory]):
         self.members_went()
 
     def put_state(self, state: StatePartitions) -> None:
-        """Records the state partitions. Names of topics without any state partition are omitted."""
+        """Records which partitions have share state. Names of topics without such partitions are omitted."""
         kept = state.initializing.keys() | state.initialized.keys() | state.deleting
         state = state._replace(names={topic_id: name for topic_id, name in state.names.items() if topic_id in kept})
         if state != self.group.state:
@@ -118,7 +120,8 @@ def replay(registry: GroupRegistry, record: CoordinatorRecord) -> None:
 
 
 def on_loaded(registry: GroupRegistry, group: Group, now_ms: int) -> Outcome[None]:
-    """Arms the session timers after loading. Members keep their epochs and have one session timeout to reappear."""
+    """Starts the session timers after loading. Members keep their epochs and have one session timeout to send a
+    heartbeat."""
     assert isinstance(group, ShareGroup)
     turn = ShareTurn(registry, group, now_ms)
     for member in group.members.values():

@@ -1,5 +1,5 @@
-"""Compares a topology with the topics that exist: whether tasks can be assigned, how many there are, and which internal
-topics the broker has to create. Source: docs/spec/streams-groups.md#s4.
+"""Compares a topology with the existing topics, to find out whether tasks can be assigned, how many there are, and
+which internal topics the broker must create. Source: docs/spec/streams-groups.md#s4.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from odradek.broker.groups.streams.tasks import TaskRoles, Tasks
 from odradek.broker.groups.streams.topology import Subtopology, TopicInfo, Topology
 from odradek.protocol.errors import ErrorCode, KafkaError
 
-MOST_NAMED = 3  # maximum number of topics in the text of a status
+MOST_NAMED = 3  # maximum number of topics listed in the text of a status
 
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredTopology:
-    """A topology that was compared with the existing topics.
+    """The result of comparing a topology with the existing topics.
 
     status       why no tasks can be assigned, or None if the topology is ready
-    task_counts  the number of tasks of each subtopology; empty if the topics are missing or wrongly partitioned
-    internal     the internal topics by name, with the decided numbers of partitions
+    task_counts  the number of tasks of each subtopology; empty if source topics are missing or topics are wrongly
+                 partitioned
+    internal     the internal topics by name, with the partition counts that the broker has decided on
     missing      the internal topics that must be created
     """
 
@@ -43,7 +44,7 @@ class ConfiguredTopology:
         return frozenset(each.subtopology_id for each in self.topology.subtopologies.values() if each.is_stateful)
 
     def check_owned(self, owned: TaskRoles) -> None:
-        """Raises INVALID_REQUEST if a member reports a task that the topology does not have. While the topology is not
+        """Raises INVALID_REQUEST if a member reports a task that does not exist in the topology. Until the topology is
         ready, every report is accepted."""
         if self.is_ready:
             for tasks in (owned.active, owned.standby, owned.warmup):
@@ -66,10 +67,10 @@ class ConfiguredTopology:
 
 
 def configure(topology: Topology, existing: Mapping[str, int]) -> ConfiguredTopology:
-    """Compares the topology with the existing topics. `existing` has the partition counts of all required topics that
-    exist.
+    """Compares the topology with the existing topics. `existing` contains the partition counts of those required topics
+    that exist.
 
-    Raises STREAMS_INVALID_TOPOLOGY if the numbers of partitions do not follow from the topology.
+    Raises STREAMS_INVALID_TOPOLOGY if the partition counts cannot be derived from the topology.
     """
     absent = {
         name
@@ -93,7 +94,7 @@ def configure(topology: Topology, existing: Mapping[str, int]) -> ConfiguredTopo
 
 
 def _internal_topics(topology: Topology, counts: PartitionCounts) -> dict[str, TopicInfo]:
-    """Returns the internal topics in the order in which Kafka names them."""
+    """Returns the internal topics, in the order in which Kafka lists them."""
     topics: dict[str, TopicInfo] = {}
     for subtopology in topology.subtopologies.values():
         for topic in (*subtopology.repartition_sources, *subtopology.changelog_topics):
@@ -111,10 +112,10 @@ def _internal_topics(topology: Topology, counts: PartitionCounts) -> dict[str, T
 def missing_topics_status(
     missing: Sequence[str], unauthorized: Sequence[str] = (), failures: Mapping[str, str] | None = None
 ) -> Status:
-    """Returns the status for missing internal topics.
+    """Returns the status that reports missing internal topics.
 
-    unauthorized  the missing topics that the member may not create
-    failures      the topics that could not be created recently, with the reasons
+    unauthorized  the missing topics that the member is not allowed to create
+    failures      recent failures to create topics: the error message of each topic
     """
     detail = f"Internal topics are missing: {_shortened_list(missing)}"
     if unauthorized:
@@ -133,8 +134,8 @@ def _shortened_list(topics: Sequence[str]) -> str:
 
 
 def described_subtopologies(topology: Topology, configured: ConfiguredTopology | None) -> list[Subtopology]:
-    """Returns the subtopologies as StreamsGroupDescribe shows them: everything is sorted by name, and the internal
-    topics have their decided numbers of partitions once the topology is ready."""
+    """Returns the subtopologies as StreamsGroupDescribe reports them. Everything is sorted by name. Once the topology
+    is ready, the internal topics have the partition counts that the broker has decided on."""
     internal = configured.internal if configured is not None and configured.is_ready else {}
     return [
         replace(

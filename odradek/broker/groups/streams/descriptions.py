@@ -1,4 +1,4 @@
-"""Descriptions of the topology of streams groups (KIP-1331), which members send when the broker requests them.
+"""Topology descriptions of streams groups (KIP-1331), which members send when the broker requests them.
 
 Descriptions are kept in memory only. After a restart, the broker requests them again. Source:
 docs/spec/streams-groups.md#s10.
@@ -25,9 +25,9 @@ from odradek.protocol.messages.streams_group_topology_description_update_request
     StreamsGroupTopologyDescriptionUpdateRequest,
 )
 
-FIRST_PAUSE_MS = 30_000  # pause after the first request for a description; doubled after each further request
+FIRST_PAUSE_MS = 30_000  # pause after the first request for a description; each further request doubles it
 LONGEST_PAUSE_MS = 3_600_000
-JITTER_PERCENT = 20  # A pause is up to this much shorter or longer, so that not all groups are asked at the same time.
+JITTER_PERCENT = 20  # maximum random variation of a pause, so that the broker does not ask all groups at the same time
 
 
 class NodeType(Enum):
@@ -37,8 +37,8 @@ class NodeType(Enum):
 
 
 class DescriptionStatus(Enum):
-    """Values of TopologyDescriptionStatus in StreamsGroupDescribe. Kafka's status 2, an error of the description's
-    store, does not occur here."""
+    """The values of TopologyDescriptionStatus in StreamsGroupDescribe. Kafka's status 2, which reports an error of its
+    description store, does not occur here."""
 
     NOT_REQUESTED = 0
     NOT_STORED = 1
@@ -46,8 +46,8 @@ class DescriptionStatus(Enum):
 
 
 def asks_for_description(turn: StreamsTurn, member: StreamsMember) -> bool:
-    """Returns whether the broker should request a topology description from this member. After a request to
-    any member, the group gets no further request for a while."""
+    """Returns whether the heartbeat response should request a topology description from this member. After such a
+    request, no member of the group is asked again until a pause is over."""
     group = turn.group
     memory, topology = group.memory, group.topology
     if (
@@ -65,14 +65,14 @@ def asks_for_description(turn: StreamsTurn, member: StreamsMember) -> bool:
 
 
 def pause_after(times_asked: int, random_below: Callable[[int], int]) -> int:
-    """Returns the pause, in ms, after a request for a description. `times_asked` counts the earlier requests."""
+    """Returns the pause after a request for a description, in ms. `times_asked` is the number of earlier requests."""
     usual_ms = min(FIRST_PAUSE_MS << min(times_asked, LONGEST_PAUSE_MS.bit_length()), LONGEST_PAUSE_MS)
     jitter_ms = usual_ms * JITTER_PERCENT // 100
     return min(usual_ms - jitter_ms + random_below(2 * jitter_ms), LONGEST_PAUSE_MS)
 
 
 def check_form(request: StreamsGroupTopologyDescriptionUpdateRequest) -> None:
-    """Raises INVALID_REQUEST if an id is blank."""
+    """Raises INVALID_REQUEST if the member id or the group id is blank."""
     if is_blank(request.member_id):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "MemberId can't be empty.")
     if is_blank(request.group_id):
@@ -83,7 +83,7 @@ def begin_description(
     registry: GroupRegistry, request: StreamsGroupTopologyDescriptionUpdateRequest, now_ms: int
 ) -> Outcome[bool]:
     """Makes the first decision of StreamsGroupTopologyDescriptionUpdate: checks the request, and records that a
-    description is being stored."""
+    description is about to be stored."""
     group = _group(registry, request.group_id)
     group.require_member(request.member_id, None)
     current = NO_TOPOLOGY_EPOCH if group.topology is None else group.topology.epoch
@@ -97,15 +97,16 @@ def begin_description(
 def description_stored(
     registry: GroupRegistry, request: StreamsGroupTopologyDescriptionUpdateRequest, now_ms: int
 ) -> Outcome[bool]:
-    """Makes the second decision of StreamsGroupTopologyDescriptionUpdate: keeps the description."""
+    """Makes the second decision of StreamsGroupTopologyDescriptionUpdate: stores the description in memory, and records
+    its topology epoch."""
     turn = StreamsTurn(registry, _group(registry, request.group_id), now_ms)
     turn.set_memory(replace(turn.group.memory, description=request.topology_description))
     return replace(_record_described_epoch(turn, request.topology_epoch), counted=((DESCRIPTIONS_SET, 1),))
 
 
 def begin_removal(registry: GroupRegistry, group_id: str, now_ms: int) -> Outcome[bool]:
-    """Makes the first of two decisions that remove the description of a group before the group is deleted: records that
-    the description is uncertain. Raises NON_EMPTY_GROUP."""
+    """Makes the first of the two decisions that remove a group's description before the group is deleted. Records that
+    the description may or may not exist. Raises NON_EMPTY_GROUP."""
     group = _group(registry, group_id)
     if group.members:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
@@ -113,7 +114,8 @@ def begin_removal(registry: GroupRegistry, group_id: str, now_ms: int) -> Outcom
 
 
 def confirm_removal(registry: GroupRegistry, group_id: str, now_ms: int) -> Outcome[bool]:
-    """Makes the second decision of a removal: drops the description, and records that there is none."""
+    """Makes the second of the two decisions that remove a group's description. Discards the description, and records
+    that there is none."""
     turn = StreamsTurn(registry, _group(registry, group_id), now_ms)
     turn.set_memory(replace(turn.group.memory, description=None))
     return replace(_record_described_epoch(turn, NO_TOPOLOGY_EPOCH), counted=((DESCRIPTIONS_DELETED, 1),))
@@ -154,11 +156,11 @@ def _nodes(description: wire.TopologyDescription) -> Iterator[wire.TopologyDescr
         yield store.processor
 
 
-# StreamsGroupDescribe.
+# Responses to StreamsGroupDescribe.
 
 
 def described_topology(group: StreamsGroup) -> tuple[DescriptionStatus, answer.TopologyDescription | None]:
-    """Returns the status and the topology description for a StreamsGroupDescribe response that requests them."""
+    """Returns the status and the topology description, for a StreamsGroupDescribe request that asks for them."""
     description = group.memory.description
     if description is None:
         return DescriptionStatus.NOT_STORED, None

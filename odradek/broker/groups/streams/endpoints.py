@@ -1,4 +1,4 @@
-"""The endpoints of the members of a streams group, and the partitions of the tasks there, for interactive queries.
+"""The endpoints of the members of a streams group, and the partitions at each endpoint, for interactive queries.
 
 Source: docs/spec/streams-groups.md#s6.
 """
@@ -16,14 +16,15 @@ from odradek.protocol.messages.streams_group_heartbeat_response import Endpoint,
 
 
 def follow_endpoints(turn: StreamsTurn, before: StreamsMember, member: StreamsMember, *, has_other_tasks: bool) -> None:
-    """Advances the group's endpoint epoch if the member has another endpoint, or other tasks at its endpoint."""
+    """Advances the group's endpoint epoch if the member's endpoint has changed, or if it has an endpoint and its tasks
+    have changed."""
     if member.user_endpoint != before.user_endpoint or (has_other_tasks and member.user_endpoint is not None):
         memory = turn.group.memory
         turn.set_memory(replace(memory, endpoint_epoch=memory.endpoint_epoch + 1))
 
 
 def endpoint_partitions(turn: StreamsTurn, asking: StreamsMember) -> list[EndpointToPartitions]:
-    """Returns the partitions at each member's endpoint. The asking member comes last, as in Kafka."""
+    """Returns the partitions at each member's endpoint. As in Kafka, the member that sent the heartbeat comes last."""
     others = [member for member in turn.group.members.values() if member.member_id != asking.member_id]
     found = []
     for member in (*others, asking):
@@ -42,7 +43,7 @@ def endpoint_partitions(turn: StreamsTurn, asking: StreamsMember) -> list[Endpoi
 
 def _partitions(turn: StreamsTurn, held: Iterable[Tasks]) -> list[TopicPartition]:
     """Returns the partitions that these tasks read. If a topic has fewer partitions than the subtopology has tasks,
-    some tasks have no partition of it."""
+    some tasks read no partition of the topic."""
     topology = turn.group.topology
     assert topology is not None
     found: dict[str, set[int]] = {}

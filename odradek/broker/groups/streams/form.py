@@ -1,4 +1,5 @@
-"""Checks the form of a StreamsGroupHeartbeat, in Kafka's order: docs/spec/streams-groups.md#s2-2, rows 7 to 14."""
+"""Checks that a StreamsGroupHeartbeat is well formed, in Kafka's order: docs/spec/streams-groups.md#s2-2, rows 7 to
+14."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from odradek.protocol.kafka_rules import KafkaRules
 from odradek.protocol.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest
 
 FORM: Sequence[tuple[Callable[[StreamsGroupHeartbeatRequest], bool], str]] = (
-    # (condition for an invalid request, Kafka's message)
+    # (condition under which a request is invalid, Kafka's message)
     (lambda request: is_blank(request.member_id), "MemberId can't be empty."),
     (lambda request: is_blank(request.group_id), "GroupId can't be empty."),
     (lambda request: is_blank(request.instance_id), "InstanceId can't be empty."),
@@ -39,7 +40,7 @@ NOT_YET_IN_4_3: Sequence[tuple[Callable[[StreamsGroupHeartbeatRequest], bool], s
 
 
 def check_heartbeat(request: StreamsGroupHeartbeatRequest, rules: KafkaRules) -> TaskRoles | None:
-    """Returns the tasks that the member says it runs, or None if the request does not contain them. Raises
+    """Returns the tasks that the member reports, or None if the request contains none of the three lists. Raises
     INVALID_REQUEST or STREAMS_INVALID_TOPOLOGY."""
     epoch = request.member_epoch
     for is_wrong, reason in (*FORM, *JOINING) if epoch == JOIN_EPOCH else FORM:

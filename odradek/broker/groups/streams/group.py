@@ -30,7 +30,7 @@ from odradek.protocol.messages.streams_group_topology_description_update_request
 
 
 class ReportedOffset(NamedTuple):
-    """The sum of a task's changelog offsets, as a member reports it."""
+    """The sum of a task's changelog offsets, as reported by a member."""
 
     subtopology_id: str
     partition: int
@@ -38,7 +38,8 @@ class ReportedOffset(NamedTuple):
 
 
 class FailedCreation(NamedTuple):
-    """An internal topic's failed creation: the reason, and how long it is shown and the creation is not retried."""
+    """An internal topic that could not be created. Until `until_ms`, the reason is reported to members and the creation
+    is not retried."""
 
     reason: str
     until_ms: int
@@ -46,19 +47,19 @@ class FailedCreation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamsMemory(EpochMemory):
-    """State of a streams group that is not recorded.
+    """The state of a streams group that is not recorded.
 
-    configured        the topology compared with the existing topics; None before the first comparison
+    configured        the result of comparing the topology with the existing topics; None before the first comparison
     is_delayed        whether the first target waits for the end of `streams.initial.rebalance.delay.ms`
-    shutdown_by       the member that asked all members to shut down, or None
-    endpoint_epoch    changes whenever the endpoints of the members, or the tasks at an endpoint, change
-    task_offsets      how far each member has restored tasks, by member id
-    task_end_offsets  how far these tasks can be restored, by member id
-    being_created     internal topics whose creation was requested and has not ended
+    shutdown_by       id of the member that requested the shutdown of the application, or None
+    endpoint_epoch    advances whenever the members' endpoints, or the tasks at an endpoint, change
+    task_offsets      the offsets up to which each member has restored its tasks, by member id
+    task_end_offsets  the end offsets of these tasks, by member id
+    being_created     internal topics that are being created
     failed            internal topics that could not be created, by name
-    description       the description of the topology that a member has sent, or None
-    times_asked       how often members were asked for a description
-    ask_again_ms      when members may be asked again
+    description       the topology description that a member has sent, or None
+    times_asked       how many times the broker has requested a description
+    ask_again_ms      the earliest time at which the broker may request a description again
     """
 
     configured: ConfiguredTopology | None = None
@@ -81,7 +82,7 @@ class StreamsGroup(ReconciledGroup[StreamsMember, StreamsMemory, TaskRoles]):
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id, StreamsMemory())
-        self.metadata = GroupMetadata(self.epoch)  # its epoch and hash are not used; see `epoch` and `metadata_hash`
+        self.metadata = GroupMetadata(self.epoch)  # epoch and hash are unused; see `epoch` and `metadata_hash`
         self.topology: Topology | None = None  # None until the first member joins
 
     # Properties.
@@ -100,26 +101,29 @@ class StreamsGroup(ReconciledGroup[StreamsMember, StreamsMemory, TaskRoles]):
 
     @property
     def is_ready(self) -> bool:
-        """Whether the last check found all topics of the topology."""
+        """Whether the most recent check found all topics of the topology."""
         return self.topology is not None and self.metadata.validated_topology_epoch == self.topology.epoch
 
     @property
     def has_description(self) -> bool:
-        """Whether a description of the topology is stored, or is being stored or removed."""
+        """Whether a topology description is stored, or is being stored or removed."""
         return self.metadata.described_topology_epoch != NO_TOPOLOGY_EPOCH
 
     def topics_of(self, member: StreamsMember) -> frozenset[str]:
         return self.topology.read_topics() if self.topology is not None else frozenset()
 
     def subscribed_topics(self) -> frozenset[str]:
-        """Returns the topics that tasks read, or no topics if the group has no members."""
+        """Returns the topics that the group's tasks read. A group without members is subscribed to none."""
         return self.topology.read_topics() if self.topology is not None and self.members else frozenset()
 
     # Offsets.
 
     def held_since(self, member: StreamsMember) -> Callable[[str, int], int | None]:
-        """Returns a function of topic and partition. It returns the epoch at which the member received the partition,
-        or None. A partition belongs to the tasks with its number in all subtopologies that read the topic."""
+        """Returns a function that takes a topic and a partition, and returns the epoch at which the member received the
+        partition, or None if the member does not hold it.
+
+        A partition belongs to the task with the same number in each subtopology that reads the topic.
+        """
         readers: dict[str, list[str]] = {}
         if self.topology is not None:
             for subtopology_id in {*member.assigned.active, *member.revoking.active}:
@@ -149,7 +153,8 @@ class StreamsGroup(ReconciledGroup[StreamsMember, StreamsMemory, TaskRoles]):
     # Replay.
 
     def replay(self, record: CoordinatorRecord) -> None:
-        """Applies one of the records with keys 17 and 19 to 23. Compaction may have removed any overwritten record."""
+        """Applies a record with one of the keys 17 and 19 to 23. Compaction may have removed any record that a later
+        one overwrote."""
         prepared = record.prepared
         if prepared is not None and isinstance(prepared.content, TaskRoles):
             assert isinstance(record.key, StreamsGroupTargetAssignmentMemberKey)

@@ -1,7 +1,7 @@
-"""Decides StreamsGroupHeartbeat requests: join, stay and leave. docs/spec/streams-groups.md#s2
+"""Handles StreamsGroupHeartbeat requests: join, stay and leave. docs/spec/streams-groups.md#s2
 
 identify the member → apply the changes that it reports → compare topology and topics → advance the group's epoch? →
-compute a target? → reconcile the member → which internal topics have to be created?
+compute a target? → reconcile the member → which internal topics must be created?
 """
 
 from __future__ import annotations
@@ -37,16 +37,17 @@ from odradek.protocol.messages import streams_group_heartbeat_response as answer
 from odradek.protocol.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest, TaskOffset
 from odradek.protocol.messages.streams_group_heartbeat_response import StreamsGroupHeartbeatResponse
 
-SENDS_DESCRIPTIONS_SINCE = 1  # version
-# The first heartbeat version with this status. Earlier clients terminate when they read it.
+SENDS_DESCRIPTIONS_SINCE = 1  # the first heartbeat version that supports topology descriptions
+# The first heartbeat version that supports MISSING_CLIENT_TAGS. Clients with an earlier version terminate when they
+# receive this status.
 KNOWS_MISSING_TAGS_SINCE = 1
 
 
 class StreamsHeartbeat(NamedTuple):
-    """A StreamsGroupHeartbeat that has passed the form checks, and its sender.
+    """A valid StreamsGroupHeartbeat request and its sender.
 
-    owned       the tasks that the member says it runs, or None if the request does not contain them
-    may_create  whether the sender may CREATE a topic
+    owned       the tasks that the member reports, or None if the request does not contain them
+    may_create  returns whether the sender may CREATE a topic
     """
 
     request: StreamsGroupHeartbeatRequest
@@ -58,7 +59,8 @@ class StreamsHeartbeat(NamedTuple):
 
 
 class StreamsHeartbeatResult(NamedTuple):
-    """The result of a heartbeat. `topics` are internal topics, to be created once the result is recorded."""
+    """The result of a heartbeat. `topics` are the internal topics that must be created once the result has been
+    recorded."""
 
     response: StreamsGroupHeartbeatResponse
     topics: Sequence[TopicInfo] = ()
@@ -77,8 +79,8 @@ def heartbeat(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> O
 
 
 def streams_group(registry: GroupRegistry, group_id: str, missing: str) -> StreamsGroup:
-    """Returns the group. Raises GROUP_ID_NOT_FOUND if there is none. `missing` is the message if there is no group with
-    this id."""
+    """Returns the streams group with this id. Raises GROUP_ID_NOT_FOUND if there is none, or if the group has another
+    type. `missing` is the error message if there is no group at all."""
     group = registry.groups.get(group_id)
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, missing)
@@ -100,7 +102,7 @@ def _join(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outco
             turn = _new_group(registry, group_id, now_ms)
         case ClassicGroup() as classic if not classic.members:
             turn = _new_group(registry, group_id, now_ms)
-            turn.records += classic.tombstones()  # appended directly: these records do not belong to the new group
+            turn.records += classic.tombstones()  # appended directly, so as not to apply them to the new group
             for key in classic.running_timers():
                 turn.disarm(key.kind, key.member_id)
         case _:
@@ -120,8 +122,10 @@ def _new_group(registry: GroupRegistry, group_id: str, now_ms: int) -> StreamsTu
 
 
 def _joining_member(turn: StreamsTurn, request: StreamsGroupHeartbeatRequest) -> StreamsMember:
-    """Returns the member that joins: an existing member, a replacement for a static member, or a new member with only
-    an id. An existing member becomes static if it names an unused instance id. Source: docs/spec/streams-groups.md#s2-3
+    """Returns the member that joins: an existing member, a replacement for a static member, or a new member without any
+    fields but its id. An existing member becomes static if the request contains an unused instance id.
+
+    Source: docs/spec/streams-groups.md#s2-3
     """
     group, member_id, instance_id = turn.group, request.member_id, request.instance_id
     holder_id = None if instance_id is None else group.static_members.get(instance_id)
@@ -137,8 +141,8 @@ def _joining_member(turn: StreamsTurn, request: StreamsGroupHeartbeatRequest) ->
 
 
 def _replace_static_member(turn: StreamsTurn, holder: StreamsMember, member_id: str) -> StreamsMember:
-    """Replaces a static member by one with another member id, which takes over the target and the tasks. Its epoch is
-    0 so that it receives them again. Source: docs/spec/streams-groups.md#s2-5, S3"""
+    """Replaces a static member with one that has a different member id. The new member takes over the target and the
+    tasks. Its epoch is 0, so that it receives the tasks again. Source: docs/spec/streams-groups.md#s2-5, S3"""
     group_id, target = turn.group.group_id, turn.group.target_of(holder.member_id)
     member = replace(holder, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
     turn.remove_member(holder)
@@ -195,7 +199,8 @@ def _answer_member(turn: StreamsTurn, beat: StreamsHeartbeat, before: StreamsMem
     turn.begin_session(member)
     has_other_tasks = member.assigned is not before.assigned and member.assigned.roles != before.assigned.roles
     if is_new_group:
-        # As in Kafka, the endpoint epoch does not advance, but the response contains the member's own endpoint.
+        # As in Kafka, the first heartbeat of a group does not advance the endpoint epoch, but its response contains the
+        # member's own endpoint.
         tells_endpoints = member.user_endpoint is not None or request.endpoint_information_epoch != 0
     else:
         follow_endpoints(turn, before, member, has_other_tasks=has_other_tasks)
@@ -204,8 +209,8 @@ def _answer_member(turn: StreamsTurn, beat: StreamsHeartbeat, before: StreamsMem
     response = _response(turn, member)
     if tells_endpoints:
         response.partitions_by_user_endpoint = endpoint_partitions(turn, member)
-    # Unlike Kafka, repeat the assigned tasks if the member reports other tasks: the response that assigned them may
-    # have been lost.
+    # If the member reports other tasks than those assigned to it, the response that assigned them may have been lost.
+    # Unlike Kafka, send the assigned tasks again.
     reports_others = beat.owned is not None and beat.owned != member.assigned.roles
     if request.member_epoch == JOIN_EPOCH or has_other_tasks or reports_others:
         roles = member.assigned.roles
@@ -219,17 +224,18 @@ def _answer_member(turn: StreamsTurn, beat: StreamsHeartbeat, before: StreamsMem
 
 
 def _apply_request(member: StreamsMember, beat: StreamsHeartbeat) -> StreamsMember:
-    """Returns the member after applying the request. Fields that the request omits (null, -1) are unchanged."""
+    """Returns the member with the fields that the request contains. Fields that the request omits (null, -1) are
+    unchanged."""
     request = beat.request
     if _tells_nothing(request) and (beat.client_id, beat.client_host) == (member.client_id, member.client_host):
-        return member  # the case of nearly every heartbeat
+        return member  # the usual case
     endpoint = member.user_endpoint if request.member_epoch != JOIN_EPOCH else None
     if request.user_endpoint is not None:
         endpoint = Endpoint(request.user_endpoint.host, request.user_endpoint.port)
     tags = member.client_tags
     if request.client_tags is not None:
         tags = {each.key: each.value for each in request.client_tags}
-        if len(tags) < len(request.client_tags):  # Kafka answers UNKNOWN_SERVER_ERROR
+        if len(tags) < len(request.client_tags):  # Kafka responds with UNKNOWN_SERVER_ERROR here
             raise KafkaError(ErrorCode.INVALID_REQUEST, "ClientTags must not contain duplicate keys.")
     return replace(
         member,
@@ -261,9 +267,11 @@ def _tells_nothing(request: StreamsGroupHeartbeatRequest) -> bool:
 
 
 def _needs_a_target(before: StreamsMember, member: StreamsMember, instance_id: str | None) -> bool:
-    """Returns whether the group needs a new target because the member's fields have changed. If the request has an
-    instance id, fewer fields matter. As in Kafka, a static member that omits its instance id is treated as a dynamic
-    member."""
+    """Returns whether the group needs a new target because the member's fields have changed.
+
+    If the request contains an instance id, fewer fields matter. As in Kafka, a static member that omits its instance id
+    is treated like a dynamic member.
+    """
     if instance_id is None:
         return member != before
     return (member.rack_id, member.client_tags, member.process_id, member.topology_epoch) != (
@@ -275,8 +283,8 @@ def _needs_a_target(before: StreamsMember, member: StreamsMember, instance_id: s
 
 
 def _remember_reports(turn: StreamsTurn, request: StreamsGroupHeartbeatRequest) -> None:
-    """Keeps the reported offsets of tasks. As in Kafka, the offsets in the heartbeat that creates the group are
-    lost."""
+    """Stores the task offsets that the member reports. As in Kafka, the offsets in the heartbeat that creates the group
+    are lost."""
     memory, member_id = turn.group.memory, request.member_id
     if request.task_offsets is not None:
         offsets = {**memory.task_offsets, member_id: _reported(request.task_offsets)}
@@ -299,8 +307,11 @@ def _reported(offsets: Sequence[TaskOffset]) -> tuple[ReportedOffset, ...]:
 def _topics_to_create(
     turn: StreamsTurn, configured: ConfiguredTopology, may_create: Callable[[str], bool]
 ) -> tuple[Sequence[TopicInfo], Status | None]:
-    """Returns the internal topics to be created now, and the status about topics. A topic is not tried again while its
-    creation is under way, or for a while after its creation has failed. Source: docs/spec/streams-groups.md#s4"""
+    """Returns the internal topics to create now, and the status that reports problems with topics.
+
+    A topic is not created again while its creation is in progress, nor for a while after its creation has failed.
+    Source: docs/spec/streams-groups.md#s4
+    """
     if not configured.missing:
         return (), configured.status
     memory = turn.group.memory
@@ -327,7 +338,7 @@ def _topics_to_create(
 def _statuses(
     turn: StreamsTurn, beat: StreamsHeartbeat, member: StreamsMember, delay: Status | None, missing: Status | None
 ) -> list[answer.Status] | None:
-    """Returns the status entries of a heartbeat response, in the order in which Kafka lists them.
+    """Returns the status entries of a heartbeat response, in the same order as in Kafka.
 
     Source: docs/spec/streams-groups.md#s1-2, W2
     """
@@ -369,7 +380,7 @@ def _task_ids(tasks: Tasks) -> list[answer.TaskIds]:
     return [answer.TaskIds(subtopology_id=each, partitions=sorted(tasks[each])) for each in sorted(tasks)]
 
 
-# Requests of members that leave. The rules are in docs/spec/streams-groups.md#s2-3 and #s2-5.
+# Members that leave. The rules are in docs/spec/streams-groups.md#s2-3 and #s2-5.
 
 
 def _leave(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outcome[StreamsHeartbeatResult]:
@@ -385,8 +396,11 @@ def _leave(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outc
 
 
 def _leave_for_a_while(registry: GroupRegistry, beat: StreamsHeartbeat, now_ms: int) -> Outcome[StreamsHeartbeatResult]:
-    """Decides the temporary leave of a static member. It keeps its tasks until its session ends, but tasks that it had
-    to give up are free immediately. Source: docs/spec/streams-groups.md#s2-5, S1 and S2"""
+    """Handles the heartbeat of a static member that leaves temporarily.
+
+    The member keeps its tasks until its session ends, but tasks that it had to give up become free immediately. Source:
+    docs/spec/streams-groups.md#s2-5, S1 and S2
+    """
     request = beat.request
     group = streams_group(registry, request.group_id, f"Group {request.group_id} not found.")
     member = group.require_member(request.member_id, request.instance_id)

@@ -1,5 +1,5 @@
-"""Operations of streams groups other than heartbeats: replay, loading, timers, the end of a creation of internal
-topics, and StreamsGroupDescribe. Source: docs/spec/streams-groups.md#s1-3, #s4, #s9, #s11.
+"""Operations of streams groups other than heartbeats: replay, loading, timers, the results of creating internal topics,
+and StreamsGroupDescribe. Source: docs/spec/streams-groups.md#s1-3, #s4, #s9, #s11.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def replay(registry: GroupRegistry, record: CoordinatorRecord) -> None:
 
 
 def on_loaded(registry: GroupRegistry, group: Group, now_ms: int) -> Outcome[None]:
-    """Arms the timers after loading. Members keep their epochs. Each has one session timeout to reappear, and one
-    rebalance timeout to give up tasks."""
+    """Starts the timers after loading. Members keep their epochs. Each has one session timeout to send a heartbeat, and
+    one rebalance timeout to give up tasks."""
     assert isinstance(group, StreamsGroup)
     turn = StreamsTurn(registry, group, now_ms)
     for member in group.members.values():
@@ -60,7 +60,7 @@ def on_timer(registry: GroupRegistry, group: Group, key: TimerKey, now_ms: int) 
 
 
 def _end_delay(turn: StreamsTurn) -> None:
-    """Computes the first target after the initial delay, even if no member sends heartbeats any more."""
+    """Computes the first target at the end of the initial delay, without waiting for the next heartbeat."""
     turn.set_memory(replace(turn.group.memory, is_delayed=False))
     configured = turn.group.memory.configured
     if turn.group.members and configured is not None and turn.group.epoch > turn.group.assignment_epoch:
@@ -68,8 +68,8 @@ def _end_delay(turn: StreamsTurn) -> None:
 
 
 def target_computed(registry: GroupRegistry, group_id: str, computed: ComputedTarget, now_ms: int) -> Outcome[bool]:
-    """Records a target assignment whose computation took longer. If the group can no longer use it, the computation
-    begins again."""
+    """Records a target assignment that was not computed immediately. If the group can no longer use the target, its
+    computation starts again."""
     group = registry.groups.get(group_id)
     if not isinstance(group, StreamsGroup):
         return Outcome(True)
@@ -84,8 +84,8 @@ def target_computed(registry: GroupRegistry, group_id: str, computed: ComputedTa
 def creation_ended(
     registry: GroupRegistry, group_id: str, topics: Sequence[str], failures: Mapping[str, str], now_ms: int
 ) -> Outcome[bool]:
-    """Notes that the creation of internal topics has ended, and why some of them could not be created. For a while the
-    failures are reported to members, and these topics are not tried again."""
+    """Notes that the attempt to create internal topics has ended. For a while, failures are reported to members, and
+    the topics concerned are not created again."""
     group = registry.groups.get(group_id)
     if not isinstance(group, StreamsGroup):
         return Outcome(True)
@@ -101,7 +101,8 @@ def creation_ended(
 def describe_streams_group(
     registry: GroupRegistry, group_id: str, *, includes_description: bool = False
 ) -> DescribedGroup:
-    """Describes a group. Raises KafkaError GROUP_ID_NOT_FOUND, also for groups of other types."""
+    """Describes a streams group. Raises KafkaError GROUP_ID_NOT_FOUND if there is none, or if the group has another
+    type."""
     group = streams_group(registry, group_id, f"Group {group_id} not found.")
     status, description = described_topology(group) if includes_description else (DescriptionStatus.NOT_REQUESTED, None)
     return DescribedGroup(

@@ -1,5 +1,5 @@
-"""Limits of streams groups, which Kafka does not have. A member chooses the size of the topology, and all clients of
-the broker wait while one decision about it is made."""
+"""Limits of streams groups, which Kafka does not have. They exist because a member determines the size of the topology,
+and all clients of the broker wait while a decision about it is made."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages import streams_group_heartbeat_request as wire
 
-MOST_TOPICS = 5_000  # in one topology; a topic that is named twice counts twice
-MOST_TASKS = 20_000  # in one group, without standby tasks
+MOST_TOPICS = 5_000  # in one topology; a topic that is listed twice counts twice
+MOST_TASKS = 20_000  # in one group, not counting standby tasks
 
 
 def check_size(topology: wire.Topology) -> None:
-    """Raises STREAMS_INVALID_TOPOLOGY if the topology names too many topics."""
+    """Raises STREAMS_INVALID_TOPOLOGY if the topology lists too many subtopologies and topics."""
     count = sum(
         1
         + len(each.source_topics)
@@ -28,7 +28,7 @@ def check_size(topology: wire.Topology) -> None:
 
 
 def check_task_count(task_counts: Mapping[str, int]) -> None:
-    """Raises STREAMS_INVALID_TOPOLOGY if the topics have so many partitions that there are too many tasks."""
+    """Raises STREAMS_INVALID_TOPOLOGY if the partition counts of the topics result in too many tasks."""
     count = sum(task_counts.values())
     if count > MOST_TASKS:
         what = f"The topology has {count} tasks; this broker allows {MOST_TASKS} in a group."

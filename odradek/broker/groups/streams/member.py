@@ -1,5 +1,5 @@
 """A member of a streams group: the information that it has sent, and its assigned tasks. Members are immutable;
-replaying a record creates the next version."""
+replaying a record creates a changed copy."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 
 class StreamsMemberState(Enum):
-    """The member's progress towards its target. The value is the byte in the record with key 22."""
+    """A member's progress towards its target. The value is the byte stored in the record with key 22."""
 
     STABLE = 1
-    UNREVOKED_TASKS = 2  # the member must give up tasks and has not confirmed it yet
+    UNREVOKED_TASKS = 2  # the member must give up tasks and has not confirmed yet that it did
     UNRELEASED_TASKS = 3  # other members still hold tasks of this member's target
 
 
@@ -32,7 +32,7 @@ class StreamsMember:
     """A member of a streams group.
 
     topology_epoch  the epoch of the topology with which the member joined
-    process_id      the member's application instance; each thread of the instance is a separate member
+    process_id      identifies the application instance; each of its threads is a separate member
     """
 
     member_id: str
@@ -53,7 +53,7 @@ class StreamsMember:
     revoking: HeldTasks = field(default_factory=HeldTasks)
 
     def require_epoch(self, epoch: int) -> None:
-        """Raises STALE_MEMBER_EPOCH unless the member has this epoch."""
+        """Raises STALE_MEMBER_EPOCH unless this is the member's epoch."""
         if epoch != self.epoch:
             raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
 

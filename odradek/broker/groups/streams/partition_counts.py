@@ -1,8 +1,8 @@
 """Decides how many partitions the internal topics of a topology have.
 
-Subtopologies are visited in the order of a Java hash map, as in Kafka, because the result can depend on the order: the
-first subtopology that writes to a repartition topic decides its number, even if another one would decide on a larger
-number. Source: docs/spec/streams-groups.md#s4, T2 to T9.
+As in Kafka, subtopologies are visited in the order of a Java hash map, because the result can depend on the order: the
+first subtopology that writes to a repartition topic determines its partition count, even if a later one would require
+more partitions. Source: docs/spec/streams-groups.md#s4, T2 to T9.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 
 class WronglyPartitioned(Exception):
-    """Topics that must have the same number of partitions have different numbers. The message is sent to the client."""
+    """Topics that must have the same number of partitions do not. The message is sent to the client."""
 
     @property
     def status(self) -> Status:
@@ -28,9 +28,9 @@ class PartitionCounts:
     """The number of partitions of each topic of a topology, and the number of tasks of each subtopology.
 
     existing  topics that exist, which include all source topics
-    decided   internal topics, including existing ones with another number
+    decided   internal topics; an internal topic that exists may have another number of partitions
 
-    Raises WronglyPartitioned, or STREAMS_INVALID_TOPOLOGY if no number of partitions follows from the topology.
+    Raises WronglyPartitioned, or STREAMS_INVALID_TOPOLOGY if the partition counts cannot be derived from the topology.
     """
 
     __slots__ = ("decided", "existing", "repartition_topics", "task_counts")
@@ -54,7 +54,7 @@ class PartitionCounts:
             self._size(subtopology)
 
     def _counts_of_client(self, subtopologies: Iterable[Subtopology]) -> dict[str, int]:
-        """Returns the repartition topics whose number of partitions the client has decided."""
+        """Returns the partition counts of the repartition topics for which the client has set one."""
         fixed: dict[str, int] = {}
         for subtopology in subtopologies:
             for topic in subtopology.repartition_sources:
@@ -64,12 +64,13 @@ class PartitionCounts:
         return fixed
 
     def _follow_sinks(self, subtopologies: list[Subtopology]) -> None:
-        """Gives repartition topics the largest number among the topics that a writing subtopology reads.
+        """Gives each remaining repartition topic the largest partition count among the topics that the writing
+        subtopology reads.
 
-        The subtopologies are visited in rounds until nothing changes. A subtopology is visited again if previously none
-        of the topics that it reads had a number, and one has a number now.
+        The subtopologies are visited in rounds until nothing changes. A subtopology must wait while none of the topics
+        that it reads has a partition count yet, and is visited again when one of them gets a count.
         """
-        readers: dict[str, list[int]] = {}  # topic without a number → subtopologies that wait for it
+        readers: dict[str, list[int]] = {}  # topic without a partition count → subtopologies that wait for one
         this_round, next_round = list(range(len(subtopologies))), list[int]()
         waiting: set[int] = set()
         while this_round:
@@ -110,11 +111,11 @@ class PartitionCounts:
             )
 
     def _count(self, name: str) -> int:
-        """Returns the number of partitions of a topic. Existing topics keep their number."""
+        """Returns the partition count of a topic. An existing topic keeps its count."""
         return self.existing[name] if name in self.existing else self.decided[name]
 
     def _align(self, names: Iterable[str], fixed: Mapping[str, int]) -> None:
-        """Gives the repartition topics of a copartition group the same number."""
+        """Gives the repartition topics of a copartition group the same partition count."""
         counts = {name: self._count(name) for name in sorted(names, key=compared_as_java_does)}
         external = {name: count for name, count in counts.items() if name not in self.repartition_topics}
         agreed = {name: fixed[name] for name in counts if name in fixed}
@@ -131,7 +132,8 @@ class PartitionCounts:
             self.decided[name] = count
 
     def _size(self, subtopology: Subtopology) -> None:
-        """Counts the tasks of a subtopology. Its changelog topics have a partition for each task."""
+        """Determines the number of tasks of a subtopology, which is also the partition count of its changelog
+        topics."""
         count = max((self._count(name) for name in subtopology.read_topics()), default=0)
         if count == 0:
             raise KafkaError(
@@ -151,7 +153,8 @@ def _names_of(group: CopartitionGroup, subtopology: Subtopology) -> Iterable[str
 
 
 def _common_count(counts: Mapping[str, int]) -> int | None:
-    """Returns the number of partitions that all the topics have, or None if there are no topics."""
+    """Returns the partition count that all of the topics have, or None if there are no topics. Raises
+    WronglyPartitioned if the counts differ."""
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{name}={count}" for name, count in counts.items())
         raise WronglyPartitioned(f"Following topics do not have the same number of partitions: [{{{listed}}}]")

@@ -1,7 +1,7 @@
-"""Moves a member of a streams group towards its target, one step for each heartbeat.
+"""Moves a member of a streams group towards its target, one step per heartbeat.
 
-A member first gives up tasks, and then receives tasks that no other member holds. Members of one process never have a
-task in two roles. Source: docs/spec/streams-groups.md#s5-2, R1 to R10.
+A member first gives up tasks, and then receives tasks that no other member holds. The members of a process never have
+the same task in two roles. Source: docs/spec/streams-groups.md#s5-2, R1 to R10.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from odradek.broker.groups.streams.tasks import HeldTasks, Since, TaskRoles, Tas
 
 
 class TaskGoal(NamedTuple):
-    """The state towards which one member moves.
+    """The state towards which a member moves.
 
-    epoch    epoch of the target assignment
-    target   the member's part of the target assignment
-    holders  returns the tasks that are not free for the member; called only if the member needs tasks
+    epoch             epoch of the target assignment
+    target            the member's part of the target assignment
+    unreleased_tasks  returns the tasks that the member cannot receive yet; called only if the member needs tasks
     """
 
     epoch: int
@@ -28,15 +28,19 @@ class TaskGoal(NamedTuple):
 
 
 class UnreleasedTasks(NamedTuple):
-    """The tasks, by subtopology id, that a member cannot receive yet as active tasks or as standby tasks."""
+    """The tasks, by subtopology id, that a member cannot receive yet: those that it cannot have as active tasks, and
+    those that it cannot have as standby tasks."""
 
     active: Mapping[str, set[int]]
     standby: Mapping[str, set[int]]
 
 
 def unreleased_tasks(members: Iterable[StreamsMember], receiver: StreamsMember) -> UnreleasedTasks:
-    """Returns the tasks that `receiver`, one of the members, cannot receive. A task that a member must give up is held
-    until the member confirms that it did. This also applies to tasks of `receiver` itself."""
+    """Returns the tasks that `receiver`, which is one of the members, cannot receive yet.
+
+    A task that a member must give up remains unavailable until the member confirms that it gave the task up. This rule
+    also applies to tasks of `receiver` itself.
+    """
     active: dict[str, set[int]] = {}
     standby: dict[str, set[int]] = {}
     for member in members:
@@ -58,8 +62,8 @@ def _add(found: dict[str, set[int]], *held: Tasks | Since) -> None:
 
 
 def reconcile(member: StreamsMember, goal: TaskGoal, owned: TaskRoles | None) -> StreamsMember:
-    """Returns the member after this heartbeat, possibly unchanged. `owned` has the tasks that the member says it runs,
-    or None if the request does not contain them."""
+    """Returns the member as it is after this heartbeat, possibly unchanged. `owned` contains the tasks that the member
+    reports, or is None if the request does not list them."""
     match member.state:
         case StreamsMemberState.STABLE:
             return (
@@ -78,7 +82,7 @@ def _move_towards_target(
 ) -> StreamsMember:
     assigned, target = member.assigned, goal.target
     active = _intersection(assigned.active, target.active)
-    # A standby task that becomes active is kept until the active task is free.
+    # A standby task that is to become active is kept until the active task is free.
     standby = _union(_intersection(assigned.standby, target.standby), _intersection(assigned.standby, target.active))
     warmup = _union(_intersection(assigned.warmup, target.warmup), _intersection(assigned.warmup, target.active))
     revoking = HeldTasks(
@@ -87,11 +91,12 @@ def _move_towards_target(
         _difference(assigned.warmup, warmup),
     )
     if revoking and (owned is None or _overlaps_any_role(owned, revoking)):
-        # A member that turns one of its active tasks into a standby task need not wait: it holds the task itself.
+        # An active task that is to become a standby task of the same member is available at once, because no other
+        # member holds it.
         standby = _union(standby, _intersection(revoking.active, target.standby))
         return replace(
             member,
-            # If a member has given up its tasks and must give up more, the second revocation gets a new epoch.
+            # If a member has just given up tasks and must give up more, the second revocation has a new epoch.
             epoch=member.epoch + 1 if has_revoked else member.epoch,
             previous_epoch=member.epoch,
             state=StreamsMemberState.UNREVOKED_TASKS,

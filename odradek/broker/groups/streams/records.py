@@ -1,4 +1,5 @@
-"""Creates and reads the records of streams groups, with the keys 17 and 19 to 23: docs/spec/streams-groups.md#s11."""
+"""Encodes and decodes the records of streams groups, which have the keys 17 and 19 to 23:
+docs/spec/streams-groups.md#s11."""
 
 from __future__ import annotations
 
@@ -41,11 +42,11 @@ BEING_STORED = -2
 
 
 class GroupMetadata(NamedTuple):
-    """The record with key 17.
+    """The content of the record with key 17.
 
     validated_topology_epoch  the topology for which all topics were found; NO_TOPOLOGY_EPOCH if some are missing
     assignment_settings       the settings of the last target assignment, by name without `streams.`
-    described_topology_epoch  the topology whose description is stored; BEING_STORED while that is not certain
+    described_topology_epoch  the topology whose description is stored; BEING_STORED if it may or may not be stored
     refused_topology_epoch    the topology whose description was refused permanently
     """
 
@@ -58,7 +59,7 @@ class GroupMetadata(NamedTuple):
 
     @property
     def assignment_inputs(self) -> tuple[object, ...]:
-        """Returns everything, except the members, on which the target assignment depends."""
+        """Returns everything on which the target assignment depends, except for the members."""
         return self.metadata_hash, self.validated_topology_epoch, self.assignment_settings
 
 
@@ -108,7 +109,7 @@ def member_record(group_id: str, member: StreamsMember) -> CoordinatorRecord:
 
 
 def with_metadata(member: StreamsMember, value: StreamsGroupMemberMetadataValue) -> StreamsMember:
-    """Returns the member with the fields of the record with key 19. Fields of key 22 are unchanged."""
+    """Returns the member with the fields from the record with key 19. Fields that come from key 22 are unchanged."""
     endpoint = value.user_endpoint
     return replace(
         member,
@@ -143,8 +144,8 @@ def target_record(group_id: str, member_id: str, target: TaskRoles) -> Coordinat
 
 
 def prepared_target_record(group_id: str, member_id: str, target: TaskRoles) -> CoordinatorRecord:
-    """Returns the record of a target that may have very many tasks, already encoded, and decoded again as a replay does
-    it. Writing and replaying the record then costs little."""
+    """Returns the record of a target, which may contain a great many tasks. The record is already encoded, and decoded
+    again into the form that a replay produces, so that writing and replaying it later is cheap."""
     record = target_record(group_id, member_id, target)
     key, value = encode_record(record)
     assert isinstance(record.value, StreamsGroupTargetAssignmentMemberValue)
@@ -194,7 +195,7 @@ def _passive_tasks(tasks: Tasks) -> list[CurrentTaskIds]:
 
 
 def with_assignment(member: StreamsMember, value: StreamsGroupCurrentMemberAssignmentValue) -> StreamsMember:
-    """Returns the member with the fields of the record with key 22. Fields of key 19 are unchanged."""
+    """Returns the member with the fields from the record with key 22. Fields that come from key 19 are unchanged."""
     epoch = value.member_epoch
     return replace(
         member,
@@ -213,8 +214,7 @@ def with_assignment(member: StreamsMember, value: StreamsGroupCurrentMemberAssig
 
 
 def _since(stored: Sequence[CurrentTaskIds], member_epoch: int) -> Since:
-    """Returns stored active tasks with their epochs. A record without epochs counts as written at the member's
-    epoch."""
+    """Returns stored active tasks with their epochs. If the record contains no epochs, the member's epoch is used."""
     return {
         each.subtopology_id: (
             dict(zip(each.partitions, each.assignment_epochs, strict=False))

@@ -1,5 +1,5 @@
-"""Statuses: hints in the response to a heartbeat that is not refused. Source: docs/spec/streams-groups.md#s1-2, W2 and
-W3."""
+"""The statuses in heartbeat responses, which inform members about problems that do not cause an error. Source:
+docs/spec/streams-groups.md#s1-2, W2 and W3."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class StatusCode(Enum):
     MISSING_INTERNAL_TOPICS = 3
     SHUTDOWN_APPLICATION = 4
     ASSIGNMENT_DELAYED = 5
-    # Requires version 1 of the heartbeat: earlier clients terminate when they read this status.
+    # Sent only from heartbeat version 1 on, because earlier clients terminate when they receive this status.
     MISSING_CLIENT_TAGS = 6
 
 

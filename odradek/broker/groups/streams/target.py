@@ -1,8 +1,8 @@
-"""The computation of the target assignment of a streams group.
+"""Computes the target assignment of a streams group.
 
-One decision about the group begins the computation with a snapshot of the group. If the group is large, other requests
-are served meanwhile, and a later decision records the result. The computation ends by encoding the records, one member
-after another, so that this later decision only has to append them, in a single batch.
+One decision about the group takes a snapshot and starts the computation. If the group is large, the broker serves other
+requests while the computation runs, and a later decision records the result. The computation also encodes the records,
+one member at a time, so that the later decision only has to append them in a single batch.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class ComputedTarget(NamedTuple):
 
     epoch    the group epoch when the computation began
     inputs   `GroupMetadata.assignment_inputs` at that time
-    targets  contains every member that the group had at that time
+    targets  the new target of every member that the group had at that time
     before   the group's targets at that time, by member id
-    records  the records of the members whose target is not the one in `before`
+    records  the records of the members whose new target differs from the one in `before`
     """
 
     epoch: int
@@ -36,27 +36,31 @@ class ComputedTarget(NamedTuple):
     records: Mapping[str, CoordinatorRecord]
 
     def is_usable_for(self, group: StreamsGroup) -> bool:
-        """Returns whether the group may use this target, although members may have joined or left since the computation
+        """Returns whether the group can still use this target. Members may have joined or left since the computation
         began.
 
         The target is recorded with the epoch for which it was computed, as if it had been computed immediately. If the
-        group's epoch has advanced since then, the next target follows. A group whose members change all the time
-        therefore still gets targets. A target is unusable if it was computed for other topics or settings, or if it is
-        older than the group's current target. A static member that has replaced another one without a new epoch must be
-        in the target, because no other target would follow.
+        group's epoch has advanced since then, another target follows. Therefore, even a group whose members change
+        constantly gets targets.
+
+        A target is unusable if it was computed for other topics or settings, or if it is older than the group's current
+        target. If no other target will follow because the epoch has not advanced, the target must contain every member.
+        Otherwise, a static member that replaced another one without advancing the epoch would never get a target.
         """
         if not group.assignment_epoch < self.epoch <= group.epoch or self.inputs != group.metadata.assignment_inputs:
             return False
         return group.epoch > self.epoch or group.members.keys() <= self.targets.keys()
 
     def records_for(self, group: StreamsGroup) -> Iterator[CoordinatorRecord]:
-        """Yields a record for each member that is still in the group, and whose target differs from its current one."""
+        """Yields a record for each member that is still in the group and whose new target differs from its current
+        one."""
         for member_id, target in self.targets.items():
             if member_id not in group.members:
                 continue
             current = group.targets.get(member_id)
             record = self.records.get(member_id)
-            # The same object needs no comparison: it was compared when the records were encoded.
+            # If the current target is still the same object as in `before`, it was compared when the records were
+            # encoded.
             if current is None or current is not self.before.get(member_id):
                 record = None if current == target else record or target_record(group.group_id, member_id, target)
             if record is not None:
@@ -64,7 +68,7 @@ class ComputedTarget(NamedTuple):
 
 
 def work_of_target(group: StreamsGroup, configured: ConfiguredTopology, replicas: int) -> int:
-    """Returns the number of tasks and standby tasks to assign, plus the number of members."""
+    """Returns the amount of work: the number of active and standby tasks to assign, plus the number of members."""
     tasks = sum(configured.task_counts.values())
     stateful = sum(configured.task_counts[each] for each in configured.stateful)
     return len(group.members) + tasks + stateful * replicas
@@ -73,9 +77,10 @@ def work_of_target(group: StreamsGroup, configured: ConfiguredTopology, replicas
 def target_of_members(
     group: StreamsGroup, configured: ConfiguredTopology, replicas: int, joining: str | None
 ) -> Generator[None, None, ComputedTarget]:
-    """Takes the snapshot, and returns the generator of the computation. The group may change while the generator runs.
+    """Takes a snapshot of the group, and returns a generator that computes the target. The group may change while the
+    generator runs.
 
-    joining  the id of the member whose first heartbeat causes the assignment, or None
+    joining  the id of the member whose first heartbeat triggers the assignment, or None
     """
     members, offsets = [*group.members.values()], group.memory.task_offsets
     group_id, epoch, inputs, before = (

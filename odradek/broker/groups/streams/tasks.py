@@ -1,4 +1,5 @@
-"""Tasks of a streams group: a task is one partition of a subtopology, and a member holds it in one of three roles."""
+"""The tasks of a streams group. A task is one partition of a subtopology, and a member holds it in one of three
+roles."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ NO_TASKS: Tasks = {}
 
 @dataclass(frozen=True, slots=True)
 class TaskRoles:
-    """Tasks by role, in a target assignment or in a member's report of the tasks that it runs."""
+    """Tasks by role: those in a target assignment, or those that a member reports to be running."""
 
     active: Tasks = field(default_factory=dict)
     standby: Tasks = field(default_factory=dict)
@@ -32,8 +33,9 @@ class TaskRoles:
 
 @dataclass(frozen=True, slots=True)
 class HeldTasks:
-    """Tasks that the coordinator has given to a member, by role. Each active task has the epoch at which the member
-    received it, because an offset commit may have an older epoch if the member already had the task then."""
+    """The tasks that the coordinator has given to a member, by role. For each active task, the epoch at which the
+    member received it is stored, because an offset commit may use an older epoch if the member already had the task at
+    that epoch."""
 
     active: Since = field(default_factory=dict)
     standby: Tasks = field(default_factory=dict)
@@ -59,7 +61,8 @@ class TaskIdsStruct(Protocol):
 
 
 def tasks_of(listed: Iterable[TaskIdsStruct]) -> Tasks:
-    """Reads a list of task ids. Entries of the same subtopology are merged, whereas Kafka fails on them."""
+    """Converts a list of task ids. Entries with the same subtopology are merged, whereas Kafka fails if there are
+    any."""
     tasks: dict[str, frozenset[int]] = {}
     for each in listed:
         if each.partitions:
@@ -72,9 +75,9 @@ def reported_tasks(
     standby: Iterable[TaskIdsStruct] | None,
     warmup: Iterable[TaskIdsStruct] | None,
 ) -> TaskRoles | None:
-    """Returns the tasks that a heartbeat reports, or None if it has no lists of tasks.
+    """Returns the tasks that a heartbeat reports, or None if the heartbeat contains no lists of tasks.
 
-    Raises INVALID_REQUEST if it has some of the lists but not all three.
+    Raises INVALID_REQUEST if it contains only some of the three lists.
     """
     if active is None and standby is None and warmup is None:
         return None
@@ -84,7 +87,7 @@ def reported_tasks(
 
 
 def is_within(tasks: Tasks, others: Mapping[str, Mapping[int, int]] | Tasks) -> bool:
-    """Returns whether all tasks are among the others."""
+    """Returns whether `others` contains all of the tasks."""
     return all(
         partition in others.get(subtopology_id, ())
         for subtopology_id, partitions in tasks.items()
@@ -93,5 +96,5 @@ def is_within(tasks: Tasks, others: Mapping[str, Mapping[int, int]] | Tasks) -> 
 
 
 def overlaps(tasks: Tasks, others: Mapping[str, Mapping[int, int]] | Tasks) -> bool:
-    """Returns whether any of the tasks is among the others."""
+    """Returns whether `others` contains any of the tasks."""
     return any(not partitions.isdisjoint(others.get(each, ())) for each, partitions in tasks.items())

@@ -1,7 +1,8 @@
-"""The topology of a Kafka Streams application as its members send it and the group stores it (KIP-1071).
+"""The topology of a Kafka Streams application, as members send it and as the group stores it (KIP-1071).
 
-A topology has subtopologies: parts of the application that exchange data only through topics. Each one reads source
-topics and repartition topics, and its stores are kept in changelog topics. Source: docs/spec/streams-groups.md#s3.
+A topology consists of subtopologies: parts of the application that exchange data only through topics. Each subtopology
+reads source topics and repartition topics, and keeps its state stores in changelog topics. Source:
+docs/spec/streams-groups.md#s3.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from odradek.protocol.topic_partition import INTERNAL_TOPICS
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """An internal topic of an application, which the broker creates.
+    """An internal topic of an application. The broker creates it.
 
     partitions          0 if the broker decides
     replication_factor  0 or less for the broker's default
@@ -33,7 +34,7 @@ class TopicInfo:
 class CopartitionGroup:
     """A group of topics that must have the same number of partitions.
 
-    Each topic is given by its index in one of the topic lists of the subtopology.
+    Each topic is identified by its index in one of the subtopology's topic lists.
     """
 
     source_topics: tuple[int, ...] = ()
@@ -53,7 +54,7 @@ class Subtopology:
 
     @property
     def is_stateful(self) -> bool:
-        """Whether tasks of this subtopology have a state, and therefore can have standby tasks."""
+        """Whether tasks of this subtopology have state and can therefore have standby tasks."""
         return bool(self.changelog_topics)
 
     def read_topics(self) -> Iterator[str]:
@@ -71,10 +72,10 @@ class Subtopology:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """One version of the topology of an application: its subtopologies by id.
+    """One version of an application's topology: its subtopologies by id.
 
-    Two topologies are equal if they have the same epoch and, by id, the same subtopologies. The order of the
-    subtopologies does not count, but the order of all lists inside them does.
+    Two topologies are equal if they have the same epoch and the same subtopologies. The order of the subtopologies does
+    not matter, but the order of all lists inside them does.
     """
 
     epoch: int
@@ -84,18 +85,18 @@ class Topology:
         return frozenset(name for each in self.subtopologies.values() for name in each.required_topics())
 
     def read_topics(self) -> frozenset[str]:
-        """Returns the topics to which the group counts as subscribed."""
+        """Returns the topics that the tasks read. The group counts as subscribed to these topics."""
         return frozenset(name for each in self.subtopologies.values() for name in each.read_topics())
 
 
-# Checks of the topology in a request, in the order in which they apply.
+# Checks of the topology in a request, in the order in which they are made.
 
 
 def check_topics(
     topology: wire.Topology, is_valid_name: Callable[[str], bool], may_describe: Callable[[str], bool]
 ) -> Generator[None, None, None]:
-    """Raises KafkaError if the topology has internal topics of Kafka, invalid names, or topics that are hidden from
-    the client. Yields after each name."""
+    """Raises KafkaError if the topology contains internal topics of Kafka, invalid names, or topics that the client may
+    not see. Yields after each name."""
     names: dict[str, None] = {}
     internal, invalid = [], []
     for name in _named_topics(topology):
@@ -117,21 +118,21 @@ def check_topics(
         )
     is_hidden = False
     for name in names:
-        is_hidden |= not may_describe(name)  # evaluated for every topic, because each decision is logged
+        is_hidden |= not may_describe(name)  # `may_describe` is called for every topic, because each decision is logged
         yield
     if is_hidden:
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def check_patterns(topology: wire.Topology) -> None:
-    """Raises INVALID_REQUEST if a subtopology has a pattern for source topics. Kafka does not resolve them either; the
-    Java client resolves them itself."""
+    """Raises INVALID_REQUEST if a subtopology has a pattern for source topics. Kafka does not resolve such patterns
+    either; the Java client resolves them itself."""
     if any(subtopology.source_topic_regex for subtopology in topology.subtopologies):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Regular expressions for source topics are not supported yet.")
 
 
 def check_changelogs(topology: wire.Topology) -> None:
-    """Raises STREAMS_INVALID_TOPOLOGY if the client fixes the partition count of a changelog topic."""
+    """Raises STREAMS_INVALID_TOPOLOGY if the client specifies the partition count of a changelog topic."""
     for subtopology in topology.subtopologies:
         for topic in subtopology.state_changelog_topics:
             if topic.partitions != 0:
@@ -151,11 +152,11 @@ def _named_topics(topology: wire.Topology) -> Iterator[str]:
 
 
 def joining_topology(sent: wire.Topology, group: Topology | None) -> Topology:
-    """Reads the topology of a member that joins a group. `group` is the group's topology, or None if it has none yet.
+    """Returns the topology of a member that joins a group. `group` is the group's topology, or None if it has none yet.
 
-    Raises KafkaError if the member may not join with its topology. A member with a lower topology epoch may join with
-    any topology; the member `is_stale` then. Kafka answers UNKNOWN_SERVER_ERROR if two subtopologies have the same id,
-    or if a number in a first topology cannot be right.
+    Raises KafkaError if the member may not join with its topology. A member with a lower topology epoch than the group
+    may join with any topology, and is then stale (see `is_stale`). Kafka responds with UNKNOWN_SERVER_ERROR if two
+    subtopologies have the same id, or if the first topology of a group contains an impossible number.
     """
     topology = topology_of(sent)
     if len(topology.subtopologies) < len(sent.subtopologies):
@@ -195,7 +196,7 @@ def _check_indexes(indexes: tuple[int, ...], subtopology: Subtopology, count: in
 
 
 def is_stale(topology_epoch: int, group: Topology) -> bool:
-    """Returns whether a member with this topology epoch runs an earlier version of the application than its group."""
+    """Returns whether a member with this topology epoch runs an older version of the application than its group."""
     return topology_epoch < group.epoch
 
 
@@ -203,7 +204,7 @@ def is_stale(topology_epoch: int, group: Topology) -> bool:
 
 
 def topology_of(sent: wire.Topology | stored.StreamsGroupTopologyValue) -> Topology:
-    """Reads the topology of a request or of a record. Of two subtopologies with the same id the last one is used."""
+    """Converts the topology in a request or a record. If two subtopologies have the same id, the last one is used."""
     return Topology(sent.epoch, {each.subtopology_id: _subtopology_of(each) for each in sent.subtopologies})
 
 
@@ -230,7 +231,7 @@ def _topic_of(sent: wire.TopicInfo | stored.TopicInfo) -> TopicInfo:
 
 
 def topology_value(topology: Topology) -> stored.StreamsGroupTopologyValue:
-    """Returns the value of the record with key 23."""
+    """Converts the topology to the value of the record with key 23."""
     return stored.StreamsGroupTopologyValue(
         epoch=topology.epoch,
         subtopologies=[

@@ -1,4 +1,4 @@
-"""A decision about a streams group, made for a request or a timer."""
+"""A decision about a streams group, made in response to a request or a timer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BEING_COMPUTED = Status(
 
 class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
     def __init__(self, registry: GroupRegistry, group: StreamsGroup, now_ms: int, *, is_new: bool = False) -> None:
-        """`is_new` means that the group already belongs to this turn, so no copy is needed."""
+        """`is_new` means that this turn has created the group, so the turn need not copy it before changing it."""
         super().__init__(registry, group, now_ms, is_new=is_new)
         self.config = registry.config.streams
         self._wanted_tags: tuple[str, ...] | None = None
@@ -46,7 +46,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
     def setting(self, name: str) -> int:
         return self.cluster.group_setting(self.group.group_id, f"streams.{name}")
 
-    # Advancing the group epoch. The rules are in docs/spec/streams-groups.md#s2-6.
+    # The group epoch. The rules for advancing it are in docs/spec/streams-groups.md#s2-6.
 
     def epoch_record(self, epoch: int, metadata_hash: int) -> CoordinatorRecord:
         metadata = self.group.metadata._replace(epoch=epoch, metadata_hash=metadata_hash)
@@ -56,11 +56,12 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         return target_epoch_record(self.group.group_id, epoch, computed_ms)
 
     def advance_epoch(self) -> None:
-        """Advances the epoch because members have left. Topics are not checked here, only by heartbeats."""
+        """Advances the epoch because members have left. Only heartbeats check whether topics have changed; this method
+        does not."""
         self.write(self.epoch_record(self.group.epoch + 1, self.group.metadata_hash))
 
     def follow_inputs(self, *, member_changed: bool) -> ConfiguredTopology:
-        """Compares the topology with the topics if these have changed. Advances the epoch if any input of the target
+        """Compares the topology with the topics, if either has changed. Advances the epoch if any input of the target
         assignment has changed. Raises STREAMS_INVALID_TOPOLOGY."""
         group, memory = self.group, self.group.memory
         assert group.topology is not None, "every group has the topology of its first member"
@@ -86,7 +87,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         return configured
 
     def assignment_settings(self) -> Mapping[str, str]:
-        """Returns the settings whose change makes a new target necessary, as they are recorded."""
+        """Returns the settings on which the target assignment depends, in the form in which they are recorded."""
         settings = {"num.standby.replicas": str(self.setting("num.standby.replicas"))}
         tags = self.wanted_tags()
         if tags:
@@ -101,7 +102,8 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         return self._wanted_tags
 
     def follow_group_epoch(self, configured: ConfiguredTopology, joining: str | None = None) -> Status | None:
-        """Computes a new target assignment if that is due. Returns the status to report if the target has to wait.
+        """Computes a new target assignment if one is due. Returns the status to report if the target is delayed,
+        otherwise None.
 
         joining  the id of the member that joins the group with this turn's heartbeat
         """
@@ -115,9 +117,10 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         return None if self.compute_target(configured, joining) else BEING_COMPUTED
 
     def compute_target(self, configured: ConfiguredTopology, joining: str | None = None) -> bool:
-        """Records a new target assignment. It is empty while topics are missing, so that members give up all tasks.
+        """Computes and records a new target assignment. While topics are missing, the target is empty, so that members
+        give up all tasks.
 
-        Returns False if the computation takes longer; `put_target` receives its result later.
+        Returns False if the computation is not finished yet; its result is later passed to `put_target`.
         """
         group = self.group
         if configured.is_ready:
@@ -136,7 +139,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         return True
 
     def put_target(self, computed: ComputedTarget) -> None:
-        """Records a target assignment if it is still of use; see `ComputedTarget.is_usable_for`."""
+        """Records a target assignment if the group can still use it; see `ComputedTarget.is_usable_for`."""
         group = self.group
         if not computed.is_usable_for(group):
             return
@@ -152,8 +155,8 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         self.arm(TimerKind.REVOCATION, max(member.rebalance_timeout_ms, AT_ONCE_MS), member.member_id)
 
     def reconcile(self, updated: StreamsMember, owned: TaskRoles | None) -> StreamsMember:
-        """Moves a member as far towards its target as is currently possible. `updated` is the member after its request
-        was applied."""
+        """Moves a member as close to its target as is currently possible. `updated` is the member with the fields from
+        its request."""
         group = self.group
         goal = TaskGoal(
             epoch=group.assignment_epoch,
@@ -165,7 +168,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         return member
 
     def put_assignment(self, before: StreamsMember, member: StreamsMember) -> None:
-        """Records the result of the reconciliation, and starts or stops the timer for the member's revocation."""
+        """Records the result of the reconciliation, and starts or stops the member's revocation timer."""
         if member is before or member == before:
             return
         self.write(assignment_record(self.group.group_id, member))
@@ -175,7 +178,7 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
             self.disarm(TimerKind.REVOCATION, member.member_id)
 
     def remove_member(self, member: StreamsMember) -> None:
-        """Removes a member that leaves or is replaced by another member. Its tasks are free immediately."""
+        """Removes a member that leaves or is replaced by another member. Its tasks become free immediately."""
         self.write(*member_tombstones(self.group.group_id, member.member_id))
         for kind in (TimerKind.SESSION, TimerKind.REVOCATION):
             self.disarm(kind, member.member_id)
@@ -186,8 +189,8 @@ class StreamsTurn(EpochTurn[StreamsGroup, StreamsMemory]):
         self.set_memory(replace(memory, task_offsets=offsets, task_end_offsets=end_offsets))
 
     def remove(self, members: Iterable[StreamsMember]) -> None:
-        """Removes members that left or whose sessions expired. If no members remain, the group also forgets a requested
-        shutdown."""
+        """Removes members that have left or whose sessions have expired. If no members remain, a requested shutdown is
+        cancelled."""
         for member in members:
             self.remove_member(member)
         self.members_went()

@@ -1,4 +1,4 @@
-"""The input and the output of an assignor of streams groups."""
+"""The input and the output of streams group assignors."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ TargetAssignment = Mapping[str, TaskRoles]
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """A member as an assignor sees it.
+    """A member, with the fields that assignors use.
 
-    process_id       the instance of the application; each of its threads is a separate member
-    active, standby  the tasks that the member has now, which need not be its target
-    task_offsets     the sums of the changelog offsets that it has reported, by subtopology and partition
+    process_id       identifies the application instance; each of its threads is a separate member
+    active, standby  the tasks that the member currently has, which may differ from its target
+    task_offsets     the sums of the changelog offsets that the member has reported, by subtopology and partition
     """
 
     process_id: str
@@ -31,7 +31,7 @@ class GroupView:
     """The members of a group, and the tasks to assign.
 
     members           the members by id, in the order in which they joined
-    joining           the member whose first heartbeat causes the assignment, or None
+    joining           the id of the member whose first heartbeat triggers the assignment, or None
     task_counts       the number of tasks of each subtopology
     stateful          the subtopologies whose tasks can have standby tasks
     standby_replicas  the number of standby tasks for each active task

@@ -1,11 +1,11 @@
-"""The `sticky` assignor: members keep their tasks as long as that is compatible with an even distribution.
+"""The `sticky` assignor: distributes tasks evenly, and otherwise lets members keep their tasks.
 
-The load of a process is the number of its tasks divided by the number of its members. Standby tasks of a task run in
-other processes than the task itself. Ties are decided as in Kafka, by the order of its hash tables and of Java's
+The load of a process is the number of its tasks divided by the number of its members. The standby tasks of a task run
+in other processes than the active task. Ties are resolved as in Kafka, by the order of its hash tables and of Java's
 priority queue. Source: docs/spec/streams-groups.md#s5-1, B1 to B8.
 
-The assignment of a large group takes long, so the assignor is a generator that pauses after a number of tasks. The
-caller decides whether to do other work before it continues.
+Computing the assignment of a large group takes a while, so the assignor is a generator that yields after a number of
+tasks. The caller can then do other work before it continues.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from odradek.broker.groups.common.java_order import (
 from odradek.broker.groups.streams.assignors.group_view import GroupView, TargetAssignment
 from odradek.broker.groups.streams.tasks import TaskRoles, Tasks
 
-TASKS_PER_STEP = 100  # number of tasks placed between two pauses of the assignor; takes some tenths of a millisecond
+TASKS_PER_STEP = 100  # number of tasks placed between two yields of the assignor; takes a few tenths of a millisecond
 
 Task = int
 """The partition times the number of subtopologies, plus the place of the task's subtopology among the sorted ones. So
@@ -31,9 +31,9 @@ tasks sort by partition first, and a number is hashed and compared faster than a
 
 
 class _Process:
-    """An instance of the application, and its tasks while they are being assigned.
+    """An application instance, and the tasks assigned to it so far.
 
-    load  the average number of tasks of its members
+    load  the number of its tasks divided by the number of its members
     """
 
     __slots__ = ("load", "members", "tasks")
@@ -45,9 +45,9 @@ class _Process:
 
 
 class _Member:
-    """A member, and its tasks while they are being assigned.
+    """A member, and the tasks assigned to it so far.
 
-    load  the number of tasks
+    load  the number of these tasks
     """
 
     __slots__ = ("active", "load", "member_id", "process", "standby")
@@ -68,8 +68,8 @@ class _Member:
 
 
 class _Quota:
-    """The number of tasks that a member should have. When a member reaches it, the remaining tasks are divided among
-    the remaining members."""
+    """The number of tasks that each member should have. When a member reaches the quota, the remaining tasks are
+    divided among the remaining members."""
 
     __slots__ = ("_members", "_tasks", "each")
 
@@ -78,7 +78,8 @@ class _Quota:
         self._divide()
 
     def count(self, member_tasks: int) -> None:
-        """Updates the quota after a member has received a task. `member_tasks` is the member's new number of tasks."""
+        """Updates the quota after a member has received a task. `member_tasks` is the number of tasks that the member
+        now has."""
         if member_tasks == self.each:
             self._tasks -= member_tasks
             self._members -= 1
@@ -92,8 +93,8 @@ Loaded = TypeVar("Loaded", _Process, _Member)
 
 
 class _Queue(Generic[Loaded]):
-    """Processes or members by load, the lowest first. Equal elements come in the order of Java's `PriorityQueue`: a
-    binary heap in which an element moves only past strictly greater ones."""
+    """A priority queue of processes or members, lowest load first. Equal elements come in the same order as in Java's
+    `PriorityQueue`, a binary heap in which an element only moves past strictly greater ones."""
 
     __slots__ = ("_heap",)
 
@@ -136,7 +137,7 @@ class _Queue(Generic[Loaded]):
 
 
 class _LeastLoaded:
-    """Places tasks in the process with the lowest load, and there with the member that has the fewest tasks."""
+    """Assigns tasks to the process with the lowest load, and within the process to the member with the fewest tasks."""
 
     __slots__ = ("_members", "_processes")
 
@@ -145,7 +146,8 @@ class _LeastLoaded:
         self._members: dict[_Process, _Queue[_Member]] = {}
 
     def place(self, task: Task, *, standby: bool) -> _Member | None:
-        """Adds the task to a member of a process that does not have it. Returns None if there is no such process."""
+        """Assigns the task to a member of a process that does not have the task yet. Returns None if there is no such
+        process."""
         passed = []
         member = None
         while member is None and self._processes:
@@ -193,7 +195,7 @@ class _Assignment:
         self.active_quota = _Quota(active, len(group.members))
         self.task_quota = _Quota(active + replicas, len(group.members))
 
-    # The current tasks of the members.
+    # The tasks that the members currently have.
 
     def read_members(self) -> Iterator[None]:
         group = self.group
@@ -230,7 +232,7 @@ class _Assignment:
         ]
 
     def _tasks(self, subtopologies: Collection[str]) -> list[Task]:
-        """Returns the tasks of some subtopologies, sorted by partition, then by subtopology."""
+        """Returns all tasks of these subtopologies, sorted by partition and then by subtopology."""
         width, counts = len(self.places), self.group.task_counts
         tasks: list[Task] = []
         for subtopology_id in subtopologies:
@@ -240,8 +242,8 @@ class _Assignment:
         return tasks
 
     def _place_of(self, task: Task) -> int:
-        """Returns a key that sorts tasks by subtopology. Tasks of the same subtopology keep their order, which is by
-        partition already."""
+        """Returns a key that sorts tasks by subtopology. A stable sort leaves the tasks of each subtopology sorted by
+        partition."""
         return task % len(self.places)
 
     # Active tasks.
@@ -303,8 +305,8 @@ class _Assignment:
                     break  # there are fewer processes than replicas
 
     def _previous(self, task: Task) -> _Member | None:
-        """Returns the member that already has the task in any role, provided that it can have the task as a standby
-        task."""
+        """Returns a member that had the task before, in any role, and can now take it as a standby task. Returns None
+        if there is no such member."""
         owner = self.owners.get(task)
         if owner is not None and task not in owner.process.tasks and owner.load < self.task_quota.each:
             return owner
@@ -335,16 +337,16 @@ class _Assignment:
 
 
 def _in_member_order(group: GroupView) -> list[str]:
-    """Returns the members in Kafka's order. A joining member comes last."""
+    """Returns the member ids in Kafka's order. A joining member comes last."""
     ordered = in_timeline_order(member_id for member_id in group.members if member_id != group.joining)
     return ordered if group.joining is None else [*ordered, group.joining]
 
 
 def _in_table_order(process_ids: Collection[str], members: int) -> list[str]:
-    """Sorts processes by their places in a hash table that is as large as if it had an entry for each member.
+    """Sorts processes in the order of a Java hash table whose size is determined by the number of members.
 
-    The table initially has two places. Before an entry is added, the table is doubled if it is more than three quarters
-    full. Entries of the same place are listed from the last added one to the first.
+    The table begins with two slots. Before an entry is added, the number of slots is doubled if the table is more than
+    three quarters full. Within a slot, the entry that was added last comes first.
     """
     places = 2
     for entries in range(members):
@@ -355,7 +357,7 @@ def _in_table_order(process_ids: Collection[str], members: int) -> list[str]:
 
 
 def assign_sticky(group: GroupView) -> Generator[None, None, TargetAssignment]:
-    """Returns the target assignment. Yields periodically so that the caller can do other work."""
+    """Computes and returns the target assignment. Yields periodically so that the caller can do other work."""
     if not group.members:
         return {}
     assignment = _Assignment(group)
@@ -367,6 +369,6 @@ def assign_sticky(group: GroupView) -> Generator[None, None, TargetAssignment]:
 
 
 def _least_loaded(members: Iterable[_Member]) -> _Member | None:
-    """Returns the member whose process has the lowest load. Within a process, this is the member with the fewest tasks;
-    of equal members, the first one."""
+    """Returns the member whose process has the lowest load. Within a process, the member with the fewest tasks is
+    chosen, and among equal members the first one."""
     return min(members, key=lambda member: (member.process.load, member.load), default=None)
